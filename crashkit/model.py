@@ -1,0 +1,298 @@
+"""What is known of one crash: frozen, typed, without I/O.
+
+These types are `report.json` (docs/report-schema.md). Every fact may be missing: a field that is
+not known is None or empty and stays out of the JSON. Names of signals, reasons, frame trusts and
+the like are plain strings: a reader must survive one that it does not know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Optional, Union
+
+import msgspec
+
+SCHEMA = "crashkit.report/1"
+
+
+class Address(int):
+    """A virtual address; `0x` and 16 digits in JSON."""
+
+    def __str__(self) -> str:
+        return f"0x{self:016x}"
+
+
+class Offset(int):
+    """A distance in bytes, such as that of a program counter from its module's base; `0x` in JSON."""
+
+    def __str__(self) -> str:
+        return f"0x{self:x}"
+
+
+class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    pass
+
+
+class Source(_Fact):
+    """The main piece of evidence that was analysed."""
+
+    path: str
+    kind: str
+    """core, gpu-core, log, faulthandler, gdb, folder."""
+    size: Optional[int] = None
+    """Bytes of the file as found."""
+    truncated: Optional[bool] = None
+    missing: Optional[int] = None
+    """Bytes that the headers promise and the file does not hold."""
+    compression: Optional[str] = None
+
+
+class Process(_Fact):
+    pid: Optional[int] = None
+    ppid: Optional[int] = None
+    uid: Optional[int] = None
+    name: Optional[str] = None
+    """The kernel's name of the process (comm, 15 bytes)."""
+    executable: Optional[str] = None
+    """The executable as it was called inside the crashed system."""
+    argv: tuple[str, ...] = ()
+    architecture: Optional[str] = None
+    exit_status: Optional[int] = None
+    """As a shell sees it: 128 + signal number where a signal ended the process."""
+    environment: dict[str, str] = {}
+    """Allow-listed variables only."""
+    versions: dict[str, str] = {}
+    """Of python, torch, cuda, driver and the like, where the evidence tells them."""
+
+
+class Signal(_Fact):
+    number: int
+    name: str
+    code: Optional[int] = None
+    code_name: Optional[str] = None
+    address: Optional[Address] = None
+    """The address whose access faulted; None where the kernel did not tell and it could not be recovered."""
+    access: Optional[str] = None
+    """read, write, execute."""
+    reason: Optional[str] = None
+    """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
+    abort, integer-divide, illegal-instruction, trap, sent-from-outside, ..."""
+    detail: Optional[str] = None
+    """The reason in one sentence for a person."""
+    sender_pid: Optional[int] = None
+    recovered: bool = False
+    """True where a signal handler hid the fault and it was read back from the signal frame."""
+
+
+class PythonRuntime(_Fact):
+    version: Optional[str] = None
+    debug_info: Optional[bool] = None
+    executable: Optional[str] = None
+    """The module that holds the interpreter: the executable or libpython."""
+    script: Optional[str] = None
+    """The libpython.py that was used."""
+    finalizing: Optional[bool] = None
+    free_threaded: Optional[bool] = None
+
+
+class NativeFrame(_Fact, tag_field="kind", tag="native"):
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    module: Optional[str] = None
+    offset: Optional[Offset] = None
+    pc: Optional[Address] = None
+    trust: Optional[str] = None
+    """How the frame was found. context: the registers; cfi: unwind tables; prologue: guessed from code;
+    inline: inlined into the next frame; signal: the kernel's signal frame; scan; text: read from a log."""
+    args: dict[str, str] = {}
+    locals: dict[str, str] = {}
+
+
+class PythonFrame(_Fact, tag_field="kind", tag="python"):
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    source: Optional[str] = None
+    """The source line, stripped, where the file could be read."""
+    context: tuple[str, ...] = ()
+    """Source lines around it, as they stand in the file."""
+    context_start: Optional[int] = None
+    """Line number of the first of them."""
+    args: tuple[str, ...] = ()
+    """Which of the locals are arguments."""
+    locals: dict[str, str] = {}
+    origin: Optional[str] = msgspec.field(default=None, name="from")
+    """libpython, pystack, faulthandler, traceback."""
+    entry: Optional[bool] = None
+    """True where this frame was entered from C: an interpreter call of its own begins here."""
+
+
+class ElidedFrames(_Fact, tag_field="kind", tag="elided"):
+    """Frames left out of the middle of a stack."""
+
+    count: Optional[int] = None
+    cycle: tuple[str, ...] = ()
+    """The functions that repeat, innermost first."""
+
+
+Frame = Union[NativeFrame, PythonFrame, ElidedFrames]
+
+
+class Thread(_Fact):
+    tid: Optional[int] = None
+    name: Optional[str] = None
+    crashed: bool = False
+    holds_gil: Optional[bool] = None
+    frames: tuple[Frame, ...] = ()
+    """Innermost first. Native and Python frames interleaved, or the native ones alone where `python_frames` is set."""
+    python_frames: tuple[PythonFrame, ...] = ()
+    """Set only where the two stacks could not be merged: they stand side by side."""
+    registers: dict[str, Address] = {}
+    """At the fault for the crashed thread, at the time of the dump for others."""
+
+    def natives(self) -> Iterator[NativeFrame]:
+        return (frame for frame in self.frames if isinstance(frame, NativeFrame))
+
+    def pythons(self) -> Iterator[PythonFrame]:
+        if self.python_frames:
+            return iter(self.python_frames)
+        return (frame for frame in self.frames if isinstance(frame, PythonFrame))
+
+
+class Module(_Fact):
+    path: str
+    build_id: Optional[str] = None
+    base: Optional[Address] = None
+    size: Optional[int] = None
+    symbols: Optional[str] = None
+    """full (debug info), table (.symtab), exports (.dynsym), none, missing (no such file here),
+    mismatch (another build lies there), not-needed (no frame met it)."""
+    found: Optional[str] = None
+    """The file on the analysing machine, where it is another path."""
+
+
+class Mapping(_Fact):
+    """One range of the process's address space."""
+
+    start: Address
+    end: Address
+    permissions: Optional[str] = None
+    """Such as r-x."""
+    path: Optional[str] = None
+    offset: Optional[Offset] = None
+
+
+class Instruction(_Fact):
+    address: Address
+    text: str
+    bytes: Optional[str] = None
+    """Hexadecimal."""
+    function: Optional[str] = None
+    faulting: bool = False
+
+
+class LogLine(_Fact):
+    """One telling line of a log, taken out of it by the evidence stage."""
+
+    text: str
+    """Without colour, timestamps and rank prefixes."""
+    kind: Optional[str] = None
+    """Such as fatal-python-error, cuda-error, device-assert, glibc-abort, traceback, oom-kill."""
+    path: Optional[str] = None
+    line: Optional[int] = None
+    """Counted from 1."""
+    process: Optional[str] = None
+    """Whose line it is, where the log says: a rank, a pid."""
+    fields: dict[str, str] = {}
+    """What was parsed out of it."""
+
+
+class Evidence(_Fact):
+    """One fact that a finding rests on; which fields are set says where it lies."""
+
+    text: str
+    thread: Optional[int] = None
+    """The thread's tid."""
+    frame: Optional[int] = None
+    """Index into that thread's frames."""
+    log: Optional[int] = None
+    """Index into the report's log lines."""
+    module: Optional[str] = None
+
+
+class Finding(_Fact):
+    id: str
+    title: str
+    confidence: str
+    """certain (the facts admit no other cause), likely, possible."""
+    severity: Optional[str] = None
+    summary: Optional[str] = None
+    """What happened, with this crash's own names in it."""
+    cause: Optional[str] = None
+    fix: tuple[str, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    references: tuple[str, ...] = ()
+
+
+class Fingerprint(_Fact):
+    hash: Optional[str] = None
+    frames: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """Why each frame was taken or left out."""
+
+
+class SoftError(_Fact):
+    """Something that could not be done; the rest of the report stands."""
+
+    stage: str
+    message: str
+    hint: Optional[str] = None
+    """What to try."""
+
+
+class Crash(_Fact):
+    schema: str = msgspec.field(default_factory=lambda: SCHEMA)
+    crashkit: Optional[str] = None
+    id: Optional[str] = None
+    time: Optional[str] = None
+    """When the core was written, UTC, ISO 8601."""
+    source: Optional[Source] = None
+    process: Optional[Process] = None
+    signal: Optional[Signal] = None
+    python: Optional[PythonRuntime] = None
+    crashed_thread: Optional[int] = None
+    threads: tuple[Thread, ...] = ()
+    modules: tuple[Module, ...] = ()
+    mappings: tuple[Mapping, ...] = ()
+    instructions: tuple[Instruction, ...] = ()
+    """Around the faulting one."""
+    log: tuple[LogLine, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    ruled_out: tuple[str, ...] = ()
+    """Ids of signatures that were looked for first and did not match."""
+    fingerprint: Optional[Fingerprint] = None
+    soft_errors: tuple[SoftError, ...] = ()
+    debugger: Optional[str] = None
+    """Name and version of the debugger that gave the native frames."""
+    seconds: dict[str, float] = {}
+    """Wall time of each stage."""
+
+    @property
+    def thread(self) -> Optional[Thread]:
+        """The crashed thread."""
+        return next((thread for thread in self.threads if thread.crashed), None)
+
+
+def encode_extension(value: Any) -> str:
+    """`enc_hook` of msgspec for the types above."""
+    if isinstance(value, (Address, Offset)):
+        return str(value)
+    raise NotImplementedError(f"cannot encode {type(value).__name__}")
+
+
+def decode_extension(kind: type, value: Any) -> Any:
+    """`dec_hook` of msgspec for the types above."""
+    if kind in (Address, Offset):
+        return kind(int(value, 16))
+    raise NotImplementedError(f"cannot decode {kind.__name__}")
