@@ -1,0 +1,152 @@
+"""The payloads of an ELF core's notes, decoded. Pure: bytes in, facts out.
+
+Layouts: Linux `include/uapi/linux/elfcore.h` (prstatus, prpsinfo), `include/uapi/asm-generic/siginfo.h`,
+`arch/x86/include/asm/user_64.h` and `arch/arm64/include/uapi/asm/ptrace.h` (registers), `fs/binfmt_elf.c`
+(`fill_files_note`, the order of notes). A payload can be cut short by truncation: every function takes what is there.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
+NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
+
+AT_NULL, AT_PHDR, AT_ENTRY = 0, 3, 9
+
+_X86_64 = (
+    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs"
+).split()
+_I386 = "ebx ecx edx esi edi ebp eax ds es fs gs orig_eax eip cs eflags esp ss".split()
+_AARCH64 = [f"x{number}" for number in range(31)] + ["sp", "pc", "cpsr"]
+
+REGISTERS = {"x86_64": _X86_64, "i386": _I386, "aarch64": _AARCH64}
+PROGRAM_COUNTER = {"x86_64": "rip", "i386": "eip", "aarch64": "pc"}
+STACK_POINTER = {"x86_64": "rsp", "i386": "esp", "aarch64": "sp"}
+
+# More notes, or more file mappings, than any real process has: past this the file is lying.
+_MOST_NOTES = 1_000_000
+_MOST_FILES = 1_000_000
+
+
+class Word(NamedTuple):
+    """How the crashed machine lays out a word: size in bytes and struct's byte-order character."""
+
+    size: int
+    order: str
+
+    @property
+    def code(self) -> str:
+        return self.order + ("Q" if self.size == 8 else "I")
+
+
+class Status(NamedTuple):
+    """NT_PRSTATUS: one thread."""
+
+    signal: int
+    tid: int
+    registers: dict[str, int]
+
+
+class ProcessInfo(NamedTuple):
+    """NT_PRPSINFO."""
+
+    pid: int
+    ppid: int
+    uid: int
+    name: bytes
+    arguments: bytes
+    """The first 80 bytes of the command line, blanks between the arguments."""
+
+
+class SignalInfo(NamedTuple):
+    """NT_SIGINFO: the union is read both ways, the caller knows which one counts."""
+
+    number: int
+    code: int
+    address: int
+    pid: int
+
+
+class FileMapping(NamedTuple):
+    """One row of NT_FILE; `offset` in bytes."""
+
+    start: int
+    end: int
+    offset: int
+    path: str
+
+
+def split(data: bytes, order: str) -> Iterator[tuple[str, int, bytes]]:
+    """Name, type and payload of every note in a PT_NOTE segment; stops where the data ends or makes no sense."""
+    position = 0
+    for _ in range(_MOST_NOTES):
+        if position + 12 > len(data):
+            return
+        name_size, payload_size, kind = struct.unpack_from(order + "III", data, position)
+        name_start = position + 12
+        payload_start = name_start + (name_size + 3 & ~3)
+        if payload_start > len(data):
+            return
+        name = data[name_start : name_start + name_size].rstrip(b"\0").decode("ascii", "replace")
+        yield name, kind, data[payload_start : payload_start + payload_size]
+        position = payload_start + (payload_size + 3 & ~3)
+
+
+def status(payload: bytes, word: Word, architecture: str) -> Optional[Status]:
+    pid_at, registers_at = (32, 112) if word.size == 8 else (24, 72)
+    if len(payload) < pid_at + 4:
+        return None
+    (signal,) = struct.unpack_from(word.order + "H", payload, 12)
+    (tid,) = struct.unpack_from(word.order + "i", payload, pid_at)
+    names = REGISTERS.get(architecture, [])
+    count = min(len(names), max(0, len(payload) - registers_at) // word.size)
+    values = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload, registers_at)
+    return Status(signal, tid, dict(zip(names, values, strict=False)))
+
+
+def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
+    # 64 bit: char state, sname, zomb, nice; ulong flag; uid, gid; pid, ppid, pgrp, sid; fname[16]; psargs[80].
+    # 32 bit: uid and gid are 16 bits wide on i386 and arm.
+    layout = "4x4xQIIiiii16s80s" if word.size == 8 else "4xIHHiiii16s80s"
+    if len(payload) < struct.calcsize("=" + layout):
+        return None
+    _flag, uid, _gid, pid, ppid, _group, _session, name, arguments = struct.unpack_from(
+        ("<" if word.order == "<" else ">") + layout, payload
+    )
+    return ProcessInfo(pid, ppid, uid, name.split(b"\0")[0], arguments.split(b"\0")[0].rstrip(b" "))
+
+
+def signal_info(payload: bytes, word: Word) -> Optional[SignalInfo]:
+    union_at = 16 if word.size == 8 else 12
+    if len(payload) < union_at + word.size:
+        return None
+    number, _errno, code = struct.unpack_from(word.order + "iii", payload)
+    (address,) = struct.unpack_from(word.code, payload, union_at)
+    (pid,) = struct.unpack_from(word.order + "i", payload, union_at)
+    return SignalInfo(number, code, address, pid)
+
+
+def auxiliary_vector(payload: bytes, word: Word) -> dict[int, int]:
+    count = len(payload) // word.size // 2 * 2
+    words = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload)
+    vector = dict(zip(words[::2], words[1::2], strict=True))
+    vector.pop(AT_NULL, None)
+    return vector
+
+
+def file_mappings(payload: bytes, word: Word) -> list[FileMapping]:
+    """Rows whose path was cut off are given with an empty path."""
+    if len(payload) < 2 * word.size:
+        return []
+    count, page_size = struct.unpack_from(f"{word.order}2{word.code[1]}", payload)
+    count = min(count, (len(payload) - 2 * word.size) // (3 * word.size), _MOST_FILES)
+    rows = struct.unpack_from(f"{word.order}{3 * count}{word.code[1]}", payload, 2 * word.size)
+    paths = payload[(2 + 3 * count) * word.size :].split(b"\0")
+    paths += [b""] * (count - len(paths))
+    return [
+        FileMapping(start, end, page * page_size, path.decode("utf-8", "backslashreplace"))
+        for start, end, page, path in zip(rows[::3], rows[1::3], rows[2::3], paths, strict=False)
+    ]
