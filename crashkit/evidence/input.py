@@ -1,0 +1,417 @@
+"""Opens a file of any kind so that readers get plain, seekable bytes.
+
+A plain file is used where it lies. A compressed one, or a pipe, is unpacked into memory, and into
+a nameless temporary file once it outgrows that: neither outlives the process, however it ends.
+What cannot be unpacked to its end (cut, damaged, disk full) is used as far as it goes.
+"""
+
+from __future__ import annotations
+
+import errno
+import lzma
+import os
+import select
+import shutil
+import stat
+import tempfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Optional, Protocol, cast
+
+from crashkit.errors import EvidenceError
+from crashkit.model import SoftError
+
+MEMORY_LIMIT = 256 << 20
+"""Bytes of unpacked data, holes not counted, that stay in memory."""
+SIZE_LIMIT = 1 << 40
+"""Bytes of unpacked data, holes counted: a core of a large host, not a decompression bomb."""
+DISK_RESERVE = 512 << 20
+"""Bytes that unpacking leaves free on the disk."""
+
+_READ = 1 << 20
+_FEED = 4 << 10
+"""Compressed bytes handed over at once: the worst ratio (zstd, 4 bytes for a block of 128 KiB) makes 128 MiB of them."""
+_BLOCK = 16 << 10
+_ZEROS = bytes(_BLOCK)
+_FIRST_BYTES_WAIT = 30
+"""Seconds that a FIFO may take to show its first bytes."""
+
+
+class _Decompressor(Protocol):
+    eof: bool
+    unused_data: bytes
+
+    def decompress(self, data: bytes, /) -> bytes: ...
+
+
+def _gzip() -> _Decompressor:
+    return cast(_Decompressor, zlib.decompressobj(wbits=31))
+
+
+def _xz() -> _Decompressor:
+    return cast(_Decompressor, lzma.LZMADecompressor(lzma.FORMAT_XZ, memlimit=1 << 30))
+
+
+def _zstd() -> _Decompressor:
+    import zstandard
+
+    return cast(_Decompressor, zstandard.ZstdDecompressor(max_window_size=1 << 31).decompressobj())
+
+
+def _lz4() -> _Decompressor:
+    import lz4.frame
+
+    return cast(_Decompressor, lz4.frame.LZ4FrameDecompressor())
+
+
+_FORMATS: dict[str, tuple[tuple[bytes, ...], Callable[[], _Decompressor]]] = {
+    "gzip": ((b"\x1f\x8b",), _gzip),
+    "xz": ((b"\xfd7zXZ\0",), _xz),
+    # pzstd begins its files with a skippable frame.
+    "zstd": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),
+    "lz4": ((b"\x04\x22\x4d\x18",), _lz4),
+}
+
+
+def compression_of(head: bytes) -> Optional[str]:
+    """Name of the compression that a file with these first bytes has; None for none."""
+    return next((name for name, (magics, _) in _FORMATS.items() if head.startswith(magics)), None)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How much room unpacking may take, in bytes."""
+
+    memory: int = MEMORY_LIMIT
+    size: int = SIZE_LIMIT
+    disk_reserve: int = DISK_RESERVE
+    folder: Optional[Path] = None
+    """Where the temporary file goes; None: TMPDIR, or the roomier one of /var/tmp and /tmp."""
+
+
+@dataclass(frozen=True)
+class Input:
+    """An opened piece of evidence; a context manager."""
+
+    file: BinaryIO
+    """The plain bytes: seekable, read-only by intent."""
+    path: Path
+    """A path under which another process of this user, such as gdb, finds the plain bytes while this input is open."""
+    size: int
+    """Plain bytes."""
+    original: Path
+    """As it was named by the caller."""
+    original_size: int
+    """Bytes of the file as it lies there, or that came through the pipe."""
+    compression: Optional[str] = None
+    """gzip, xz, zstd, lz4."""
+    soft_errors: tuple[SoftError, ...] = ()
+    """Set where the plain bytes are not all that there should be."""
+
+    def close(self) -> None:
+        self.file.close()
+
+    def __enter__(self) -> Input:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.close()
+
+
+def open_input(path: Path, limits: Limits = Limits()) -> Input:
+    """Open `path`, which may be compressed (told by its first bytes, not its name), sparse, read-only, a FIFO or /dev/stdin.
+
+    Raises EvidenceError where it cannot be opened, is empty, or is no file.
+    """
+    file = _open(path)
+    try:
+        mode = os.fstat(file.fileno()).st_mode
+        if stat.S_ISREG(mode):
+            return _open_regular(file, path, limits)
+        with file:
+            return _unpack(_pipe_pieces(file, path, wait=_FIRST_BYTES_WAIT if _is_named(path) else None), path, limits)
+    except BaseException:
+        file.close()
+        raise
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        # A FIFO that nobody writes to, or a device, must not hold the open itself.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except OSError as error:
+        # A socket, or another user's file, that we were handed but may not open anew.
+        if str(path) != "/dev/stdin" or error.errno not in (errno.ENXIO, errno.EACCES):
+            raise _cannot_open(path, error) from error
+        descriptor = os.dup(0)
+    except ValueError as error:
+        raise EvidenceError(f"cannot open {str(path)!r}: {error}", "give the path of a core file") from error
+    mode = os.fstat(descriptor).st_mode
+    problem = _unfit(path, mode, descriptor)
+    if problem:
+        os.close(descriptor)
+        raise problem
+    return os.fdopen(descriptor, "rb")
+
+
+def _unfit(path: Path, mode: int, descriptor: int) -> Optional[EvidenceError]:
+    if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+        return None
+    if stat.S_ISDIR(mode):
+        return EvidenceError(f"{path} is a folder", "give a file in it, such as its core")
+    if os.isatty(descriptor):
+        return EvidenceError(f"{path} is a terminal", "redirect a core into it, such as: crashkit analyze /dev/stdin < core")
+    return EvidenceError(f"{path} is a device, not a file", "give the path of a core file")
+
+
+def _cannot_open(path: Path, error: OSError) -> EvidenceError:
+    if isinstance(error, FileNotFoundError):
+        return EvidenceError(
+            f"{path} does not exist", "check the path; where cores go is told by /proc/sys/kernel/core_pattern and by: crashkit doctor"
+        )
+    if isinstance(error, PermissionError):
+        return EvidenceError(
+            f"{path} may not be read by this user", "cores belong to the user of the crashed process: run as that user, or as root"
+        )
+    return EvidenceError(f"{path} cannot be opened: {error.strerror}", "give the path of a core file")
+
+
+def _is_named(path: Path) -> bool:
+    """False for standard input and process substitution, whose other end the caller has started."""
+    return not str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/"))
+
+
+def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
+    try:
+        head = file.read(8)
+        file.seek(0)
+    except OSError as error:
+        raise EvidenceError(f"{path} cannot be read: {error.strerror}", "copy it from another disk, or give another file") from error
+    if not head:
+        raise EvidenceError(f"{path} is empty", "the disk or the core size limit may have been full at 0 bytes: crashkit doctor tells")
+    size = os.fstat(file.fileno()).st_size
+    if compression_of(head):
+        with file:
+            return _unpack(_file_pieces(file), path, limits)
+    # /dev/stdin means another file to gdb.
+    plain = path if _is_named(path) else _descriptor_path(file)
+    return Input(file=file, path=plain, size=size, original=path, original_size=size)
+
+
+def _file_pieces(file: BinaryIO) -> Iterator[bytes]:
+    while piece := file.read(_READ):
+        yield piece
+
+
+def _pipe_pieces(file: BinaryIO, path: Path, wait: Optional[float]) -> Iterator[bytes]:
+    """What comes through a pipe. A FIFO that shows nothing within `wait` seconds counts as empty."""
+    readable = select.poll()
+    readable.register(file, select.POLLIN)
+    while True:
+        if not readable.poll(None if wait is None else wait * 1000):
+            raise EvidenceError(f"{path} is a FIFO that nobody writes to", "give the path of a core file")
+        wait = None
+        with suppress(BlockingIOError):
+            piece = os.read(file.fileno(), _READ)
+            if not piece:
+                return
+            yield piece
+
+
+class _Sink:
+    """Receives plain bytes; keeps them in memory, then in a nameless file; leaves holes for zeros."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self.file = _memory_file()
+        self.size = 0
+        self.room = limits.memory
+        self.folder = limits.folder or _roomy_folder()
+        self.on_disk = False
+        self.pending = b""
+
+    def write(self, data: bytes) -> None:
+        """Raises _Full where there is no room; what was written before then stays."""
+        data = self.pending + data
+        whole = len(data) - len(data) % _BLOCK
+        self.pending = data[whole:]
+        for start in range(0, whole, _BLOCK):
+            self._write_block(data[start : start + _BLOCK])
+
+    def finish(self) -> BinaryIO:
+        with suppress(_Full):
+            self._write_block(self.pending)
+        self.file.truncate(self.size)
+        self.file.seek(0)
+        return self.file
+
+    def _write_block(self, block: bytes) -> None:
+        if self.size + len(block) > self.limits.size:
+            raise _Full(f"it unpacks to more than {_amount(self.limits.size)}", "unpack it by hand and give the unpacked file")
+        if block == _ZEROS:
+            self.size += _BLOCK
+            return
+        if self.room < len(block):
+            self._make_room()
+        try:
+            self.file.seek(self.size)
+            self.file.write(block)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT, errno.ENOMEM):
+                raise
+            raise self._disk_full() from error
+        self.size += len(block)
+        self.room -= len(block)
+
+    def _make_room(self) -> None:
+        if self.on_disk:
+            raise self._disk_full()
+        self.room = shutil.disk_usage(self.folder).free - self.limits.disk_reserve
+        if self.room < self.limits.memory * 2:
+            raise self._disk_full()
+        memory, self.file = self.file, _nameless_file(self.folder)
+        self.on_disk = True
+        with memory:
+            self._copy(memory)
+
+    def _copy(self, memory: BinaryIO) -> None:
+        position = 0
+        memory.seek(0)
+        while block := memory.read(_BLOCK):
+            if block != _ZEROS:
+                self.file.seek(position)
+                self.file.write(block)
+                self.room -= len(block)
+            position += len(block)
+
+    def _disk_full(self) -> _Full:
+        return _Full(f"there is no room for the rest in {self.folder}", "set TMPDIR to a folder with more room, or unpack it by hand")
+
+
+class _Full(Exception):
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
+    source = _Counted(pieces)
+    head = source.peek(8)
+    if not head:
+        raise EvidenceError(f"{path} is empty", "nothing came through it: check the command that should write to it")
+    compression = compression_of(head)
+    sink = _Sink(limits)
+    try:
+        problem = _pump(_decompress(source, compression) if compression else iter(source), sink)
+        file = sink.finish()
+    except BaseException:
+        sink.file.close()
+        raise
+    if compression and not sink.size:
+        file.close()
+        raise EvidenceError(f"{path} is {compression} data that unpacks to nothing", "give the core itself, or copy the file again")
+    return Input(
+        file=file,
+        path=_descriptor_path(file),
+        size=sink.size,
+        original=path,
+        original_size=source.count,
+        compression=compression,
+        soft_errors=(problem,) if problem else (),
+    )
+
+
+def _pump(data: Iterator[bytes], sink: _Sink) -> Optional[SoftError]:
+    try:
+        for piece in data:
+            sink.write(piece)
+    except _Damaged as error:
+        message = f"{error} after {_amount(sink.size + len(sink.pending))} of plain data: the rest is missing"
+        return SoftError(stage="input", message=message, hint="copy or compress the core again, if it is still there")
+    except _Full as error:
+        return SoftError(stage="input", message=f"only the first {_amount(sink.size)} of the core are used: {error}", hint=error.hint)
+    return None
+
+
+class _Damaged(Exception):
+    pass
+
+
+class _Counted:
+    """Iterates over pieces, counts their bytes, and can look at the first ones ahead."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self.pieces = pieces
+        self.ahead = b""
+        self.count = 0
+
+    def peek(self, length: int) -> bytes:
+        while len(self.ahead) < length and (piece := next(self.pieces, b"")):
+            self.ahead += piece
+            self.count += len(piece)
+        return self.ahead[:length]
+
+    def __iter__(self) -> Iterator[bytes]:
+        if self.ahead:
+            yield self.ahead
+            self.ahead = b""
+        for piece in self.pieces:
+            self.count += len(piece)
+            yield piece
+
+
+def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
+    """Plain data of one stream or of several behind each other (`cat a.gz b.gz`, pzstd, pixz).
+
+    Raises _Damaged where the data ends or breaks in the middle.
+    """
+    start = _FORMATS[compression][1]
+    stream, produced, whole_streams = start(), False, 0
+    for piece in source:
+        for position in range(0, len(piece), _FEED):
+            data = piece[position : position + _FEED]
+            while data:
+                if stream.eof:
+                    data = data.lstrip(b"\0")
+                    if not data:
+                        break
+                    stream, produced, whole_streams = start(), False, whole_streams + 1
+                try:
+                    plain = stream.decompress(data)
+                # lz4 raises RuntimeError, the others their own, which derive from Exception.
+                except Exception as error:
+                    if whole_streams and not produced:
+                        return  # what follows the last stream is no stream
+                    raise _Damaged(f"the {compression} data is damaged ({str(error) or type(error).__name__})") from error
+                produced = produced or bool(plain)
+                yield plain
+                data = stream.unused_data if stream.eof else b""
+    if not stream.eof:
+        raise _Damaged(f"the {compression} data is cut off")
+
+
+def _memory_file() -> BinaryIO:
+    return cast(BinaryIO, os.fdopen(os.memfd_create("crashkit-input", os.MFD_CLOEXEC), "r+b", buffering=0))
+
+
+def _nameless_file(folder: Path) -> BinaryIO:
+    return cast(BinaryIO, tempfile.TemporaryFile(dir=folder, buffering=0))  # noqa: SIM115 (closed with the Input)
+
+
+def _roomy_folder() -> Path:
+    if "TMPDIR" in os.environ:
+        return Path(tempfile.gettempdir())
+    folders = [folder for folder in (Path("/var/tmp"), Path("/tmp"), Path(tempfile.gettempdir())) if os.access(folder, os.W_OK)]
+    return max(folders, key=lambda folder: shutil.disk_usage(folder).free, default=Path(tempfile.gettempdir()))
+
+
+def _descriptor_path(file: BinaryIO) -> Path:
+    return Path(f"/proc/{os.getpid()}/fd/{file.fileno()}")
+
+
+def _amount(size: int) -> str:
+    return f"{size / (1 << 30):.1f} GiB" if size >= 1 << 30 else f"{size / (1 << 20):.1f} MiB"

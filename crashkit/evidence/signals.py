@@ -1,0 +1,68 @@
+"""Names of signals and of si_code values, as Linux numbers them on x86-64 and AArch64.
+
+Source: include/uapi/asm-generic/signal.h and include/uapi/asm-generic/siginfo.h.
+"""
+
+from __future__ import annotations
+
+SI_USER = 0
+SI_KERNEL = 128
+SI_QUEUE = -1
+SI_TKILL = -6
+
+SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS = 4, 5, 6, 7, 8, 11, 31
+
+_SIGNALS = (
+    "SIGHUP SIGINT SIGQUIT SIGILL SIGTRAP SIGABRT SIGBUS SIGFPE SIGKILL SIGUSR1 SIGSEGV SIGUSR2 SIGPIPE SIGALRM SIGTERM SIGSTKFLT "
+    "SIGCHLD SIGCONT SIGSTOP SIGTSTP SIGTTIN SIGTTOU SIGURG SIGXCPU SIGXFSZ SIGVTALRM SIGPROF SIGWINCH SIGIO SIGPWR SIGSYS"
+).split()
+
+_FIRST_REALTIME = 32
+_LAST_SIGNAL = 64
+
+_ANY_CODE = {
+    0: "SI_USER",
+    128: "SI_KERNEL",
+    -1: "SI_QUEUE",
+    -2: "SI_TIMER",
+    -3: "SI_MESGQ",
+    -4: "SI_ASYNCIO",
+    -5: "SI_SIGIO",
+    -6: "SI_TKILL",
+    -7: "SI_DETHREAD",
+    -60: "SI_ASYNCNL",
+}
+
+# The codes of each signal count from 1.
+_CODES = {
+    SIGILL: (
+        "ILL_ILLOPC ILL_ILLOPN ILL_ILLADR ILL_ILLTRP ILL_PRVOPC ILL_PRVREG ILL_COPROC ILL_BADSTK ILL_BADIADDR __ILL_BREAK __ILL_BNDMOD"
+    ),
+    SIGTRAP: "TRAP_BRKPT TRAP_TRACE TRAP_BRANCH TRAP_HWBKPT TRAP_UNK TRAP_PERF",
+    SIGBUS: "BUS_ADRALN BUS_ADRERR BUS_OBJERR BUS_MCEERR_AR BUS_MCEERR_AO",
+    SIGFPE: (
+        "FPE_INTDIV FPE_INTOVF FPE_FLTDIV FPE_FLTOVF FPE_FLTUND FPE_FLTRES FPE_FLTINV FPE_FLTSUB __FPE_DECOVF __FPE_DECDIV "
+        "__FPE_DECERR __FPE_INVASC __FPE_INVDEC FPE_FLTUNK FPE_CONDTRAP"
+    ),
+    SIGSEGV: (
+        "SEGV_MAPERR SEGV_ACCERR SEGV_BNDERR SEGV_PKUERR SEGV_ACCADI SEGV_ADIDERR SEGV_ADIPERR SEGV_MTEAERR SEGV_MTESERR SEGV_CPERR"
+    ),
+    SIGSYS: "SYS_SECCOMP SYS_USER_DISPATCH",
+}
+
+
+def signal_name(number: int) -> str:
+    """`SIGSEGV` for 11, `SIG40` for a real-time signal, `signal 99` for what Linux does not have."""
+    if 1 <= number <= len(_SIGNALS):
+        return _SIGNALS[number - 1]
+    if _FIRST_REALTIME <= number <= _LAST_SIGNAL:
+        return f"SIG{number}"
+    return f"signal {number}"
+
+
+def code_name(number: int, code: int) -> str | None:
+    """`SEGV_MAPERR` for signal 11 with si_code 1; None for a code that Linux does not define."""
+    if code in _ANY_CODE:
+        return _ANY_CODE[code]
+    names = _CODES.get(number, "").split()
+    return names[code - 1] if 1 <= code <= len(names) else None
