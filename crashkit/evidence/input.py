@@ -399,7 +399,7 @@ def _memory_file() -> BinaryIO:
 
 
 def _nameless_file(folder: Path) -> BinaryIO:
-    return cast(BinaryIO, tempfile.TemporaryFile(dir=folder, buffering=0))  # noqa: SIM115 (closed with the Input)
+    return cast(BinaryIO, tempfile.TemporaryFile(dir=folder, buffering=0))
 
 
 def _roomy_folder() -> Path:
