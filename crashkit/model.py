@@ -231,6 +231,9 @@ class Finding(_Fact):
     """What happened, with this crash's own names in it."""
     cause: Optional[str] = None
     fix: tuple[str, ...] = ()
+    """Each to be copied: a patch, a command, a variable."""
+    next_steps: tuple[str, ...] = ()
+    """What to do to become sure."""
     evidence: tuple[Evidence, ...] = ()
     references: tuple[str, ...] = ()
 
