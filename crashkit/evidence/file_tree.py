@@ -1,0 +1,74 @@
+"""The crashed system's files, as they lie on the machine that analyses the core.
+
+Its root folder (`--sysroot`) and prefixes of its paths (`--path-map FROM=TO`) lie elsewhere here, like mounts. Links
+among these files mean paths of the crashed system: they are followed there, and never lead out.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Optional
+
+_MAX_LINKS = 40
+
+
+class PathMap(NamedTuple):
+    """A prefix of the crashed system's paths, and the folder that holds these files here."""
+
+    before: str
+    after: Path
+
+    def parts(self) -> tuple[str, ...]:
+        return _parts(self.before)
+
+
+class FileTree(NamedTuple):
+    sysroot: Optional[Path] = None
+    """None: the crashed system is this machine."""
+    maps: tuple[PathMap, ...] = ()
+
+    def locate(self, path: str) -> Optional[Path]:
+        """Where the crashed system's absolute `path` lies here, links followed; whether it exists is not looked at.
+
+        None for a relative path, one with a null byte, and a loop of links.
+        """
+        if not path.startswith("/") or "\0" in path:
+            return None
+        done, todo = self._start(_parts(path))
+        links = 0
+        while todo:
+            part = todo.pop()
+            if part == "..":
+                del done[-1:]
+                continue
+            try:
+                target = str(self._here([*done, part]).readlink())
+            except (OSError, ValueError):
+                done.append(part)
+                continue
+            links += 1
+            if links > _MAX_LINKS:
+                return None
+            rest = [*_parts(target), *reversed(todo)]
+            done, todo = self._start(rest) if target.startswith("/") else (done, rest[::-1])
+        return self._here(done)
+
+    def _start(self, parts: list[str] | tuple[str, ...]) -> tuple[list[str], list[str]]:
+        """Parts that need no look because a map names them, and the rest in reverse."""
+        mapped = self._map(parts)
+        known = len(mapped.parts()) if mapped else 0
+        return list(parts[:known]), list(parts[known:])[::-1]
+
+    def _map(self, parts: list[str] | tuple[str, ...]) -> Optional[PathMap]:
+        fitting = [pair for pair in self.maps if tuple(parts[: len(pair.parts())]) == pair.parts()]
+        return max(fitting, key=lambda pair: len(pair.parts()), default=None)
+
+    def _here(self, parts: list[str]) -> Path:
+        mapped = self._map(parts)
+        if mapped:
+            return mapped.after.joinpath(*parts[len(mapped.parts()) :])
+        return (self.sysroot or Path("/")).joinpath(*parts)
+
+
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in PurePosixPath(path).parts if part.strip("/"))

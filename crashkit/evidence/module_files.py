@@ -1,0 +1,167 @@
+"""Finds the file of a module that the crashed process had mapped, on the machine that analyses the core.
+
+A path in a core is hostile: it may be anything, and inside a sysroot its links belong to that root.
+What lies at a path is used only if its build-id is the core's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path, PurePosixPath
+from typing import Optional
+
+from crashkit.evidence.elf_file import has_debug_symbols, holds_code, read_build_id
+from crashkit.evidence.file_tree import FileTree, PathMap
+
+DEBUG_ROOT = "/usr/lib/debug"
+"""gdb's `debug-file-directory` (gdb manual, "Separate Debug Files")."""
+
+_DELETED = " (deleted)"
+_NO_FILES = ("/dev/", "/proc/", "/sys/")
+_MAX_SEARCHED_FILES = 5000
+_DEBUGINFOD_DEADLINE = 90
+
+
+@dataclass(frozen=True)
+class ModuleFile:
+    """The verdict on one module."""
+
+    state: str
+    """found (build-ids agree), unverified (a file lies there, and the core does not tell the build-id),
+    mismatch (another build lies there), missing."""
+    path: Optional[Path] = None
+    """The file to load; None for mismatch and missing."""
+    debug: Optional[Path] = None
+    """The separate debug file with the same build-id."""
+    detail: Optional[str] = None
+    """What is wrong, in one line."""
+    hint: Optional[str] = None
+    other: Optional[Path] = None
+    """For mismatch: the file that lies there."""
+
+
+class Finder:
+    """Where module files are looked for, in this order.
+
+    - `path_maps`: (prefix in the core, folder here), the longest prefix first
+    - `sysroot`: the crashed system's root folder; without one, the path itself
+    - `extra_dirs`: folders with `.build-id/xx/yyyy.debug`, the same tree, or loose files
+    - debuginfod, if asked: only where a build-id is known and nothing else was found
+    """
+
+    def __init__(
+        self,
+        sysroot: Optional[Path] = None,
+        path_maps: Sequence[tuple[str, Path]] = (),
+        extra_dirs: Sequence[Path] = (),
+        debuginfod: bool = False,
+    ) -> None:
+        self.tree = FileTree(sysroot, tuple(PathMap(*pair) for pair in path_maps))
+        self.extra_dirs = tuple(extra_dirs)
+        self.debuginfod = debuginfod
+
+    def find(self, path: str, build_id: Optional[str]) -> ModuleFile:
+        """The file of the module that the core names `path`; `build_id` in hexadecimal, None where the core does not hold it."""
+        path = path.removesuffix(_DELETED)
+        other: Optional[tuple[Path, Optional[str]]] = None
+        for candidate in self._candidates(path, build_id):
+            if not _is_file(candidate):
+                continue
+            if build_id is None:
+                return ModuleFile("unverified", candidate, debug=self._debug_file(path, read_build_id(candidate), candidate))
+            there = read_build_id(candidate)
+            if there == build_id:
+                return ModuleFile("found", candidate, debug=self._debug_file(path, build_id, candidate))
+            other = other or (candidate, there)
+        if build_id and (fetched := self._fetch("executable", build_id)):
+            return ModuleFile("found", fetched, debug=self._debug_file(path, build_id, fetched))
+        debug = self._debug_file(path, build_id, None)
+        if other:
+            detail = f"{other[0]} is another build: its build-id is {other[1] or 'missing'}, the core's is {build_id}"
+            return ModuleFile("mismatch", debug=debug, detail=detail, hint=_hint(path), other=other[0])
+        return ModuleFile("missing", debug=debug, detail=f"{path} is not on this machine", hint=_hint(path))
+
+    def source(self, path: str) -> Optional[Path]:
+        """The file that the crashed system called `path` (Python source, libpython.py), whose build nobody can check."""
+        return next((place for place in self._places(path.removesuffix(_DELETED)) if _is_file(place)), None)
+
+    def _places(self, path: str) -> Iterator[Path]:
+        """Where a path of the crashed system lies here: by the maps, or without them if that is no use."""
+        if path.startswith(_NO_FILES):
+            return
+        trees = (self.tree, FileTree(self.tree.sysroot)) if self.tree.maps else (self.tree,)
+        yield from filter(None, (tree.locate(path) for tree in trees))
+
+    def _candidates(self, path: str, build_id: Optional[str]) -> Iterator[Path]:
+        yield from self._places(path)
+        for folder in self.extra_dirs:
+            yield from filter(None, (FileTree(folder).locate(path),))
+        name = PurePosixPath(path).name
+        yield from (file for file in self._loose_files if file.name == name)
+        if build_id:
+            yield from (file for file in self._loose_files if file.name != name and read_build_id(file) == build_id and holds_code(file))
+
+    def _debug_file(self, path: str, build_id: Optional[str], module: Optional[Path]) -> Optional[Path]:
+        """The separate debug file of this build."""
+        if not build_id:
+            return None
+        for candidate in self._debug_candidates(path, build_id):
+            if candidate != module and _is_file(candidate) and read_build_id(candidate) == build_id and has_debug_symbols(candidate):
+                return candidate
+        if module is not None and has_debug_symbols(module):
+            return None
+        return self._fetch("debuginfo", build_id)
+
+    def _debug_candidates(self, path: str, build_id: str) -> Iterator[Path]:
+        by_id = f"/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+        for name in (DEBUG_ROOT + by_id, f"{DEBUG_ROOT}{path}.debug"):
+            yield from self._places(name)
+        yield Path(DEBUG_ROOT + by_id)
+        for place in self._places(path):
+            yield place.with_name(place.name + ".debug")
+            yield place.parent / ".debug" / (place.name + ".debug")
+        for folder in self.extra_dirs:
+            yield from filter(None, (FileTree(folder).locate(name) for name in (by_id, DEBUG_ROOT + by_id)))
+        yield from self._loose_files
+
+    @cached_property
+    def _loose_files(self) -> list[Path]:
+        """Every file below the extra folders, the nearest first, bounded."""
+        files: list[Path] = []
+        for top in self.extra_dirs:
+            for folder, _, names in os.walk(top):
+                files.extend(Path(folder, name) for name in sorted(names))
+                if len(files) > _MAX_SEARCHED_FILES:
+                    return files[:_MAX_SEARCHED_FILES]
+        return files
+
+    def _fetch(self, kind: str, build_id: str) -> Optional[Path]:
+        """Ask the debuginfod servers of this user (DEBUGINFOD_URLS); the client keeps what it gets in its cache."""
+        client = shutil.which("debuginfod-find") if self.debuginfod else None
+        if not client:
+            return None
+        command = [client, kind, build_id]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEBUGINFOD_DEADLINE, stdin=subprocess.DEVNULL)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        fetched = Path(done.stdout.strip())
+        return fetched if done.returncode == 0 and _is_file(fetched) and read_build_id(fetched) == build_id else None
+
+
+def _hint(path: str) -> str:
+    name = PurePosixPath(path).name
+    return f"give the crashed system's files: --sysroot DIR, --path-map FROM=TO, or a folder that holds its {name}"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False
