@@ -7,6 +7,7 @@ stores and indirect branches.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -16,7 +17,8 @@ _U64 = 2**64 - 1
 _NO_ACCESS = ("lea", "nop", "prefetch", "endbr", "prfm")
 
 
-class Access(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Access:
     """One access to memory, or one jump."""
 
     kind: str
@@ -132,9 +134,7 @@ def _decode_x86(code: bytes, registers: Mapping[str, int]) -> Decoded | None:
         complete = False
     groups = {instruction.group_name(group) for group in instruction.groups}
     privileged = "privilege" in groups or plain in ("in", "out", "cli", "sti")
-    return Decoded(
-        _text(instruction), plain, instruction.size, tuple(accesses), complete, privileged, tuple(dict.fromkeys(named)), divisor
-    )
+    return Decoded(_text(instruction), plain, instruction.size, tuple(accesses), complete, privileged, tuple(dict.fromkeys(named)), divisor)
 
 
 def _memory_x86(instruction: Any, operand: Any, registers: Mapping[str, int], writes: bool) -> list[Access]:
@@ -146,7 +146,7 @@ def _memory_x86(instruction: Any, operand: Any, registers: Mapping[str, int], wr
     for name, scale in ((base, 1), (index, memory.scale)):
         if name is None:
             continue
-        value = _read_x86(name, registers)
+        value = read_register(name, registers)
         if value is None:
             return []
         address += value * scale
@@ -166,7 +166,8 @@ def _memory_x86(instruction: Any, operand: Any, registers: Mapping[str, int], wr
     ]
 
 
-def _read_x86(name: str, registers: Mapping[str, int]) -> int | None:
+def read_register(name: str, registers: Mapping[str, int]) -> int | None:
+    """The value of a register or of its lower 32 bits (`eax`, `r8d`); None for one that is not known."""
     if name in registers:
         return registers[name]
     wide = "r" + name[1:] if name.startswith("e") else name.removesuffix("d")
@@ -223,9 +224,10 @@ def _memory_aarch64(instruction: Any, operand: Any, registers: Mapping[str, int]
     if base not in registers or (index and (index not in registers or extended)):
         return []
     scale = 1 << operand.shift.value if index else 1
-    address = registers[base] + memory.disp + (registers[index] * scale if index else 0)
+    offset = 0 if "], " in instruction.op_str else memory.disp  # [x1], #8 moves the base afterwards
+    address = registers[base] + offset + (registers[index] * scale if index else 0)
     kind = "write" if instruction.mnemonic.startswith("st") else "read"
-    return [Access(kind, address & _U64, _size_aarch64(instruction.mnemonic, names), base, index, scale, memory.disp)]
+    return [Access(kind, address & _U64, _size_aarch64(instruction.mnemonic, names), base, index, scale, offset)]
 
 
 def _size_aarch64(mnemonic: str, names: list[str]) -> int:

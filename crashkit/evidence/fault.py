@@ -1,0 +1,547 @@
+"""Why the process got its signal: what was accessed, how, and what stood in the way.
+
+The kernel tells the signal, its si_code and an address; the registers and the bytes at the program counter tell the rest. A reason
+is given only where these facts admit no other; otherwise `reason` stays None and `detail` says what is known.
+
+Sources: arch/x86/mm/fault.c and arch/x86/kernel/traps.c (which trap becomes which si_code), asm/sigcontext.h (layout of the
+signal frame), Intel SDM volume 3, "Page-fault exception (#PF)" (bits of the error code).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from crashkit.evidence import operands
+from crashkit.evidence.operands import Access, Decoded
+from crashkit.evidence.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, code_name
+from crashkit.model import Address, Signal
+from crashkit.model import Mapping as Range
+
+# Below vm.mmap_min_addr (64 KiB by default) nothing can be mapped: such an address is a null pointer plus a field's offset.
+_NULL_AREA = 0x10000
+_TOP = 2**64
+_KERNEL_HALF = 1 << 63
+_PAGE = 4096
+_LONGEST_INSTRUCTION = 15
+
+# An index or offset of up to this size is one; above it, it is more likely the pointer itself.
+_LARGE_OFFSET = 1 << 31
+
+# How far below the stack pointer or beside it an overflowing frame may reach, and how far below its stack: the kernel keeps
+# stack_guard_gap (256 pages) free there.
+_NEAR_STACK_POINTER = 64 * 1024
+_STACK_GAP = 256 * _PAGE + _NEAR_STACK_POINTER
+
+_SEGV_MAPERR, _SEGV_ACCERR, _SEGV_PKUERR, _SEGV_MTEAERR, _SEGV_MTESERR, _SEGV_CPERR = 1, 2, 4, 8, 9, 10
+_BUS_ADRALN, _BUS_ADRERR, _BUS_MCEERR_AR, _BUS_MCEERR_AO = 1, 2, 4, 5
+_FPE_INTDIV = 1
+_ILL_ILLOPN = 2
+_SYS_SECCOMP = 1
+_TRAP_BRKPT = 1
+
+_PROTECTION, _WRITE, _FETCH = 1, 2, 16
+
+_DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
+
+_TRAP_INSTRUCTIONS = ("ud0", "ud1", "ud2", "ud2b", "int3", "brk", "udf", "hlt")
+
+# Bytes that allocators write into memory so that its misuse shows.
+_POISON = {
+    0xCD: "memory that CPython's debug allocator had just handed out, never written",
+    0xDD: "memory that CPython's debug allocator had freed",
+    0xFD: "the guard bytes of CPython's debug allocator",
+    0xCB: "memory that CPython's debug allocator (before 3.8) had just handed out, never written",
+    0xDB: "memory that CPython's debug allocator (before 3.8) had freed",
+    0xFB: "the guard bytes of CPython's debug allocator (before 3.8)",
+}
+
+
+class Trap(NamedTuple):
+    """The processor's exception as the kernel put it into a signal frame (x86-64).
+
+    It is the thread's *last* exception, which need not be why this signal came: `explain` checks it against the instruction.
+    """
+
+    number: int
+    """trapno: 0 divide, 3 breakpoint, 6 invalid opcode, 12 stack segment, 13 general protection, 14 page fault."""
+    error: int
+    """err: for a page fault bit 0 protection, bit 1 write, bit 4 instruction fetch."""
+    address: int
+    """cr2: the address of the thread's last page fault."""
+
+
+_UCONTEXT_REGISTERS = (
+    *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"),
+    *("rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx", "rsp", "rip", "eflags"),
+)
+_MCONTEXT = 0x28
+_UCONTEXT = struct.Struct(f"<{_MCONTEXT}x18Q8xQQ8xQ")
+UCONTEXT_SIZE = _UCONTEXT.size
+"""Bytes that `read_ucontext` wants."""
+
+
+def read_ucontext(data: bytes) -> tuple[dict[str, int], Trap]:
+    """The interrupted registers and the trap from the `struct ucontext` of an x86-64 signal frame.
+
+    `data` starts where rsp points in the frame that gdb calls `<signal handler called>`.
+
+    :raises ValueError: it is shorter than `UCONTEXT_SIZE`.
+    """
+    if len(data) < UCONTEXT_SIZE:
+        raise ValueError(f"a ucontext takes {UCONTEXT_SIZE} bytes, got {len(data)}")
+    *values, error, number, address = _UCONTEXT.unpack_from(data)
+    return dict(zip(_UCONTEXT_REGISTERS, values, strict=True)), Trap(number, error, address)
+
+
+def explain(
+    signal: Signal,
+    registers: Mapping[str, int],
+    code: bytes = b"",
+    mappings: Sequence[Range] = (),
+    trap: Trap | None = None,
+    *,
+    pid: int | None = None,
+    stack: bytes = b"",
+) -> Signal:
+    """`signal` with access, reason and detail, its address corrected, and its code where a handler had hidden it.
+
+    `registers` are those at the fault, named as in gdb: where a signal handler ran, those of the interrupted code. `code` are the bytes
+    at the program counter and `stack` those at the stack pointer; both may be empty. `trap` comes from the signal frame, if there is one.
+    `pid` is the dead process's, to tell a signal that it sent itself from one that came from outside.
+    """
+    scene = _Scene.of(registers, code, mappings, stack, pid)
+    if signal.code is None:
+        return signal
+    if signal.code <= 0:
+        recovered = _recover(signal, trap, scene) if trap else None
+        return _explain_fault(recovered, scene) if recovered else _explain_sent(signal, trap is not None, scene)
+    return _explain_fault(signal, scene)
+
+
+class _Scene(NamedTuple):
+    registers: Mapping[str, int]
+    pc: int | None
+    sp: int | None
+    instruction: Decoded | None
+    mappings: Sequence[Range]
+    stack: bytes
+    pid: int | None
+
+    @classmethod
+    def of(cls, registers: Mapping[str, int], code: bytes, mappings: Sequence[Range], stack: bytes, pid: int | None) -> _Scene:
+        registers = {name: value % _TOP for name, value in registers.items()}
+        instruction = operands.decode(code, registers) if code else None
+        pc = registers.get("rip", registers.get("pc"))
+        return cls(registers, pc, registers.get("rsp", registers.get("sp")), instruction, mappings, stack, pid)
+
+    @property
+    def accesses(self) -> tuple[Access, ...]:
+        return self.instruction.accesses if self.instruction else ()
+
+    def mapping_at(self, address: int) -> Range | None:
+        return next((m for m in self.mappings if m.start <= address < m.end), None)
+
+    def access_to(self, address: int, kind: str | None) -> Access | None:
+        """The instruction's access to that address; a write where it both reads and writes there."""
+        found = [a for a in self.accesses if a.kind != "execute" and a.covers(address) and kind in (None, a.kind)]
+        return min(found, key=lambda access: access.kind != "write", default=None)
+
+    def is_fetch(self, address: int) -> bool:
+        """Whether reading the instruction itself touched the address."""
+        if self.pc is None or self.access_to(address, None):
+            return False
+        crosses = address % _PAGE == 0 and self.pc < address < self.pc + _LONGEST_INSTRUCTION and self.instruction is None
+        return address == self.pc or crosses
+
+    def quote(self) -> str:
+        """` (mov rax, [rdi+0x18], rdi = 0)`, or nothing."""
+        if self.instruction is None:
+            return ""
+        values = [f"{name} = {_hex(self.registers[name])}" for name in self.instruction.registers if self._speaks(name)]
+        return f" ({', '.join([self.instruction.text, *values])})"
+
+    def _speaks(self, name: str) -> bool:
+        used = {a.base for a in self.accesses} | {a.index for a in self.accesses}
+        jumps = any(a.kind == "execute" for a in self.accesses)
+        return name in self.registers and name not in ("rip", "pc") and (name in used or jumps)
+
+
+# Signals that a handler re-raised.
+
+
+def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
+    """The signal as the kernel first sent it, or None where the trap does not fit it: then no instruction caused it."""
+    number, trapno = signal.number, trap.number
+    code = None
+    address = None
+    access = None
+    if trapno == _PAGE_FAULT and number in (SIGSEGV, SIGBUS):
+        if not _could_touch(trap, scene):
+            return None
+        address = Address(trap.address)
+        access = "execute" if trap.error & _FETCH else "write" if trap.error & _WRITE else "read"
+        # For the kernel's half of the addresses the processor reports protection, Linux MAPERR.
+        protected = trap.error & _PROTECTION and trap.address < _KERNEL_HALF
+        code = _BUS_ADRERR if number == SIGBUS else _SEGV_ACCERR if protected else _SEGV_MAPERR
+    elif (trapno == _GENERAL_PROTECTION and number == SIGSEGV) or (trapno == _STACK_SEGMENT and number == SIGBUS):
+        code = SI_KERNEL if _general_protection(signal, scene).reason else None
+    elif trapno == _DIVIDE and number == SIGFPE:
+        code = _FPE_INTDIV if scene.instruction and scene.instruction.mnemonic in ("div", "idiv") else None
+    elif trapno == _INVALID_OPCODE and number == SIGILL:
+        code = _ILL_ILLOPN
+    elif trapno == _BREAKPOINT and number == SIGTRAP:
+        code = SI_KERNEL
+    if code is None:
+        return None
+    name = code_name(number, code)
+    return msgspec.structs.replace(signal, code=code, code_name=name, address=address, access=access, sender_pid=None, recovered=True)
+
+
+def _could_touch(trap: Trap, scene: _Scene) -> bool:
+    """False where the interrupted instruction certainly does not access cr2: then cr2 is left over from an earlier fault."""
+    if trap.error & _FETCH:
+        return scene.pc is not None and scene.pc <= trap.address < scene.pc + _LONGEST_INSTRUCTION
+    if scene.instruction is None or not scene.instruction.complete:
+        return True
+    return scene.access_to(trap.address, None) is not None
+
+
+def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
+    """A signal that some process sent: si_addr overlays the sender and is no address."""
+    signal = msgspec.structs.replace(signal, address=None, access=None)
+    own = scene.pid is not None and signal.sender_pid == scene.pid
+    if signal.sender_pid is not None and scene.pid is not None and not own:
+        sender = f"process {signal.sender_pid}" if signal.sender_pid else "a process outside this PID namespace"
+        return _reason(signal, "sent-from-outside", f"sent by {sender}, not caused by an instruction of this process")
+    if handled and not _raises(signal.number, scene):
+        # The handler passed the signal on in its own name.
+        signal = msgspec.structs.replace(signal, sender_pid=None)
+        return _reason(
+            signal, None, f"the interrupted instruction cannot have caused it: {signal.name} was sent, a signal handler hid who sent it"
+        )
+    if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code != SI_USER:
+        return _reason(signal, "abort", "the process aborted itself")
+    if own and (handled or signal.code == SI_USER):
+        return _reason(signal, "raised", "the process sent the signal to itself")
+    if own:
+        return _reason(signal, None, "the process raised the signal itself: a handler that hid the first fault, or a call of raise()")
+    return _reason(signal, None, "sent with kill() or raise(), by whom is not known")
+
+
+def _raises(number: int, scene: _Scene) -> bool:
+    """Whether the interrupted code stands behind a successful tgkill(pid, tid, number) of its own."""
+    registers = scene.registers
+    if "rip" in registers:
+        return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, scene.pid, number)
+    return (registers.get("x8"), registers.get("x2")) == (131, number)
+
+
+# Faults.
+
+
+def _explain_fault(signal: Signal, scene: _Scene) -> Signal:
+    if signal.code == SI_KERNEL and signal.number in (SIGSEGV, SIGBUS):
+        return _general_protection(msgspec.structs.replace(signal, address=None), scene)
+    explainer = {
+        SIGSEGV: _segmentation_fault,
+        SIGBUS: _bus_error,
+        SIGFPE: _arithmetic,
+        SIGILL: _illegal,
+        SIGTRAP: _trap,
+        SIGSYS: _bad_system_call,
+    }.get(signal.number)
+    return explainer(signal, scene) if explainer else signal
+
+
+def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
+    if signal.address is None:
+        return signal
+    address = int(signal.address)
+    fetch = signal.access == "execute" or (signal.access is None and scene.is_fetch(address))
+    if fetch:
+        return _bad_jump(msgspec.structs.replace(signal, access="execute"), address, scene)
+    access = scene.access_to(address, signal.access) or scene.access_to(address, None)
+    signal = msgspec.structs.replace(signal, access=signal.access or (access.kind if access else None))
+    what = _describe(signal.access, access, address)
+    quote = scene.quote()
+
+    stack = _overflowed_stack(address, scene, unmapped=signal.code == _SEGV_MAPERR)
+    if stack:
+        size = _size(stack.end - stack.start)
+        return _reason(signal, "stack-overflow", f"{what}: below the end of the thread's stack, whose {size} are used up{quote}")
+    special = _SPECIAL_CODES.get(signal.code or 0)
+    if special:
+        return _reason(signal, special[0], f"{what}: {special[1]}{quote}")
+    if _is_null(address, access, scene) and signal.code == _SEGV_MAPERR:
+        return _reason(signal, "null-pointer", f"{what}: {_null(address)}{quote}")
+    mapping = scene.mapping_at(address)
+    if signal.code == _SEGV_ACCERR:
+        return _forbidden(signal, mapping, what, quote)
+    if signal.code == _SEGV_MAPERR:
+        return _reason(signal, "unmapped", f"{what}: {_unmapped(address, access, mapping, scene)}{quote}")
+    return _reason(signal, None, f"{what}{quote}")
+
+
+_SPECIAL_CODES = {
+    _SEGV_PKUERR: ("protection-key", "the thread's protection keys forbid it"),
+    _SEGV_MTEAERR: ("memory-tag", "the pointer's tag is not the memory's"),
+    _SEGV_MTESERR: ("memory-tag", "the pointer's tag is not the memory's"),
+    _SEGV_CPERR: ("control-protection", "the return address is not the one that was called from (shadow stack)"),
+}
+
+
+def _bad_jump(signal: Signal, address: int, scene: _Scene) -> Signal:
+    came_from = _caller(scene)
+    if address < _NULL_AREA:
+        pointer = "a null function pointer" if address == 0 else f"a null pointer plus {_bytes(address)}"
+        return _reason(signal, "null-pointer", f"execution at {_hex(address)}: {pointer} was called{came_from}")
+    mapping = scene.mapping_at(address)
+    if signal.code == _SEGV_ACCERR:
+        return _reason(signal, "no-exec", f"execution at {_hex(address)}: {_in_mapping(mapping)} is not executable{came_from}")
+    if signal.code == _SEGV_MAPERR:
+        text = f"execution at {_hex(address)}: nothing is mapped there; the function pointer or return address is wrong{came_from}"
+        return _reason(signal, "unmapped", text + _pattern(address))
+    return signal
+
+
+def _caller(scene: _Scene) -> str:
+    """After a call the return address lies on top of the stack; only one that is executable is believed."""
+    if len(scene.stack) < 8 or "rsp" not in scene.registers:
+        return ""
+    value = int.from_bytes(scene.stack[:8], "little")
+    mapping = scene.mapping_at(value)
+    return f", called from before {_hex(value)}" if mapping and "x" in (mapping.permissions or "") else ""
+
+
+def _overflowed_stack(address: int, scene: _Scene, unmapped: bool) -> Range | None:
+    """The stack that was used up, where the access went just below it and the stack pointer is there too."""
+    sp = scene.sp
+    if sp is None or abs(address - sp) > _NEAR_STACK_POINTER:
+        return None
+    home = scene.mapping_at(sp)
+    if home and _is_open(home) and home.end <= address:
+        return None  # over the top of its own stack, into the guard of the next one
+    place = scene.mapping_at(address)
+    if place and _is_open(place):
+        # A guard that madvise(MADV_GUARD_INSTALL) put into the stack's own mapping (glibc 2.42): mapped, yet reported as not.
+        return place if unmapped and place is home and address - place.start < _STACK_GAP else None
+    if place and place.permissions and "r" in place.permissions:
+        return None
+    above = [m for m in scene.mappings if m.start > address and m.start - (place.end if place else address) <= _STACK_GAP]
+    nearest = min(above, key=lambda m: m.start, default=None)
+    if nearest is None or not _is_open(nearest) or (home and _is_open(home) and home is not nearest):
+        return None
+    return nearest
+
+
+def _is_open(mapping: Range) -> bool:
+    return (mapping.permissions or "").startswith("rw")
+
+
+def _is_null(address: int, access: Access | None, scene: _Scene) -> bool:
+    if address < _NULL_AREA:
+        return True
+    if access is None or access.base is None or access.segment or access.implied:
+        return False
+    registers = scene.registers
+    if registers.get(access.base) != 0:
+        return False
+    if access.index is None:
+        return True
+    # [rax+rcx] may hold its pointer in either register; a scaled or small one is an index.
+    index = registers.get(access.index, 0)
+    return access.scale > 1 or min(index, _TOP - index) < _LARGE_OFFSET
+
+
+def _null(address: int) -> str:
+    if address == 0:
+        return "a null pointer"
+    if address >= _KERNEL_HALF:
+        return f"a null pointer minus an offset of {_bytes(_TOP - address)}"
+    return f"a null pointer plus an offset of {_bytes(address)}"
+
+
+def _unmapped(address: int, access: Access | None, mapping: Range | None, scene: _Scene) -> str:
+    base = scene.registers.get(access.base) if access and access.base else None
+    if base == _TOP - 1:
+        return "-1 was used as a pointer, an error that was not checked (MAP_FAILED is -1)"
+    if address >= _KERNEL_HALF:
+        return "an address of the kernel's half, no pointer of this process" + _pattern(address)
+    if mapping:
+        return f"nothing was mapped there at the time; {_in_mapping(mapping)} is there now"
+    return "nothing is mapped there" + (_neighbour(address, scene.mappings) or _pattern(address))
+
+
+def _neighbour(address: int, mappings: Iterable[Range]) -> str:
+    below = max((m for m in mappings if m.end <= address), key=lambda m: m.end, default=None)
+    if below is None or address - below.end > _PAGE:
+        return ""
+    return f", {_bytes(address - below.end)} past the end of {_in_mapping(below)}"
+
+
+def _forbidden(signal: Signal, mapping: Range | None, what: str, quote: str) -> Signal:
+    place = _in_mapping(mapping)
+    permissions = mapping.permissions if mapping else None
+    if permissions is not None and permissions.startswith("---"):
+        return _reason(signal, "no-access", f"{what}: {place} allows no access at all{quote}")
+    if signal.access == "write" and "w" not in (permissions or ""):
+        return _reason(signal, "read-only", f"{what}: {place} is read-only{quote}")
+    return _reason(signal, None, f"{what}: {place} did not allow it{quote}")
+
+
+def _general_protection(signal: Signal, scene: _Scene) -> Signal:
+    """The processor refused the instruction and told no address; si_addr 0 means nothing here."""
+    pc, instruction = scene.pc, scene.instruction
+    if pc is not None and _is_non_canonical(pc):
+        return _non_canonical(signal, "execute", pc, f"execution at {_hex(pc)}", scene)
+    if instruction is None:
+        return _reason(
+            signal, None, "general protection fault: the kernel told no address (0 is not it), and the instruction's bytes are missing"
+        )
+    for access in instruction.accesses:
+        if _is_non_canonical(access.address):
+            return _non_canonical(signal, access.kind, access.address, _describe(access.kind, access, access.address), scene)
+    if instruction.mnemonic.startswith("ret"):
+        return _bad_return(signal, scene)
+    if instruction.privileged:
+        return _reason(signal, "privileged-instruction", f"{instruction.text}: only the kernel may execute it, so execution went astray")
+    for access in instruction.accesses:
+        if access.size in (16, 32, 64) and access.address % access.size and _wants_alignment(instruction.mnemonic):
+            what = _describe(access.kind, access, access.address)
+            signal = msgspec.structs.replace(signal, address=Address(access.address), access=access.kind)
+            return _reason(signal, "misaligned", f"{what}: the instruction wants a multiple of {access.size}{scene.quote()}")
+    return _reason(signal, None, f"general protection fault: the kernel told no address (0 is not it){scene.quote()}")
+
+
+def _non_canonical(signal: Signal, access: str, address: int, what: str, scene: _Scene) -> Signal:
+    signal = msgspec.structs.replace(signal, address=Address(address), access=access)
+    text = f"{what}: no address of this processor can look like that (non-canonical); the pointer was overwritten or never one"
+    return _reason(signal, "non-canonical", f"{text}{_pattern(address)}{scene.quote()}")
+
+
+def _bad_return(signal: Signal, scene: _Scene) -> Signal:
+    value = int.from_bytes(scene.stack[:8], "little") if len(scene.stack) >= 8 else None
+    if value is None:
+        return _reason(signal, None, "return to an address that no processor accepts: the return address on the stack was overwritten")
+    if not _is_non_canonical(value):
+        return _reason(signal, None, f"general protection fault at a return to {_hex(value)}")
+    return _non_canonical(signal, "execute", value, f"return to {_hex(value)}", scene)
+
+
+def _is_non_canonical(address: int) -> bool:
+    return 1 << 47 <= address < _TOP - (1 << 47)
+
+
+def _wants_alignment(mnemonic: str) -> bool:
+    """Legacy SSE wants 16-byte operands aligned except in its unaligned moves; AVX only in its aligned moves."""
+    if mnemonic.startswith("v"):
+        return mnemonic.startswith(("vmova", "vmovdqa", "vmovnt"))
+    return not mnemonic.startswith(("movu", "movdqu", "lddqu", "pcmpestr", "pcmpistr", "cmpxchg"))
+
+
+def _bus_error(signal: Signal, scene: _Scene) -> Signal:
+    if signal.code in (_BUS_MCEERR_AR, _BUS_MCEERR_AO):
+        return _reason(signal, "hardware-memory-error", "the memory hardware reported an error that cannot be corrected")
+    if signal.address is None:
+        return signal
+    address = int(signal.address)
+    access = scene.access_to(address, signal.access)
+    kind = signal.access or (access.kind if access else None) or ("execute" if scene.is_fetch(address) else None)
+    signal = msgspec.structs.replace(signal, access=kind)
+    what = _describe(kind, access, address)
+    if signal.code == _BUS_ADRALN:
+        return _reason(signal, "misaligned", f"{what}: not a multiple of what the instruction wants{scene.quote()}")
+    mapping = scene.mapping_at(address)
+    if signal.code == _BUS_ADRERR and mapping and mapping.path and not mapping.path.startswith("["):
+        text = (
+            f"{what}: {mapping.path} is mapped there but does not reach that far (cut short), or its filesystem could not provide the page"
+        )
+        return _reason(signal, "bus-truncated-file", text + scene.quote())
+    return _reason(signal, None, f"{what}: the memory behind {_in_mapping(mapping)} could not be provided{scene.quote()}")
+
+
+def _arithmetic(signal: Signal, scene: _Scene) -> Signal:
+    signal = msgspec.structs.replace(signal, address=None)
+    if signal.code != _FPE_INTDIV:
+        return _reason(signal, "floating-point", f"floating-point exception {signal.code_name or signal.code}{scene.quote()}")
+    divisor = scene.instruction.divisor if scene.instruction else None
+    value = operands.read_register(divisor, scene.registers) if divisor else None
+    if value is None:
+        cause = "an integer was divided by zero, or the quotient does not fit"
+    else:
+        cause = "an integer was divided by zero" if value == 0 else f"the quotient of an integer division by {_hex(value)} does not fit"
+    return _reason(signal, "integer-divide", cause + scene.quote())
+
+
+def _illegal(signal: Signal, scene: _Scene) -> Signal:
+    signal = msgspec.structs.replace(signal, address=signal.address or (Address(scene.pc) if scene.pc is not None else None))
+    instruction = scene.instruction
+    if instruction is None:
+        return _reason(signal, "illegal-instruction", "the processor does not know the instruction")
+    if instruction.mnemonic in _TRAP_INSTRUCTIONS:
+        text = f"{instruction.text}: put there by a compiler to stop the program (a failed check, or a point never to be reached)"
+        return _reason(signal, "trap", text)
+    return _reason(signal, "illegal-instruction", f"this processor does not have the instruction {instruction.text}")
+
+
+def _trap(signal: Signal, scene: _Scene) -> Signal:
+    if signal.code in (SI_KERNEL, _TRAP_BRKPT):
+        return _reason(
+            msgspec.structs.replace(signal, address=None), "trap", "a breakpoint instruction was executed with no debugger there"
+        )
+    return signal
+
+
+def _bad_system_call(signal: Signal, scene: _Scene) -> Signal:
+    if signal.code != _SYS_SECCOMP:
+        return signal
+    number = scene.registers.get("orig_rax", scene.registers.get("x8"))
+    which = "a system call" if number is None else f"system call {number}"
+    return _reason(signal, "seccomp", f"{which} is forbidden by the process's seccomp filter (a sandbox or container profile)")
+
+
+# Words.
+
+
+def _reason(signal: Signal, reason: str | None, detail: str) -> Signal:
+    return msgspec.structs.replace(signal, reason=reason, detail=detail)
+
+
+def _describe(kind: str | None, access: Access | None, address: int) -> str:
+    kind = {"execute": "execution"}.get(kind or "", kind or "access")
+    if access and access.size and access.kind != "execute":
+        return f"{kind} of {_bytes(access.size)} at {_hex(address)}"
+    return f"{kind} at {_hex(address)}"
+
+
+def _in_mapping(mapping: Range | None) -> str:
+    if mapping is None:
+        return "the memory there"
+    name = mapping.path or "the anonymous memory"
+    return f"{name} ({mapping.permissions})" if mapping.permissions else name
+
+
+def _pattern(address: int) -> str:
+    """What the bytes of a wild pointer look like."""
+    raw = address.to_bytes(8, "little")
+    if len(set(raw[2:6])) == 1 and raw[2] in _POISON:
+        return f"; its bytes are those of {_POISON[raw[2]]}"
+    if all(0x20 <= byte < 0x7F for byte in raw):
+        return f"; its bytes read {raw.decode('ascii')!r}, so text was written over it"
+    return ""
+
+
+def _hex(value: int) -> str:
+    return hex(value) if value else "0"
+
+
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count} bytes" if count < _NULL_AREA else f"{count:#x} bytes"
+
+
+def _size(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB" if count >= 2**20 else f"{count / 1024:.0f} KiB"

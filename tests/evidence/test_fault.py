@@ -1,0 +1,217 @@
+"""Reasons from recorded bytes and registers; test_fault_crashes.py has the same from real crashes."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from crashkit.evidence.fault import UCONTEXT_SIZE, Trap, explain, read_ucontext
+from crashkit.evidence.signals import code_name, signal_name
+from crashkit.model import Address, Mapping, Signal
+
+PC = 0x401000
+SP = 0x7FFC_0000_8000
+PID = 4242
+
+MAPPINGS = (
+    Mapping(start=Address(0x400000), end=Address(0x402000), permissions="r-x", path="/usr/bin/python3"),
+    Mapping(start=Address(0x500000), end=Address(0x501000), permissions="r--", path="/usr/lib/data.so"),
+    Mapping(start=Address(0x600000), end=Address(0x610000), permissions="rw-", path="[heap]"),
+    Mapping(start=Address(0x700000), end=Address(0x710000), permissions="r--", path="/data/weights.bin"),
+    Mapping(start=Address(0x7F00_0000_0000), end=Address(0x7F00_0000_1000), permissions="---"),
+    Mapping(start=Address(0x7F00_0000_1000), end=Address(0x7F00_0080_1000), permissions="rw-"),
+    Mapping(start=Address(0x7FFC_0000_0000), end=Address(0x7FFC_0080_0000), permissions="rw-", path="[stack]"),
+)
+
+
+def fault(
+    number: int, code: int, address: int | None, hexadecimal: str = "", trap: Trap | None = None, stack: bytes = b"", **registers: int
+):
+    signal = Signal(
+        number=number,
+        name=signal_name(number),
+        code=code,
+        code_name=code_name(number, code),
+        address=None if address is None else Address(address),
+        sender_pid=PID if code == -6 else None,
+    )
+    return explain(
+        signal, {"rip": PC, "rsp": SP, "fs_base": 0x650000, **registers}, bytes.fromhex(hexadecimal), MAPPINGS, trap, pid=PID, stack=stack
+    )
+
+
+MAPERR, ACCERR, KERNEL = (11, 1), (11, 2), (11, 128)
+LOAD_FIELD = "488b4718"  # mov rax, [rdi+0x18]
+LOAD_INDEXED = "488b04f7"  # mov rax, [rdi+rsi*8]
+LOAD_SUM = "488b0437"  # mov rax, [rdi+rsi]
+STORE = "488907"  # mov [rdi], rax
+PUSH = "50"
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "code", "registers", "access", "reason"),
+    [
+        (MAPERR, 0x18, LOAD_FIELD, {"rdi": 0}, "read", "null-pointer"),
+        (MAPERR, 0, STORE, {"rdi": 0}, "write", "null-pointer"),
+        (MAPERR, 0x18, "", {}, None, "null-pointer"),
+        (MAPERR, 800_000, LOAD_INDEXED, {"rdi": 0, "rsi": 100_000}, "read", "null-pointer"),
+        (MAPERR, 2**64 - 8, "488b47f8", {"rdi": 0}, "read", "null-pointer"),
+        (MAPERR, 0x7EFF_1234_5678, LOAD_SUM, {"rdi": 0, "rsi": 0x7EFF_1234_5678}, "read", "unmapped"),
+        (MAPERR, 0x7EFF_1234_5678, LOAD_SUM, {"rdi": 0x7EFF_1234_5678, "rsi": 0}, "read", "unmapped"),
+        (MAPERR, 0, "", {"rip": 0}, "execute", "null-pointer"),
+        (MAPERR, 0x123456, "", {"rip": 0x123456}, "execute", "unmapped"),
+        (MAPERR, 2**64 - 1, STORE, {"rdi": 2**64 - 1}, "write", "unmapped"),
+        (MAPERR, 0x10, "48a5", {"rdi": 0x600000, "rsi": 0x10}, "read", "null-pointer"),
+        (MAPERR, 0x10, "48a5", {"rdi": 0x10, "rsi": 0x600000}, "write", "null-pointer"),
+        (MAPERR, 0x10, "f0480fb117", {"rdi": 0x10}, "write", "null-pointer"),
+        (MAPERR, 0x10, "ff10", {"rax": 0x10}, "read", "null-pointer"),
+        (ACCERR, 0x500010, STORE, {"rdi": 0x500010}, "write", "read-only"),
+        (ACCERR, 0x600010, "", {"rip": 0x600010}, "execute", "no-exec"),
+        (ACCERR, 0x7F00_0000_0010, STORE, {"rdi": 0x7F00_0000_0010}, "write", "no-access"),
+        (ACCERR, 0x7F00_0000_0FF8, PUSH, {"rsp": 0x7F00_0000_1000}, "write", "stack-overflow"),
+        (MAPERR, 0x7FFB_FFFF_FFF8, PUSH, {"rsp": 0x7FFC_0000_0000}, "write", "stack-overflow"),
+        (MAPERR, 0x7FFB_FFFE_FFF8, "e800000000", {"rsp": 0x7FFB_FFFF_0000}, "write", "stack-overflow"),
+        (MAPERR, 0x7F00_0000_1FF8, PUSH, {"rsp": 0x7F00_0000_2000}, "write", "stack-overflow"),  # guard by madvise
+        (MAPERR, 0x7FFB_FFFF_FFF8, STORE, {"rdi": 0x7FFB_FFFF_FFF8}, "write", "stack-overflow"),
+        (MAPERR, 0x7FFC_0080_0010, STORE, {"rdi": 0x7FFC_0080_0010, "rsp": 0x7FFC_007F_FF00}, "write", "unmapped"),
+        (KERNEL, 0, LOAD_FIELD, {"rdi": 0xDEADBEEF_DEADBEEF}, "read", "non-canonical"),
+        (KERNEL, 0, "ffd0", {"rax": 0x4141414141414141}, "execute", "non-canonical"),
+        (KERNEL, 0, "660f6f07", {"rdi": 0x600008}, "read", "misaligned"),
+        (KERNEL, 0, "f30f6f07", {"rdi": 0x600008}, None, None),
+        (KERNEL, 0, "fa", {}, None, "privileged-instruction"),
+        (KERNEL, 0, "", {}, None, None),
+        ((7, 128), 0, "488b4510", {"rbp": 0x4141414141414141}, "read", "non-canonical"),
+        ((7, 2), 0x708000, LOAD_FIELD, {"rdi": 0x707FE8}, "read", "bus-truncated-file"),
+        ((7, 2), 0x608000, LOAD_FIELD, {"rdi": 0x607FE8}, "read", None),
+        ((7, 4), 0x608000, "", {}, None, "hardware-memory-error"),
+        ((8, 1), PC, "f7f9", {"rcx": 0}, None, "integer-divide"),
+        ((4, 2), PC, "0f0b", {}, None, "trap"),
+        ((4, 2), PC, "62f17c4858c1", {}, None, "illegal-instruction"),
+        ((5, 128), 0, "90", {}, None, "trap"),
+        ((31, 1), 0x401000, "", {"orig_rax": 59}, None, "seccomp"),
+        ((6, -6), None, "", {}, None, "abort"),
+    ],
+)
+def test_reason(kind, address, code, registers, access, reason):
+    signal = fault(*kind, address, code, **registers)
+    assert (signal.access, signal.reason) == (access, reason), signal.detail
+    assert signal.detail
+    assert not signal.recovered
+
+
+def test_detail_is_a_sentence_for_a_person():
+    assert fault(*MAPERR, 0x18, LOAD_FIELD, rdi=0).detail == (
+        "read of 8 bytes at 0x18: a null pointer plus an offset of 24 bytes (mov rax, [rdi+0x18], rdi = 0)"
+    )
+
+
+def test_general_protection_gives_the_true_address():
+    assert fault(*KERNEL, 0, LOAD_FIELD, rdi=0x4141414141414141).address == 0x4141414141414159
+    assert fault(*KERNEL, 0, "").address is None
+
+
+def test_overwritten_pointer_is_read_as_text_and_as_poison():
+    assert "'hello wo'" in fault(*KERNEL, 0, STORE, rdi=int.from_bytes(b"hello wo", "little")).detail
+    assert "had freed" in fault(*KERNEL, 0, STORE, rdi=0xDDDDDDDDDDDDDDDD).detail
+
+
+def test_return_address_overwritten():
+    signal = fault(*KERNEL, 0, "c3", stack=struct.pack("<Q", 0x4242424242424242))
+    assert (signal.reason, signal.access, signal.address) == ("non-canonical", "execute", 0x4242424242424242)
+    assert fault(*KERNEL, 0, "c3").reason is None
+
+
+def test_null_call_names_the_caller():
+    assert "called from before 0x400123" in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x400123), rip=0).detail
+    assert "called from" not in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x600123), rip=0).detail
+
+
+@pytest.mark.parametrize(
+    ("number", "trap", "code", "registers", "reason", "si_code"),
+    [
+        (11, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0}, "null-pointer", 1),
+        (11, Trap(14, 7, 0x500010), STORE, {"rdi": 0x500010}, "read-only", 2),
+        (11, Trap(14, 0x15, 0x600010), "", {"rip": 0x600010}, "no-exec", 2),
+        (11, Trap(14, 0x14, 0), "", {"rip": 0}, "null-pointer", 1),
+        (11, Trap(13, 0, 0xBAD), LOAD_FIELD, {"rdi": 0xDEADBEEF_DEADBEEF}, "non-canonical", 128),
+        (11, Trap(14, 6, 0x7FFB_FFFF_FFF8), PUSH, {"rsp": 0x7FFC_0000_0000}, "stack-overflow", 1),
+        (7, Trap(14, 4, 0x708000), LOAD_FIELD, {"rdi": 0x707FE8}, "bus-truncated-file", 2),
+        (8, Trap(0, 0, 0), "f7f9", {"rcx": 0}, "integer-divide", 1),
+        (4, Trap(6, 0, 0), "0f0b", {}, "trap", 2),
+    ],
+)
+def test_a_handlers_trap_brings_the_fault_back(number, trap, code, registers, reason, si_code):
+    signal = fault(number, -6, 0x1092, code, trap, **registers)
+    assert (signal.reason, signal.code, signal.recovered, signal.sender_pid) == (reason, si_code, True, None), signal.detail
+
+
+@pytest.mark.parametrize(
+    ("number", "trap", "code", "registers"),
+    [
+        (11, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0x600000}),  # cr2 is not what the instruction reads
+        (11, Trap(14, 4, 0x18), "90", {}),
+        (11, Trap(14, 0x14, 0), "90", {}),  # fetched elsewhere
+        (11, Trap(13, 0, 0), "90", {}),
+        (11, Trap(0, 0, 0), "90", {}),
+        (8, Trap(0, 0, 0), "90", {}),
+        (6, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0}),
+    ],
+)
+def test_a_stale_trap_is_not_believed(number, trap, code, registers):
+    signal = fault(number, -6, 0x1092, code, trap, **registers)
+    assert (signal.reason, signal.recovered, signal.code, signal.address) == (None, False, -6, None)
+    assert "was sent" in signal.detail
+
+
+def test_a_raise_behind_a_handler_is_an_abort():
+    signal = fault(6, -6, 0x1092, "483d00f0ffff", Trap(0, 0, 0), rax=0, rdi=PID, rdx=6)
+    assert (signal.reason, signal.recovered) == ("abort", False)
+
+
+@pytest.mark.parametrize(
+    ("code", "sender", "reason"),
+    [(0, 99, "sent-from-outside"), (0, 0, "sent-from-outside"), (0, PID, "raised"), (-6, 99, "sent-from-outside"), (0, None, None)],
+)
+def test_sender(code, sender, reason):
+    signal = explain(Signal(number=11, name="SIGSEGV", code=code, address=Address(0x63), sender_pid=sender), {"rip": PC}, pid=PID)
+    assert (signal.reason, signal.address) == (reason, None)
+
+
+def test_ucontext_layout():
+    data = bytearray(UCONTEXT_SIZE)
+    for offset, value in ((0xA0, SP), (0xA8, PC), (0xC0, 6), (0xC8, 14), (0xD8, 0xABC), (0x90, 7), (0x68, 9)):
+        struct.pack_into("<Q", data, offset, value)
+    registers, trap = read_ucontext(bytes(data))
+    assert (registers["rsp"], registers["rip"], registers["rax"], registers["rdi"]) == (SP, PC, 7, 9)
+    assert trap == Trap(14, 6, 0xABC)
+    with pytest.raises(ValueError, match="224"):
+        read_ucontext(bytes(UCONTEXT_SIZE - 1))
+
+
+@pytest.mark.parametrize(
+    ("address", "code", "registers", "access", "reason"),
+    [
+        (0x10, "200840f9", {"x1": 0}, "read", "null-pointer"),  # ldr x0, [x1, #0x10]
+        (0x500010, "207822f8", {"x1": 0x500000, "x2": 2}, "write", "unmapped"),  # str x0, [x1, x2, lsl #3]
+        (0, "", {"pc": 0}, "execute", "null-pointer"),
+    ],
+)
+def test_aarch64(address, code, registers, access, reason):
+    signal = Signal(number=11, name="SIGSEGV", code=1, address=Address(address))
+    found = explain(signal, {"pc": PC, "sp": SP, "x0": 1, **registers}, bytes.fromhex(code))
+    assert (found.access, found.reason) == (access, reason)
+
+
+def test_an_unknown_architecture_keeps_what_the_signal_says():
+    found = explain(Signal(number=11, name="SIGSEGV", code=1, address=Address(8)), {}, b"\x01\x02\x03\x04")
+    assert (found.access, found.reason) == (None, "null-pointer")
+
+
+def test_names():
+    assert [signal_name(n) for n in (1, 11, 31, 34, 99)] == ["SIGHUP", "SIGSEGV", "SIGSYS", "SIG34", "signal 99"]
+    assert code_name(11, 1) == "SEGV_MAPERR"
+    assert code_name(7, 2) == "BUS_ADRERR"
+    assert code_name(6, -6) == "SI_TKILL"
+    assert code_name(11, 128) == "SI_KERNEL"
+    assert code_name(11, 77) is None
