@@ -1,0 +1,1 @@
+"""gdb, driven through its machine interface. The only package that knows pygdbmi."""

@@ -12,14 +12,11 @@ import struct
 from typing import NamedTuple, Optional
 
 from crashkit.evidence.core import Core
+from crashkit.evidence.fault import UCONTEXT_SIZE, Trap, read_ucontext
 
-# Words of struct sigcontext_64, from the 5th word of the ucontext on.
-_REGISTERS = "r8 r9 r10 r11 r12 r13 r14 r15 rdi rsi rbp rbx rdx rax rcx rsp rip eflags".split()
-_CONTEXT_AT = 40
 _SELECTORS_AT = 0xB8
 # cs = 0x33 and ss = 0x2b with gs and fs 0 between them: every 64-bit process on Linux.
 _SELECTORS = struct.pack("<HHHH", 0x33, 0, 0, 0x2B)
-_UCONTEXT_SIZE = 0xE0
 # faulthandler's alternate stack is SIGSTKSZ times 1.5 or more; a handler that formats text may use most of it.
 _WINDOW = 1 << 20
 _MOST_TRAP = 32
@@ -30,10 +27,7 @@ class SignalFrame(NamedTuple):
 
     address: int
     registers: dict[str, int]
-    trap: int
-    error: int
-    fault_address: int
-    """cr2: valid only where `trap` is 14, a page fault."""
+    trap: Trap
 
 
 def find(core: Core, stack_pointer: int) -> Optional[SignalFrame]:
@@ -56,14 +50,13 @@ def find(core: Core, stack_pointer: int) -> Optional[SignalFrame]:
 
 
 def _decode(core: Core, window: bytes, start: int, at: int) -> Optional[SignalFrame]:
-    if at + _UCONTEXT_SIZE > len(window):
+    if at + UCONTEXT_SIZE > len(window):
         return None
     (restorer,) = struct.unpack_from("<Q", window, at - 8)
     code = core.segment(restorer)
     if code is None or not code.flags & 1:
         return None
-    values = struct.unpack_from(f"<{len(_REGISTERS)}Q", window, at + _CONTEXT_AT)
-    error, trap, _mask, fault_address = struct.unpack_from("<QQQQ", window, at + 0xC0)
-    if trap > _MOST_TRAP:
+    registers, trap = read_ucontext(window[at : at + UCONTEXT_SIZE])
+    if trap.number > _MOST_TRAP:
         return None
-    return SignalFrame(start + at, dict(zip(_REGISTERS, values, strict=True)), trap, error, fault_address)
+    return SignalFrame(start + at, registers, trap)

@@ -1,0 +1,215 @@
+"""One gdb process: start it, send MI commands, get the answer to each, never wait past a deadline.
+
+pygdbmi parses MI; its GdbController is not used, because it returns after a silence instead of on the answer, never reads
+stderr (gdb freezes after 64 KiB), and does not notice that gdb died.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import selectors
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Optional
+
+from pygdbmi import gdbmiparser
+
+from crashkit.errors import DebuggerError
+
+_START = [
+    "-nx",
+    "-nh",
+    "-q",
+    "--interpreter=mi3",
+    "-iex",
+    "set auto-load no",
+    "-iex",
+    "set debuginfod enabled off",
+    "-iex",
+    "set confirm off",
+    "-iex",
+    "set pagination off",
+    "-iex",
+    "set styling enabled off",
+    "-iex",
+    "set auto-solib-add off",
+    # Nothing is loaded but what we place: the dead process's link map is not followed.
+    "-iex",
+    "set stop-on-solib-events 0",
+    "-iex",
+    "set print demangle on",
+    "-iex",
+    "set print asm-demangle on",
+    "-iex",
+    "set python print-stack none",
+    "-iex",
+    "set backtrace past-main on",
+    "-iex",
+    "set backtrace past-entry off",
+    "-iex",
+    "set max-value-size 65536",
+    "-iex",
+    "set print entry-values no",
+]
+_MEMORY_LIMIT = 16 << 30
+_MOST_RECORD = 1 << 20
+_MOST_COMPLAINT = 8 << 10
+_INSTALL = "Install gdb 12 or newer with Python support (Debian, Ubuntu: apt-get install gdb)."
+
+
+class Gdb:
+    """A running gdb. `deadline` is in seconds from now and holds for everything that it will ever be asked.
+
+    Raises DebuggerError where gdb cannot be started.
+    """
+
+    def __init__(self, deadline: float, program: str = "gdb", environment: Optional[dict[str, str]] = None) -> None:
+        self._ends = time.monotonic() + deadline
+        self._seconds = deadline
+        self._token = 0
+        self._buffer = b""
+        self._complaints = b""
+        path = shutil.which(program)
+        if path is None:
+            raise DebuggerError(f"{program} is not installed", _INSTALL)
+        try:
+            self._process = subprocess.Popen(
+                [path, *_START],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=_environment() if environment is None else environment,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise DebuggerError(f"{path} could not be started: {error.strerror}", _INSTALL) from error
+        with contextlib.suppress(OSError, ValueError):
+            resource.prlimit(self._process.pid, resource.RLIMIT_AS, (_MEMORY_LIMIT, _MEMORY_LIMIT))
+            resource.prlimit(self._process.pid, resource.RLIMIT_CORE, (0, 0))
+        self._selector = selectors.DefaultSelector()
+        for stream in (self._process.stdout, self._process.stderr):
+            assert stream is not None
+            os.set_blocking(stream.fileno(), False)
+            self._selector.register(stream, selectors.EVENT_READ)
+
+    def __enter__(self) -> Gdb:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def command(self, text: str) -> dict[str, Any]:
+        """Send one MI command and return the payload of its own answer.
+
+        Raises DebuggerError with gdb's words where it answers with an error, dies, or does not answer before the deadline.
+        """
+        self._token += 1
+        assert self._process.stdin is not None
+        try:
+            self._process.stdin.write(f"{self._token}{text}\n".encode())
+            self._process.stdin.flush()
+        except (BrokenPipeError, OSError) as error:
+            raise self._died() from error
+        prefix = str(self._token).encode()
+        while True:
+            line = self._line()
+            if not line.startswith(prefix + b"^"):
+                continue
+            if len(line) > _MOST_RECORD:
+                raise DebuggerError("gdb's answer is too long", "Please report this with the core's `readelf -h` output.")
+            record = gdbmiparser.parse_response(line.decode("utf-8", "replace").rstrip("\r"))
+            payload = record["payload"] if isinstance(record["payload"], dict) else {}
+            if record["message"] == "error":
+                raise DebuggerError(f"gdb: {payload.get('msg', 'an error without a message')}", "Run with --no-gdb for the rest.")
+            return payload
+
+    def console(self, text: str) -> dict[str, Any]:
+        """Run a command of gdb's command line."""
+        return self.command(f"-interpreter-exec console {quote(text)}")
+
+    def close(self) -> None:
+        """End gdb, by force where it does not go at once; never waits long."""
+        if self._process.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, 9)
+        self._process.wait()
+        self._selector.close()
+        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+            if stream is not None:
+                with contextlib.suppress(OSError):
+                    stream.close()
+
+    def _line(self) -> bytes:
+        while True:
+            end = self._buffer.find(b"\n")
+            if end >= 0:
+                line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
+                return line
+            left = self._ends - time.monotonic()
+            if left <= 0:
+                raise DebuggerError(
+                    f"gdb did not finish within {self._seconds:.0f} s{self._complaint()}",
+                    "Give it more time with --timeout SECONDS.",
+                )
+            for key, _events in self._selector.select(left):
+                self._take(key.fileobj)
+
+    def _take(self, stream: Any) -> None:
+        try:
+            data = os.read(stream.fileno(), 1 << 16)
+        except BlockingIOError:
+            return
+        if stream is self._process.stderr:
+            self._complaints = (self._complaints + data)[-_MOST_COMPLAINT:]
+            if not data:
+                self._selector.unregister(stream)
+        elif data:
+            self._buffer += data
+        else:
+            raise self._died()
+
+    def _died(self) -> DebuggerError:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=max(0.1, min(2.0, self._ends - time.monotonic())))
+        with contextlib.suppress(OSError, AttributeError):
+            self._complaints += os.read(self._process.stderr.fileno(), 1 << 16)  # type: ignore[union-attr]
+        status = self._process.poll()
+        how = "ended" if status is None else f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
+        return DebuggerError(f"gdb {how}{self._complaint()}", "Native frames come from gdb; the rest of the report stands. Try another version of gdb.")
+
+    def _complaint(self) -> str:
+        lines = self._complaints.decode("utf-8", "replace").strip().splitlines()
+        return f", saying: {lines[-1][:300]}" if lines else ""
+
+
+def quote(text: str) -> str:
+    """As an MI argument (a C string)."""
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
+
+
+def _environment() -> dict[str, str]:
+    """Ours, less what would make gdb's own Python load someone else's modules, or reach the network."""
+    drop = ("PYTHON", "DEBUGINFOD", "LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
+    return {**kept, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+
+
+def scripts() -> Path:
+    """Where the files that run inside gdb lie: in the package when installed, beside it in a checkout.
+
+    Raises DebuggerError where neither is there.
+    """
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "gdb_scripts", package.parent / "gdb_scripts"):
+        if (folder / "crashkit_commands.py").is_file():
+            return folder
+    raise DebuggerError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")

@@ -1,0 +1,164 @@
+"""What is asked of gdb, over one core: open it, take native stacks, take Python stacks, demangle names.
+
+Requests and results are JSON files in a private folder (gdb_scripts/README.md); bulk data through MI is slow to parse.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Optional
+
+import msgspec
+
+from crashkit.debugger.gdb import Gdb, quote, scripts
+from crashkit.errors import DebuggerError
+
+_FRAMES = 2000
+_PYTHON_FRAMES = 5000
+_DETAILED_FRAMES = 64
+_VARIABLES = 64
+_TEXT = 200
+
+
+class PlacedModule(NamedTuple):
+    """A module for gdb: the file to load (None: not on this machine) and where it lay."""
+
+    file: Optional[Path]
+    base: int
+    end: int
+    bias: int
+
+
+class NativeRow(msgspec.Struct, frozen=True):
+    pc: int
+    kind: str
+    sp: Optional[int] = None
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    debug: bool = False
+    args: dict[str, str] = {}
+    locals: dict[str, str] = {}
+
+
+class NativeThread(msgspec.Struct, frozen=True):
+    lwp: int
+    frames: tuple[NativeRow, ...] = ()
+    cut: Optional[str] = None
+
+
+class NativeResult(msgspec.Struct, frozen=True):
+    threads: tuple[NativeThread, ...] = ()
+    loaded: tuple[str, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+class PythonRow(msgspec.Struct, frozen=True):
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    entry: Optional[bool] = None
+    args: tuple[str, ...] = ()
+    locals: dict[str, str] = {}
+
+
+class PythonThread(msgspec.Struct, frozen=True):
+    ident: int
+    lwp: Optional[int] = None
+    name: Optional[str] = None
+    frames: tuple[PythonRow, ...] = ()
+
+
+class PythonResult(msgspec.Struct, frozen=True):
+    version: Optional[str] = None
+    gil: Optional[int] = None
+    """Ident of the thread that holds the GIL; 0 where none did, None where it is not known."""
+    finalizing: Optional[bool] = None
+    threads: tuple[PythonThread, ...] = ()
+    errors: tuple[str, ...] = ()
+
+
+class Session:
+    """One gdb over one core. A context manager.
+
+    Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
+    """
+
+    def __init__(self, core: Path, deadline: float, program: str = "gdb", debug_folders: Sequence[Path] = ()) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="crashkit-gdb-")
+        self._count = 0
+        self._gdb = Gdb(deadline, program)
+        try:
+            self.version = self._check()
+            if debug_folders:
+                self._gdb.console(f"set debug-file-directory {':'.join(map(str, debug_folders))}")
+            # gdb's versions differ in how they unquote a core's path: give it one without anything to quote.
+            link = Path(self._folder.name) / "core"
+            link.symlink_to(core.absolute())
+            self._gdb.command(f"-target-select core {link}")
+            self._gdb.console(f"source {scripts() / 'crashkit_commands.py'}")
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._gdb.close()
+        self._folder.cleanup()
+
+    @property
+    def pid(self) -> int:
+        return self._gdb.pid
+
+    def native(self, modules: Sequence[PlacedModule], crashed: Optional[int], frames: int = _FRAMES) -> NativeResult:
+        """Native frames of every thread; arguments and locals for the inner frames of the crashed one."""
+        rows = [
+            {"file": str(module.file) if module.file else None, "base": module.base, "end": module.end, "bias": module.bias}
+            for module in modules
+        ]
+        limits = {"frames": frames, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
+        return self._ask("native", {"modules": rows, "crashed": crashed, "limits": limits}, NativeResult)
+
+    def python(self, libpython: Path) -> PythonResult:
+        """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`."""
+        limits = {"python_frames": _PYTHON_FRAMES, "variables": _VARIABLES, "text": _TEXT}
+        return self._ask("python", {"libpython": str(libpython), "limits": limits}, PythonResult)
+
+    def demangle(self, names: Sequence[str]) -> dict[str, str]:
+        if not names:
+            return {}
+        answer: dict[str, dict[str, str]] = self._ask("demangle", {"names": list(names)}, dict[str, dict[str, str]])
+        return answer["names"]
+
+    def load(self, module: PlacedModule) -> None:
+        """Load a module's symbols now."""
+        self._gdb.console(f"add-symbol-file {quote(str(module.file))} -o {module.bias}")
+
+    def _ask(self, command: str, request: dict[str, Any], kind: Any) -> Any:
+        self._count += 1
+        folder = Path(self._folder.name)
+        asked, answered = folder / f"{self._count}.request", folder / f"{self._count}.result"
+        asked.write_bytes(msgspec.json.encode(request))
+        self._gdb.command(f"-crashkit-{command} {quote(str(asked))} {quote(str(answered))}")
+        try:
+            return msgspec.json.decode(answered.read_bytes(), type=kind)
+        except (OSError, msgspec.DecodeError) as error:
+            raise DebuggerError(f"gdb's answer cannot be read: {error}", "Try another version of gdb.") from error
+
+    def _check(self) -> str:
+        features = self._gdb.command("-list-features").get("features", [])
+        if "python" not in features:
+            raise DebuggerError("this gdb was built without Python", "Install gdb 12 or newer with Python support.")
+        try:
+            self._gdb.console("python gdb.MICommand")
+        except DebuggerError as error:
+            raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
+        return "gdb"

@@ -1,0 +1,227 @@
+"""The first account of a crash: what the core's notes alone say, in milliseconds and without gdb."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple, Optional
+
+from crashkit.evidence import fault, notes, signal_frame
+from crashkit.evidence.core import Core
+from crashkit.evidence.disassembly import REACH, disassemble
+from crashkit.evidence.environment import allowed, scrubbed
+from crashkit.evidence.input import Input
+from crashkit.evidence.interpreter import Interpreter, find_interpreter
+from crashkit.evidence.module_files import Finder, ModuleFile
+from crashkit.evidence.modules import LoadedModule, loaded_modules
+from crashkit.evidence.signals import SI_KERNEL, code_name, signal_name
+from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
+
+_LONGEST_INSTRUCTION = 16
+_STACK_WINDOW = 64
+_UNFIT = re.compile(r"[^\w.+-]", re.ASCII)
+
+
+class Scene(NamedTuple):
+    """The described crash, with what later stages need to go on."""
+
+    crash: Crash
+    modules: tuple[LoadedModule, ...]
+    files: dict[str, ModuleFile]
+    """Module path to the file found for it on this machine."""
+    interpreter: Optional[Interpreter]
+
+
+def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
+    """`executable` stands for the crashed executable's file, wherever that lay."""
+    modules = tuple(loaded_modules(core))
+    main = core.executable()
+    files = {module.path: finder.find(module.path, module.build_id) for module in modules}
+    soft_errors = [*source.soft_errors, *core.soft_errors]
+    if executable is not None and main is not None:
+        soft_errors += _use_executable(executable, main, modules, files)
+    soft_errors += [
+        SoftError(stage="modules", message=file.detail or "another build", hint=file.hint)
+        for file in files.values()
+        if file.state == "mismatch"
+    ]
+    if core.truncated:
+        soft_errors.append(
+            SoftError(
+                stage="notes",
+                message=f"the core is cut off: {core.missing:,} bytes of memory are missing from it",
+                hint="Make room for the whole core: ulimit -c unlimited, free disk, and time to finish writing it.",
+            )
+        )
+    signal, crashed_registers, instructions = _fault(core, files)
+    interpreter = find_interpreter(modules, main)
+    threads = tuple(
+        Thread(
+            tid=status.tid,
+            crashed=index == 0 and signal is not None,
+            registers={name: Address(value) for name, value in (crashed_registers if index == 0 else status.registers).items()},
+        )
+        for index, status in enumerate(core.statuses)
+    )
+    process = _process(core, main)
+    crash = Crash(
+        id=_identity(source.original, process, main),
+        time=_time(source.original),
+        source=Source(
+            path=str(source.original),
+            kind="core",
+            size=source.original_size,
+            truncated=core.truncated,
+            missing=core.missing or None,
+            compression=source.compression,
+        ),
+        process=process,
+        signal=signal,
+        python=PythonRuntime(version=interpreter.version, executable=interpreter.module.path, free_threaded=interpreter.free_threaded)
+        if interpreter
+        else None,
+        crashed_thread=threads[0].tid if threads and signal else None,
+        threads=threads,
+        modules=tuple(
+            Module(
+                path=module.path,
+                build_id=module.build_id,
+                base=Address(module.base),
+                size=module.end - module.base,
+                symbols={"missing": "missing", "mismatch": "mismatch"}.get(files[module.path].state, "not-needed"),
+                found=_elsewhere(module.path, files[module.path]),
+            )
+            for module in modules
+        ),
+        mappings=tuple(core.mappings()),
+        instructions=instructions,
+        soft_errors=tuple(soft_errors),
+    )
+    return Scene(crash, modules, files, interpreter)
+
+
+def _elsewhere(path: str, file: ModuleFile) -> Optional[str]:
+    return str(file.path) if file.path and str(file.path) != path else None
+
+
+def _use_executable(
+    executable: Path, main: str, modules: tuple[LoadedModule, ...], files: dict[str, ModuleFile]
+) -> list[SoftError]:
+    from crashkit.evidence.elf_file import read_build_id
+
+    wanted = next((module.build_id for module in modules if module.path == main), None)
+    there = read_build_id(executable)
+    if wanted and there != wanted:
+        return [
+            SoftError(
+                stage="modules",
+                message=f"{executable} is not the executable that crashed: its build-id is {there or 'missing'}, the core's is {wanted}",
+                hint=f"The core names {main}; give that file, or leave --exe away.",
+            )
+        ]
+    files[main] = ModuleFile("found" if wanted else "unverified", executable)
+    return []
+
+
+def _process(core: Core, main: Optional[str]) -> Process:
+    arguments, environment = core.arguments_and_environment()
+    info = core.process
+    if not arguments and info:
+        arguments = info.arguments.decode("utf-8", "backslashreplace").split()
+    return Process(
+        pid=info.pid if info else None,
+        ppid=info.ppid if info else None,
+        uid=info.uid if info else None,
+        name=info.name.decode("utf-8", "backslashreplace") if info else None,
+        executable=main,
+        argv=tuple(map(scrubbed, arguments)),
+        architecture=core.architecture,
+        environment=allowed(environment),
+    )
+
+
+def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], dict[str, int], tuple[Instruction, ...]]:
+    if not core.statuses:
+        return None, {}, ()
+    status = core.statuses[0]
+    number = core.signal.number if core.signal else status.signal
+    if not number:
+        return None, status.registers, ()
+    raw = _raw_signal(core, number)
+    registers, trap = status.registers, None
+    hidden = signal_frame.find(core, registers.get("rsp", 0)) if raw.code is not None and raw.code <= 0 else None
+    if hidden is not None:
+        registers, trap = {**registers, **hidden.registers}, hidden.trap
+    pc = registers.get(notes.PROGRAM_COUNTER.get(core.architecture, ""))
+    sp = registers.get(notes.STACK_POINTER.get(core.architecture, ""))
+    code = _code(core, files, pc, _LONGEST_INSTRUCTION) if pc is not None else b""
+    signal = fault.explain(
+        raw,
+        registers,
+        code,
+        core.mappings(),
+        trap,
+        pid=core.process.pid if core.process else None,
+        stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
+    )
+    instructions = ()
+    if pc is not None and code:
+        start = pc - len(_code_before(core, files, pc))
+        instructions = disassemble(_code(core, files, start, pc - start + REACH), start, pc, core.architecture)
+    return signal, registers, instructions
+
+
+def _raw_signal(core: Core, number: int) -> Signal:
+    info = core.signal
+    if info is None:
+        return Signal(number=number, name=signal_name(number))
+    sent = info.code <= 0
+    return Signal(
+        number=number,
+        name=signal_name(number),
+        code=info.code,
+        code_name=code_name(number, info.code),
+        address=None if sent or info.code == SI_KERNEL else Address(info.address),
+        sender_pid=info.pid if sent else None,
+    )
+
+
+def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> bytes:
+    """Bytes of code: from the core, or, as text is not dumped by default, from the module's file."""
+    data = core.read(address, size)
+    if len(data) == size:
+        return data
+    mapped = next((file for file in core.files if file.start <= address < file.end), None)
+    found = files.get(mapped.path) if mapped else None
+    if mapped is None or found is None or found.path is None:
+        return data
+    try:
+        with found.path.open("rb") as file:
+            file.seek(mapped.offset + address - mapped.start)
+            return file.read(min(size, mapped.end - address))
+    except OSError:
+        return data
+
+
+def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
+    for reach in (REACH, 64, 16):
+        data = _code(core, files, pc - reach, reach)
+        if len(data) == reach:
+            return data
+    return b""
+
+
+def _time(path: Path) -> Optional[str]:
+    try:
+        written = os.stat(path).st_mtime
+    except OSError:
+        return None
+    return datetime.datetime.fromtimestamp(written, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _identity(path: Path, process: Process, main: Optional[str]) -> str:
+    stamp = (_time(path) or "unknown-time").replace("-", "").replace(":", "").rstrip("Z")
+    name = PurePosixPath(main).name if main else process.name or "unknown"
+    return f"{stamp}-{process.pid or 0}-{_UNFIT.sub('_', name)[:64]}"

@@ -1,0 +1,48 @@
+"""Which module of a process holds CPython, and which version that is as far as its name tells."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+from typing import NamedTuple, Optional
+
+from crashkit.evidence.modules import LoadedModule
+
+_LIBRARY = re.compile(r"libpython(\d+\.\d+)([td]*)\.so")
+_EXECUTABLE = re.compile(r"python(\d+(?:\.\d+)?)?([td]*)(?:-dbg)?$")
+_EXTENSION = re.compile(r"\.cpython-(\d)(\d+)([td]*)-|\.abi3\.so$|/python(\d+\.\d+)/lib-dynload/")
+
+
+class Interpreter(NamedTuple):
+    module: LoadedModule
+    version: Optional[str]
+    """Major and minor, such as 3.11."""
+    free_threaded: bool
+
+
+def find_interpreter(modules: Sequence[LoadedModule], executable: Optional[str]) -> Optional[Interpreter]:
+    """libpython where one is mapped; else the executable, if its name or the extension modules beside it say Python."""
+    for module in modules:
+        found = _LIBRARY.match(PurePosixPath(module.path).name)
+        if found:
+            return Interpreter(module, found[1], "t" in found[2])
+    main = next((module for module in modules if module.path == executable), None)
+    if main is None:
+        return None
+    version, free_threaded = _of_extensions(modules)
+    found = _EXECUTABLE.match(PurePosixPath(main.path).name)
+    if found:
+        own = found[1] if found[1] and "." in found[1] else None
+        return Interpreter(main, own or version, "t" in found[2] or free_threaded)
+    return Interpreter(main, version, free_threaded) if version else None
+
+
+def _of_extensions(modules: Sequence[LoadedModule]) -> tuple[Optional[str], bool]:
+    for module in modules:
+        found = _EXTENSION.search(module.path)
+        if found and found[1]:
+            return f"{found[1]}.{found[2]}", "t" in found[3]
+        if found and found[4]:
+            return found[4], False
+    return None, False

@@ -1,0 +1,84 @@
+"""One stack a thread: native and Python frames interleaved. Pure.
+
+Each call of the interpreter's evaluation function ran a run of Python frames: exactly one up to CPython 3.10, one or more from 3.11
+on, where only the outermost of a run was entered from C (`PythonFrame.entry`). So the n-th evaluation frame of the native stack stands
+for the n-th run of the Python stack, and its place is where they belong.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from crashkit.model import Frame, NativeFrame, PythonFrame
+
+_EVALUATE = "_PyEval_EvalFrameDefault"
+# Between an evaluation and whoever asked for it: they say nothing that the Python frame does not.
+_AROUND = frozenset(
+    """_PyEval_EvalFrame PyEval_EvalFrameEx PyEval_EvalFrame _PyEval_Vector _PyEval_EvalCodeWithName _PyEval_EvalCode PyEval_EvalCode
+    PyEval_EvalCodeEx function_code_fastcall _PyFunction_Vectorcall _PyFunction_FastCallDict _PyFunction_FastCallKeywords _PyFunction_FastCall
+    fast_function call_function _PyEval_MakeFrameVector""".split()
+)
+_SUFFIX = re.compile(r"\.(?:cold|constprop|isra|part|lto_priv|localalias|llvm)\b.*$")
+
+
+class Merged(NamedTuple):
+    """`frames` is None where the stacks do not fit together; `why` says what did not fit."""
+
+    frames: Optional[tuple[Frame, ...]]
+    why: Optional[str] = None
+
+
+def plain(function: Optional[str]) -> str:
+    """A function's name without what the compiler hung on it, or ''."""
+    return _SUFFIX.sub("", function) if function else ""
+
+
+def is_evaluation(frame: NativeFrame) -> bool:
+    return plain(frame.function) == _EVALUATE
+
+
+def is_interpreter(frame: NativeFrame) -> bool:
+    """Whether the frame only serves to evaluate the Python frame beside it."""
+    return plain(frame.function) == _EVALUATE or plain(frame.function) in _AROUND
+
+
+def runs(frames: Sequence[PythonFrame]) -> list[list[PythonFrame]]:
+    """Python frames grouped by the evaluation that ran them, innermost first."""
+    groups: list[list[PythonFrame]] = []
+    begin = True
+    for frame in frames:
+        if begin:
+            groups.append([])
+        groups[-1].append(frame)
+        begin = frame.entry is not False
+    return groups
+
+
+def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_cut: bool = False, python_cut: bool = False) -> Merged:
+    """Both stacks of one thread as one, innermost first.
+
+    `native_cut` and `python_cut` say that the outer end of that stack is missing: what there is of it is merged from the innermost end.
+    """
+    if not python:
+        return Merged(tuple(native))
+    groups = runs(python)
+    evaluations = sum(map(is_evaluation, native))
+    if evaluations == 0 and not native:
+        return Merged(tuple(python))
+    if evaluations != len(groups) and not (native_cut and evaluations < len(groups)) and not (python_cut and evaluations > len(groups)):
+        return Merged(None, f"{evaluations} interpreter calls on the native stack, {len(groups)} on the Python stack")
+    merged: list[Frame] = []
+    rest = iter(groups)
+    dropping = False
+    for frame in native:
+        if is_evaluation(frame):
+            merged.extend(next(rest, []))
+            dropping = True
+        elif not (dropping and is_interpreter(frame)):
+            merged.append(frame)
+            dropping = False
+    for group in rest:
+        merged.extend(group)
+    return Merged(tuple(merged))

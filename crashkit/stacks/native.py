@@ -1,0 +1,59 @@
+"""Native frames: what gdb found, put in terms of the modules of the process."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Callable, Sequence
+from typing import Optional
+
+from crashkit.debugger.session import NativeRow, NativeThread
+from crashkit.evidence.modules import LoadedModule
+from crashkit.model import Address, NativeFrame, Offset
+
+Covered = Callable[[int], Optional[bool]]
+"""Whether unwind tables cover a program counter; None where that is not known."""
+
+
+class ModuleIndex:
+    """Finds the module at an address."""
+
+    def __init__(self, modules: Sequence[LoadedModule]) -> None:
+        self._modules = sorted(modules, key=lambda module: module.base)
+        self._bases = [module.base for module in self._modules]
+
+    def at(self, address: int) -> Optional[LoadedModule]:
+        index = bisect.bisect_right(self._bases, address) - 1
+        if index >= 0 and address < self._modules[index].end:
+            return self._modules[index]
+        return None
+
+
+def native_frames(thread: NativeThread, modules: ModuleIndex, covered: Covered) -> tuple[NativeFrame, ...]:
+    """Innermost first. A frame's trust says how the step that led to it was made."""
+    frames = []
+    trust = "context"
+    for row in thread.frames:
+        module = modules.at(row.pc)
+        frames.append(
+            NativeFrame(
+                function=row.function,
+                file=row.file,
+                line=row.line or None,
+                module=module.path if module else None,
+                offset=Offset(row.pc - module.bias) if module else None,
+                pc=Address(row.pc),
+                trust={"inline": "inline", "signal": "signal"}.get(row.kind, trust),
+                args=row.args,
+                locals=row.locals,
+            )
+        )
+        if row.kind != "inline":
+            trust = _next_trust(row, covered)
+    return tuple(frames)
+
+
+def _next_trust(row: NativeRow, covered: Covered) -> str:
+    """How gdb steps outward from this frame: by unwind tables, or by guessing from the code."""
+    if row.kind == "signal":
+        return "context"
+    return "prologue" if covered(row.pc) is False else "cfi"

@@ -1,0 +1,67 @@
+"""Source lines for Python frames, from the files on this machine."""
+
+from __future__ import annotations
+
+import tokenize
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import msgspec
+
+from crashkit.model import PythonFrame
+
+_AROUND = 5
+_MOST_BYTES = 8 << 20
+_LONGEST_LINE = 500
+
+Locate = Callable[[str], Optional[Path]]
+"""The file on this machine that the crashed process called by this name."""
+
+
+class _Text(NamedTuple):
+    lines: tuple[str, ...]
+
+
+class Sources:
+    """Reads each source file once. `newer` names those changed after the crash, whose lines may be wrong."""
+
+    def __init__(self, locate: Locate, crashed_at: Optional[float]) -> None:
+        self._locate = locate
+        self._crashed_at = crashed_at
+        self._files: dict[str, Optional[_Text]] = {}
+        self.newer: set[str] = set()
+        self.missing: set[str] = set()
+
+    def annotate(self, frame: PythonFrame) -> PythonFrame:
+        """The frame with its source line and the lines around it, where they can be had."""
+        if not frame.file or not frame.line or frame.file.startswith("<"):
+            return frame
+        if frame.file not in self._files:
+            self._files[frame.file] = self._read(frame.file)
+        text = self._files[frame.file]
+        if text is None or frame.line > len(text.lines):
+            return frame
+        first = max(1, frame.line - _AROUND)
+        return msgspec.structs.replace(
+            frame,
+            source=text.lines[frame.line - 1].strip(),
+            context=text.lines[first - 1 : frame.line + _AROUND],
+            context_start=first,
+        )
+
+    def _read(self, name: str) -> Optional[_Text]:
+        path = self._locate(name)
+        try:
+            if path is None or path.stat().st_size > _MOST_BYTES:
+                self.missing.add(name)
+                return None
+            with tokenize.open(path) as file:
+                lines = tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in file)
+            changed = path.stat().st_mtime
+        except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+            self.missing.add(name)
+            return None
+        if self._crashed_at is not None and changed > self._crashed_at:
+            self.newer.add(name)
+        return _Text(lines)

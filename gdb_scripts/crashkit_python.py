@@ -1,0 +1,346 @@
+"""Python frames of every thread, from CPython's thread states.
+
+Thread state -> current frame -> previous frame is what faulthandler walks, and it holds whatever the compiler did to the interpreter's
+local variables. Layouts changed with 3.7, 3.11, 3.12, 3.13 and 3.14: the newest is tried first, a field that is not there means an older one.
+CPython's own libpython.py, handed in by the request, takes objects apart.
+"""
+
+import importlib.util
+import re
+
+import gdb
+
+import crashkit_lines
+
+MOST_THREADS = 20000
+MOST_INTERPRETERS = 256
+_POINTER_BITS = ~7
+
+
+def extract(request):
+    walker = Walker(load_libpython(request["libpython"]), request["limits"])
+    return walker.result()
+
+
+def load_libpython(path):
+    spec = importlib.util.spec_from_file_location("libpython", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    # Native values are formatted raw; the script's printers must not run on anything else either.
+    gdb.pretty_printers[:] = []
+    return module
+
+
+def field(value, *names):
+    """The first of these fields that the structure has; a name may be a dotted path."""
+    for name in names:
+        found = value
+        try:
+            for part in name.split("."):
+                found = found[part]
+            return found
+        except (gdb.error, KeyError):
+            continue
+    raise KeyError(" or ".join(names))
+
+
+def integer(value):
+    return int(value.cast(gdb.lookup_type("unsigned long"))) if value.type.strip_typedefs().code == gdb.TYPE_CODE_PTR else int(value)
+
+
+class Walker:
+    def __init__(self, libpython, limits):
+        self.libpython = libpython
+        self.limits = limits
+        self.codes = {}
+        self.errors = []
+        self.unit = gdb.lookup_type("unsigned char").pointer()
+
+    def result(self):
+        found = {"version": version(), "gil": None, "threads": [], "finalizing": None}
+        for interpreter in self.interpreters():
+            found["gil"] = found["gil"] or self.guarded("GIL holder", self.gil_holder, interpreter)
+            names = self.guarded("thread names", self.thread_names, interpreter) or {}
+            for state in self.thread_states(interpreter):
+                thread = self.thread(state)
+                thread["name"] = names.get(thread["ident"])
+                found["threads"].append(thread)
+        found["finalizing"] = self.guarded("finalization", self.finalizing)
+        found["errors"] = self.errors
+        return found
+
+    def guarded(self, what, function, *arguments):
+        try:
+            return function(*arguments)
+        except (gdb.error, KeyError, RuntimeError, ValueError, AttributeError, TypeError, OverflowError, UnicodeError) as error:
+            self.errors.append("%s: %s: %s" % (what, type(error).__name__, error))
+            return None
+
+    def interpreters(self):
+        try:
+            interpreter = gdb.parse_and_eval("_PyRuntime")["interpreters"]["head"]
+        except (gdb.error, KeyError):
+            interpreter = gdb.parse_and_eval("interp_head")
+        seen = 0
+        while int(interpreter) != 0 and seen < MOST_INTERPRETERS:
+            yield interpreter
+            interpreter = interpreter["next"]
+            seen += 1
+
+    def thread_states(self, interpreter):
+        seen = set()
+        try:
+            state = field(interpreter, "threads.head", "tstate_head")
+            while int(state) != 0 and int(state) not in seen and len(seen) < MOST_THREADS:
+                seen.add(int(state))
+                yield state
+                state = state["next"]
+        except (gdb.error, KeyError) as error:
+            self.errors.append("thread states: %s" % error)
+
+    def thread(self, state):
+        row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "state": int(state)}
+        try:
+            row["lwp"] = int(state["native_thread_id"])
+        except (gdb.error, KeyError):
+            pass
+        row["frames"] = []
+        self.guarded("frames of thread 0x%x" % row["ident"], self.frames, state, row["frames"])
+        return row
+
+    def frames(self, state, rows):
+        try:
+            frame = field(state, "current_frame", "cframe.current_frame")
+            read = self.interpreter_frame
+        except KeyError:
+            frame = state["frame"]
+            read = self.frame_object
+        seen = set()
+        cut = self.limits["python_frames"]
+        while int(frame) != 0 and int(frame) not in seen:
+            if len(rows) >= cut:
+                self.errors.append("more than %d Python frames: the outer ones are left out" % cut)
+                return
+            seen.add(int(frame))
+            frame = read(frame, rows)
+
+    def frame_object(self, frame, rows):
+        """3.10 and older: PyFrameObject. Each was run by an interpreter call of its own."""
+        code = self.code(frame["f_code"])
+        row = {"function": code.name, "file": code.file, "line": code.line(int(frame["f_lasti"])), "entry": True}
+        rows.append(row)
+        self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["f_localsplus"])
+        return frame["f_back"]
+
+    def interpreter_frame(self, frame, rows):
+        """3.11 and newer: _PyInterpreterFrame, and a shim frame (3.12 and newer) where an interpreter call begins."""
+        executable = field(frame, "f_executable", "f_code")
+        if executable.type.strip_typedefs().code != gdb.TYPE_CODE_PTR:
+            executable = executable["bits"]
+        pointer = int(executable) & _POINTER_BITS
+        owner = int(frame["owner"])
+        if owner >= 3:
+            if rows:
+                rows[-1]["entry"] = True
+            return frame["previous"]
+        code = self.code(gdb.Value(pointer).cast(gdb.lookup_type("PyCodeObject").pointer()))
+        row = {"function": code.name, "file": code.file, "line": code.line(self.instruction(frame, code)), "entry": False}
+        try:
+            row["entry"] = bool(int(frame["is_entry"]))
+        except (gdb.error, KeyError):
+            pass
+        rows.append(row)
+        self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
+        return frame["previous"]
+
+    def instruction(self, frame, code):
+        """Index of the current instruction, in code units."""
+        pointer = int(field(frame, "instr_ptr", "prev_instr"))
+        index = (pointer - code.first_unit) // 2
+        if -1 <= index < code.units:
+            return index
+        return self.thread_local_instruction(frame, pointer, code)
+
+    def thread_local_instruction(self, frame, pointer, code):
+        """Free-threaded 3.14: each thread runs a copy of the bytecode of its own (co_tlbc)."""
+        copies = code.value["co_tlbc"]
+        start = int(copies["entries"][int(frame["tlbc_index"])])
+        return (pointer - start) // 2
+
+    def code(self, pointer):
+        address = int(pointer)
+        if address not in self.codes:
+            self.codes[address] = Code(self, pointer)
+        return self.codes[address]
+
+    def object(self, pointer):
+        return self.libpython.PyObjectPtr.from_pyobject_ptr(pointer)
+
+    def text(self, pointer):
+        return str(self.object(pointer).proxyval(set()))
+
+    def bytes(self, pointer):
+        value = pointer.cast(gdb.lookup_type("PyBytesObject").pointer())
+        size = int(value["ob_base"]["ob_size"])
+        if not 0 <= size <= 1 << 24:
+            raise ValueError("a bytes object of %d bytes" % size)
+        return self.memory(int(value["ob_sval"].address), size)
+
+    def memory(self, address, size):
+        return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
+
+    def read_locals(self, row, code, slots):
+        local = {}
+        start = slots[0].address
+        if slots[0].type.strip_typedefs().code != gdb.TYPE_CODE_PTR:
+            tagged = True
+            start = start.cast(gdb.lookup_type("unsigned long").pointer())
+        else:
+            tagged = False
+        pointer_type = gdb.lookup_type("PyObject").pointer()
+        for index, name in enumerate(code.local_names[: self.limits["variables"]]):
+            value = start[index]
+            address = int(value)
+            if tagged:
+                address &= _POINTER_BITS if address & 3 != 3 else 0
+                value = gdb.Value(address).cast(pointer_type)
+            if address == 0 or name in local or name.startswith("."):
+                continue
+            local[name] = self.represent(value)
+        row["locals"] = local
+        row["args"] = [name for name in code.local_names[: code.argument_count] if name in local]
+
+    def represent(self, value):
+        try:
+            text = self.object(value).get_truncated_repr(self.limits["text"])
+        except (gdb.error, RuntimeError, ValueError, KeyError, AttributeError, TypeError, OverflowError, UnicodeError, MemoryError) as error:
+            return "<unreadable: %s>" % error
+        return text
+
+    def gil_holder(self, interpreter):
+        """Ident of the thread that holds the GIL; 0 where none does."""
+        try:
+            gil = interpreter["ceval"]["gil"]
+            gil["locked"]
+        except (gdb.error, KeyError):
+            try:
+                gil = gdb.parse_and_eval("_PyRuntime")["ceval"]["gil"]
+            except (gdb.error, KeyError):
+                holder = gdb.parse_and_eval("gil_last_holder")
+                return self.ident(atomic(holder)) if atomic(gdb.parse_and_eval("gil_locked")) == 1 else 0
+        if atomic(gil["locked"]) != 1:
+            return 0
+        return self.ident(atomic(gil["last_holder"]))
+
+    def ident(self, address):
+        if address == 0:
+            return 0
+        return integer(gdb.Value(address).cast(gdb.lookup_type("PyThreadState").pointer())["thread_id"])
+
+    def finalizing(self):
+        runtime = gdb.parse_and_eval("_PyRuntime")
+        return atomic(field(runtime, "_finalizing", "finalizing")) != 0
+
+    def thread_names(self, interpreter):
+        """Ident to name, from `threading._active`."""
+        modules = self.object(field(interpreter, "imports.modules", "modules"))
+        threading = self.item(modules, "threading")
+        if threading is None:
+            return {}
+        module = threading._gdbval.cast(gdb.lookup_type("PyModuleObject").pointer())
+        active = self.item(self.object(module["md_dict"]), "_active")
+        names = {}
+        if active is None:
+            return names
+        for key, thread in self.items(active):
+            name = self.attribute(thread, "_name")
+            if name is not None:
+                names[int(key.proxyval(set()))] = str(name.proxyval(set()))[: self.limits["text"]]
+        return names
+
+    def items(self, dictionary):
+        for index, pair in enumerate(dictionary.iteritems()):
+            if index >= MOST_THREADS:
+                return
+            yield pair
+
+    def item(self, dictionary, wanted):
+        for key, value in self.items(dictionary):
+            if key.safe_tp_name() == "str" and key.proxyval(set()) == wanted:
+                return value
+        return None
+
+    def attribute(self, instance, wanted):
+        dictionary = instance.get_attr_dict()
+        if hasattr(dictionary, "iteritems"):
+            return self.item(dictionary, wanted)
+        if hasattr(instance, "get_keys_values"):
+            pairs = instance.get_keys_values()
+            if pairs is not None:
+                for key, value in pairs.iteritems() if hasattr(pairs, "iteritems") else pairs:
+                    if key.proxyval(set()) == wanted:
+                        return value
+        return None
+
+
+class Code:
+    """A code object, read once."""
+
+    def __init__(self, walker, pointer):
+        self.value = pointer
+        self.name = walker.text(pointer["co_name"])
+        self.file = walker.text(pointer["co_filename"])
+        self.first_line = int(pointer["co_firstlineno"])
+        self.first_unit = self.units = 0
+        try:
+            self.first_unit = int(pointer["co_code_adaptive"].address)
+            self.units = int(pointer["ob_base"]["ob_size"])
+            table, self.decode = pointer["co_linetable"], crashkit_lines.locations
+        except (gdb.error, KeyError):
+            try:
+                table, self.decode = pointer["co_linetable"], self.line_310
+            except (gdb.error, KeyError):
+                table, self.decode = pointer["co_lnotab"], crashkit_lines.lnotab
+        self.table = walker.bytes(table)
+        self.local_names = self.read_names(walker)
+        flags = int(pointer["co_flags"])
+        self.argument_count = int(pointer["co_argcount"]) + int(pointer["co_kwonlyargcount"]) + bool(flags & 4) + bool(flags & 8)
+
+    def line_310(self, table, first, instruction):
+        return crashkit_lines.linetable_310(table, first, instruction * 2)
+
+    def line(self, instruction):
+        return self.decode(self.table, self.first_line, instruction)
+
+    def read_names(self, walker):
+        try:
+            return [str(name) for name in walker.object(self.value["co_localsplusnames"]).proxyval(set())]
+        except (gdb.error, KeyError):
+            names = []
+            for kind in ("co_varnames", "co_cellvars", "co_freevars"):
+                names += [str(name) for name in walker.object(self.value[kind]).proxyval(set())]
+            return names
+
+
+def atomic(value):
+    """The number in an atomic variable: a structure with `_value` up to 3.12, plain from 3.13 on."""
+    try:
+        value = value["_value"]
+    except (gdb.error, KeyError):
+        pass
+    return int(value)
+
+
+def version():
+    """Of the crashed interpreter, such as 3.11.7."""
+    try:
+        number = int(gdb.parse_and_eval("(unsigned long)Py_Version"))
+        return "%d.%d.%d" % (number >> 24 & 255, number >> 16 & 255, number >> 8 & 255)
+    except (gdb.error, MemoryError):
+        pass
+    try:
+        text = gdb.parse_and_eval("(char *)&version").string(errors="replace")
+        found = re.match(r"\d+\.\d+\.\d+\S*", text)
+        return found.group() if found else None
+    except (gdb.error, UnicodeError, MemoryError):
+        return None
