@@ -238,8 +238,10 @@ class Walker:
         return integer(gdb.Value(address).cast(gdb.lookup_type("PyThreadState").pointer())["thread_id"])
 
     def finalizing(self):
-        runtime = gdb.parse_and_eval("_PyRuntime")
-        return atomic(field(runtime, "_finalizing", "finalizing")) != 0
+        try:
+            return atomic(field(gdb.parse_and_eval("_PyRuntime"), "_finalizing", "finalizing")) != 0
+        except gdb.error:
+            return int(gdb.parse_and_eval("_Py_Finalizing")) != 0
 
     def thread_names(self, interpreter):
         """Ident to name, from `threading._active`."""
@@ -339,7 +341,7 @@ def version():
     except (gdb.error, MemoryError):
         pass
     try:
-        text = gdb.parse_and_eval("(char *)&version").string(errors="replace")
+        text = gdb.parse_and_eval("Py_GetVersion::version").string(errors="replace")
         found = re.match(r"\d+\.\d+\.\d+\S*", text)
         return found.group() if found else None
     except (gdb.error, UnicodeError, MemoryError):

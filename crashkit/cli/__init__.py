@@ -1,0 +1,101 @@
+"""The command line: one command a module, imported when it is called. Only this package prints and exits."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import tempfile
+import traceback
+from importlib import import_module
+from typing import Any, NoReturn, Optional
+
+import click
+
+from crashkit import __version__
+from crashkit.errors import CrashkitError
+
+# The help page must not import twelve modules: the first line of each command's help stands here, a test holds them equal.
+COMMANDS = {
+    "analyze": "Say where and why a process died, from its core or other evidence.",
+    "run": "Run a command; when it or a child of it crashes, leave a report.",
+    "list": "List the crashes in the store, newest first.",
+    "show": "Show one crash of the store.",
+    "rm": "Remove crashes from the store.",
+    "doctor": "Check whether a crash would leave evidence here, and say what to mend.",
+    "signatures": "List, show and test the known failures.",
+    "demo": "Crash a small server for real and show its report.",
+}
+
+EXPECTED_ERROR, USAGE, OUR_BUG, INTERRUPTED = 1, 2, 3, 130
+
+
+class _Commands(click.Group):
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(f"crashkit.cli.{cmd_name}").command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="crashkit")
+def group() -> None:
+    """From a dead Python process to the line and the cause.
+
+    \b
+    A core file:            crashkit analyze core
+    Nothing left yet:       crashkit run -- python server.py
+    Does it work here?      crashkit doctor
+    """
+
+
+def main() -> NoReturn:
+    """Run the command line and exit: 0 done, 1 expected error, 2 usage, 3 our bug, 130 interrupted."""
+    sys.exit(_status(sys.argv[1:]))
+
+
+def _status(arguments: list[str]) -> int:
+    try:
+        result: Any = group.main(arguments, prog_name="crashkit", standalone_mode=False)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except click.exceptions.Exit as done:
+        return done.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except CrashkitError as error:
+        complain(error)
+        return EXPECTED_ERROR
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output went away; keep the interpreter from complaining about it at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXPECTED_ERROR
+    except Exception:
+        return _our_bug(arguments)
+
+
+def complain(error: CrashkitError) -> None:
+    from crashkit.report import safe
+
+    click.echo(f"crashkit: {safe.line(str(error))}\n{safe.line(error.hint)}", err=True)
+
+
+def _our_bug(arguments: list[str]) -> int:
+    handle, path = tempfile.mkstemp(prefix="crashkit-bug-", suffix=".log")
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(f"crashkit {__version__}, Python {platform.python_version()}, {platform.platform()}\n{arguments!r}\n\n")
+        file.write(traceback.format_exc())
+    click.echo(f"crashkit: this is a bug in crashkit ({sys.exc_info()[1].__class__.__name__}); the details are in {path}", err=True)
+    click.echo("Please report it with that file; look through it first, it names your files.", err=True)
+    return OUR_BUG

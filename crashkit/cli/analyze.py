@@ -1,0 +1,167 @@
+"""`crashkit analyze`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from crashkit.errors import CrashkitError
+from crashkit.model import Crash
+
+_STAGES = {"gdb": "asking gdb for the stacks", "diagnose": "looking for known failures", "log": "reading"}
+
+
+@click.command()
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
+@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, where it is not where the core says.")
+@click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
+@click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look below TO for what the core says is below FROM.")
+@click.option(
+    "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder to search for modules and debug files, by build-id."
+)
+@click.option("--debuginfod", is_flag=True, help="Fetch what is missing from the debuginfod servers in DEBUGINFOD_URLS.")
+@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py, of the version that crashed.")
+@click.option("--gdb", "gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
+@click.option("--no-gdb", is_flag=True, help="Go without gdb.")
+@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Seconds that gdb may take.")
+@click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with signatures of your own.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: beside the first PATH]")
+@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON and nothing else; write files only with --out.")
+def command(
+    paths: tuple[Path, ...],
+    exe: Optional[Path],
+    sysroot: Optional[Path],
+    path_maps: tuple[str, ...],
+    extra_dirs: tuple[Path, ...],
+    debuginfod: bool,
+    libpython: Optional[Path],
+    gdb: str,
+    no_gdb: bool,
+    timeout: float,
+    signatures: tuple[Path, ...],
+    out: Optional[Path],
+    as_json: bool,
+) -> None:
+    """Say where and why a process died, from its core or other evidence.
+
+    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a log, a faulthandler dump, gdb's text.
+    """
+    from crashkit.pipeline import Options, analyze
+
+    options = Options(
+        exe=exe,
+        sysroot=sysroot,
+        path_maps=tuple(map(_path_map, path_maps)),
+        extra_dirs=extra_dirs,
+        debuginfod=debuginfod,
+        libpython=libpython,
+        gdb=None if no_gdb else gdb,
+        deadline=timeout,
+        signatures=signatures,
+    )
+    with _Progress(quiet=as_json) as progress:
+        crash = analyze(paths, options=options, progress=progress.stage)
+    written = None
+    if out is not None or not as_json:
+        written = write_report(crash, out or default_folder(paths[0], crash))
+    if as_json:
+        from crashkit.report import json
+
+        click.get_binary_stream("stdout").write(json.encode(crash))
+    else:
+        print_summary(crash, written)
+
+
+def print_summary(crash: Crash, written: Optional[Path]) -> None:
+    """The summary on stdout; `written` is the folder of the report."""
+    from crashkit.report import text
+
+    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+    width = shutil.get_terminal_size((100, 24)).columns
+    for line in text.summary(crash, written / "report.html" if written else None, color=color, width=width):
+        click.echo(line, color=color)
+
+
+def write_report(crash: Crash, folder: Path) -> Path:
+    """Write report.html and report.json, readable by this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
+    from crashkit.report import html, json
+
+    documents = {"report.json": json.encode(crash), "report.html": html.render(crash).encode("utf-8", "replace")}
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for name, content in documents.items():
+            partial = folder / f".{name}.{os.getpid()}"
+            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+            partial.replace(folder / name)
+    except OSError as error:
+        raise CrashkitError(f"the report cannot be written to {folder}: {error.strerror}", "Choose another folder with --out DIR.") from error
+    return folder
+
+
+def default_folder(path: Path, crash: Crash) -> Path:
+    """Beside the input; in the working directory where the input is no file, or its folder cannot be written."""
+    try:
+        regular = stat.S_ISREG(path.stat().st_mode) or stat.S_ISDIR(path.stat().st_mode)
+    except OSError:
+        regular = False
+    if regular and os.access(path.absolute().parent, os.W_OK):
+        return path.absolute().with_name(f"{path.absolute().name}-report")
+    return Path.cwd() / f"crashkit-report-{crash.id or 'unknown'}"
+
+
+def _path_map(text: str) -> tuple[str, Path]:
+    source, separator, target = text.partition("=")
+    if not separator or not source or not target:
+        raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--path-map")
+    return source, Path(target)
+
+
+class _Progress:
+    """On stderr: the first answer before gdb starts, and what takes longer than a second."""
+
+    def __init__(self, quiet: bool) -> None:
+        self._quiet = quiet
+        self._stage = ""
+        self._began = time.monotonic()
+        self._done = threading.Event()
+        self._shown = False
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> _Progress:
+        if not self._quiet:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._done.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        if self._shown and sys.stderr.isatty():
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+    def stage(self, name: str, crash: Crash) -> None:
+        if name == "gdb" and not self._quiet:
+            from crashkit.report import text
+
+            click.echo(text.first_answer(crash), err=True)
+        self._stage = name
+
+    def _watch(self) -> None:
+        while not self._done.wait(1.0):
+            what = _STAGES.get(self._stage, self._stage) or "reading the core"
+            seconds = time.monotonic() - self._began
+            if sys.stderr.isatty():
+                click.echo(f"\r\x1b[K{what} … {seconds:.0f} s", nl=False, err=True)
+            elif not self._shown:
+                click.echo(f"{what} …", err=True)
+            self._shown = True
