@@ -1,0 +1,155 @@
+"""Dumps of CPython's faulthandler, 3.6 to 3.14 (Python/traceback.c, Modules/faulthandler.c), told line by line."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, Thread
+
+MOST_THREADS = 1000
+MOST_FRAMES = 1000
+
+SIGNALS = {
+    "Segmentation fault": 11,
+    "Aborted": 6,
+    "Bus error": 7,
+    "Floating point exception": 8,
+    "Floating-point exception": 8,
+    "Illegal instruction": 4,
+}
+"""Signals by the texts of Modules/faulthandler.c and of the shell."""
+
+OPENERS = ("Fatal Python error: ", "most recent call first", "Timeout (")
+
+_FATAL = re.compile(r"Fatal Python error: (?P<message>.*)$")
+_TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
+_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x(?P<ident>[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):$")
+_STACK = re.compile(r"^Stack \(most recent call first\):$")
+_C_STACK = re.compile(r"^Current thread's C stack trace \(most recent call first\):$")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+_BINARY = re.compile(
+    r"""^  Binary file (?:"(?P<file>[^"]*)"|'<unknown>')(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]+))?)? ?\[0x(?P<address>[0-9a-f]+)\]$"""
+)
+_BETWEEN = re.compile(
+    r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|<.* GIL .*>|  <truncated rest of calls>"
+    r"|  <cannot get C stack on this system>|  <system returned no stack trace>|Extension modules: .*|  <.*>)$"
+)
+_STATE = re.compile(r"^Python runtime state: (?P<state>.*)$")
+
+
+class FaultDump:
+    """One dump; `feed` it the lines of one process until it says that a line is not of the dump."""
+
+    kind = "faulthandler"
+
+    def __init__(self) -> None:
+        self.message: Optional[str] = None
+        self.state: Optional[str] = None
+        self.timeout = False
+        self.gil_disabled = False
+        self._blocks: list[_Block] = []
+        self._c_stack: Optional[list[Frame]] = None
+        self._ended = False
+
+    @property
+    def signal(self) -> Optional[int]:
+        """The signal that ended the process: a fatal error that names none aborts."""
+        if self.message is None:
+            return None
+        return SIGNALS.get(self.message.strip(), 6)
+
+    def feed(self, text: str) -> bool:
+        """Take the line; False where it is not of this dump."""
+        if self._ended:
+            return False
+        if match := _FATAL.search(text):
+            if self.message is not None or self._blocks:
+                return False
+            self.message = match["message"]
+            return True
+        if _TIMEOUT.match(text):
+            if self.timeout or self._blocks:
+                return False
+            return self._take_timeout()
+        return self._feed_stack(text)
+
+    def _take_timeout(self) -> bool:
+        self.timeout = True
+        return True
+
+    def _feed_stack(self, text: str) -> bool:
+        if match := _THREAD.match(text):
+            self._open(_Block(int(match["ident"], 16), match["name"] or None, match["current"] == "Current thread"))
+            return True
+        if _STACK.match(text):
+            self._open(_Block(None, None, True))
+            return True
+        if _C_STACK.match(text):
+            self._c_stack = []
+            return True
+        if match := _FRAME.match(text):
+            return self._add(self._blocks[-1].frames if self._blocks else None, _python_frame(match))
+        if match := _BINARY.match(text):
+            return self._add(self._c_stack, _native_frame(match))
+        if match := _STATE.match(text):
+            self.state = match["state"]
+        return self._feed_rest(text)
+
+    def _feed_rest(self, text: str) -> bool:
+        if text == "  ..." and self._blocks:
+            self._blocks[-1].frames.append(ElidedFrames())
+        self.gil_disabled = self.gil_disabled or "GIL is disabled" in text
+        self._ended = text.startswith("Extension modules: ")
+        return bool(_BETWEEN.match(text))
+
+    def _open(self, block: _Block) -> None:
+        if len(self._blocks) < MOST_THREADS:
+            self._blocks.append(block)
+
+    @staticmethod
+    def _add(frames: Optional[list[Frame]], frame: Frame) -> bool:
+        if frames is None:
+            return False
+        if len(frames) < MOST_FRAMES:
+            frames.append(frame)
+        return True
+
+    def threads(self) -> tuple[Thread, ...]:
+        """In the order of the dump. A dump after a crash outside Python marks no thread as the crashed one."""
+        return tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
+
+
+class _Block:
+    def __init__(self, ident: Optional[int], name: Optional[str], current: bool) -> None:
+        self.ident = ident
+        self.name = name
+        self.current = current
+        self.frames: list[Frame] = []
+
+    def thread(self, fatal: bool, c_stack: Optional[list[Frame]]) -> Thread:
+        common = {"tid": self.ident, "name": self.name, "crashed": self.current and fatal}
+        if self.current and c_stack:
+            pythons = tuple(frame for frame in self.frames if isinstance(frame, PythonFrame))
+            return Thread(**common, frames=tuple(c_stack), python_frames=pythons)
+        return Thread(**common, frames=tuple(self.frames))
+
+
+def opens(text: str) -> Optional[FaultDump]:
+    """A dump that begins with this line."""
+    if not any(opener in text for opener in OPENERS):
+        return None
+    dump = FaultDump()
+    return dump if dump.feed(text) else None
+
+
+def _python_frame(match: re.Match[str]) -> PythonFrame:
+    line = int(match["line"]) if match["line"].isdigit() else None
+    return PythonFrame(function=match["function"], file=match["file"], line=line, origin="faulthandler")
+
+
+def _native_frame(match: re.Match[str]) -> NativeFrame:
+    """The offset is the symbol's (or the module's where no symbol is given), not that of the program counter in the module."""
+    symbol = match["symbol"] or None
+    offset = Offset(int(match["offset"], 16)) if match["offset"] and symbol is None else None
+    return NativeFrame(function=symbol, module=match["file"], offset=offset, pc=Address(int(match["address"], 16)), trust="text")

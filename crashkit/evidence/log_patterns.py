@@ -1,0 +1,127 @@
+"""Which lines of a log tell of a crash (log_lines.toml), and the fixed texts by which they are found."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any, Optional
+
+import msgspec
+
+SHORTEST_LITERAL = 4
+
+_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+
+
+class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line that matches `pattern` is of this kind; named groups are its fields."""
+
+    kind: str
+    pattern: str
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    shared: tuple[str, ...]
+    line: tuple[LinePattern, ...]
+
+
+@cache
+def _table() -> _Table:
+    return msgspec.toml.decode((Path(__file__).parent / "log_lines.toml").read_bytes(), type=_Table)
+
+
+def line_patterns() -> tuple[LinePattern, ...]:
+    """The built-in table, in order of precedence."""
+    return _table().line
+
+
+@cache
+def kinds() -> frozenset[str]:
+    """All kinds that a line of a log can have."""
+    return frozenset(pattern.kind for pattern in line_patterns()) | STRUCTURAL_KINDS
+
+
+STRUCTURAL_KINDS = frozenset({"exception", "python-state", "gil-disabled"})
+"""Kinds given by the readers of many-line texts rather than by a pattern."""
+
+
+class Classifier:
+    """Gives a line its kind: by the built-in table, then by further patterns (kind None)."""
+
+    def __init__(self, further: Sequence[str] = ()) -> None:
+        table = [(pattern.kind, pattern.pattern) for pattern in line_patterns()]
+        rules: list[tuple[Optional[str], str]] = [*table, *((None, pattern) for pattern in further)]
+        self._rules = [(kind, re.compile(pattern), literals(pattern)) for kind, pattern in rules]
+        self.literals = fewest(_shorten(literal) for _, _, found in self._rules for literal in found)
+
+    def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
+        """Kind and fields of a telling line, None for any other."""
+        for kind, pattern, required in self._rules:
+            if any(literal in text for literal in required) and (match := pattern.search(text)):
+                return kind, {name: value for name, value in match.groupdict().items() if value is not None}
+        return None
+
+
+def literals(pattern: str) -> tuple[str, ...]:
+    """Texts of which every string that `pattern` matches holds at least one; empty where there are none of use.
+
+    Raises re.error for a pattern that is not valid.
+    """
+    parsed = _parser.parse(pattern)
+    if parsed.state.flags & re.IGNORECASE:
+        return ()
+    found = _required(parsed)
+    return found if found and min(map(len, found)) >= SHORTEST_LITERAL else ()
+
+
+def _required(sequence: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
+    """The best set of texts that a sequence of parsed items cannot do without."""
+    candidates: list[tuple[str, ...]] = []
+    run = ""
+    for operation, argument in sequence:
+        name = str(operation)
+        if name == "LITERAL":
+            run += chr(argument)
+            continue
+        if name == "AT":
+            continue
+        candidates.append((run,))
+        run = ""
+        candidates.append(_required_of(name, argument))
+    candidates.append((run,))
+    return max(candidates, key=_worth)
+
+
+def _worth(texts: tuple[str, ...]) -> tuple[bool, int]:
+    """Best are texts that other patterns need too, then long ones."""
+    if not texts:
+        return False, 0
+    return all(_shorten(text) != text or text in _table().shared for text in texts), min(map(len, texts))
+
+
+def _shorten(text: str) -> str:
+    return next((shared for shared in _table().shared if shared in text), text)
+
+
+def _required_of(name: str, argument: Any) -> tuple[str, ...]:
+    if name == "SUBPATTERN":
+        return _required(argument[-1])
+    if name == "BRANCH":
+        branches = [_required(branch) for branch in argument[1]]
+        return tuple(text for branch in branches for text in branch) if all(branches) else ()
+    if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and argument[0] >= 1:
+        return _required(argument[2])
+    return ()
+
+
+def fewest(texts: Iterable[str]) -> tuple[str, ...]:
+    """Without those that hold another of them: finding the shorter one finds both."""
+    kept: list[str] = []
+    for text in sorted(set(texts), key=lambda text: (len(text), text)):
+        if not any(shorter in text for shorter in kept):
+            kept.append(text)
+    return tuple(kept)

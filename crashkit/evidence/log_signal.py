@@ -1,0 +1,97 @@
+"""Which signal or status ended the process, where only lines of a log tell it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Optional
+
+from crashkit.evidence.faulthandler_text import SIGNALS
+from crashkit.evidence.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, signal_name
+from crashkit.model import Address, LogLine, Process, Signal
+
+SIGKILL, SIGTERM = 9, 15
+NULL_PAGE = 0x1000
+
+# Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
+_WRITE, _FETCH = 2, 16
+
+_TRAPS = {"general protection": SIGSEGV, "trap invalid opcode": SIGILL, "trap divide error": SIGFPE}
+
+# Messages after which the runtime aborts the process, or whose text names the signal.
+_BY_KIND = {
+    "worker-segfault": SIGSEGV,
+    "worker-bus-error": SIGBUS,
+    "worker-killed": SIGKILL,
+    "worker-terminated": SIGTERM,
+    "sigterm-banner": SIGTERM,
+    "oom-cgroup": SIGKILL,
+    "oom-host": SIGKILL,
+    "shell-killed": SIGKILL,
+    "stack-smashing": SIGABRT,
+    "double-free": SIGABRT,
+    "invalid-free": SIGABRT,
+    "heap-overflow": SIGABRT,
+    "c-assert": SIGABRT,
+    "terminate": SIGABRT,
+    "terminate-c10": SIGABRT,
+    "terminate-protobuf": SIGABRT,
+    "terminate-bare": SIGABRT,
+    "not-rethrown": SIGABRT,
+    "pure-virtual": SIGABRT,
+    "rocm-fault": SIGABRT,
+}
+
+
+def of_lines(lines: Sequence[LogLine], from_gdb: Optional[str], from_dump: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
+    """The signal and what is known of the process; None for what no line tells."""
+    status = next((number for line in lines if (number := _status(line)) is not None), None)
+    pid = next((int(value) for line in lines for name in ("pid", "pid2") if (value := line.fields.get(name, "")).isdigit()), None)
+    signal = _signal(lines, from_gdb, from_dump, status)
+    if status is None and signal is not None:
+        status = 128 + signal.number
+    process = Process(pid=pid, exit_status=status) if (pid, status) != (None, None) else None
+    return signal, process
+
+
+def _signal(lines: Sequence[LogLine], from_gdb: Optional[str], from_dump: Optional[int], status: Optional[int]) -> Optional[Signal]:
+    kernel = next((line for line in lines if line.kind == "kernel-segfault"), None)
+    if kernel is not None and from_dump in (None, SIGSEGV):
+        return _page_fault(kernel)
+    numbers = (
+        _number(from_gdb),
+        from_dump,
+        next((_TRAPS[line.fields["trap"]] for line in lines if line.kind == "kernel-trap"), None),
+        next((int(line.fields["number"]) for line in lines if line.kind == "launcher-signal"), None),
+        next((number for line in lines if (number := _of_shell(line))), None),
+        next((_BY_KIND[line.kind] for line in lines if line.kind in _BY_KIND), None),
+        status - 128 if status is not None and 128 < status <= 192 else None,
+    )
+    number = next((number for number in numbers if number), None)
+    return Signal(number=number, name=signal_name(number)) if number else None
+
+
+def _number(name: Optional[str]) -> Optional[int]:
+    return next((number for number in range(1, 65) if signal_name(number) == name), None)
+
+
+def _of_shell(line: LogLine) -> Optional[int]:
+    if line.kind != "shell":
+        return None
+    text = line.fields.get("signal", "")
+    return SIGKILL if text == "Killed" else SIGNALS.get(text)
+
+
+def _status(line: LogLine) -> Optional[int]:
+    """As a shell sees it: torchrun writes a signal as a negative number."""
+    if line.kind not in ("exit-status", "launcher-child"):
+        return None
+    value = int(line.fields["status"])
+    return 128 - value if -64 <= value < 0 else value
+
+
+def _page_fault(line: LogLine) -> Signal:
+    """Of the kernel's own line: arch/x86/mm/fault.c, show_signal_msg."""
+    address, error = int(line.fields["address"], 16), int(line.fields["error"], 16)
+    access = "execute" if error & _FETCH else "write" if error & _WRITE else "read"
+    reason = "null-pointer" if address < NULL_PAGE else None
+    return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=reason)

@@ -1,0 +1,79 @@
+"""What carriers put around a line of a log: colour, timestamps, ranks, pod names."""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_ESCAPES = re.compile(
+    r"\x1b\[[0-9;:?]*[ -/]*[@-~]"  # CSI: colours, cursor
+    r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|\x1b[@-Z\\^_]"
+)
+_CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
+
+# Each takes one layer off the front of a line; `who` tells whose line it is.
+_LAYERS = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"\ufeff",
+        r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) (?:(?:stdout|stderr) [FP] )?",  # docker -t, kubectl, GitHub Actions, CRI
+        r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel: |(?P<who>[\w./-]+(?:\[\d+\])?): )",  # syslog, journalctl
+        r"\[[ \d]{4,}\.\d{6}\] ?",  # dmesg
+        r"##\[(?:error|warning|debug)\]",
+        r"\[(?P<who>(?:rank|default)\d+)\]:? ?",  # torch's exception hook, torchrun --tee
+        r"\[(?P<who>\d+(?:,\d+)?)\](?:<std(?:out|err)>)?: ?",  # torchrun, mpirun --tag-output
+        r"\[(?P<who>(?:pod/)?[\w.-]+/[\w.-]+)\] ",  # kubectl --prefix
+        r"(?P<who>[\w.-]+-\d+) +\| ?",  # docker compose
+        r"(?P<who>\d{1,5}): (?=\S|  File)",  # srun --label
+        r"\((?P<who>[\w.]+ (?:pid=)?\d+(?:, ip=[\d.]+)?)\) ",  # ray, vLLM workers
+    )
+)
+_MOST_LAYERS = 8
+
+
+class _DockerLine(msgspec.Struct):
+    """A line of docker's json-file log driver."""
+
+    log: str
+
+
+_docker = msgspec.json.Decoder(_DockerLine)
+
+
+def clean(raw: bytes) -> str:
+    """The line as text without colour and control characters; of a progress bar, its last state."""
+    raw = raw.rstrip(b"\r\n")
+    if raw.startswith(b'{"log":'):
+        raw = _unwrap(raw)
+    if b"\r" in raw:
+        raw = raw[raw.rfind(b"\r") + 1 :]
+    text = raw.decode("utf-8", "replace")
+    if text.isascii() and text.isprintable():
+        return text
+    if "\x1b" in text:
+        text = _ESCAPES.sub("", text)
+    return _CONTROLS.sub("", text.replace("\t", "    "))
+
+
+def strip(text: str) -> tuple[str, str]:
+    """Whose line it is (empty where nothing says) and the line without its prefixes."""
+    who = ""
+    start = 0
+    for _ in range(_MOST_LAYERS):
+        found = next((match for layer in _LAYERS if (match := layer.match(text, start)) and match.end() > start), None)
+        if found is None:
+            break
+        name = found.groupdict().get("who")
+        if name:
+            who = f"{who} {name}".strip()
+        start = found.end()
+    return who, text[start:]
+
+
+def _unwrap(raw: bytes) -> bytes:
+    try:
+        return _docker.decode(raw).log.rstrip("\r\n").encode("utf-8", "replace")
+    except msgspec.MsgspecError:
+        return raw

@@ -1,0 +1,148 @@
+"""Reports of CSAN (torch.cuda._sanitizer), ASan and TSan (compiler-rt, libsanitizer), and compute-sanitizer."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from crashkit.model import Address, NativeFrame, Offset, Thread
+
+MOST_FRAMES = 400
+
+_CSAN = re.compile(r"CSAN detected a possible data race on tensor with data pointer (?P<pointer>\d+)")
+_ACCESS = re.compile(r"^(?P<previous>Access|Previous access) by stream (?P<stream>\d+) during kernel:$")
+_ALLOCATED = "Tensor was allocated with stack trace:"
+_PYTHON = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$')
+_EFFECT = re.compile(r"^(?:reading from|writing to) .*$")
+_TORCH = re.compile(r"/torch/(?:cuda/_sanitizer|utils/_python_dispatch|_ops|utils/_device)\.py$")
+
+_ASAN = re.compile(
+    r"==(?P<pid>\d+)==\s?ERROR: (?:Address|Leak|HWAddress)Sanitizer: (?P<problem>[\w-]+)(?:.*? on (?:unknown )?address (?P<address>0x[0-9a-f]+))?"
+)
+_TSAN = re.compile(r"WARNING: ThreadSanitizer: (?P<problem>[\w -]+?)(?: \(|$)")
+_NATIVE = re.compile(r"^\s*#(?P<level>\d+) (?:0x(?P<pc>[0-9a-f]+) in )?(?P<rest>\S.*)$")
+_PLACE = re.compile(r"^(?P<function>.*?) (?:(?P<file>[^\s()]+):(?P<line>\d+)(?::\d+)?|\((?P<module>[^()+]+)\+0x(?P<offset>[0-9a-f]+)\).*)$")
+_OPERATION = re.compile(r"^\s*(?P<operation>READ|WRITE|Write|Read|Atomic write|Atomic read) of size (?P<size>\d+)")
+_END = re.compile(r"^(?:SUMMARY: \w+Sanitizer|==\d+==ABORTING|={60,}$)")
+
+_DEVICE = re.compile(r"^=+ (?P<problem>(?:Invalid|Misaligned|Uninitialized|Leaked|Race reported|Potential|Barrier error|Program hit).*)$")
+_DEVICE_AT = re.compile(r"^=+ +at (?P<kernel>.+?)(?:\+0x[0-9a-f]+)?(?: in (?P<place>\S+:\d+))?$")
+_DEVICE_BY = re.compile(r"^=+ +by thread \((?P<thread>\d+,\d+,\d+)\) in block \((?P<block>\d+,\d+,\d+)\)")
+_DEVICE_ADDRESS = re.compile(r"^=+ +(?:Address|Access at) (?P<address>0x[0-9a-f]+) (?P<detail>.*)$")
+
+
+class StreamRace:
+    """A CSAN report: `fields` has stream, operator, effect and place of both accesses, and where the tensor was allocated."""
+
+    kind = "csan"
+
+    def __init__(self, match: re.Match[str]) -> None:
+        self.fields = {"pointer": match["pointer"]}
+        self._part = ""
+        self._expects_operator = False
+
+    def feed(self, text: str) -> bool:
+        """Take the line; False where it is not of this report."""
+        text = text.strip()
+        if match := _ACCESS.match(text):
+            self._part = "previous_" if match["previous"].startswith("Previous") else ""
+            self._expects_operator = True
+            self.fields[self._part + "stream"] = match["stream"]
+        elif text == _ALLOCATED:
+            self._part = "allocation_"
+        elif self._expects_operator and "(" in text:
+            self._expects_operator = False
+            self.fields[self._part + "operator"] = text
+        elif _EFFECT.match(text):
+            self.fields[self._part + "effect"] = text
+        elif match := _PYTHON.match(text):
+            self._place(match)
+        else:
+            return "possible data race" not in text and not text.startswith("Traceback")
+        return True
+
+    def _place(self, match: re.Match[str]) -> None:
+        """The innermost frame that is not torch's own: the last such line, as stacks are printed outermost first."""
+        if not _TORCH.search(match["file"]):
+            self.fields[self._part + "place"] = f"{match['file']}:{match['line']} in {match['function']}"
+
+
+class NativeReport:
+    """An ASan, LSan or TSan report; `frames` are those of its first stack."""
+
+    def __init__(self, kind: str, match: re.Match[str]) -> None:
+        self.kind = kind
+        self.fields = {name: value for name, value in match.groupdict().items() if value}
+        self._frames: list[NativeFrame] = []
+        self._stack = 0
+        self._ended = False
+
+    def feed(self, text: str) -> bool:
+        """Take the line; False where it is not of this report."""
+        if self._ended:
+            return False
+        if match := _NATIVE.match(text):
+            self._stack += match["level"] == "0"
+            if self._stack == 1 and len(self._frames) < MOST_FRAMES:
+                self._frames.append(_frame(match["pc"], match["rest"]))
+            return True
+        if match := _OPERATION.match(text):
+            self.fields.setdefault("operation", f"{match['operation'].lower()} of {match['size']} bytes")
+        self._ended = bool(_END.match(text))
+        return True
+
+    def thread(self) -> Thread:
+        """The thread that the report is about, as far as it is printed."""
+        return Thread(crashed=True, frames=tuple(self._frames))
+
+
+class DeviceReport:
+    """One error of compute-sanitizer: `fields` has problem, kernel, place, thread, block and address."""
+
+    kind = "compute-sanitizer"
+
+    def __init__(self, match: re.Match[str]) -> None:
+        self.fields = {"problem": match["problem"]}
+
+    def feed(self, text: str) -> bool:
+        """Take the line; False where it is not of this report."""
+        if not text.startswith("====") or _DEVICE.match(text) or text.strip("= ") == "":
+            return False
+        for pattern in (_DEVICE_AT, _DEVICE_BY, _DEVICE_ADDRESS):
+            if match := pattern.match(text):
+                for name, value in match.groupdict().items():
+                    if value:
+                        self.fields.setdefault(name, value)
+        return True
+
+
+Report = StreamRace | NativeReport | DeviceReport
+
+
+def opens(text: str) -> Optional[Report]:
+    """A report that begins with this line."""
+    if match := _CSAN.search(text):
+        return StreamRace(match)
+    if match := _ASAN.search(text):
+        return NativeReport("asan", match)
+    if match := _TSAN.search(text):
+        return NativeReport("tsan", match)
+    if match := _DEVICE.match(text):
+        return DeviceReport(match)
+    return None
+
+
+def _frame(pc: Optional[str], rest: str) -> NativeFrame:
+    address = Address(int(pc, 16)) if pc else None
+    match = _PLACE.match(rest)
+    if match is None:
+        return NativeFrame(function=rest, pc=address, trust="text")
+    return NativeFrame(
+        function=match["function"] or None,
+        file=match["file"],
+        line=int(match["line"]) if match["line"] else None,
+        module=match["module"],
+        offset=Offset(int(match["offset"], 16)) if match["offset"] else None,
+        pc=address,
+        trust="text",
+    )

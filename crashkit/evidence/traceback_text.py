@@ -1,0 +1,97 @@
+"""Python tracebacks in a log: chained, in exception groups, and of IPython, told line by line."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from crashkit.model import PythonFrame, Thread
+
+MOST_FRAMES = 1000
+
+OPENERS = ("Traceback (most recent call",)
+
+_HEAD = re.compile(r"^(?P<margin>[ |+-]*)(?:\w[\w.]* +)?Traceback \(most recent call (?P<end>last|first)\):?$")
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?$')
+_IPYTHON_FRAME = re.compile(
+    r"^(?:File )?(?P<file>(?:<ipython-input-[^>]*>|[~/]?\S*/\S+\.py|Cell In\s?\[\d+\]))(?::(?P<line>\d+)|, line (?P<line2>\d+))?(?:,? in (?P<function>[\w<>.]+)\(.*)?$"
+)
+_IPYTHON_ARROW = re.compile(r"^-+> (?P<line>\d+) (?P<source>.*)$")
+_EXCEPTION = re.compile(
+    r"^(?P<type>[A-Za-z_][\w.]*?(?:Error|Exception|Exit|Interrupt|Warning|Iteration|Group|Timeout|[A-Z]\w*))(?:: (?P<message>.*))?$"
+)
+_LEVEL = re.compile(r"^(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL|FATAL|TRACE)\b")
+_CHAIN = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
+_MARGIN = re.compile(r"^ *(?:\| |\+-[+-]*)(?P<rest>.*)$")
+_MARKS = re.compile(r"^[ ~^|]*$")
+_RULE = re.compile(r"^[-+ |.]*\d*[-+ |.]*$")
+
+
+class Traceback:
+    """One traceback, up to the last line of its exception; `first` where gdb's py-bt printed it (innermost first)."""
+
+    kind = "traceback"
+
+    def __init__(self, first: bool) -> None:
+        self.first = first
+        self.exception: Optional[str] = None
+        self.message: Optional[str] = None
+        self.last_line = ""
+        self._frames: list[PythonFrame] = []
+
+    def feed(self, text: str) -> bool:
+        """Take the line; False where it is not of this traceback."""
+        if self.exception is not None:
+            return False
+        if margin := _MARGIN.match(text):
+            text = margin["rest"]
+        if match := _FRAME.match(text):
+            return self._open(match["file"], int(match["line"]), match["function"])
+        if match := _IPYTHON_FRAME.match(text):
+            line = match["line"] or match["line2"]
+            return self._open(match["file"], int(line) if line else None, match["function"])
+        if match := _IPYTHON_ARROW.match(text):
+            return self._point(int(match["line"]), match["source"].strip())
+        if text.startswith("  ") or not text.strip() or _RULE.match(text):
+            return self._source(text)
+        return self._end(text)
+
+    def _open(self, file: str, line: Optional[int], function: Optional[str]) -> bool:
+        if len(self._frames) < MOST_FRAMES:
+            self._frames.append(PythonFrame(function=function or None, file=file, line=line, origin="traceback"))
+        return True
+
+    def _point(self, line: int, source: str) -> bool:
+        if self._frames:
+            last = self._frames[-1]
+            self._frames[-1] = PythonFrame(function=last.function, file=last.file, line=line, source=source, origin="traceback")
+        return True
+
+    def _source(self, text: str) -> bool:
+        source = text.strip()
+        if self._frames and source and not _MARKS.match(text) and self._frames[-1].source is None and text.startswith("    "):
+            last = self._frames[-1]
+            self._frames[-1] = PythonFrame(function=last.function, file=last.file, line=last.line, source=source, origin="traceback")
+        return True
+
+    def _end(self, text: str) -> bool:
+        match = _EXCEPTION.match(text)
+        if match is None or _LEVEL.match(text) or not self._frames:
+            return bool(re.match(r"^\d+ \S", text)) and bool(self._frames)
+        self.exception, self.message, self.last_line = match["type"], match["message"], text
+        return True
+
+    def thread(self) -> Thread:
+        """A thread with the Python frames alone, innermost first."""
+        frames = self._frames if self.first else self._frames[::-1]
+        return Thread(crashed=True, frames=tuple(frames))
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+
+def opens(text: str) -> Optional[Traceback]:
+    """A traceback that begins with this line."""
+    if OPENERS[0] not in text or not (match := _HEAD.match(text)):
+        return None
+    return Traceback(match["end"] == "first")
