@@ -1,0 +1,171 @@
+"""Names of functions, looked up in an ELF file's own symbol table for a few addresses at once.
+
+gdb reads and sorts every symbol of a module before it names the first; libtorch_cpu.so has half a million. Here one
+pass over the table, in C as far as it goes, keeps the few symbols that cover a wanted address. The choice among them
+is gdb's (`lookup_minimal_symbol_by_pc_section`, gdb/minsyms.c): the highest start wins; of several at one address the last
+by name, but a global one before that; a symbol without a size (hand-written assembly) only where no sized one covers the
+address; otherwise no name.
+"""
+
+from __future__ import annotations
+
+import io
+import lzma
+import mmap
+import sys
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from itertools import compress, repeat
+from operator import add, ne
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.evidence.elf_file import SHF_EXECINSTR, Section, open_elf, read_elf
+
+_SYMBOL = 24
+_MAX_SYMBOLS = 20_000_000
+_MAX_NAME = 1 << 16
+_MAX_MINI_TABLE = 64 << 20
+_LOCAL, _IFUNC = 0, 10
+_FUNCTIONS = {0, 2, _IFUNC}
+"""STT_NOTYPE (assembly labels), STT_FUNC, STT_GNU_IFUNC."""
+
+
+class Symbol(NamedTuple):
+    name: str
+    """Mangled as it stands in the table, without a version."""
+    start: int
+    size: int
+    """0: not known."""
+    is_global: bool
+    """Seen from outside the object file it came from; weak ones too. (The special kind for IFUNC resolvers does not count.)"""
+
+
+class SymbolTable:
+    """The functions of one ELF file, 64 bit and little-endian (of another kind: no names).
+
+    Addresses are those of the file (st_value): program counter minus load bias.
+    """
+
+    def __init__(self, data: bytes | mmap.mmap, sections: Sequence[Section]) -> None:
+        self._data = data
+        self._sections = sections
+        self._table = _table_of(sections)
+
+    @classmethod
+    def load(cls, path: Path) -> SymbolTable:
+        """.symtab or, where it was stripped, .dynsym with the symbols of .gnu_debugdata.
+
+        Raises OSError; a file that is no ELF has no names.
+        """
+        elf = open_elf(path)
+        if elf is None or not (elf.wide and elf.order == "<" and sys.byteorder == "little"):
+            return cls(b"", ())
+        with path.open("rb") as file:
+            return cls(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), elf.sections)
+
+    @property
+    def kind(self) -> str:
+        """As in `Module.symbols`: table, exports or none."""
+        if self._table is None:
+            return "none"
+        return "table" if self._table.name == ".symtab" else "exports"
+
+    def name(self, address: int) -> Optional[Symbol]:
+        return self.names([address]).get(address)
+
+    def names(self, addresses: Iterable[int]) -> dict[int, Symbol]:
+        """The function around each address; those that no function covers are left out. One call for many: each reads the whole table."""
+        wanted = sorted(set(addresses))
+        found = self._look_up(wanted) if self._table else {}
+        left = [address for address in wanted if address not in found]
+        mini = self._mini_table() if left and self.kind != "table" else None
+        if mini:
+            found.update(mini.names(left))
+        return found
+
+    def _look_up(self, wanted: list[int]) -> dict[int, Symbol]:
+        words = self._words()
+        starts, sizes = words[1::3], words[2::3]
+        # How many wanted addresses lie below each symbol's start, and below its end.
+        before_start = list(map(bisect_left, repeat(wanted), starts))
+        before_end = map(bisect_left, repeat(wanted), map(add, starts, sizes))
+        covering: dict[int, list[Symbol]] = {}
+        for index in compress(range(len(starts)), map(ne, before_start, before_end)):
+            symbol = self._symbol(words, index)
+            if symbol:
+                for address in wanted[before_start[index] : bisect_left(wanted, symbol.start + symbol.size)]:
+                    covering.setdefault(address, []).append(symbol)
+        found = {address: _choose(symbols) for address, symbols in covering.items()}
+        return self._unsized(words, [address for address in wanted if address not in found]) | found
+
+    def _unsized(self, words: array[int], addresses: list[int]) -> dict[int, Symbol]:
+        """The nearest function before each address, where that one has no size."""
+        starts = words[1::3]
+        ordered = sorted(starts) if addresses else []
+        before = {address: ordered[bisect_right(ordered, address) - 1] for address in addresses if ordered and ordered[0] <= address}
+        nearest = {start for address, start in before.items() if self._section_of(start) == self._section_of(address) is not None}
+        named: dict[int, list[Symbol]] = {}
+        for index in compress(range(len(starts)), map(nearest.__contains__, starts)):
+            symbol = self._symbol(words, index)
+            if symbol and not symbol.size:
+                named.setdefault(symbol.start, []).append(symbol)
+        return {address: _choose(named[start]) for address, start in before.items() if start in named}
+
+    def _section_of(self, address: int) -> Optional[Section]:
+        return next((one for one in self._sections if one.flags & SHF_EXECINSTR and one.address <= address < one.address + one.size), None)
+
+    def _words(self) -> array[int]:
+        """The table as 64-bit words, three a symbol: name, info and section number; st_value; st_size."""
+        assert self._table is not None
+        size = min(self._table.size, _MAX_SYMBOLS * _SYMBOL)
+        data = self._data[self._table.offset : self._table.offset + size]
+        words = array("Q")
+        words.frombytes(data[: len(data) - len(data) % _SYMBOL])
+        return words
+
+    def _symbol(self, words: array[int], index: int) -> Optional[Symbol]:
+        """None where the entry is no function of this file."""
+        first = words[3 * index]
+        kind, binding, number = first >> 32 & 0xF, first >> 36 & 0xF, first >> 48
+        if kind not in _FUNCTIONS or number >= len(self._sections) or not self._sections[number].flags & SHF_EXECINSTR:
+            return None
+        name = self._string(first & 0xFFFFFFFF)
+        return Symbol(name, words[3 * index + 1], words[3 * index + 2], binding != _LOCAL and kind != _IFUNC) if name else None
+
+    def _string(self, offset: int) -> str:
+        assert self._table is not None
+        if self._table.link >= len(self._sections):
+            return ""
+        strings = self._sections[self._table.link]
+        if offset >= strings.size:
+            return ""
+        raw = self._data[strings.offset + offset : strings.offset + min(offset + _MAX_NAME, strings.size)]
+        return bytes(raw.partition(b"\0")[0]).decode("utf-8", "replace")
+
+    def _mini_table(self) -> Optional[SymbolTable]:
+        """Fedora and its kin keep the local functions of a stripped file in a small ELF inside it (gdb manual, "MiniDebugInfo")."""
+        section = next((one for one in self._sections if one.name == ".gnu_debugdata"), None)
+        if section is None:
+            return None
+        packed = bytes(self._data[section.offset : section.offset + section.size])
+        with suppress(lzma.LZMAError):
+            plain = lzma.LZMADecompressor(memlimit=1 << 28).decompress(packed, _MAX_MINI_TABLE)
+            elf = read_elf(io.BytesIO(plain))
+            return SymbolTable(plain, elf.sections) if elf and elf.wide and elf.order == "<" else None
+        return None
+
+
+def _table_of(sections: Sequence[Section]) -> Optional[Section]:
+    found = {section.name: section for section in sections if section.size and section.kind in (2, 11)}
+    return found.get(".symtab") or found.get(".dynsym")
+
+
+def _choose(symbols: Sequence[Symbol]) -> Symbol:
+    highest = max(symbol.start for symbol in symbols)
+    aliases = sorted((symbol for symbol in symbols if symbol.start == highest), key=lambda symbol: symbol.name.encode())
+    last, before = aliases[-1], aliases[-2:][0]
+    chosen = before if before.is_global and not last.is_global and before.size == last.size else last
+    return chosen._replace(name=chosen.name[:1] + chosen.name[1:].partition("@")[0])

@@ -1,0 +1,130 @@
+"""Whether a module's unwind tables cover an address: a frame found without them was guessed from code.
+
+`.eh_frame_hdr` is a table sorted by address, made for binary search (Linux Standard Base, "Exception Frames"); what the
+entry points to, a frame description entry in `.eh_frame`, tells how far it reaches.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from pathlib import Path
+from typing import Optional
+
+from crashkit.evidence.elf_file import PT_GNU_EH_FRAME, ElfFile, open_elf
+
+_MAX_AUGMENTATION = 64
+# Pointer encodings, DW_EH_PE_*: the low four bits are the format, the next three what it is relative to.
+_FORMATS = {0x0: "Q", 0x2: "H", 0x3: "I", 0x4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"}
+_PC_RELATIVE, _DATA_RELATIVE, _OMITTED = 0x10, 0x30, 0xFF
+
+
+class UnwindTable:
+    """The unwind tables of one ELF file. Addresses are those of the file: program counter minus load bias."""
+
+    def __init__(self, data: bytes | mmap.mmap, elf: Optional[ElfFile]) -> None:
+        self._data = data
+        self._elf = elf
+        self._order = elf.order if elf else "<"
+        self._start, self._count = self._search_table()
+
+    @classmethod
+    def load(cls, path: Path) -> UnwindTable:
+        """Raises OSError; a file that is no ELF, or has no such table, covers nothing."""
+        elf = open_elf(path)
+        if elf is None:
+            return cls(b"", None)
+        with path.open("rb") as file:
+            return cls(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), elf)
+
+    @property
+    def is_known(self) -> bool:
+        """False where there is no table to search: then `covers` is False throughout and means nothing."""
+        return self._count > 0
+
+    def covers(self, address: int) -> bool:
+        """Whether a frame description entry reaches over `address`. For a return address ask for the byte before it."""
+        try:
+            entry = self._entry(address)
+            return entry is not None and self._reaches(entry, address)
+        except (struct.error, IndexError):
+            return False
+
+    def _search_table(self) -> tuple[int, int]:
+        """File offset and number of entries."""
+        header = next((one for one in self._elf.program_headers if one.kind == PT_GNU_EH_FRAME), None) if self._elf else None
+        if header is None or header.offset + 12 > len(self._data):
+            return 0, 0
+        version, pointer, count, table = self._data[header.offset : header.offset + 4]
+        # What GNU ld, gold and lld write: sdata4 pointers, udata4 count, a table of sdata4 relative to this header.
+        if (version, count, table) != (1, 0x03, 0x3B) or pointer & 0xF not in (0x3, 0xB):
+            return 0, 0
+        self._base = header.address
+        (entries,) = struct.unpack_from(self._order + "I", self._data, header.offset + 8)
+        return header.offset + 12, min(entries, (header.size - 12) // 8)
+
+    def _entry(self, address: int) -> Optional[int]:
+        """Address of the last entry that begins at or before `address`."""
+        low, high = 0, self._count
+        while low < high:
+            middle = (low + high) // 2
+            if self._pair(middle)[0] <= address:
+                low = middle + 1
+            else:
+                high = middle
+        return self._pair(low - 1)[1] if low else None
+
+    def _pair(self, index: int) -> tuple[int, int]:
+        begin, entry = struct.unpack_from(self._order + "ii", self._data, self._start + 8 * index)
+        return self._base + begin, self._base + entry
+
+    def _reaches(self, entry: int, address: int) -> bool:
+        position = self._offset(entry)
+        if position is None:
+            return False
+        length, parent = struct.unpack_from(self._order + "II", self._data, position)
+        if length in (0, 0xFFFFFFFF):
+            return False
+        encoding = self._encoding(position + 4 - parent)
+        form = _FORMATS.get(encoding & 0xF)
+        if form is None or encoding == _OMITTED:
+            return False
+        size = struct.calcsize(form)
+        (begin,) = struct.unpack_from(self._order + form, self._data, position + 8)
+        (reach,) = struct.unpack_from(self._order + form.upper(), self._data, position + 8 + size)
+        if encoding & 0x70 == _PC_RELATIVE:
+            begin += entry + 8
+        elif encoding & 0x70 == _DATA_RELATIVE:
+            begin += self._base
+        return bool(begin <= address < begin + reach)
+
+    def _encoding(self, parent: int) -> int:
+        """How the entries of the common entry at this file offset write addresses: its augmentation's `R`."""
+        if parent < 0:
+            return _OMITTED
+        letters = bytes(self._data[parent + 9 : parent + 9 + _MAX_AUGMENTATION]).partition(b"\0")[0]
+        if not letters.startswith(b"z"):
+            return 0
+        position = parent + 9 + len(letters) + 1
+        for _ in ("code alignment", "data alignment", "return address register", "augmentation length"):
+            while self._data[position] & 0x80:
+                position += 1
+            position += 1
+        for letter in letters[1:]:
+            if letter == ord("R"):
+                return self._data[position]
+            if letter == ord("P"):
+                position += struct.calcsize(_FORMATS.get(self._data[position] & 0xF, "Q"))
+            position += letter in b"LP"
+        return 0
+
+    def _offset(self, address: int) -> Optional[int]:
+        """File offset of an address; the entries lie in a segment of the file."""
+        assert self._elf is not None
+        for section in self._elf.sections:
+            if section.name == ".eh_frame" and section.address <= address < section.address + section.size:
+                return section.offset + address - section.address
+        for header in self._elf.program_headers:
+            if header.kind == 1 and header.address <= address < header.address + header.size:
+                return header.offset + address - header.address
+        return None
