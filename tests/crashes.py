@@ -210,7 +210,7 @@ def compile_c(source: Path, program: Path, python: Interpreter | None = None) ->
     options = ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread"]
     if python:
         prefix = python.path.parent.parent
-        version = "%d.%d" % python.version[:2]
+        version = ".".join(map(str, python.version[:2]))
         abi = "m" if python.version < (3, 8) else ""
         options += [f"-I{prefix}/include/python{version}{abi}"]
         libraries = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", f"-lpython{version}{abi}"]

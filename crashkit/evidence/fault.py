@@ -184,9 +184,7 @@ def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
             return None
         address = Address(trap.address)
         access = "execute" if trap.error & _FETCH else "write" if trap.error & _WRITE else "read"
-        # For the kernel's half of the addresses the processor reports protection, Linux MAPERR.
-        protected = trap.error & _PROTECTION and trap.address < _KERNEL_HALF
-        code = _BUS_ADRERR if number == SIGBUS else _SEGV_ACCERR if protected else _SEGV_MAPERR
+        code = _BUS_ADRERR if number == SIGBUS else _SEGV_ACCERR if _refused(trap, access, scene) else _SEGV_MAPERR
     elif (trapno == _GENERAL_PROTECTION and number == SIGSEGV) or (trapno == _STACK_SEGMENT and number == SIGBUS):
         code = SI_KERNEL if _general_protection(signal, scene).reason else None
     elif trapno == _DIVIDE and number == SIGFPE:
@@ -199,6 +197,15 @@ def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
         return None
     name = code_name(number, code)
     return msgspec.structs.replace(signal, code=code, code_name=name, address=address, access=access, sender_pid=None, recovered=True)
+
+
+def _refused(trap: Trap, access: str, scene: _Scene) -> bool:
+    """Whether Linux called it SEGV_ACCERR: by what the mapping allows, since a page that was never touched lacks the protection bit."""
+    mapping = scene.mapping_at(trap.address)
+    if mapping is not None and mapping.permissions is not None:
+        return {"read": "r", "write": "w", "execute": "x"}[access] not in mapping.permissions
+    # For the kernel's half of the addresses the processor reports protection, Linux SEGV_MAPERR.
+    return bool(trap.error & _PROTECTION) and trap.address < _KERNEL_HALF
 
 
 def _could_touch(trap: Trap, scene: _Scene) -> bool:
@@ -405,6 +412,9 @@ def _general_protection(signal: Signal, scene: _Scene) -> Signal:
     for access in instruction.accesses:
         if _is_non_canonical(access.address):
             return _non_canonical(signal, access.kind, access.address, _describe(access.kind, access, access.address), scene)
+        stack = None if access.kind == "execute" else _overflowed_stack(access.address, scene, unmapped=False)
+        if stack:
+            return _handler_without_stack(signal, access, stack, scene)
     if instruction.mnemonic.startswith("ret"):
         return _bad_return(signal, scene)
     if instruction.privileged:
@@ -415,6 +425,16 @@ def _general_protection(signal: Signal, scene: _Scene) -> Signal:
             signal = msgspec.structs.replace(signal, address=Address(access.address), access=access.kind)
             return _reason(signal, "misaligned", f"{what}: the instruction wants a multiple of {access.size}{scene.quote()}")
     return _reason(signal, None, f"general protection fault: the kernel told no address (0 is not it){scene.quote()}")
+
+
+def _handler_without_stack(signal: Signal, access: Access, stack: Range, scene: _Scene) -> Signal:
+    """A thread without an alternate stack overflowed its own: the kernel had no room for the handler's frame and sent SI_KERNEL instead."""
+    what = _describe(access.kind, access, access.address)
+    text = (
+        f"{what}: below the end of the thread's stack, whose {_size(stack.end - stack.start)} are used up, so no signal handler could run"
+    )
+    signal = msgspec.structs.replace(signal, address=Address(access.address), access=access.kind)
+    return _reason(signal, "stack-overflow", text + scene.quote())
 
 
 def _non_canonical(signal: Signal, access: str, address: int, what: str, scene: _Scene) -> Signal:

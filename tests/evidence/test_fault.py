@@ -79,6 +79,7 @@ PUSH = "50"
         (KERNEL, 0, "ffd0", {"rax": 0x4141414141414141}, "execute", "non-canonical"),
         (KERNEL, 0, "660f6f07", {"rdi": 0x600008}, "read", "misaligned"),
         (KERNEL, 0, "f30f6f07", {"rdi": 0x600008}, None, None),
+        (KERNEL, 0, PUSH, {"rsp": 0x7F00_0000_1000}, "write", "stack-overflow"),  # no room for the handler
         (KERNEL, 0, "fa", {}, None, "privileged-instruction"),
         (KERNEL, 0, "", {}, None, None),
         ((7, 128), 0, "488b4510", {"rbp": 0x4141414141414141}, "read", "non-canonical"),
@@ -132,6 +133,8 @@ def test_null_call_names_the_caller():
     [
         (11, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0}, "null-pointer", 1),
         (11, Trap(14, 7, 0x500010), STORE, {"rdi": 0x500010}, "read-only", 2),
+        (11, Trap(14, 6, 0x500010), STORE, {"rdi": 0x500010}, "read-only", 2),  # a page never touched before
+        (11, Trap(14, 4, 0x7F00_0000_0010), LOAD_FIELD, {"rdi": 0x7EFF_FFFF_FFF8}, "no-access", 2),
         (11, Trap(14, 0x15, 0x600010), "", {"rip": 0x600010}, "no-exec", 2),
         (11, Trap(14, 0x14, 0), "", {"rip": 0}, "null-pointer", 1),
         (11, Trap(13, 0, 0xBAD), LOAD_FIELD, {"rdi": 0xDEADBEEF_DEADBEEF}, "non-canonical", 128),

@@ -1,0 +1,113 @@
+"""The reason of real crashes, with the kernel's siginfo intact and with faulthandler in its way."""
+
+from __future__ import annotations
+
+import pytest
+
+from crashkit.evidence.core import open_core
+from crashkit.evidence.describe import describe
+from crashkit.evidence.input import open_input
+from crashkit.evidence.module_files import Finder
+from crashkit.model import Signal
+from tests.crashes import Folder, c_crash, interpreter, needs_x86_64, python_crash
+
+pytestmark = needs_x86_64()
+
+
+def signal_of(crash: Folder) -> Signal:
+    with open_input(crash.core) as source:
+        core = open_core(source.file, source.path, source.size)
+        assert core is not None
+        with core:
+            signal = describe(core, source, Finder()).crash.signal
+    assert signal is not None
+    return signal
+
+
+# What the kernel said first, whether or not a handler ran since.
+FAULTS = {
+    "null": ("SIGSEGV", "SEGV_MAPERR", "null-pointer", "read", 0),
+    "null_field": ("SIGSEGV", "SEGV_MAPERR", "null-pointer", "read", 0x18),
+    "null_index": ("SIGSEGV", "SEGV_MAPERR", "null-pointer", "read", 8_000_000),
+    "null_call": ("SIGSEGV", "SEGV_MAPERR", "null-pointer", "execute", 0),
+    "wild": ("SIGSEGV", "SI_KERNEL", "non-canonical", "read", 0xDEADBEEFDEADBEEF + 0x18),
+    "wild_call": ("SIGSEGV", "SI_KERNEL", "non-canonical", "execute", 0x4141414141414141),
+    "wild_return": ("SIGSEGV", "SI_KERNEL", "non-canonical", "execute", 0x4242424242424242),
+    "misaligned": ("SIGSEGV", "SI_KERNEL", "misaligned", "read", ...),
+    "privileged": ("SIGSEGV", "SI_KERNEL", "privileged-instruction", None, None),
+    "unmapped": ("SIGSEGV", "SEGV_MAPERR", "unmapped", "read", ...),
+    "read_only": ("SIGSEGV", "SEGV_ACCERR", "read-only", "write", ...),
+    "no_access": ("SIGSEGV", "SEGV_ACCERR", "no-access", "read", ...),
+    "no_exec": ("SIGSEGV", "SEGV_ACCERR", "no-exec", "execute", ...),
+    "c_overflow": ("SIGSEGV", "SEGV_MAPERR", "stack-overflow", "write", ...),
+    "c_overflow_thread": ("SIGSEGV", "SEGV_ACCERR", "stack-overflow", "write", ...),
+    "python_overflow": ("SIGSEGV", "SEGV_ACCERR", "stack-overflow", "write", ...),
+    "divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, None),
+    "ud2": ("SIGILL", "ILL_ILLOPN", "trap", None, ...),
+    "int3": ("SIGTRAP", "SI_KERNEL", "trap", None, None),
+    "bus": ("SIGBUS", "BUS_ADRERR", "bus-truncated-file", "read", ...),
+}
+
+# faulthandler leaves SIGTRAP alone, and its alternate stack is the main thread's only: elsewhere the kernel finds no room for the
+# handler and sends SIGSEGV with SI_KERNEL.
+NO_ROOM = {"c_overflow_thread", "python_overflow"}
+NOT_HANDLED = {"int3", *NO_ROOM}
+
+
+@pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
+@pytest.mark.parametrize("kind", FAULTS)
+def test_fault(kind, handler):
+    name, code_name, reason, access, address = FAULTS[kind]
+    if handler and kind in NO_ROOM:
+        code_name = "SI_KERNEL"
+    crash = python_crash("faults.py", kind, python=interpreter("3.11"), faulthandler=handler)
+    signal = signal_of(crash)
+    assert (signal.name, signal.code_name, signal.reason, signal.access) == (name, code_name, reason, access), signal
+    assert -crash.status == signal.number
+    assert signal.recovered == (handler and kind not in NOT_HANDLED)
+    assert ("Fatal Python error" in crash.stderr) == signal.recovered
+    if address is ...:
+        assert signal.address
+    else:
+        assert signal.address == address
+
+
+@pytest.mark.parametrize(
+    ("kind", "handler", "name", "reason"),
+    [
+        ("abort", False, "SIGABRT", "abort"),
+        ("abort", True, "SIGABRT", "abort"),
+        ("double_free", False, "SIGABRT", "abort"),
+        ("double_free", True, "SIGABRT", "abort"),
+        ("outside", False, "SIGSEGV", "sent-from-outside"),
+        ("outside", True, "SIGSEGV", None),
+        ("itself", False, "SIGSEGV", "raised"),
+    ],
+)
+def test_no_fault(kind, handler, name, reason):
+    crash = python_crash("faults.py", kind, python=interpreter("3.11"), faulthandler=handler)
+    signal = signal_of(crash)
+    assert (signal.name, signal.reason, signal.address, signal.access, signal.recovered) == (name, reason, None, None, False), signal
+    if kind == "outside" and not handler:
+        assert signal.sender_pid not in (None, crash.pid)
+
+
+@pytest.mark.parametrize("version", ["3.6", "3.8", "3.13"])
+def test_stack_overflow_in_c_on_other_versions(version):
+    signal = signal_of(python_crash("faults.py", "c_overflow", python=interpreter(version)))
+    assert (signal.reason, signal.recovered) == ("stack-overflow", True)
+
+
+def test_the_detail_names_instruction_and_register():
+    signal = signal_of(python_crash("faults.py", "null_field", python=interpreter("3.11"), faulthandler=False))
+    assert signal.detail == "read of 8 bytes at 0x18: a null pointer plus an offset of 24 bytes (mov rax, [rdi+0x18], rdi = 0)"
+
+
+def test_a_truncated_file_is_named():
+    signal = signal_of(python_crash("faults.py", "bus", python=interpreter("3.11"), faulthandler=False))
+    assert "/weights-" in signal.detail
+
+
+def test_a_c_program():
+    signal = signal_of(c_crash("no_python.c"))
+    assert (signal.reason, signal.access, signal.address) == ("null-pointer", "read", 24)
