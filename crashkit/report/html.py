@@ -1,0 +1,364 @@
+"""`report.html`: one file that needs nothing else.
+
+Every value goes through `safe.block` and autoescape; a content security policy allows the file's
+own style and script by hash and nothing else (W3C Content Security Policy Level 3).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from markupsafe import Markup, escape
+
+from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
+from crashkit.report import markdown, safe, view
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_VALUE = 2000
+_SOURCE = 400
+_ROWS = 4000
+_NAMES = 60
+
+
+def render(crash: Crash) -> str:
+    """The report of `crash` as one HTML document. It can be written as UTF-8."""
+    return _environment().get_template("report.html").render(page=Page(crash))
+
+
+def warm() -> None:
+    """Load and compile what `render` needs: a caller that waits for a debugger can do so meanwhile."""
+    _environment().get_template("report.html")
+    _lexer()
+
+
+# Rows
+
+
+@dataclass(frozen=True)
+class Line:
+    number: int | None
+    code: Markup
+    current: bool
+
+
+@dataclass(frozen=True)
+class Row:
+    """One frame as the page shows it."""
+
+    anchor: str
+    index: int
+    kind: str
+    function: str
+    place: str
+    runtime: bool
+    cited: bool
+    open: bool
+    facts: tuple[tuple[str, str], ...] = ()
+    values: tuple[tuple[str, str, bool], ...] = ()
+    """Name, value, and whether it is an argument."""
+    source: tuple[Line, ...] = ()
+    cycle: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A thread's rows; `python` only where the two stacks stand side by side."""
+
+    rows: tuple[Row, ...]
+    python: tuple[Row, ...]
+
+
+class Page:
+    """The crash, with what the template asks of it."""
+
+    def __init__(self, crash: Crash) -> None:
+        self.crash = crash
+        self.signal = crash.signal
+        self.process = crash.process
+        self.thread = view.crashed_thread(crash)
+        self.sentence = view.sentence(crash)
+        self.python = view.python_at(self.thread)
+        self.own = view.own_at(self.thread)
+        self.native = view.native_at(self.thread)
+        self.finding = view.best_finding(crash)
+        self.groups = view.groups(thread for thread in crash.threads if thread is not self.thread)
+        self.space = view.AddressSpace(crash.mappings, crash.modules)
+        self.modules = view.ordered_modules(crash.modules)
+        self.markdown = markdown.summary(crash)
+        positions = {id(thread): index for index, thread in enumerate(crash.threads)}
+        self._prefixes: dict[int, str] = {}
+        self._by_tid: dict[int, Thread] = {}
+        stacks = [*([(self.thread,)] if self.thread else []), *(group.threads for group in self.groups)]
+        for members in stacks:
+            for thread in members:
+                self._prefixes[id(thread)] = f"t{positions[id(members[0])]}"
+                if thread.tid is not None:
+                    self._by_tid.setdefault(thread.tid, thread)
+        self._cited = {anchor for finding in crash.findings for item in finding.evidence if (anchor := self.anchor(item))}
+
+    @property
+    def title(self) -> str:
+        name = self.crash.signal.name if self.crash.signal else view.ended(self.crash)
+        executable = self.process.executable if self.process else None
+        return f"{name} in {view.base_name(executable)}" if executable else name
+
+    @property
+    def program(self) -> str:
+        if not self.process:
+            return ""
+        return " ".join(self.process.argv) or self.process.executable or self.process.name or ""
+
+    @property
+    def mappings(self) -> list[tuple[Any, bool]]:
+        """Bounded; with whether the fault address lies in it."""
+        fault = self.signal.address if self.signal else None
+        return [(mapping, fault is not None and mapping.start <= fault < mapping.end) for mapping in self.crash.mappings[:_ROWS]]
+
+    def prefix(self, thread: Thread) -> str:
+        return self._prefixes[id(thread)]
+
+    def anchor(self, evidence: Evidence) -> str | None:
+        """The id of the element that shows `evidence`."""
+        if evidence.thread is not None:
+            thread = self._by_tid.get(evidence.thread)
+            if thread is None:
+                return None
+            known = evidence.frame is not None and 0 <= evidence.frame < len(thread.frames)
+            return f"{self.prefix(thread)}.{evidence.frame}" if known else self.prefix(thread)
+        if evidence.log is not None:
+            return f"log{evidence.log}" if 0 <= evidence.log < len(self.crash.log) else None
+        if evidence.module is not None:
+            return next((f"module{index}" for index, module in enumerate(self.crash.modules) if module.path == evidence.module), None)
+        return None
+
+    def stack(self, thread: Thread) -> Stack:
+        interpreter = self.crash.python.executable if self.crash.python else None
+        runtime = view.runtime_frames(thread, interpreter)
+        return Stack(
+            tuple(self._row(thread, index, frame, index in runtime) for index, frame in enumerate(thread.frames)),
+            tuple(self._row(thread, index, frame, False, "p") for index, frame in enumerate(thread.python_frames)),
+        )
+
+    def _row(self, thread: Thread, index: int, frame: Frame, runtime: bool, column: str = "") -> Row:
+        anchor = f"{self.prefix(thread)}.{column}{index}"
+        cited = anchor in self._cited
+        if isinstance(frame, PythonFrame):
+            place = view.python_place(frame)
+            opened = thread is self.thread and frame is self.own
+            excerpt = _excerpt(frame, full=thread is self.thread)
+            return Row(
+                anchor,
+                index,
+                "python",
+                frame.function or "(no name)",
+                place,
+                False,
+                cited,
+                opened,
+                _python_facts(frame),
+                _values(frame),
+                excerpt,
+            )
+        if isinstance(frame, NativeFrame):
+            facts = _native_facts(frame) if thread is self.thread or not frame.function else ()
+            return Row(
+                anchor, index, "native", view.native_function(frame), view.native_place(frame), runtime, cited, False, facts, _values(frame)
+            )
+        return Row(anchor, index, "elided", view.elided_text(frame), "", False, cited, False, cycle=frame.cycle)
+
+
+def _python_facts(frame: PythonFrame) -> tuple[tuple[str, str], ...]:
+    return _present(("file", frame.file), ("found by", frame.origin))
+
+
+def _native_facts(frame: NativeFrame) -> tuple[tuple[str, str], ...]:
+    place = f"{frame.file}:{frame.line}" if frame.file and frame.line else frame.file
+    module = f"{frame.module} + {frame.offset}" if frame.module and frame.offset is not None else frame.module
+    trust = view.TRUST.get(frame.trust, frame.trust) if frame.trust else None
+    return _present(
+        ("function", frame.function),
+        ("source", place),
+        ("module", module),
+        ("pc", str(frame.pc) if frame.pc is not None else None),
+        ("found", trust),
+    )
+
+
+def _present(*facts: tuple[str, str | None]) -> tuple[tuple[str, str], ...]:
+    return tuple((label, value) for label, value in facts if value)
+
+
+def _values(frame: NativeFrame | PythonFrame) -> tuple[tuple[str, str, bool], ...]:
+    if isinstance(frame, NativeFrame):
+        return (
+            *((name, value, True) for name, value in frame.args.items()),
+            *((name, value, False) for name, value in frame.locals.items()),
+        )
+    arguments = [name for name in frame.args if name in frame.locals]
+    ordered = {**{name: frame.locals[name] for name in arguments}, **frame.locals}
+    return tuple((name, value, name in arguments) for name, value in ordered.items())
+
+
+# Python source
+
+
+def _excerpt(frame: PythonFrame, full: bool) -> tuple[Line, ...]:
+    if full and frame.context and frame.context_start is not None:
+        coded = highlight(frame.context)
+        return tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
+    source = view.source_line(frame)
+    return (Line(frame.line, highlight((source,))[0], True),) if source else ()
+
+
+@lru_cache(maxsize=512)
+def highlight(lines: tuple[str, ...]) -> tuple[Markup, ...]:
+    """Python source as HTML, a result a line."""
+    text = "\n".join(safe.line(_shown(line)) for line in lines)
+    rows: list[list[str]] = [[]]
+    for _, kind, value in _lexer().get_tokens_unprocessed(text):
+        style = _style(kind)
+        first, *others = str(escape(value)).split("\n")
+        rows[-1].append(_span(style, first))
+        for part in others:
+            rows.append([_span(style, part)])
+    return tuple(Markup("".join(row)) for row in rows)
+
+
+def _shown(line: str) -> str:
+    return safe.bounded(line.rstrip().expandtabs(4), _SOURCE)
+
+
+def _span(style: str, escaped: str) -> str:
+    return f'<span class="{style}">{escaped}</span>' if style and escaped.strip() else escaped
+
+
+@lru_cache(maxsize=1)
+def _lexer() -> Any:
+    from pygments.lexers.python import PythonLexer
+
+    return PythonLexer()
+
+
+@lru_cache(maxsize=256)
+def _style(kind: Any) -> str:
+    from pygments.token import Comment, Keyword, Name, Number, String
+
+    styles = (
+        (Keyword, "k"),
+        (String, "s"),
+        (Comment, "c"),
+        (Number, "n"),
+        (Name.Function, "f"),
+        (Name.Class, "f"),
+        (Name.Decorator, "d"),
+        (Name.Builtin, "b"),
+    )
+    return next((style for parent, style in styles if kind in parent), "")
+
+
+# Text
+
+
+def _shown_value(value: object) -> object:
+    """Jinja's `finalize`: no string reaches the page unbounded or with control characters."""
+    if isinstance(value, str) and not isinstance(value, Markup):
+        return safe.block(value if len(value) <= _VALUE else safe.bounded(value, _VALUE))
+    return value
+
+
+def _prose(text: str) -> Markup:
+    """Escaped text in which `backticks` mark code."""
+    parts = str(_shown_value(text)).split("`")
+    if len(parts) % 2 == 0:
+        return escape("`".join(parts))
+    return Markup("").join(Markup("<code>{}</code>").format(part) if index % 2 else escape(part) for index, part in enumerate(parts))
+
+
+def _is_link(reference: str) -> bool:
+    return reference.startswith(("https://", "http://")) and reference.isascii() and reference.isprintable() and " " not in reference
+
+
+def _is_prose(fix: str) -> bool:
+    """A sentence, not something to paste."""
+    first, _, rest = fix.partition(" ")
+    return "\n" not in fix and bool(rest) and first.isalpha() and first[0].isupper() and first[1:].islower()
+
+
+def _size(count: int) -> str:
+    """Bytes for a person: `4.2 GiB`."""
+    size = float(count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024:
+            return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+        size /= 1024
+    return f"{size:.1f} TiB"
+
+
+def _names(threads: Sequence[Thread]) -> Iterator[str]:
+    for thread in threads[:_NAMES]:
+        yield view.thread_label(thread)
+    if len(threads) > _NAMES:
+        yield f"and {len(threads) - _NAMES} more"
+
+
+# The template
+
+
+@lru_cache(maxsize=1)
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=_shown_value,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    environment.globals.update(_names_of_template())
+    return environment
+
+
+def _names_of_template() -> Mapping[str, Any]:
+    style, script = _asset("report.css"), _asset("report.js")
+    return {
+        "style": Markup(style),
+        "script": Markup(script),
+        "policy": "; ".join(_policy(style, script)),
+        "view": view,
+        "prose": _prose,
+        "is_link": _is_link,
+        "is_prose": _is_prose,
+        "size": _size,
+        "names": _names,
+    }
+
+
+def _asset(name: str) -> str:
+    return (_TEMPLATES / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> Iterable[str]:
+    return (
+        "default-src 'none'",
+        f"style-src 'sha256-{_digest(style)}'",
+        f"script-src 'sha256-{_digest(script)}'",
+        "img-src data:",
+        "base-uri 'none'",
+        "form-action 'none'",
+    )
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()

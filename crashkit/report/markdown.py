@@ -1,0 +1,84 @@
+"""A short form of the report for issues and job summaries (GitHub-flavoured Markdown)."""
+
+from __future__ import annotations
+
+import re
+
+from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
+from crashkit.report import safe, view
+
+_FRAMES = 12
+_TEXT = 600
+_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+|~!@&-])")
+
+
+def summary(crash: Crash) -> str:
+    """What happened, the best finding and the innermost frames. Ends with one newline."""
+    parts = [f"### {_text(view.sentence(crash))}", _facts(crash), *_finding(crash), *_stack(crash), *_missing(crash)]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _facts(crash: Crash) -> str:
+    rows = []
+    if crash.signal:
+        signal = " ".join(filter(None, (crash.signal.name, crash.signal.code_name, view.address_of(crash.signal))))
+        rows.append(("Signal", signal))
+        if crash.signal.detail:
+            rows.append(("Why", crash.signal.detail))
+    thread = view.crashed_thread(crash)
+    if thread:
+        rows.append(("Thread", f"{view.thread_label(thread)}, {view.plural(len(crash.threads), 'thread')} in all"))
+    if crash.process and crash.process.versions:
+        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in crash.process.versions.items())))
+    if crash.fingerprint and crash.fingerprint.hash:
+        rows.append(("Fingerprint", crash.fingerprint.hash))
+    return "\n".join(f"- **{label}:** {_text(value)}" for label, value in rows)
+
+
+def _finding(crash: Crash) -> list[str]:
+    finding = view.best_finding(crash)
+    if finding is None:
+        return []
+    parts = [f"**{_text(view.confidence(finding))}: {_text(finding.title)}** ({_text(finding.id)})"]
+    parts += [_text(text) for text in (finding.summary, finding.cause) if text]
+    if finding.fix:
+        parts += ["Fix:", *(_fenced(fix) for fix in finding.fix)]
+    return parts
+
+
+def _stack(crash: Crash) -> list[str]:
+    thread = view.crashed_thread(crash)
+    frames = (*thread.python_frames, *thread.frames) if thread else ()
+    if not frames:
+        return []
+    lines = [_frame(frame) for frame in frames[:_FRAMES]]
+    if len(frames) > _FRAMES:
+        lines.append(f"... {view.plural(len(frames) - _FRAMES, 'more frame')}")
+    return ["Innermost frames of the crashed thread:", _fenced("\n".join(lines))]
+
+
+def _frame(frame: Frame) -> str:
+    if isinstance(frame, ElidedFrames):
+        return safe.line(safe.bounded(view.elided_text(frame), _TEXT))
+    kind = "python" if isinstance(frame, PythonFrame) else "native"
+    function = (frame.function or "(no name)") if isinstance(frame, PythonFrame) else view.native_function(frame)
+    place = view.python_place(frame) if isinstance(frame, PythonFrame) else view.native_place(frame)
+    return f"{kind}  {safe.line(safe.bounded(function, 100))}  {safe.line(safe.bounded(place, 200))}".rstrip()
+
+
+def _missing(crash: Crash) -> list[str]:
+    if not crash.soft_errors:
+        return []
+    return ["Missing: " + "; ".join(_text(error.message) for error in crash.soft_errors[:5]) + "."]
+
+
+def _text(text: str) -> str:
+    return _SPECIAL.sub(r"\\\1", safe.line(safe.bounded(text, _TEXT)))
+
+
+def _fenced(text: str) -> str:
+    """A code block that its content cannot end: its fence is longer than any run of backticks inside."""
+    text = safe.block(safe.bounded(text, 20 * _TEXT))
+    longest = max((len(run) for run in re.findall("`+", text)), default=0)
+    fence = "`" * max(3, longest + 1)
+    return f"{fence}\n{text}\n{fence}"

@@ -1,0 +1,175 @@
+"use strict";
+(() => {
+  const root = document.documentElement;
+  const byId = (id) => document.getElementById(id);
+  const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+  const say = (text) => { byId("status").textContent = text; };
+
+  for (const element of all(".tools, .copy, .act")) element.hidden = false;
+
+  // Theme: the system's until the reader chooses; remembered by this page alone.
+  const theme = byId("theme");
+  const prefersDark = matchMedia("(prefers-color-scheme: dark)");
+  const isDark = () => (root.dataset.theme || (prefersDark.matches ? "dark" : "light")) === "dark";
+  const nameTheme = () => {
+    const other = isDark() ? "light" : "dark";
+    theme.textContent = other === "dark" ? "Dark" : "Light";
+    theme.setAttribute("aria-label", `Change to the ${other} theme`);
+  };
+  theme.addEventListener("click", () => { root.dataset.theme = isDark() ? "light" : "dark"; nameTheme(); });
+  prefersDark.addEventListener("change", nameTheme);
+  nameTheme();
+
+  // Runtime frames.
+  const runtime = byId("runtime");
+  const showRuntime = () => { root.dataset.runtime = runtime.checked ? "shown" : "hidden"; };
+  runtime.addEventListener("change", showRuntime);
+  showRuntime();
+
+  // Folding.
+  const fold = (open) => {
+    for (const details of all("main details")) details.open = open;
+    say(open ? "All expanded" : "All collapsed");
+  };
+  byId("expand").addEventListener("click", () => fold(true));
+  byId("collapse").addEventListener("click", () => fold(false));
+
+  // A link to something folded opens it.
+  const reveal = () => {
+    let target = byId(decodeURIComponent(location.hash.slice(1)));
+    if (!target) return;
+    for (let box = target; box; box = box.parentElement) if (box.tagName === "DETAILS") box.open = true;
+    if (target.classList.contains("runtime")) { runtime.checked = true; showRuntime(); }
+    target.scrollIntoView({ block: target.classList.contains("frame") ? "center" : "start" });
+  };
+  addEventListener("hashchange", reveal);
+  if (location.hash) reveal();
+
+  // Search over frames.
+  const find = byId("find");
+  const found = byId("found");
+  const frames = all(".frame");
+  const groups = all(".group");
+  let texts = null;
+  let before = null;
+  let hits = [];
+  let current = -1;
+
+  const mark = (query) => {
+    if (!CSS.highlights) return;
+    const ranges = [];
+    for (const frame of hits.slice(0, 2000)) {
+      const walker = document.createTreeWalker(frame, NodeFilter.SHOW_TEXT);
+      while (walker.nextNode()) {
+        const text = walker.currentNode.data.toLowerCase();
+        for (let at = text.indexOf(query); at >= 0; at = text.indexOf(query, at + query.length)) {
+          if (at + query.length > walker.currentNode.length) break;
+          const range = new Range();
+          range.setStart(walker.currentNode, at);
+          range.setEnd(walker.currentNode, at + query.length);
+          ranges.push(range);
+        }
+      }
+    }
+    CSS.highlights.set("found", new Highlight(...ranges));
+  };
+
+  const clear = () => {
+    for (const element of [...frames, ...groups]) element.hidden = false;
+    if (before) before.forEach((open, group) => { group.open = open; });
+    before = null;
+    hits = [];
+    delete root.dataset.searching;
+    if (CSS.highlights) CSS.highlights.delete("found");
+    found.textContent = "";
+  };
+
+  const search = () => {
+    const query = find.value.trim().toLowerCase();
+    current = -1;
+    if (!query) return clear();
+    texts ||= frames.map((frame) => frame.textContent.toLowerCase());
+    before ||= new Map(groups.map((group) => [group, group.open]));
+    root.dataset.searching = "";
+    hits = frames.filter((frame, index) => {
+      frame.hidden = !texts[index].includes(query);
+      return !frame.hidden;
+    });
+    const holding = new Set(hits.map((frame) => frame.closest(".group")));
+    for (const group of groups) {
+      group.hidden = !holding.has(group);
+      group.open = holding.has(group);
+    }
+    found.textContent = `${hits.length} of ${frames.length}`;
+    mark(query);
+  };
+
+  let waiting = 0;
+  find.addEventListener("input", () => {
+    clearTimeout(waiting);
+    if (frames.length < 2000) search(); else waiting = setTimeout(search, 120);
+  });
+  find.addEventListener("keydown", (event) => {
+    if (event.key !== "Enter" || !hits.length) return;
+    event.preventDefault();
+    current = (current + (event.shiftKey ? hits.length - 1 : 1)) % hits.length;
+    hits[current].scrollIntoView({ block: "center" });
+    found.textContent = `${current + 1} of ${hits.length}`;
+  });
+  addEventListener("keydown", (event) => {
+    const typing = event.target.matches?.("input:not([type=checkbox]), textarea");
+    if (event.key === "/" && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      event.preventDefault();
+      find.focus();
+      find.select();
+    } else if (event.key === "Escape" && (event.target === find || find.value)) {
+      find.value = "";
+      clear();
+      find.blur();
+    }
+  });
+
+  // Copying. The clipboard is closed to some pages opened from a file: a selection works there.
+  const copy = async (text) => {
+    try {
+      await navigator.clipboard.writeText(text);
+    } catch {
+      const area = document.createElement("textarea");
+      area.value = text;
+      document.body.append(area);
+      area.select();
+      document.execCommand("copy");
+      area.remove();
+    }
+  };
+  for (const button of all(".copy")) {
+    button.addEventListener("click", async () => {
+      const source = button.dataset.copy ? byId(button.dataset.copy).value : button.parentElement.querySelector(".copied").textContent;
+      await copy(source);
+      const label = button.textContent;
+      button.textContent = "Copied";
+      say("Copied");
+      setTimeout(() => { button.textContent = label; }, 1500);
+    });
+  }
+
+  // Where the reader is.
+  const links = new Map(all("nav a").map((link) => [link.getAttribute("href").slice(1), link]));
+  const seen = new IntersectionObserver((entries) => {
+    for (const entry of entries) {
+      const link = links.get(entry.target.id);
+      if (!link || !entry.isIntersecting) continue;
+      for (const other of links.values()) other.removeAttribute("aria-current");
+      link.setAttribute("aria-current", "true");
+    }
+  }, { rootMargin: "-15% 0px -75% 0px" });
+  for (const section of all("main > section")) seen.observe(section);
+
+  // Paper shows what matters; the rest folds back afterwards.
+  let folded = [];
+  addEventListener("beforeprint", () => {
+    folded = all("#modules > details:not([open]), .group:not([open])").slice(0, 20);
+    for (const details of folded) details.open = true;
+  });
+  addEventListener("afterprint", () => { for (const details of folded) details.open = false; });
+})();

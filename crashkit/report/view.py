@@ -1,0 +1,427 @@
+"""What the text, Markdown and HTML reports all say of a crash, in words. Pure."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, Mapping, Module, NativeFrame, PythonFrame, Signal, Thread
+
+SIGNALS = {
+    "SIGABRT": "Abort",
+    "SIGBUS": "Bus error",
+    "SIGFPE": "Arithmetic fault",
+    "SIGILL": "Illegal instruction",
+    "SIGINT": "Interrupt",
+    "SIGKILL": "Killed",
+    "SIGQUIT": "Quit",
+    "SIGSEGV": "Segmentation fault",
+    "SIGSYS": "Forbidden system call",
+    "SIGTERM": "Terminated",
+    "SIGTRAP": "Trap",
+}
+
+_ACCESSES = {"read": "read", "write": "written", "execute": "called"}
+
+REASONS = {
+    "null-pointer": "a null pointer was {access}",
+    "stack-overflow": "the stack overflowed",
+    "non-canonical": "a garbage (non-canonical) pointer was {access}",
+    "unmapped": "unmapped memory was {access}",
+    "read-only": "read-only memory was written",
+    "no-exec": "memory that holds no code was executed",
+    "bus-truncated-file": "a mapped file is shorter than its mapping",
+    "abort": "the process aborted itself",
+    "integer-divide": "an integer division by zero or overflow",
+    "illegal-instruction": "an invalid instruction was executed",
+    "trap": "a breakpoint or trap instruction was executed",
+    "sent-from-outside": "the signal was sent from outside",
+}
+
+CONFIDENCE = {
+    "certain": "Certain",
+    "likely": "Likely",
+    "possible": "Possible",
+}
+
+CONFIDENCE_MEANS = {
+    "certain": "The facts admit no other cause.",
+    "likely": "The facts fit this cause well; another one is not excluded.",
+    "possible": "One explanation among others. Check it before you act on it.",
+}
+
+SYMBOLS = {
+    "full": "debug info",
+    "table": "symbol table",
+    "exports": "exported names only",
+    "none": "no symbols",
+    "missing": "file is missing here",
+    "mismatch": "another build lies here",
+    "not-needed": "not needed",
+}
+
+TRUST = {
+    "context": "from the registers",
+    "cfi": "by unwind tables",
+    "prologue": "guessed from code",
+    "inline": "inlined into its caller",
+    "signal": "the kernel's signal frame",
+    "scan": "found by scanning the stack",
+    "text": "read from a log",
+}
+
+# Innermost frames of a thread that waits, and what for. The outermost of them that matches names the wait.
+_WAITS = {
+    "accept": "a connection",
+    "accept4": "a connection",
+    "clock_nanosleep": "time to pass",
+    "epoll_wait": "events",
+    "futex_wait": "a lock",
+    "join": "a thread to end",
+    "nanosleep": "time to pass",
+    "poll": "events",
+    "ppoll": "events",
+    "pthread_cond_timedwait": "a condition",
+    "pthread_cond_wait": "a condition",
+    "pthread_join": "a thread to end",
+    "pthread_mutex_lock": "a mutex",
+    "pselect": "events",
+    "PyThread_acquire_lock_timed": "a Python lock",
+    "PyThread_acquire_lock": "a Python lock",
+    "read": "input",
+    "recv": "input",
+    "recvfrom": "input",
+    "select": "events",
+    "sem_clockwait": "a semaphore",
+    "sem_wait": "a semaphore",
+    "take_gil": "the GIL",
+    "wait4": "a child process",
+    "waitpid": "a child process",
+}
+_WAIT_DEPTH = 10
+
+_ABORTING = re.compile(
+    r"(raise|abort|gsignal|kill|tgkill|pthread_kill\w*|libc_message\w*|libc_fatal|assert_fail\w*|fortify_fail\w*|chk_fail|stack_chk_fail"
+    r"|malloc_printerr|terminate|verbose_terminate_handler|cxa_throw|cxa_rethrow|fatal_error\w*|Py_Fatal\w*|faulthandler_\w*"
+    r"|\(anonymous namespace\)::.*[Aa]bort\w*|std::terminate|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler)$"
+)
+_INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
+_OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread|(__)?clone3?|thread_start)$")
+_LIBRARY = re.compile(r"(/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|^<frozen |^<)")
+_VARIANT = re.compile(r"(_(avx|evex|sse)\w*|_(erms|unaligned|impl|internal|implementation)\w*)$")
+
+
+# Names and places
+
+
+def short_function(name: str) -> str:
+    """A C++ function without arguments, return type and template arguments: `at::native::lstm`."""
+    if "(" not in name and "<" not in name:
+        return name
+    flat = name.replace("(anonymous namespace)", "{anonymous}")
+    kept: list[str] = []
+    depth = 0
+    for character in flat:
+        if character in "<(":
+            if depth == 0 and character == "(" and kept[-8:] != list("operator"):
+                break
+            depth += 1
+            if depth == 1 and character == "<" and kept[-8:] != list("operator"):
+                kept.append("<…>")
+        elif character in ">)" and depth:
+            depth -= 1
+        elif depth == 0:
+            kept.append(character)
+    short = "".join(kept).strip()
+    if "operator" not in short:
+        short = short.rpartition(" ")[2]
+    return short.replace("{anonymous}", "(anonymous)") or name
+
+
+def short_path(path: str, parts: int = 3) -> str:
+    """The end of a path that tells most: from site-packages on, or the last `parts` names."""
+    for folder in ("/site-packages/", "/dist-packages/"):
+        if folder in path:
+            return path.rpartition(folder)[2]
+    library = re.search(r"/lib(?:64)?/python\d[\d.]*/", path)
+    if library:
+        return path[library.end() :]
+    names = path.split("/")
+    return path if len(names) <= parts + 1 else "…/" + "/".join(names[-parts:])
+
+
+def base_name(path: str) -> str:
+    return path.rstrip("/").rpartition("/")[2] or path
+
+
+def plain_name(function: str) -> str:
+    """A C name without the decorations of libc: `__pthread_cond_wait` is `pthread_cond_wait`."""
+    name = function.split("@")[0].removeprefix("__GI_").removeprefix("__libc_").lstrip("_")
+    return _VARIANT.sub("", name) or function
+
+
+def native_function(frame: NativeFrame) -> str:
+    if frame.function:
+        return short_function(frame.function)
+    return "(no name)"
+
+
+def native_place(frame: NativeFrame) -> str:
+    """File and line, or module and offset."""
+    module = base_name(frame.module) if frame.module else ""
+    if frame.file:
+        place = base_name(frame.file) + (f":{frame.line}" if frame.line else "")
+        return f"{place} in {module}" if module else place
+    if module:
+        return module + (f"+{frame.offset}" if frame.offset is not None else "")
+    return str(frame.pc) if frame.pc is not None else ""
+
+
+def python_place(frame: PythonFrame) -> str:
+    if not frame.file:
+        return ""
+    return short_path(frame.file) + (f":{frame.line}" if frame.line else "")
+
+
+def elided_text(frame: ElidedFrames) -> str:
+    count = f"{frame.count:,} frames" if frame.count else "frames"
+    return f"{count} left out" + (", which repeat" if frame.cycle else "")
+
+
+def source_line(frame: PythonFrame) -> str | None:
+    """The frame's source line, stripped."""
+    if frame.source:
+        return frame.source.strip()
+    if frame.context and frame.line and frame.context_start:
+        index = frame.line - frame.context_start
+        if 0 <= index < len(frame.context):
+            return frame.context[index].strip() or None
+    return None
+
+
+def thread_label(thread: Thread) -> str:
+    """`crasher (5883)`."""
+    if thread.name and thread.tid is not None:
+        return f"{thread.name} ({thread.tid})"
+    return thread.name or (str(thread.tid) if thread.tid is not None else "of unknown id")
+
+
+def plural(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+# The answer
+
+
+def crashed_thread(crash: Crash) -> Thread | None:
+    """The thread that is marked as crashed, or the one whose tid the crash names."""
+    if crash.thread is not None:
+        return crash.thread
+    return next((thread for thread in crash.threads if crash.crashed_thread is not None and thread.tid == crash.crashed_thread), None)
+
+
+def why(signal: Signal) -> str | None:
+    """The reason in a few words."""
+    if not signal.reason:
+        return None
+    if signal.reason == "sent-from-outside" and signal.sender_pid:
+        return f"sent by process {signal.sender_pid}"
+    words = REASONS.get(signal.reason, signal.reason.replace("-", " "))
+    return words.format(access=_ACCESSES.get(signal.access or "", "accessed"))
+
+
+def python_at(thread: Thread | None) -> PythonFrame | None:
+    """The innermost Python frame."""
+    return next(thread.pythons(), None) if thread else None
+
+
+def own_at(thread: Thread | None) -> PythonFrame | None:
+    """The innermost Python frame outside the standard library and installed packages."""
+    frames = thread.pythons() if thread else ()
+    return next((frame for frame in frames if frame.file and not _LIBRARY.search(frame.file)), None)
+
+
+def native_at(thread: Thread | None) -> NativeFrame | None:
+    """The innermost native frame that has a name and is not part of raising the signal itself; else the innermost one."""
+    if not thread:
+        return None
+    natives = [frame for frame in thread.natives() if frame.trust != "signal"]
+    named = (frame for frame in natives if frame.function and not _is_aborting(frame.function))
+    return next(named, natives[0] if natives else None)
+
+
+def _is_aborting(function: str) -> bool:
+    return bool(_ABORTING.match(short_function(function).lstrip("_")))
+
+
+def ended(crash: Crash) -> str:
+    """How the process ended, in a few words."""
+    if crash.signal:
+        return SIGNALS.get(crash.signal.name, crash.signal.name)
+    status = crash.process.exit_status if crash.process else None
+    if status is not None:
+        return f"Exit status {status}"
+    return "Crash"
+
+
+def sentence(crash: Crash) -> str:
+    """The answer in one sentence: what, why and where."""
+    thread = crashed_thread(crash)
+    native, python = native_at(thread), python_at(thread)
+    text = ended(crash)
+    reason = why(crash.signal) if crash.signal else None
+    if reason:
+        text += f": {reason}"
+    elif not crash.signal and crash.findings:
+        text += f": {crash.findings[0].title}"
+    elif not crash.signal and crash.log and not thread:
+        text += f": {crash.log[0].text}"
+    if native and native.function:
+        text += f" in {native_function(native)}"
+    if python and python.function:
+        text += f", called from {python.function}" if native else f" in {python.function}"
+        if python.file:
+            text += f" ({python_place(python)})"
+    return text + "."
+
+
+def best_finding(crash: Crash) -> Finding | None:
+    return crash.findings[0] if crash.findings else None
+
+
+def confidence(finding: Finding) -> str:
+    return CONFIDENCE.get(finding.confidence, finding.confidence.capitalize())
+
+
+def address_of(signal: Signal) -> str | None:
+    """`read of 0x0000000000000010`."""
+    if signal.address is None:
+        return None
+    return f"{signal.access} of {signal.address}" if signal.access else str(signal.address)
+
+
+# Stacks
+
+
+def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
+    """Indices of the native frames that only carry the program: the interpreter's own between and
+    below Python frames, and those that start a thread or process.
+
+    Those inside the innermost Python frame stay: there the interpreter itself may be what failed.
+    """
+    found = set()
+    inside = True
+    for index, frame in enumerate(thread.frames):
+        if isinstance(frame, PythonFrame):
+            inside = False
+        elif isinstance(frame, NativeFrame) and (_is_outermost(frame) or (not inside and _is_interpreter(frame, interpreter))):
+            found.add(index)
+    return frozenset(found)
+
+
+def _is_outermost(frame: NativeFrame) -> bool:
+    return bool(frame.function and _OUTERMOST.match(frame.function))
+
+
+def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
+    return bool(frame.module and (frame.module == interpreter or _INTERPRETER.search(frame.module)))
+
+
+def doing(thread: Thread) -> str:
+    """What a thread was doing, in a few words: `waiting for the GIL`."""
+    wait = None
+    for frame in list(thread.natives())[:_WAIT_DEPTH]:
+        if frame.function and plain_name(frame.function) in _WAITS:
+            wait = plain_name(frame.function)
+            if wait == "take_gil":
+                break
+    if wait:
+        return f"waiting for {_WAITS[wait]}"
+    native = native_at(thread)
+    if native and native.function:
+        return f"in {native_function(native)}"
+    return "" if next(thread.pythons(), None) else "no frames" if not thread.frames else "in unnamed code"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Threads whose stacks are equal in function and Python line."""
+
+    threads: tuple[Thread, ...]
+
+    @property
+    def first(self) -> Thread:
+        return self.threads[0]
+
+    @property
+    def doing(self) -> str:
+        return doing(self.first)
+
+    @property
+    def at(self) -> PythonFrame | None:
+        """The line to look at: the innermost one of one's own code, else the innermost."""
+        return own_at(self.first) or python_at(self.first)
+
+
+def groups(threads: Iterable[Thread]) -> list[Group]:
+    """Threads grouped by equal stacks; those with Python frames first, then larger groups first."""
+    found: dict[tuple[object, ...], list[Thread]] = {}
+    for thread in threads:
+        key = (tuple(map(_frame_key, thread.frames)), tuple(map(_frame_key, thread.python_frames)))
+        found.setdefault(key, []).append(thread)
+    made = [Group(tuple(members)) for members in found.values()]
+    return sorted(made, key=lambda group: (group.at is None, -len(group.threads)))
+
+
+def _frame_key(frame: Frame) -> tuple[object, ...]:
+    if isinstance(frame, PythonFrame):
+        return ("python", frame.function, frame.file, frame.line)
+    if isinstance(frame, NativeFrame):
+        return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
+    return ("elided", frame.cycle)
+
+
+# Addresses
+
+
+@dataclass(frozen=True)
+class AddressSpace:
+    """Says what lies at an address."""
+
+    mappings: tuple[Mapping, ...]
+    modules: tuple[Module, ...]
+
+    @cached_property
+    def _sorted(self) -> tuple[list[int], list[Mapping]]:
+        ordered = sorted(self.mappings, key=lambda mapping: mapping.start)
+        return [mapping.start for mapping in ordered], ordered
+
+    @cached_property
+    def _bases(self) -> dict[str, int]:
+        return {module.path: module.base for module in self.modules if module.base is not None}
+
+    def mapping(self, address: int) -> Mapping | None:
+        starts, ordered = self._sorted
+        index = bisect_right(starts, address) - 1
+        return ordered[index] if index >= 0 and address < ordered[index].end else None
+
+    def what(self, address: int) -> str:
+        """`libc.so.6+0x178c5c r-x`, `[stack] rw-`, or nothing."""
+        mapping = self.mapping(address)
+        if mapping is None:
+            return ""
+        permissions = f" {mapping.permissions}" if mapping.permissions else ""
+        if not mapping.path:
+            return f"anonymous memory{permissions}"
+        if mapping.path in self._bases and address >= self._bases[mapping.path]:
+            return f"{base_name(mapping.path)}+{address - self._bases[mapping.path]:#x}{permissions}"
+        return base_name(mapping.path) + permissions
+
+
+def ordered_modules(modules: Sequence[Module]) -> list[tuple[int, Module]]:
+    """With their index, those first whose symbols are in the way of a better report."""
+    rank = {"mismatch": 0, "missing": 1, "none": 2, "exports": 3, "table": 4, "full": 4, "not-needed": 6}
+    return sorted(enumerate(modules), key=lambda item: rank.get(item[1].symbols or "", 5))
