@@ -14,7 +14,7 @@ from typing import Optional, Union
 import msgspec
 
 from crashkit import __version__
-from crashkit.debugger.session import NativeResult, PlacedModule, PythonResult, Session
+from crashkit.debugger.session import NativeResult, NativeThread, PlacedModule, PythonResult, Session
 from crashkit.errors import DebuggerError, EvidenceError
 from crashkit.evidence.core import open_core
 from crashkit.evidence.describe import Scene, describe
@@ -23,8 +23,8 @@ from crashkit.evidence.input import open_input
 from crashkit.evidence.module_files import Finder
 from crashkit.model import Crash, SoftError, Thread
 from crashkit.stacks.libpython import PythonStack, find_script, python_stacks
-from crashkit.stacks.merge import merge
-from crashkit.stacks.native import ModuleIndex, native_frames
+from crashkit.stacks.deep import Ends, join
+from crashkit.stacks.native import Covered, ModuleIndex, frames_between, native_frames
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -173,13 +173,24 @@ def _add_stacks(crash: Crash, scene: Scene, native: Optional[NativeResult], pyth
     stacks = python_stacks(python, crash.threads) if python else {}
     sources = Sources(finder.source, _modified(crash))
     soft_errors: list[SoftError] = []
+    covered: Covered = lambda _pc: None  # noqa: E731
     threads = []
     for thread in crash.threads:
-        walked = by_lwp.get(thread.tid or 0)
-        frames = native_frames(walked, index, lambda _pc: None) if walked else ()
+        walked = by_lwp.get(thread.tid or 0, NativeThread(lwp=0, cut="gdb gave no frames"))
+        frames = native_frames(walked.frames, index, covered)
         stack = stacks.get(thread.tid or 0, PythonStack((), None, None))
         annotated = tuple(map(sources.annotate, stack.frames))
-        merged = merge(frames, annotated, native_cut=walked is None or walked.cut is not None)
+        merged = join(
+            Ends(
+                native=frames,
+                python=annotated,
+                native_outer=native_frames(walked.outer, index, covered),
+                python_outer=tuple(map(sources.annotate, stack.outer)),
+                native_cut=walked.cut is not None,
+                python_total=stack.total,
+                native_between=frames_between(walked),
+            )
+        )
         if merged.frames is None:
             soft_errors.append(SoftError(stage="merge", message=f"thread {thread.tid}: {merged.why}; both stacks are shown side by side"))
         threads.append(

@@ -1,11 +1,16 @@
 """Native frames of every thread, with modules loaded when the unwinder first meets them."""
 
 import bisect
+import struct
 
 import gdb
+import gdb.unwinder
 
-# A module whose symbols do not let the walk go on is loaded once; the walk of a thread then starts again.
 SIGNAL_FRAME = "<signal handler called>"
+LIMIT = "limit"
+# Where to look for the outer end of a stack too deep to walk, and how often to try.
+OUTER_WINDOW = 16 << 10
+MOST_TRIES = 400
 
 
 class Modules:
@@ -67,7 +72,13 @@ def extract(request):
         except (gdb.error, MemoryError, RuntimeError, ValueError) as error:
             modules.errors.append("thread %d: %s" % (lwp, error))
             rows, cut = [], None
-        threads.append({"lwp": lwp, "frames": rows, "cut": cut})
+        outer = []
+        if cut == LIMIT and rows:
+            try:
+                outer = outer_end(modules, rows[-1]["sp"], limits["outer"])
+            except (gdb.error, MemoryError, RuntimeError, ValueError) as error:
+                modules.errors.append("outer end of thread %d: %s" % (lwp, error))
+        threads.append({"lwp": lwp, "frames": rows, "cut": cut, "outer": outer})
     return {"threads": threads, "loaded": modules.loaded, "errors": modules.errors}
 
 
@@ -81,7 +92,6 @@ def walk(modules, most):
             if modules.load(frame.pc()):
                 stale = True
                 break
-            # The call that a return address belongs to can be the last instruction of the module or function before it.
             frames.append(frame)
             try:
                 older = frame.older()
@@ -94,12 +104,107 @@ def walk(modules, most):
                 return frames, gdb.frame_stop_reason_string(reason)
             frame = older
         if not stale:
-            return frames, "limit" if frame is not None else None
+            return frames, LIMIT if frame is not None else None
+
+
+class Outward(gdb.unwinder.Unwinder):
+    """Makes the newest frame's caller whatever `target` (pc, sp) says: the walk goes on from there."""
+
+    def __init__(self):
+        super().__init__("crashkit-outward")
+        self.target = None
+        self.newest = None
+
+    def __call__(self, pending):
+        if self.target is None:
+            return None
+        pc, sp = pending.read_register("pc"), pending.read_register("sp")
+        if (int(pc), int(sp)) != self.newest:
+            return None
+        info = pending.create_unwind_info(gdb.unwinder.FrameId(sp, pc))
+        kind = gdb.lookup_type("unsigned long")
+        info.add_saved_register("rip", gdb.Value(self.target[0]).cast(kind))
+        info.add_saved_register("rsp", gdb.Value(self.target[1]).cast(kind))
+        return info
+
+
+OUTWARD = Outward()
+
+
+def outer_end(modules, cut_at, most):
+    """The outermost frames of the selected thread's stack, found without walking what lies between; [] where they cannot be found.
+
+    A return address near the stack's end is where the walk can be picked up again, if it leads to the end from there. x86-64 only.
+    """
+    if "x86-64" not in gdb.newest_frame().architecture().name() or cut_at is None:
+        return []
+    start, data = stack_end(cut_at)
+    newest = gdb.newest_frame()
+    OUTWARD.newest = (newest.pc(), stack_pointer(newest))
+    gdb.unwinder.register_unwinder(None, OUTWARD, replace=True)
+    try:
+        for slot, address in return_addresses(modules, start, data, MOST_TRIES):
+            OUTWARD.target = (address, slot + 8)
+            gdb.invalidate_cached_frames()
+            frames, cut = walk(modules, most + 2)
+            if cut is None and len(frames) >= 4:
+                rows = [describe(frame, None) for frame in frames[1:]]
+                rows[0]["found"] = True
+                return rows
+    finally:
+        OUTWARD.target = None
+        gdb.invalidate_cached_frames()
+    return []
+
+
+def stack_end(address):
+    """The last bytes of the mapping that holds the address, and where they start."""
+    low, high = address, address + (1 << 30)
+    memory = gdb.selected_inferior()
+
+    def readable(at):
+        try:
+            memory.read_memory(at, 1)
+            return True
+        except gdb.error:
+            return False
+
+    page = 4096
+    low -= low % page
+    # Pages of a stack are all there or, past its end, none: halve the distance.
+    while high - low > page:
+        middle = (low + high) // 2 // page * page
+        if readable(middle):
+            low = middle
+        else:
+            high = middle
+    start = max(address, high - OUTER_WINDOW) & ~7
+    return start, bytes(memory.read_memory(start, high - start))
+
+
+def return_addresses(modules, start, data, most):
+    """Words of the stack that point behind a call instruction, from the inner side on: (slot, address)."""
+    seen = 0
+    words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) // 8 * 8])
+    for index, word in enumerate(words):
+        if modules.at(word) is None:
+            continue
+        modules.load(word)
+        try:
+            before = bytes(gdb.selected_inferior().read_memory(word - 7, 7))
+        except gdb.error:
+            continue
+        # e8 rel32; ff /2 with a register, or with a displacement of 0, 1 or 4 bytes.
+        if before[2] == 0xE8 or any(before[-size] == 0xFF and before[1 - size] & 0x38 == 0x10 for size in (2, 3, 4, 6, 7)):
+            yield start + 8 * index, word
+            seen += 1
+            if seen >= most:
+                return
 
 
 def describe(frame, limits):
     kind = frame.type()
-    row = {"pc": frame.pc(), "sp": stack_pointer(frame), "level": frame.level() if hasattr(frame, "level") else None}
+    row = {"pc": frame.pc(), "sp": stack_pointer(frame)}
     if kind == gdb.SIGTRAMP_FRAME:
         row["kind"] = "signal"
         row["function"] = SIGNAL_FRAME

@@ -7,6 +7,7 @@ CPython's own libpython.py, handed in by the request, takes objects apart.
 
 import importlib.util
 import re
+import sys
 
 import gdb
 
@@ -14,6 +15,8 @@ import crashkit_lines
 
 MOST_THREADS = 20000
 MOST_INTERPRETERS = 256
+# A Python frame takes 100 bytes or more.
+MOST_FRAMES = 10000000
 _POINTER_BITS = ~7
 
 
@@ -42,6 +45,10 @@ def field(value, *names):
         except (gdb.error, KeyError):
             continue
     raise KeyError(" or ".join(names))
+
+
+def field_offset(kind, name):
+    return next(part.bitpos // 8 for part in kind.fields() if part.name == name)
 
 
 def integer(value):
@@ -99,30 +106,46 @@ class Walker:
             self.errors.append("thread states: %s" % error)
 
     def thread(self, state):
-        row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "state": int(state)}
+        row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "outer": [], "total": None}
         try:
             row["lwp"] = int(state["native_thread_id"])
         except (gdb.error, KeyError):
             pass
-        row["frames"] = []
-        self.guarded("frames of thread 0x%x" % row["ident"], self.frames, state, row["frames"])
+        self.guarded("frames of thread 0x%x" % row["ident"], self.frames, state, row)
         return row
 
-    def frames(self, state, rows):
+    def frames(self, state, row):
+        """The inner end of the stack and, where it is deep, the outer end and how many frames there are."""
         try:
             frame = field(state, "current_frame", "cframe.current_frame")
-            read = self.interpreter_frame
+            read, link = self.interpreter_frame, "previous"
         except KeyError:
             frame = state["frame"]
-            read = self.frame_object
+            read, link = self.frame_object, "f_back"
         seen = set()
-        cut = self.limits["python_frames"]
+        rows = row["frames"]
         while int(frame) != 0 and int(frame) not in seen:
-            if len(rows) >= cut:
-                self.errors.append("more than %d Python frames: the outer ones are left out" % cut)
+            if len(rows) >= self.limits["python_frames"]:
+                self.outer_frames(frame, read, link, row)
                 return
             seen.add(int(frame))
             frame = read(frame, rows)
+
+    def outer_frames(self, frame, read, link, row):
+        """Follow the links without reading the frames, then read the last ones."""
+        kind, offset = frame.type, field_offset(frame.type.target(), link)
+        memory = gdb.selected_inferior()
+        address, addresses, seen = int(frame), [], 0
+        keep = self.limits["outer"]
+        while address and seen < MOST_FRAMES:
+            addresses.append(address)
+            if len(addresses) > 4 * keep:
+                del addresses[: 3 * keep]
+            seen += 1
+            address = int.from_bytes(bytes(memory.read_memory(address + offset, 8)), sys.byteorder)
+        row["total"] = len(row["frames"]) + seen
+        for address in addresses[-keep:]:
+            read(gdb.Value(address).cast(kind), row["outer"])
 
     def frame_object(self, frame, rows):
         """3.10 and older: PyFrameObject. Each was run by an interpreter call of its own."""

@@ -16,8 +16,10 @@ import msgspec
 from crashkit.debugger.gdb import Gdb, quote, scripts
 from crashkit.errors import DebuggerError
 
-_FRAMES = 2000
-_PYTHON_FRAMES = 5000
+_FRAMES = 1000
+_PYTHON_FRAMES = 1000
+_OUTER_FRAMES = 200
+"""Of a stack deeper than that, how much of its outer end is taken."""
 _DETAILED_FRAMES = 64
 _VARIABLES = 64
 _TEXT = 200
@@ -42,12 +44,17 @@ class NativeRow(msgspec.Struct, frozen=True):
     debug: bool = False
     args: dict[str, str] = {}
     locals: dict[str, str] = {}
+    found: bool = False
+    """True for a frame found by a search of the stack, not by a step from the one before."""
 
 
 class NativeThread(msgspec.Struct, frozen=True):
     lwp: int
     frames: tuple[NativeRow, ...] = ()
+    outer: tuple[NativeRow, ...] = ()
+    """The outer end of a stack too deep to be walked; between it and `frames` lies what was left out."""
     cut: Optional[str] = None
+    """Why `frames` ends before the stack does: `limit`, or the debugger's words."""
 
 
 class NativeResult(msgspec.Struct, frozen=True):
@@ -70,6 +77,10 @@ class PythonThread(msgspec.Struct, frozen=True):
     lwp: Optional[int] = None
     name: Optional[str] = None
     frames: tuple[PythonRow, ...] = ()
+    outer: tuple[PythonRow, ...] = ()
+    """The outer end of a deep stack."""
+    total: Optional[int] = None
+    """How many frames a deep stack has."""
 
 
 class PythonResult(msgspec.Struct, frozen=True):
@@ -124,12 +135,12 @@ class Session:
             {"file": str(module.file) if module.file else None, "base": module.base, "end": module.end, "bias": module.bias}
             for module in modules
         ]
-        limits = {"frames": frames, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
+        limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
         return self._ask("native", {"modules": rows, "crashed": crashed, "limits": limits}, NativeResult)
 
     def python(self, libpython: Path) -> PythonResult:
         """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`."""
-        limits = {"python_frames": _PYTHON_FRAMES, "variables": _VARIABLES, "text": _TEXT}
+        limits = {"python_frames": _PYTHON_FRAMES, "outer": _OUTER_FRAMES, "variables": _VARIABLES, "text": _TEXT}
         return self._ask("python", {"libpython": str(libpython), "limits": limits}, PythonResult)
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Optional
 
-from crashkit.debugger.session import PythonResult
+from crashkit.debugger.session import PythonResult, PythonRow
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.model import PythonFrame, Thread
@@ -23,6 +23,10 @@ class PythonStack(NamedTuple):
     frames: tuple[PythonFrame, ...]
     name: Optional[str]
     holds_gil: Optional[bool]
+    outer: tuple[PythonFrame, ...] = ()
+    """The outer end of a deep stack, of which `frames` is the inner one."""
+    total: Optional[int] = None
+    """How many frames a deep stack has."""
 
 
 def find_script(interpreter: Interpreter, executable: Optional[str], files: dict[str, ModuleFile], finder: Finder) -> Optional[Path]:
@@ -58,17 +62,17 @@ def python_stacks(result: PythonResult, threads: tuple[Thread, ...]) -> dict[int
         tid = by_ident.get(thread.ident, thread.lwp if thread.lwp in known else None)  # type: ignore[call-overload]
         if tid is None or (tid in stacks and not thread.frames):
             continue
-        frames = tuple(
-            PythonFrame(
-                function=row.function,
-                file=row.file,
-                line=row.line,
-                args=row.args,
-                locals=row.locals,
-                origin="libpython",
-                entry=row.entry,
-            )
-            for row in thread.frames
+        stacks[tid] = PythonStack(
+            frames=tuple(map(_frame, thread.frames)),
+            name=thread.name,
+            holds_gil=None if result.gil is None else result.gil == thread.ident,
+            outer=tuple(map(_frame, thread.outer)),
+            total=thread.total,
         )
-        stacks[tid] = PythonStack(frames, thread.name, None if result.gil is None else result.gil == thread.ident)
     return stacks
+
+
+def _frame(row: PythonRow) -> PythonFrame:
+    return PythonFrame(
+        function=row.function, file=row.file, line=row.line, args=row.args, locals=row.locals, origin="libpython", entry=row.entry
+    )

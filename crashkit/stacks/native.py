@@ -28,11 +28,11 @@ class ModuleIndex:
         return None
 
 
-def native_frames(thread: NativeThread, modules: ModuleIndex, covered: Covered) -> tuple[NativeFrame, ...]:
+def native_frames(rows: Sequence[NativeRow], modules: ModuleIndex, covered: Covered) -> tuple[NativeFrame, ...]:
     """Innermost first. A frame's trust says how the step that led to it was made."""
     frames = []
-    trust = "context"
-    for row in thread.frames:
+    trust = "scan" if rows and rows[0].found else "context"
+    for row in rows:
         module = modules.at(row.pc)
         frames.append(
             NativeFrame(
@@ -57,3 +57,11 @@ def _next_trust(row: NativeRow, covered: Covered) -> str:
     if row.kind == "signal":
         return "context"
     return "prologue" if covered(row.pc) is False else "cfi"
+
+
+def frames_between(thread: NativeThread) -> Optional[int]:
+    """How many frames lie between the ends of a deep stack, from the size of the outer half of its inner end."""
+    half = [row.sp for row in thread.frames[len(thread.frames) // 2 :] if row.sp is not None]
+    if not thread.outer or thread.outer[0].sp is None or len(half) < 2 or half[-1] <= half[0]:
+        return None
+    return (thread.outer[0].sp - half[-1]) * (len(half) - 1) // (half[-1] - half[0])
