@@ -11,6 +11,9 @@ LIMIT = "limit"
 # Where to look for the outer end of a stack too deep to walk, and how often to try.
 OUTER_WINDOW = 16 << 10
 MOST_TRIES = 400
+# A dead slot of the stack can look like a return address and lead into the true chain: so many frames are not believed.
+UNSURE = 3
+BEGINNINGS = ("_start", "clone3", "__clone3", "clone", "__clone", "thread_start")
 
 
 class Modules:
@@ -72,13 +75,13 @@ def extract(request):
         except (gdb.error, MemoryError, RuntimeError, ValueError) as error:
             modules.errors.append("thread %d: %s" % (lwp, error))
             rows, cut = [], None
-        outer = []
-        if cut == LIMIT and rows:
-            try:
-                outer = outer_end(modules, rows[-1]["sp"], limits["outer"])
-            except (gdb.error, MemoryError, RuntimeError, ValueError) as error:
-                modules.errors.append("outer end of thread %d: %s" % (lwp, error))
-        threads.append({"lwp": lwp, "frames": rows, "cut": cut, "outer": outer})
+        threads.append({"lwp": lwp, "frames": rows, "cut": cut, "outer": []})
+    ends = {row["frames"][-1]["pc"] for row in threads if row["cut"] is None and row["frames"]}
+    for thread in gdb.selected_inferior().threads():
+        for row in threads:
+            if row["lwp"] == (thread.ptid[1] or thread.ptid[0]) and row["cut"] == LIMIT:
+                thread.switch()
+                row["outer"] = outer_end(modules, row["frames"][-1]["sp"], limits["outer"], ends, request.get("entry"))
     return {"threads": threads, "loaded": modules.loaded, "errors": modules.errors}
 
 
@@ -107,6 +110,14 @@ def walk(modules, most):
             return frames, LIMIT if frame is not None else None
 
 
+class FrameId:
+    """What an unwinder names its frame by (gdb.unwinder.FrameId exists from gdb 14 on only)."""
+
+    def __init__(self, sp, pc):
+        self.sp = sp
+        self.pc = pc
+
+
 class Outward(gdb.unwinder.Unwinder):
     """Makes the newest frame's caller whatever `target` (pc, sp) says: the walk goes on from there."""
 
@@ -121,7 +132,7 @@ class Outward(gdb.unwinder.Unwinder):
         pc, sp = pending.read_register("pc"), pending.read_register("sp")
         if (int(pc), int(sp)) != self.newest:
             return None
-        info = pending.create_unwind_info(gdb.unwinder.FrameId(sp, pc))
+        info = pending.create_unwind_info(FrameId(sp, pc))
         kind = gdb.lookup_type("unsigned long")
         info.add_saved_register("rip", gdb.Value(self.target[0]).cast(kind))
         info.add_saved_register("rsp", gdb.Value(self.target[1]).cast(kind))
@@ -131,10 +142,11 @@ class Outward(gdb.unwinder.Unwinder):
 OUTWARD = Outward()
 
 
-def outer_end(modules, cut_at, most):
+def outer_end(modules, cut_at, most, ends, entry):
     """The outermost frames of the selected thread's stack, found without walking what lies between; [] where they cannot be found.
 
-    A return address near the stack's end is where the walk can be picked up again, if it leads to the end from there. x86-64 only.
+    A return address near the stack's end is where the walk can be picked up again, if it leads from there to where threads begin:
+    where other threads' walks ended (`ends`), or the process's entry point. x86-64 only.
     """
     if "x86-64" not in gdb.newest_frame().architecture().name() or cut_at is None:
         return []
@@ -146,15 +158,24 @@ def outer_end(modules, cut_at, most):
         for slot, address in return_addresses(modules, start, data, MOST_TRIES):
             OUTWARD.target = (address, slot + 8)
             gdb.invalidate_cached_frames()
-            frames, cut = walk(modules, most + 2)
-            if cut is None and len(frames) >= 4:
-                rows = [describe(frame, None) for frame in frames[1:]]
-                rows[0]["found"] = True
-                return rows
+            try:
+                frames, cut = walk(modules, most + 1)
+                if cut is None and len(frames) > UNSURE + 2 and is_beginning(frames[-1], ends, entry):
+                    rows = [describe(frame, None) for frame in frames[UNSURE + 1 :]]
+                    if all(modules.at(row["pc"]) for row in rows):
+                        rows[0]["found"] = True
+                        return rows
+            except (gdb.error, RuntimeError, ValueError):
+                continue
     finally:
         OUTWARD.target = None
         gdb.invalidate_cached_frames()
     return []
+
+
+def is_beginning(frame, ends, entry):
+    pc = frame.pc()
+    return pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64)
 
 
 def stack_end(address):

@@ -129,14 +129,19 @@ class Session:
     def pid(self) -> int:
         return self._gdb.pid
 
-    def native(self, modules: Sequence[PlacedModule], crashed: Optional[int], frames: int = _FRAMES) -> NativeResult:
-        """Native frames of every thread; arguments and locals for the inner frames of the crashed one."""
+    def native(
+        self, modules: Sequence[PlacedModule], crashed: Optional[int], entry: Optional[int] = None, frames: int = _FRAMES
+    ) -> NativeResult:
+        """Native frames of every thread; arguments and locals for the inner frames of the crashed one.
+
+        `entry` is the address at which the process began, to recognise the outer end of its main thread's stack.
+        """
         rows = [
             {"file": str(module.file) if module.file else None, "base": module.base, "end": module.end, "bias": module.bias}
             for module in modules
         ]
         limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
-        return self._ask("native", {"modules": rows, "crashed": crashed, "limits": limits}, NativeResult)
+        return self._ask("native", {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits}, NativeResult)
 
     def python(self, libpython: Path) -> PythonResult:
         """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`."""

@@ -29,7 +29,12 @@ class Ends(NamedTuple):
 def join(ends: Ends) -> Merged:
     """The merged stack, its middle left out where it is deep."""
     python_cut = ends.python_total is not None
-    inner = merge(ends.native, ends.python, native_cut=ends.native_cut, python_cut=python_cut)
+    python = ends.python
+    if ends.native_cut and len(ends.native) > INNER:
+        # Only what belongs to the native frames at hand: the rest lies in the gap.
+        evaluations = sum(map(is_evaluation, ends.native))
+        python = tuple(frame for group in runs(python)[:evaluations] for frame in group)
+    inner = merge(ends.native, python, native_cut=ends.native_cut, python_cut=python_cut)
     if inner.frames is None:
         return inner
     if not ends.native_cut and not python_cut:
