@@ -47,7 +47,7 @@ class UnwindTable:
         try:
             entry = self._entry(address)
             return entry is not None and self._reaches(entry, address)
-        except (struct.error, IndexError):
+        except (struct.error, IndexError, OverflowError):
             return False
 
     def _search_table(self) -> tuple[int, int]:
