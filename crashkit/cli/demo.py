@@ -1,0 +1,145 @@
+"""`crashkit demo`."""
+
+from __future__ import annotations
+
+import glob
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from crashkit.errors import CollectError
+
+if TYPE_CHECKING:
+    from crashkit.collect.core_pattern import CorePattern
+
+_SERVER = Path(__file__).parent.parent / "demo_server.py"
+_SECONDS_TO_DIE = 60
+_REQUESTS = (
+    b"GET /thumbnail/cat HTTP/1.0\r\n\r\n",
+    b"GET /thumbnail/dog HTTP/1.0\r\n\r\n",
+    b"GET /thumbnail/bird HTTP/1.0\r\n\r\n",
+    b"POST /upload/1 HTTP/1.0\r\nContent-Length: 4096\r\n\r\nthe rest of this never comes",
+    b"POST /upload/2 HTTP/1.0\r\nContent-Length: 4096\r\n\r\nthe rest of this never comes",
+    b"GET /thumbnail/broken HTTP/1.0\r\n\r\n",
+)
+
+
+@click.command()
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("crashkit-demo"),
+    show_default=True,
+    help="Folder for the core and its report; what an earlier demo left there is replaced.",
+)
+def command(out: Path) -> None:
+    """Crash a small server for real and show its report.
+
+    A threaded HTTP server on 127.0.0.1 gets six requests at once; one of them leads into native code with a null pointer. The core
+    that the kernel writes is then analyzed as any other would be.
+    """
+    from crashkit.cli.analyze import _Progress, print_summary, write_report
+    from crashkit.pipeline import analyze
+
+    folder = _fresh_folder(out)
+    click.echo(f"Crashing a server under {len(_REQUESTS)} requests ...", err=True)
+    core = crash_server(folder)
+    click.echo(f"It died and left {core} ({core.stat().st_size / 2**20:.0f} MiB).\n", err=True)
+    with _Progress(quiet=False) as progress:
+        crash = analyze([core], progress=progress.stage)
+    print_summary(crash, write_report(crash, folder))
+    click.echo(f"\nThe same for a core of your own:  crashkit analyze {core}")
+
+
+def _fresh_folder(out: Path) -> Path:
+    """An empty place of our own for the core; only files of an earlier demo are removed."""
+    try:
+        out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for old in out.glob("core*"):
+            if old.is_file():
+                old.unlink()
+    except OSError as error:
+        raise CollectError(f"{out} cannot be used: {error.strerror}", "Choose another folder with --out DIR.") from error
+    return out.absolute()
+
+
+def crash_server(folder: Path) -> Path:
+    """Run the server in the folder until it has crashed; the path of its core, there.
+
+    Raises CollectError where this machine leaves no core, with what to change.
+    """
+    from crashkit.collect import outlook
+
+    pattern = outlook.read_pattern()
+    fatal = next((problem for problem in outlook.judge(outlook.gather(str(folder))) if problem.fatal), None)
+    if fatal:
+        raise CollectError(f"a crash leaves no core here: {fatal.message}", fatal.mend)
+    began = time.time()
+    process = _serve_until_dead(folder)
+    if process.returncode != -signal.SIGSEGV:
+        raise CollectError(
+            f"the server was to die of SIGSEGV, but its exit status was {process.returncode}", f"See {folder / 'stderr.txt'}."
+        )
+    return _fetch_core(folder, pattern, process.pid, began)
+
+
+def _serve_until_dead(folder: Path) -> subprocess.Popen[str]:
+    from crashkit.collect.limits import allow_core
+
+    with (folder / "stderr.txt").open("wb") as stderr, _server(folder, stderr.fileno(), allow_core) as process, ExitStack() as connections:
+        assert process.stdout is not None
+        line = process.stdout.readline()
+        if not line.strip().isdigit():
+            raise CollectError("the server did not start", f"See {folder / 'stderr.txt'}.")
+        for request in _REQUESTS:
+            connection = connections.enter_context(socket.create_connection(("127.0.0.1", int(line)), timeout=_SECONDS_TO_DIE))
+            connection.sendall(request)
+        try:
+            process.wait(_SECONDS_TO_DIE)
+        except subprocess.TimeoutExpired:
+            raise CollectError(f"the server did not crash within {_SECONDS_TO_DIE} s", "Try again; is the machine very busy?") from None
+        return process
+
+
+@contextmanager
+def _server(folder: Path, stderr: int, before: Callable[[], object]) -> Iterator[subprocess.Popen[str]]:
+    """The server process; it is gone when this ends, whatever happens."""
+    command = [sys.executable, "-X", "faulthandler", str(_SERVER)]
+    process = subprocess.Popen(
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, preexec_fn=before
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout:
+            process.stdout.close()
+
+
+def _fetch_core(folder: Path, pattern: CorePattern, pid: int, since: float) -> Path:
+    from crashkit.collect import core_pattern, handlers
+
+    core = folder / "core"
+    if pattern.kind == "pipe":
+        failure = handlers.fetch(pattern, pid, since, str(folder), core)
+        if failure:
+            raise CollectError(f"the crash left no core: {failure}", "Let crashkit doctor say what to change.")
+        return core
+    name = core_pattern.resolve(pattern, {"p": str(pid), "s": str(int(signal.SIGSEGV))}, glob.escape(str(folder))) or ""
+    written = [path for path in Path("/").glob(name.lstrip("/")) if path.stat().st_mtime >= since - 1]
+    if not written:
+        raise CollectError(f"the crash left no core at {name}", "Let crashkit doctor say what to change.")
+    newest = max(written, key=lambda path: path.stat().st_mtime)
+    if newest != core:
+        shutil.move(newest, core)
+    return core
