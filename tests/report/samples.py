@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from crashkit.model import (
     Address,
     Crash,
@@ -552,4 +554,21 @@ def hostile() -> Crash:
     )
 
 
-ALL = {sample.__name__: sample for sample in (flask_lstm, stack_overflow, unmerged, logs_only, crowd, hostile)} | {"empty": lambda: Crash()}
+def full() -> Crash:
+    """All that a first screen can hold, each longer than its line."""
+    sample = flask_lstm()
+    assert sample.signal and sample.source and sample.thread
+    finding = msgspec.structs.replace(sample.findings[0], title="title " * 40, summary="summary " * 90)
+    errors = tuple(SoftError(stage="modules", message=f"{index} " + "missing " * 40, hint="hint " * 40) for index in range(9))
+    return msgspec.structs.replace(
+        sample,
+        source=msgspec.structs.replace(sample.source, truncated=True),
+        signal=msgspec.structs.replace(sample.signal, detail="detail " * 90),
+        findings=(finding, *sample.findings[1:]),
+        soft_errors=errors,
+    )
+
+
+ALL = {sample.__name__: sample for sample in (flask_lstm, stack_overflow, unmerged, logs_only, crowd, full, hostile)} | {
+    "empty": lambda: Crash()
+}

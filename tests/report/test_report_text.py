@@ -1,0 +1,114 @@
+import re
+from pathlib import Path
+
+import pytest
+import samples
+
+from crashkit.report import markdown, safe, text
+
+WRITTEN = Path("/var/lib/crashkit/20261120/report.html")
+BAD = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+COLOR = re.compile(r"\x1b\[[0-9;]+m")
+
+
+def shown(name: str, color: bool = False, width: int = 80) -> list[str]:
+    return list(text.summary(samples.ALL[name](), WRITTEN, color, width))
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+@pytest.mark.parametrize("name", sorted(samples.ALL))
+def test_lines_hold_no_control_character_and_fit(name: str, width: int) -> None:
+    rows = shown(name, width=width)
+    assert not [row for row in rows if BAD.search(row) or "\n" in row]
+    assert not [row for row in rows if safe.cells(row) > min(width, 120) and str(WRITTEN) not in row]
+
+
+@pytest.mark.parametrize("name", sorted(samples.ALL))
+def test_color_adds_only_colors(name: str) -> None:
+    assert [COLOR.sub("", row) for row in shown(name, color=True)] == shown(name)
+
+
+def test_the_first_screen_answers() -> None:
+    screen = "\n".join(shown("flask_lstm")[:24])
+    for answer in (
+        "SIGSEGV",
+        "null pointer",
+        "rax, which should hold a pointer",
+        "Thread-4 (5883)",
+        "result = _VF.lstm(",
+        "/srv/ocr/crnn.py:41",
+        "out, _ = self.rnn(sequence)",
+        "cuLaunchKernel",
+        "likely",
+        "Several threads launch CUDA kernels",
+        "with MODEL_LOCK",
+        "libcuda.so.1 is not on this machine",
+        str(WRITTEN),
+    ):
+        assert answer in screen
+
+
+@pytest.mark.parametrize("name", sorted(samples.ALL))
+def test_the_report_is_named_on_the_first_screen(name: str) -> None:
+    assert str(WRITTEN) in "\n".join(shown(name)[:24])
+
+
+def test_a_full_first_screen_still_holds_every_answer() -> None:
+    screen = "\n".join(shown("full")[:24])
+    for answer in ("detail", "truncated", "title", "summary", "MODEL_LOCK", "missing", "8 more", "crnn.py:41"):
+        assert answer in screen
+
+
+def test_elided_frames_show_their_count_and_cycle() -> None:
+    assert any("113,834 frames left out" in row and "visit <- map_next <- min_max" in row for row in shown("stack_overflow"))
+
+
+def test_unmerged_stacks_are_both_shown() -> None:
+    rows = "\n".join(shown("unmerged"))
+    assert "string_at" in rows and "strlen" in rows and "could not be merged" in rows
+
+
+def test_long_stacks_and_many_threads_are_bounded() -> None:
+    crash = samples.crowd(500)
+    assert len(list(text.summary(crash, None, False, 80))) < 120
+
+
+@pytest.mark.parametrize("name", sorted(samples.ALL))
+def test_the_first_answer_is_one_or_two_clean_lines(name: str) -> None:
+    answer = text.first_answer(samples.ALL[name]())
+    assert 1 <= len(answer.split("\n")) <= 2 and not BAD.search(answer)
+
+
+def test_the_first_answer_tells_signal_reason_and_thread() -> None:
+    answer = text.first_answer(samples.flask_lstm())
+    assert "SIGSEGV" in answer and "null pointer was read" in answer and "Thread-4 (5883)" in answer
+
+
+@pytest.mark.parametrize("name", sorted(samples.ALL))
+def test_markdown_is_short_and_inert(name: str) -> None:
+    made = markdown.summary(samples.ALL[name]())
+    assert made.endswith("\n") and not BAD.search(made.replace("\t", ""))
+    outside = re.sub(r"^(`{3,})\n.*?\n\1$", "", made, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"(?<!\\)<", outside)
+    assert len(made) < 40_000
+
+
+def test_markdown_holds_the_answer() -> None:
+    made = markdown.summary(samples.flask_lstm())
+    assert "cuLaunchKernel" in made and "pip install --upgrade torch" in made and "python  forward  /srv/ocr/crnn.py:41" in made
+
+
+def test_a_fence_cannot_be_closed_by_its_content() -> None:
+    assert markdown._fenced("a\n```\nb").startswith("````\n")
+
+
+@pytest.mark.parametrize(
+    ("text_", "width", "clipped"),
+    [("abcdef", 6, "abcdef"), ("abcdef", 4, "abc…"), ("中文字", 4, "中…"), ("e\u0301e\u0301", 2, "e\u0301e\u0301")],
+)
+def test_clipping_counts_cells(text_: str, width: int, clipped: str) -> None:
+    assert safe.clip(text_, width) == clipped
+
+
+def test_a_path_is_clipped_from_its_front() -> None:
+    assert safe.clip_front("/usr/lib/torch/rnn.py", 10) == "…ch/rnn.py"

@@ -1,0 +1,147 @@
+import pytest
+import samples
+
+from crashkit.model import Address, Crash, LogLine, Mapping, Module, NativeFrame, Process, PythonFrame, Signal, Thread
+from crashkit.report import view
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [
+        ("strlen", "strlen"),
+        ("at::native::lstm(at::Tensor const&, bool)", "at::native::lstm"),
+        ("cublasStatus_t cublasGemv<float, 128>(cublasContext*, int)", "cublasGemv<…>"),
+        ("at::(anonymous namespace)::run<A<B> >(int)", "at::(anonymous)::run<…>"),
+        ("std::vector<int>::operator[](unsigned long)", "std::vector<…>::operator[]"),
+        ("c10::operator<<(std::ostream&, c10::Device)", "c10::operator<<"),
+        ("Widget::operator()(int) const", "Widget::operator()"),
+        ("Widget::operator<(Widget const&) const", "Widget::operator<"),
+        ("std::function<void (int)>::operator()(int) const", "std::function<…>::operator()"),
+        ("<lambda>", "<lambda>"),
+        ("((((", "(((("),
+    ],
+)
+def test_short_names_of_functions(name: str, short: str) -> None:
+    assert view.short_function(name) == short
+
+
+@pytest.mark.parametrize(
+    ("path", "short"),
+    [
+        ("/srv/venv/lib/python3.11/site-packages/torch/nn/rnn.py", "torch/nn/rnn.py"),
+        ("/usr/lib/python3.11/threading.py", "threading.py"),
+        ("/srv/app/main.py", "/srv/app/main.py"),
+        ("/home/me/projects/x/y/z/main.py", "…/y/z/main.py"),
+        ("<string>", "<string>"),
+    ],
+)
+def test_short_paths(path: str, short: str) -> None:
+    assert view.short_path(path) == short
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        (
+            "flask_lstm",
+            "Segmentation fault: a null pointer was read in cuLaunchKernel, called from forward (torch/nn/modules/rnn.py:1124).",
+        ),
+        (
+            "stack_overflow",
+            "Segmentation fault: the stack overflowed in _PyEval_EvalFrameDefault, called from visit (/srv/app/tree.py:12).",
+        ),
+        ("logs_only", "Exit status 134: An index is out of range of an embedding table."),
+        ("empty", "Crash."),
+    ],
+)
+def test_the_sentence(name: str, said: str) -> None:
+    assert view.sentence(samples.ALL[name]()) == said
+
+
+def test_an_unknown_signal_and_reason_are_said_as_they_are() -> None:
+    crash = Crash(signal=Signal(number=40, name="SIGNEW", reason="cosmic-ray"))
+    assert view.sentence(crash) == "SIGNEW: cosmic ray."
+
+
+def test_a_signal_from_outside_names_its_sender() -> None:
+    assert view.why(Signal(number=9, name="SIGKILL", reason="sent-from-outside", sender_pid=7)) == "sent by process 7"
+
+
+def test_the_abort_machinery_is_not_the_place() -> None:
+    names = ("__pthread_kill_implementation", "__GI_raise", "__GI_abort", "__libc_message", "malloc_printerr", "_int_free", "free_me")
+    thread = Thread(frames=tuple(NativeFrame(function=name) for name in names))
+    found = view.native_at(thread)
+    assert found and found.function == "_int_free"
+
+
+def test_own_code_is_neither_the_standard_library_nor_a_package() -> None:
+    files = ("<frozen importlib._bootstrap>", "/usr/lib/python3/dist-packages/x.py", "/usr/lib/python3.11/json/__init__.py", "/srv/a.py")
+    own = view.own_at(Thread(frames=tuple(PythonFrame(file=file) for file in files)))
+    assert own and own.file == "/srv/a.py"
+
+
+def test_runtime_frames_are_the_interpreters_outside_the_innermost_python_frame() -> None:
+    crash = samples.flask_lstm()
+    thread = crash.threads[0]
+    found = {thread.frames[index].function for index in view.runtime_frames(thread, samples.PYTHON)}  # type: ignore[union-attr]
+    assert {"_PyEval_EvalFrameDefault", "slot_tp_call", "thread_run", "start_thread", "clone3"} <= found
+    assert not found & {"cuLaunchKernel", "cfunction_call", "forward"}
+
+
+def test_a_thread_without_python_has_only_its_start_as_runtime() -> None:
+    thread = Thread(frames=(NativeFrame(function="f", module="/usr/bin/python3.11"), NativeFrame(function="clone3")))
+    assert view.runtime_frames(thread, None) == {1}
+
+
+@pytest.mark.parametrize(
+    ("functions", "said"),
+    [
+        (("__futex_abstimed_wait_common64", "__pthread_cond_wait@@GLIBC_2.3.2", "work"), "waiting for a condition"),
+        (("futex_wait", "pthread_cond_timedwait", "PyCOND_TIMEDWAIT", "take_gil", "PyEval_RestoreThread"), "waiting for the GIL"),
+        (("__GI___poll", "f"), "waiting for events"),
+        (("__GI___clock_nanosleep", "f"), "waiting for time to pass"),
+        (("compute",), "in compute"),
+        ((None,), "in unnamed code"),
+        ((), "no frames"),
+    ],
+)
+def test_what_a_thread_does(functions: tuple[str | None, ...], said: str) -> None:
+    assert view.doing(Thread(frames=tuple(NativeFrame(function=name) for name in functions))) == said
+
+
+def test_equal_stacks_are_one_group_whatever_their_addresses() -> None:
+    def thread(tid: int, line: int = 1) -> Thread:
+        return Thread(tid=tid, frames=(NativeFrame(function="poll", pc=Address(tid)), PythonFrame(function="f", file="a.py", line=line)))
+
+    found = view.groups([thread(1, 9), thread(2), thread(3), Thread(tid=4), thread(5)])
+    assert [[member.tid for member in group.threads] for group in found] == [[2, 3, 5], [1], [4]]
+
+
+def test_a_crowd_is_few_groups() -> None:
+    crash = samples.crowd(200)
+    found = view.groups(thread for thread in crash.threads if not thread.crashed)
+    assert len(found[0].threads) == 179
+    assert sum(len(group.threads) for group in found) == 199
+
+
+def test_what_lies_at_an_address() -> None:
+    space = view.AddressSpace(
+        (
+            Mapping(start=Address(0x2000), end=Address(0x3000), permissions="r-x", path="/lib/c.so"),
+            Mapping(start=Address(0x1000), end=Address(0x2000)),
+        ),
+        (Module(path="/lib/c.so", base=Address(0x1800)),),
+    )
+    assert space.what(0x2010) == "c.so+0x810 r-x"
+    assert space.what(0x1FFF) == "anonymous memory"
+    assert space.what(0x3000) == space.what(0) == ""
+
+
+def test_modules_in_the_way_of_a_better_report_come_first() -> None:
+    modules = [Module(path=path, symbols=path) for path in ("full", "not-needed", "mismatch", "missing")]
+    assert [module.path for _, module in view.ordered_modules(modules)] == ["mismatch", "missing", "full", "not-needed"]
+
+
+def test_a_log_alone_gives_its_first_line() -> None:
+    crash = Crash(log=(LogLine(text="free(): invalid pointer"),), process=Process(exit_status=134))
+    assert view.sentence(crash) == "Exit status 134: free(): invalid pointer."
