@@ -1,0 +1,203 @@
+"""Find cores the moment that they appear, and hold on to them: the kernel overwrites a core of the same name.
+
+Before it writes, the kernel unlinks what has the name (fs/coredump.c). So a second name is given to every core as soon as its
+creation is told by inotify, while it is still being written: a hard link in the store, or beside the core where the store is on
+another file system, or at least an open descriptor.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import glob
+import os
+import stat
+import time
+from pathlib import Path
+from typing import Optional
+
+from crashkit.collect import linux
+from crashkit.collect.core_file import CoreHead, read_head
+from crashkit.collect.core_pattern import CorePattern, folder_glob, name_expression
+
+_EVENTS = linux.IN_CREATE | linux.IN_MOVED_TO | linux.IN_CLOSE_WRITE | linux.IN_DELETE
+_HIDDEN = ".crashkit-"
+_STILL = 2.0
+"""Seconds without growth after which a core counts as written, where the kernel cannot be asked."""
+
+
+class CoreFile:
+    """One core, from its creation on."""
+
+    def __init__(self, original: str, descriptor: int, link: Optional[str], in_store: bool) -> None:
+        self.original = original
+        self.descriptor = descriptor
+        self.link = link
+        self.in_store = in_store
+        self.head: Optional[CoreHead] = None
+        self._size = -1
+        self._since = time.monotonic()
+
+    @property
+    def size(self) -> int:
+        return os.fstat(self.descriptor).st_size
+
+    @property
+    def identity(self) -> tuple[int, int]:
+        status = os.fstat(self.descriptor)
+        return status.st_dev, status.st_ino
+
+    def written(self) -> bool:
+        """True when nobody writes any more."""
+        self.head = self.head or read_head(self.descriptor)
+        size = self.size
+        if size != self._size:
+            self._size, self._since = size, time.monotonic()
+        if self.head is not None and size >= self.head.expected:
+            return True
+        try:
+            # A read lease is only given on a file that nobody has open for writing: fcntl(2).
+            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            fcntl.fcntl(self.descriptor, fcntl.F_SETLEASE, fcntl.F_UNLCK)
+            return True
+        except BlockingIOError:
+            return False
+        except OSError:
+            return time.monotonic() - self._since > _STILL
+
+    def remove_original(self) -> None:
+        """Take the core's own name away, unless that name is another core's by now."""
+        with contextlib.suppress(OSError):
+            status = os.lstat(self.original)
+            if (status.st_dev, status.st_ino) == self.identity:
+                os.unlink(self.original)
+
+    def drop(self) -> None:
+        """Let go of it without keeping it."""
+        if self.link is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(self.link)
+        os.close(self.descriptor)
+
+
+class CoreWatch:
+    """Watches the folders in which the pattern puts cores."""
+
+    def __init__(self, pattern: CorePattern, inbox: Path) -> None:
+        self.pattern = pattern
+        self.appeared = 0
+        """Cores that were seen to appear."""
+        self.overwritten = 0
+        """Cores that were replaced by another before they could be taken."""
+        self._inbox = inbox
+        self._name = name_expression(pattern)
+        self._folder = folder_glob(pattern)
+        self._inotify: Optional[linux.Inotify] = None
+        self._watched: dict[int, str] = {}
+        self._known: set[str] = set()
+        self._writing: list[CoreFile] = []
+        self._taken: set[tuple[int, int]] = set()
+        self._count = 0
+        self._began = time.time()
+        if pattern.kind == "file":
+            with contextlib.suppress(OSError):
+                self._inotify = linux.Inotify()
+
+    @property
+    def descriptor(self) -> Optional[int]:
+        return self._inotify.descriptor if self._inotify else None
+
+    @property
+    def busy(self) -> bool:
+        """True while a core is being written."""
+        return bool(self._writing)
+
+    def folders(self, cwd: str) -> list[str]:
+        """Where the core of a process with this working directory may appear."""
+        if not self._folder:
+            return [cwd]
+        pattern = self._folder if self._folder.startswith("/") else f"{glob.escape(cwd)}/{self._folder}"
+        return glob.glob(pattern) if "*" in pattern else [pattern]
+
+    def watch(self, cwds: set[str]) -> None:
+        """Watch the folders that belong to these working directories too."""
+        if self._inotify is None:
+            return
+        for cwd in cwds - self._known:
+            self._known.add(cwd)
+            for folder in self.folders(cwd):
+                with contextlib.suppress(OSError):
+                    self._watched[self._inotify.watch(folder, _EVENTS)] = folder
+
+    def look(self) -> list[CoreFile]:
+        """Take what appeared; the cores that are complete by now, or as complete as they will ever be."""
+        if self._inotify is not None:
+            for number, mask, name in self._inotify.events():
+                if mask & linux.IN_Q_OVERFLOW:
+                    for folder in list(self._watched.values()):
+                        self.search(folder)
+                elif mask & (linux.IN_CREATE | linux.IN_MOVED_TO) and number in self._watched:
+                    self._take(os.path.join(self._watched[number], name), created=True)
+        done = [core for core in self._writing if core.written()]
+        self._writing = [core for core in self._writing if core not in done]
+        return done
+
+    def search(self, folder: str) -> None:
+        """Take the cores that lie there, new since we began, without having been told of them."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                with contextlib.suppress(OSError):
+                    if os.lstat(path).st_mtime >= self._began:
+                        self._take(path, created=False)
+
+    def _matches(self, path: str) -> bool:
+        if self.pattern.relative:
+            # Names below a working directory: the pattern's own number of components counts.
+            depth = self.pattern.text.count("/") + 1
+            path = "/".join(path.split("/")[-depth:])
+        return self._name.fullmatch(path) is not None
+
+    def _take(self, path: str, created: bool) -> None:
+        name = os.path.basename(path)
+        if name.startswith(_HIDDEN) or not self._matches(path):
+            return
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            self.overwritten += created
+            return
+        except OSError:
+            return
+        status = os.fstat(descriptor)
+        identity = (status.st_dev, status.st_ino)
+        if identity in self._taken or not stat.S_ISREG(status.st_mode):
+            self.overwritten += created and identity in self._taken
+            os.close(descriptor)
+            return
+        self._taken.add(identity)
+        self.appeared += 1
+        link, in_store = self._link(path, identity)
+        self._writing.append(CoreFile(path, descriptor, link, in_store))
+
+    def _link(self, path: str, identity: tuple[int, int]) -> tuple[Optional[str], bool]:
+        """A second name for it: path, and whether that is in the store."""
+        self._count += 1
+        beside = os.path.join(os.path.dirname(path), f"{_HIDDEN}{os.getpid()}-{self._count}.core")
+        for target, in_store in ((str(self._inbox / f"{self._count}.core"), True), (beside, False)):
+            with contextlib.suppress(OSError):
+                os.link(path, target, follow_symlinks=False)
+                status = os.lstat(target)
+                if (status.st_dev, status.st_ino) == identity:
+                    return target, in_store
+                os.unlink(target)  # it was overwritten in between
+        return None, False
+
+    def forget(self, core: CoreFile) -> None:
+        """Its inode number may come again."""
+        self._taken.discard(core.identity)
+
+    def close(self) -> None:
+        for core in self._writing:
+            core.drop()
+        self._writing = []

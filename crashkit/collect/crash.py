@@ -1,0 +1,321 @@
+"""Turn what the supervisor saw of one crash into a folder of the store, and have it analysed.
+
+This runs in a process of its own, forked from the supervisor: whatever goes wrong here, the command is still watched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit import __version__
+from crashkit.collect import cuda, handlers, oom
+from crashkit.collect.core_file import read_head
+from crashkit.collect.core_pattern import CorePattern
+from crashkit.collect.core_watch import CoreFile
+from crashkit.collect.limits import FILTER, all_limits
+from crashkit.collect.redaction import allowed_environment, scrub, scrub_argv
+from crashkit.collect.snapshot import ProcessSnapshot, versions
+from crashkit.collect.store import SCHEMA, File, Killed, Manifest, Retention, Store, create, identity, prune, write_manifest
+
+_RESERVE = 256 << 20
+"""Bytes of disk that we leave free."""
+_ANALYSIS_DEADLINE = 900
+
+
+class Seen(NamedTuple):
+    """A crash, as the supervisor saw it."""
+
+    when: float
+    """Seconds since the epoch."""
+    pid: int
+    start: int
+    signal: int
+    """0 where only a log tells of it."""
+    core_dumped: bool
+    is_command: bool
+    process: Optional[ProcessSnapshot]
+    core: Optional[CoreFile]
+    stderr: bytes
+    killed: Optional[Killed]
+    notes: tuple[str, ...] = ()
+
+
+class Settings(NamedTuple):
+    """What holds for the whole run."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    """The command's."""
+    store: Store
+    pattern: CorePattern
+    capture: str
+    capture_folder: Path
+    gpu_folder: Optional[Path]
+    began: float
+    """Seconds since the epoch."""
+    began_monotonic: float
+    retention: Retention
+    keep_core: bool
+    compress: bool
+    on_crash: Optional[str]
+    analyze: bool
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number > 31 else f"signal {number}"
+
+
+def keep(seen: Seen, settings: Settings) -> Path:
+    """Write the crash's folder; its path. Raises OSError and CollectError."""
+    store = settings.store
+    work = store.work_folder("crash")
+    notes = list(seen.notes)
+    files: list[File] = []
+    core, note = _keep_core(seen, settings, work)
+    if core is not None:
+        files.append(core)
+    if note:
+        notes.append(note)
+    if seen.stderr:
+        with create(work / "stderr.log") as file:
+            file.write(scrub(seen.stderr.decode("utf-8", "replace")).encode())
+        files.append({"name": "stderr.log", "kind": "log"})
+    for path in _captured(settings, seen.pid):
+        os.rename(path, work / path.name.partition(".")[2])
+        name = path.name.partition(".")[2]
+        if name != "core":
+            files.append({"name": name, "kind": "gdb"})
+    if settings.gpu_folder is not None:
+        for path in cuda.dumps(settings.gpu_folder, _own_pid(seen)):
+            os.rename(path, work / path.name)
+            os.chmod(work / path.name, 0o600)
+            files.append({"name": path.name, "kind": "gpu-core", "size": (work / path.name).stat().st_size})
+    lines = oom.kernel_log(settings.began_monotonic)
+    if lines:
+        with create(work / "dmesg.log") as file:
+            file.write(scrub("\n".join(lines) + "\n").encode())
+        files.append({"name": "dmesg.log", "kind": "kernel-log"})
+    manifest = _manifest(seen, settings, files, notes, lines or [])
+    write_manifest(work, manifest)
+    executable = manifest.get("executable") or manifest.get("name") or settings.command[0]
+    name = identity(seen.when, seen.pid, executable)
+    manifest["id"] = name
+    write_manifest(work, manifest)
+    folder = store.publish(work, name)
+    if folder.name != name:
+        manifest["id"] = folder.name
+        write_manifest(folder, manifest)
+    return folder
+
+
+def _own_pid(seen: Seen) -> int:
+    return seen.process.namespace_pid if seen.process else seen.pid
+
+
+def _captured(settings: Settings, pid: int) -> list[Path]:
+    return sorted(settings.capture_folder.glob(f"{pid}.*")) if settings.capture == "ptrace" else []
+
+
+def _keep_core(seen: Seen, settings: Settings, work: Path) -> tuple[Optional[File], Optional[str]]:
+    """Bring the core into the folder: its entry, or why there is none."""
+    target = work / "core"
+    core = seen.core
+    failure: Optional[str] = None
+    if core is not None:
+        if core.in_store and core.link is not None:
+            os.rename(core.link, target)
+            os.chmod(target, 0o600)
+        else:
+            failure = _copy(core, target, settings.store)
+        core.drop() if target.exists() or failure else None
+    elif settings.pattern.kind == "pipe" and seen.core_dumped:
+        failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, target)
+    captured = settings.capture_folder / f"{seen.pid}.core"
+    if not target.exists() and captured.exists():
+        os.rename(captured, target)
+    if not target.exists():
+        return None, failure
+    entry: File = {"name": "core", "kind": "core", "size": target.stat().st_size}
+    with open(target, "rb") as file:
+        head = read_head(file.fileno())
+    if head is not None:
+        entry["expected"] = head.expected
+    return entry, failure
+
+
+def _copy(core: CoreFile, target: Path, store: Store) -> Optional[str]:
+    """Copy with its holes; why not, else None."""
+    needed = os.fstat(core.descriptor).st_blocks * 512
+    if needed + _RESERVE > store.free():
+        return f"the core of {needed >> 20} MiB was not kept: the crash store's disk has only {store.free() >> 20} MiB free"
+    size = core.size
+    try:
+        with create(target) as out:
+            at = 0
+            while at < size:
+                try:
+                    at = os.lseek(core.descriptor, at, os.SEEK_DATA)
+                except OSError:  # ENXIO: nothing but a hole to the end
+                    break
+                hole = os.lseek(core.descriptor, at, os.SEEK_HOLE)
+                out.seek(at)
+                while at < hole and (data := os.pread(core.descriptor, min(1 << 20, hole - at), at)):
+                    out.write(data)
+                    at += len(data)
+            out.truncate(size)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            target.unlink()
+        return f"the core could not be copied into the crash store: {error.strerror}"
+    return None
+
+
+def _manifest(seen: Seen, settings: Settings, files: list[File], notes: list[str], kernel_lines: list[str]) -> Manifest:
+    process = seen.process
+    head = seen.core.head if seen.core is not None else None
+    if process is not None and head is not None and head.name != process.name:
+        process = None  # it has executed another program since we looked
+    manifest: Manifest = {
+        "schema": SCHEMA,
+        "crashkit": __version__,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.when)),
+        "is_command": seen.is_command,
+        "command": scrub_argv(settings.command),
+        "core_dumped": seen.core_dumped,
+        "files": files,
+        "versions": versions(
+            process and process.executable, process.libraries if process else (), process.argv if process else settings.command
+        ),
+        "environment": allowed_environment(settings.environment),
+        "limits": {name: list(values) for name, values in all_limits().items()},
+        "cgroup": oom.cgroup_memory(),
+        "core_pattern": settings.pattern.text,
+        "kernel": platform.release(),
+        "machine": platform.machine(),
+        "capture": settings.capture,
+        "notes": notes,
+        "analysis": "pending",
+    }
+    if seen.pid:
+        manifest["pid"] = seen.pid
+        manifest["start"] = seen.start
+    if head is not None:
+        manifest["ppid"], manifest["name"] = head.ppid, head.name
+        manifest["argv"] = scrub_argv(head.arguments.split())
+    if process is not None:
+        manifest["ppid"] = process.ppid
+        manifest["name"] = process.name
+        manifest["argv"] = scrub_argv(process.argv)
+        if process.executable:
+            manifest["executable"] = process.executable
+        if process.cwd:
+            manifest["cwd"] = process.cwd
+        if process.namespace_pid != process.pid:
+            manifest["namespace_pid"] = process.namespace_pid
+    if seen.signal:
+        manifest["signal"] = seen.signal
+        manifest["signal_name"] = signal_name(seen.signal)
+        manifest["exit_status"] = 128 + seen.signal
+    if seen.killed is not None:
+        lines = oom.oom_lines(kernel_lines, seen.pid)
+        killed: Killed = {"by": "oom" if lines else seen.killed["by"], "evidence": [*lines, *seen.killed["evidence"]]}
+        manifest["killed"] = killed
+    with contextlib.suppress(OSError):
+        manifest["coredump_filter"] = FILTER.read_text().strip()
+    return manifest
+
+
+def analyse(folder: Path) -> bool:
+    """Run the analysis in a process of its own, with low priority; whether it left a report."""
+    command = [sys.executable, "-m", "crashkit", "analyze", str(folder), "--out", str(folder)]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("CRASHKIT_ON_")}
+    try:
+        with create(folder / "analysis.log") as log:
+            subprocess.run(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=_ANALYSIS_DEADLINE, env=environment, check=False
+            )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return (folder / "report.json").is_file()
+
+
+def compress_core(folder: Path, manifest: Manifest) -> None:
+    """Replace the core by core.zst."""
+    import zstandard
+
+    core = next((file for file in manifest.get("files", []) if file.get("name") == "core"), None)
+    if core is None:
+        return
+    with open(folder / "core", "rb") as source, create(folder / "core.zst") as target:
+        zstandard.ZstdCompressor(level=3).copy_stream(source, target, size=core.get("size", -1))
+    core["name"], core["compression"] = "core.zst", "zst"
+    write_manifest(folder, manifest)
+    os.unlink(folder / "core")
+
+
+def say(text: str) -> None:
+    """One line on stderr, in one write."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"crashkit: {text}\n".encode(errors="replace"))
+
+
+def process(seen: Seen, settings: Settings) -> None:
+    """All that is to be done about one crash."""
+    from crashkit.collect.store import read_manifest
+
+    os.nice(19)
+    folder = keep(seen, settings)
+    manifest = read_manifest(folder) or {}
+    what = _describe(seen, manifest)
+    done = analyse(folder) if settings.analyze else False
+    manifest["analysis"] = "done" if done else "failed" if settings.analyze else "none"
+    write_manifest(folder, manifest)
+    report = folder / "report.html"
+    if done:
+        say(f"{what}: {report if report.exists() else folder / 'report.json'}")
+    else:
+        say(f"{what}: evidence in {folder}" + (" (the analysis failed, see analysis.log there)" if settings.analyze else ""))
+    if settings.on_crash:
+        _tell(settings.on_crash, folder, report if report.exists() else folder)
+    if settings.compress:
+        compress_core(folder, manifest)
+    gone = prune(settings.store, settings.retention, frozenset([folder.name]))
+    if gone:
+        say(f"removed {len(gone)} old crash{'es' if len(gone) > 1 else ''} from {settings.store.path}")
+
+
+def _describe(seen: Seen, manifest: Manifest) -> str:
+    name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
+    who = f"{_printable(name)}[{seen.pid}]" if seen.pid else _printable(name)
+    if not seen.signal:
+        return f"{who} had a fatal error"
+    killed = manifest.get("killed")
+    cause = {"oom": ", out of memory", "unknown": ", sent by somebody unknown"}[killed["by"]] if killed else ""
+    return f"{who} died of {signal_name(seen.signal)}{cause}"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _tell(command: str, folder: Path, report: Path) -> None:
+    """Run the user's command with the report's path as its last argument."""
+    environment: dict[str, str] = {**os.environ, "CRASHKIT_REPORT": str(report), "CRASHKIT_FOLDER": str(folder)}
+    argv: Sequence[str] = [*shlex.split(command), str(report)]
+    try:
+        subprocess.run(argv, stdin=subprocess.DEVNULL, stdout=2, timeout=600, env=environment, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        say(f"--on-crash {command}: {error}")

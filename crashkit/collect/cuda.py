@@ -1,0 +1,44 @@
+"""The variables that make CUDA leave evidence: the CUDA driver's core dumps (cuda-gdb manual, "GPU core dump support"). Pure but for `dumping`."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+LIGHTWEIGHT = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
+"""CUDA_COREDUMP_GENERATION_FLAGS, CUDA 12.5 and newer: registers, kernels and code, but no memory: megabytes instead of the GPU's."""
+
+SUFFIXES = (".nvcudmp", ".nvcudmp.gz")
+
+
+def variables(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """What to add for GPU core dumps into `folder` (absolute); never what the user set already.
+
+    Dumps on request too: a hung process writes one when a MiB is written to its pipe in `folder`.
+    """
+    wanted = {
+        "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
+        "CUDA_ENABLE_USER_TRIGGERED_COREDUMP": "1",
+        "CUDA_COREDUMP_FILE": f"{folder}/gpu.%h.%p.%t{SUFFIXES[0]}",
+        "CUDA_COREDUMP_PIPE": f"{folder}/gpu-pipe.%h.%p",
+        "CUDA_COREDUMP_SHOW_PROGRESS": "1",
+        "CUDA_COREDUMP_GENERATION_FLAGS": LIGHTWEIGHT,
+    }
+    return {name: value for name, value in wanted.items() if name not in environment}
+
+
+def dumps(folder: Path, pid: int) -> list[Path]:
+    """The GPU dumps of one process."""
+    return sorted(path for path in folder.glob(f"gpu.*.{pid}.*") if path.name.endswith(SUFFIXES) and path.is_file())
+
+
+def dumping(folder: Path, quiet: float = 3.0) -> bool:
+    """True while a GPU dump is being written: one that changed within the last `quiet` seconds."""
+    for path in folder.glob("gpu.*.nvcudmp*"):
+        with contextlib.suppress(OSError):
+            if time.time() - os.stat(path, follow_symlinks=False).st_mtime < quiet:
+                return True
+    return False

@@ -1,0 +1,90 @@
+"""Get a core back from the program that the kernel piped it to: systemd-coredump by coredumpctl, apport from its folders."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import subprocess
+import time
+from pathlib import Path
+from typing import Optional
+
+from crashkit.collect.core_pattern import CorePattern
+
+APPORT_CORES = Path("/var/lib/apport/coredump")
+APPORT_REPORTS = Path("/var/crash")
+
+
+def fetch(pattern: CorePattern, pid: int, since: float, cwd: Optional[str], target: Path, patience: float = 30.0) -> Optional[str]:
+    """Write the core of `pid`, which died after `since` (epoch seconds), to `target`, when the handler has it. Why not, else None."""
+    deadline = time.monotonic() + patience
+    while True:
+        if pattern.handler == "systemd-coredump":
+            failure = _from_coredumpctl(pid, since, target)
+        elif pattern.handler == "apport":
+            failure = _from_apport(pid, since, cwd, target)
+        else:
+            return f"the kernel gave the core to {pattern.text}"
+        if failure is None or time.monotonic() > deadline:
+            return failure
+        time.sleep(0.5)
+
+
+def _from_coredumpctl(pid: int, since: float, target: Path) -> Optional[str]:
+    program = shutil.which("coredumpctl")
+    if program is None:
+        return "the kernel gave the core to systemd-coredump, and coredumpctl is missing"
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since - 1))
+    command = [program, "dump", "-1", "--quiet", "--no-pager", f"--since={stamp}", f"--output={target}", f"COREDUMP_PID={pid}"]
+    try:
+        result = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, text=True, errors="replace")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"coredumpctl failed: {error}"
+    if result.returncode == 0 and target.exists() and target.stat().st_size:
+        target.chmod(0o600)
+        return None
+    with contextlib.suppress(OSError):
+        target.unlink()
+    return f"coredumpctl has no core of process {pid}: {' '.join(result.stderr.split())[:300]}"
+
+
+def apport_names(names: list[str], pid: int) -> list[str]:
+    """Those of the files in apport's core folder that are of this process: core.EXE.UID.BOOT-ID.PID.TICKS."""
+    return [name for name in names if re.fullmatch(rf"core\..*\.\d+\.[0-9a-f-]{{36}}\.{pid}\.\d+", name)]
+
+
+def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Optional[str]:
+    candidates = []
+    with contextlib.suppress(OSError):
+        candidates = [APPORT_CORES / name for name in apport_names(os.listdir(APPORT_CORES), pid)]
+    if cwd is not None:
+        candidates += [Path(cwd) / "core", Path(cwd) / f"core.{pid}"]
+    for path in candidates:
+        with contextlib.suppress(OSError):
+            if path.stat().st_mtime >= since - 1 and path.is_file():
+                shutil.copyfile(path, target)
+                return None
+    program = shutil.which("apport-unpack")
+    if program is not None:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            return _unpack_apport(program, pid, since, target)
+    return f"apport left no core of process {pid} in {APPORT_CORES}, {APPORT_REPORTS} or its working directory"
+
+
+def _unpack_apport(program: str, pid: int, since: float, target: Path) -> Optional[str]:
+    """Its reports hold the core in base64; apport's own tool unpacks them."""
+    for report in APPORT_REPORTS.glob("*.crash"):
+        if report.stat().st_mtime < since - 1:
+            continue
+        folder = target.parent / ".apport"
+        try:
+            subprocess.run([program, str(report), str(folder)], check=True, capture_output=True, timeout=300)
+            status = (folder / "ProcStatus").read_text(errors="replace")
+            if re.search(rf"^Pid:\s*{pid}$", status, re.MULTILINE):
+                os.rename(folder / "CoreDump", target)
+                return None
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    return f"apport's reports in {APPORT_REPORTS} are not of process {pid}"

@@ -1,0 +1,107 @@
+"""Kernel interfaces that Python's standard library does not offer, by ctypes: prctl(2), signalfd(2), inotify(7), pidfd info."""
+
+from __future__ import annotations
+
+import ctypes
+import fcntl
+import os
+import struct
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple, Optional
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+# linux/prctl.h
+PR_SET_PDEATHSIG = 1
+PR_SET_NAME = 15
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_PTRACER = 0x59616D61
+PR_SET_PTRACER_ANY = ctypes.c_ulong(-1).value
+
+# linux/inotify.h
+IN_CLOSE_WRITE = 0x008
+IN_MOVED_TO = 0x080
+IN_CREATE = 0x100
+IN_DELETE = 0x200
+IN_Q_OVERFLOW = 0x4000
+_IN_ONLYDIR = 0x01000000
+
+# linux/pidfd.h, since Linux 6.13; the exit status of a process that is reaped already since 6.15
+_PIDFD_INFO_EXIT = 1 << 3
+_PIDFD_INFO_SIZE = 64
+_PIDFD_GET_INFO = (3 << 30) | (_PIDFD_INFO_SIZE << 16) | (0xFF << 8) | 11
+
+
+def _check(result: int) -> int:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return result
+
+
+def prctl(option: int, argument: int | bytes) -> None:
+    """Raises OSError."""
+    value: object = ctypes.c_char_p(argument) if isinstance(argument, bytes) else ctypes.c_ulong(argument)
+    _check(_libc.prctl(option, value, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
+
+
+class SignalInfo(NamedTuple):
+    number: int
+    code: int
+    pid: int
+    """Of the sender; 0 for the kernel (a terminal)."""
+
+
+def signalfd(signals: Iterable[int]) -> int:
+    """A non-blocking descriptor from which the signals are read; the caller blocks them."""
+    # The kernel's sigset_t is 64 bits; glibc's signalfd takes its own of 128 bytes.
+    mask = sum(1 << (number - 1) for number in signals)
+    return _check(_libc.signalfd(-1, struct.pack("<Q120x", mask), os.O_NONBLOCK | os.O_CLOEXEC))
+
+
+def read_signals(descriptor: int) -> Iterator[SignalInfo]:
+    """The signals that wait, without blocking; `struct signalfd_siginfo` of signalfd(2)."""
+    try:
+        data = os.read(descriptor, 128 * 32)
+    except BlockingIOError:
+        return
+    for start in range(0, len(data) - 127, 128):
+        number, _, code, pid = struct.unpack_from("=IiiI", data, start)
+        yield SignalInfo(number, code, pid)
+
+
+class Inotify:
+    """Directory events by inotify(7)."""
+
+    def __init__(self) -> None:
+        self.descriptor = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def watch(self, directory: str, mask: int) -> int:
+        """The watch's number. Raises OSError; watching one directory twice gives the same number."""
+        return _check(_libc.inotify_add_watch(self.descriptor, os.fsencode(directory), mask | _IN_ONLYDIR))
+
+    def events(self) -> Iterator[tuple[int, int, str]]:
+        """The events that wait, without blocking: watch number, mask, name in the directory."""
+        while True:
+            try:
+                data = os.read(self.descriptor, 65536)
+            except BlockingIOError:
+                return
+            at = 0
+            while at + 16 <= len(data):
+                number, mask, _, length = struct.unpack_from("=iIII", data, at)
+                name = data[at + 16 : at + 16 + length].split(b"\0", 1)[0]
+                yield number, mask, os.fsdecode(name)
+                at += 16 + length
+
+
+def pidfd_exit_status(descriptor: int) -> Optional[int]:
+    """The wait status of a process that was reaped, by anybody; None where it still runs or the kernel is older than 6.15."""
+    buffer = bytearray(_PIDFD_INFO_SIZE)
+    struct.pack_into("<Q", buffer, 0, _PIDFD_INFO_EXIT)
+    try:
+        fcntl.ioctl(descriptor, _PIDFD_GET_INFO, buffer)
+    except OSError:
+        return None
+    mask, exit_code = struct.unpack_from("<Q", buffer)[0], struct.unpack_from("<i", buffer, 60)[0]
+    return int(exit_code) if mask & _PIDFD_INFO_EXIT else None

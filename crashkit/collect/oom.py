@@ -1,0 +1,109 @@
+"""Who sent a SIGKILL: the kernel's out-of-memory killer leaves traces, in the cgroup's counters and in the kernel log. Nobody else does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+from pathlib import Path
+from typing import Optional
+
+_MAX_RECORDS = 20000
+
+
+def cgroup_paths(text: str) -> dict[str, str]:
+    """The lines of /proc/PID/cgroup: controller to path; the controller of version 2 is empty."""
+    paths = {}
+    for line in text.splitlines():
+        _, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        for controller in controllers.split(","):
+            paths[controller] = path
+    return paths
+
+
+def parse_counters(text: str) -> dict[str, int]:
+    """memory.events (cgroup v2) and memory.oom_control (v1): one name and number a line."""
+    counters = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if value.strip().isdigit():
+            counters[name] = int(value)
+    return counters
+
+
+_FILES_V2 = ("memory.current", "memory.peak", "memory.max", "memory.high", "memory.swap.current", "memory.swap.max")
+_FILES_V1 = ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit_in_bytes", "memory.failcnt")
+
+
+def cgroup_memory(pid: int | str = "self") -> dict[str, str]:
+    """Memory figures and event counters of a process's cgroup, as the kernel gives them; empty where there are none."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(OSError):
+        paths = cgroup_paths(Path(f"/proc/{pid}/cgroup").read_text())
+        version_2 = Path("/sys/fs/cgroup") / paths.get("", "/").lstrip("/")
+        version_1 = Path("/sys/fs/cgroup/memory") / paths.get("memory", "/").lstrip("/")
+        # Inside a container the path is the host's; the container's own cgroup is mounted at the root.
+        roots = (version_2, Path("/sys/fs/cgroup"), version_1, Path("/sys/fs/cgroup/memory"))
+        for folder in roots:
+            for name in (*_FILES_V2, *_FILES_V1):
+                with contextlib.suppress(OSError):
+                    found.setdefault(name, (folder / name).read_text().strip())
+            for name in ("memory.events", "memory.oom_control"):
+                with contextlib.suppress(OSError):
+                    for counter, value in parse_counters((folder / name).read_text()).items():
+                        found.setdefault(f"{name}:{counter}", str(value))
+            if found:
+                break
+    return found
+
+
+def oom_kills(memory: dict[str, str]) -> Optional[int]:
+    """How often the out-of-memory killer struck in the cgroup; None where the kernel does not count it."""
+    for name in ("memory.events:oom_kill", "memory.oom_control:oom_kill"):
+        if name in memory:
+            return int(memory[name])
+    return None
+
+
+def kernel_log(since: float) -> Optional[list[str]]:
+    """The kernel's messages since that time.monotonic(), the log's own clock but for suspends; None where we may not read them."""
+    try:
+        descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    lines = []
+    try:
+        for _ in range(_MAX_RECORDS):
+            try:
+                record = os.read(descriptor, 8192).decode("utf-8", "replace")
+            except BlockingIOError:
+                break
+            except BrokenPipeError:  # this record was overwritten meanwhile; the next read goes on
+                continue
+            head, _, text = record.partition(";")
+            fields = head.split(",")
+            if len(fields) >= 3 and fields[2].isdigit() and int(fields[2]) / 1e6 >= since:
+                lines.append(f"[{int(fields[2]) / 1e6:.6f}] {text.splitlines()[0] if text else ''}")
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)
+    return lines
+
+
+# mm/oom_kill.c, __oom_kill_process
+_KILLED = re.compile(r"(?:Out of memory|Memory cgroup out of memory): Killed process (\d+)")
+
+
+def oom_lines(lines: list[str], pid: int) -> list[str]:
+    """The lines by which the kernel says that it killed this process for want of memory. The pid is that of the initial namespace."""
+    return [line for line in lines if (match := _KILLED.search(line)) and int(match.group(1)) == pid]
+
+
+def blame(before: Optional[int], after: Optional[int], lines: list[str]) -> tuple[str, list[str]]:
+    """`oom` with the evidence, or `unknown`."""
+    evidence = list(lines)
+    if before is not None and after is not None and after > before:
+        evidence.append(f"the cgroup's oom_kill counter rose from {before} to {after} while the command ran")
+    return ("oom" if evidence else "unknown"), evidence

@@ -1,0 +1,171 @@
+"""The processes below us: who they are while they live, and how each of them ended, also those that another process reaps.
+
+Three sources, none of which needs root: wait(2) for our own children and the orphans that a subreaper gets; pidfds of the others,
+whose exit status the kernel keeps (Linux 6.15), or that can be read while they are zombies; and the tree itself, walked
+through /proc every second or two, which is how a new process becomes known.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import time
+from collections.abc import Callable
+from typing import NamedTuple, Optional
+
+from crashkit.collect import linux
+from crashkit.collect.snapshot import ProcessSnapshot, read_stat, snapshot
+
+_MAX_WATCHED = 1000
+_SHARE = 0.003
+"""Of one core, for walking the tree."""
+
+
+class Death(NamedTuple):
+    pid: int
+    start: int
+    """Of the process, in clock ticks since boot; with the pid it names a process for ever."""
+    status: int
+    """As of wait(2)."""
+    process: Optional[ProcessSnapshot]
+
+    @property
+    def signal(self) -> int:
+        """0 where it exited by itself."""
+        return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
+
+    @property
+    def core_dumped(self) -> bool:
+        return bool(os.WIFSIGNALED(self.status) and os.WCOREDUMP(self.status))
+
+
+class ProcessTree:
+    """The descendants of this process, except those in `ours`."""
+
+    def __init__(self, poll: select.poll) -> None:
+        self.ours: set[int] = set()
+        self.interval = 0.05
+        self._walks = 0
+        self._poll = poll
+        self._alive: dict[int, ProcessSnapshot] = {}
+        self._pidfds: dict[int, int] = {}
+        self._gone: dict[int, ProcessSnapshot] = {}
+        self._looked_again: dict[int, float] = {}
+        self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
+
+    @property
+    def alive(self) -> dict[int, ProcessSnapshot]:
+        return self._alive
+
+    def find(self, pid: int) -> Optional[ProcessSnapshot]:
+        """The process that has, or lately had, this pid, here or in its own namespace."""
+        known = self._alive.get(pid) or self._gone.get(pid)
+        if known is not None:
+            return known
+        return next((process for process in self._alive.values() if process.namespace_pid == pid), None)
+
+    def walk(self, afresh: bool = False) -> None:
+        """Learn of new processes, and look again at the old ones now and then: they load libraries and change directory.
+
+        `afresh` looks at all of them again: one is about to die.
+        """
+        began = time.monotonic()
+        for pid in self._descendants():
+            known = self._alive.get(pid)
+            if known is not None and not afresh and began < self._looked_again[pid]:
+                with contextlib.suppress(OSError):
+                    self._alive[pid] = known._replace(cwd=os.readlink(f"/proc/{pid}/cwd"))
+                continue
+            seen = snapshot(pid)
+            if seen is None:
+                continue
+            if known is None or known.start != seen.start:
+                self._add(seen)
+            else:
+                seen = seen._replace(first_seen=known.first_seen)
+            self._alive[pid] = seen
+            self._looked_again[pid] = began + min(60.0, began - seen.first_seen)
+        # Often at first, when a process executes another and loads its libraries.
+        self._walks += 1
+        self.interval = min(5.0, max(0.05 * min(self._walks, 10), (time.monotonic() - began) / _SHARE))
+
+    def _add(self, process: ProcessSnapshot) -> None:
+        # Our own children report to wait(2) already.
+        if process.ppid == os.getpid() or len(self._pidfds) >= _MAX_WATCHED:
+            return
+        with contextlib.suppress(OSError):
+            pidfd = os.pidfd_open(process.pid)
+            self._pidfds[pidfd] = process.pid
+            self._poll.register(pidfd, select.POLLIN)
+
+    def _descendants(self) -> list[int]:
+        children = self._children_by_file if self._has_children_files else self._children_by_table()
+        found: list[int] = []
+        queue = [os.getpid()]
+        while queue:
+            for pid in children(queue.pop()):
+                if pid not in self.ours:
+                    found.append(pid)
+                    queue.append(pid)
+        return found
+
+    @staticmethod
+    def _children_by_file(pid: int) -> list[int]:
+        pids: list[int] = []
+        with contextlib.suppress(OSError):
+            for tid in os.listdir(f"/proc/{pid}/task"):
+                with contextlib.suppress(OSError), open(f"/proc/{pid}/task/{tid}/children", "rb") as file:
+                    pids += map(int, file.read().split())
+        return pids
+
+    @staticmethod
+    def _children_by_table() -> Callable[[int], list[int]]:
+        """For kernels without CONFIG_PROC_CHILDREN."""
+        table: dict[int, list[int]] = {}
+        for name in os.listdir("/proc"):
+            if name.isdigit() and (stat := read_stat(int(name))) is not None:
+                table.setdefault(stat.ppid, []).append(int(name))
+        return lambda pid: table.get(pid, [])
+
+    def ended(self, pidfd: int) -> Optional[Death]:
+        """What the end of a pidfd's process says; None where it is not one of ours, or its status cannot be had."""
+        pid = self._pidfds.get(pidfd)
+        if pid is None:
+            return None
+        process = self._alive.get(pid)
+        status = linux.pidfd_exit_status(pidfd)
+        if status is None:
+            stat = read_stat(pid)
+            if stat is not None and process is not None and stat.start == process.start and stat.state == "Z":
+                status = stat.exit_code
+        self._poll.unregister(pidfd)
+        del self._pidfds[pidfd]
+        os.close(pidfd)
+        if process is None:
+            return None
+        self._bury(pid)
+        return None if status is None else Death(pid, process.start, status, process)
+
+    def reaped(self, pid: int, status: int, start: int) -> Death:
+        """The death of a child of our own, with the start time that was read before it was reaped."""
+        process = self.find(pid)
+        if process is not None and start and process.start != start:
+            process = None
+        self._bury(pid)
+        return Death(pid, start, status, process)
+
+    def _bury(self, pid: int) -> None:
+        process = self._alive.pop(pid, None)
+        self._looked_again.pop(pid, None)
+        if process is not None:
+            self._gone[pid] = process
+            while len(self._gone) > 200:
+                del self._gone[next(iter(self._gone))]
+
+    def knows_pidfd(self, descriptor: int) -> bool:
+        return descriptor in self._pidfds
+
+    def folders(self) -> set[str]:
+        """Working directories of all that live."""
+        return {process.cwd for process in self._alive.values() if process.cwd}

@@ -1,0 +1,127 @@
+"""`crashkit run` from the request to the exit status: choose how a crash is caught, say what cannot be had, hand over to the supervisor."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.collect import cuda, outlook
+from crashkit.collect.crash import Settings, say
+from crashkit.collect.restart import Restart
+from crashkit.collect.spawn import SpawnError
+from crashkit.collect.store import Retention, Store
+from crashkit.collect.storm import Storm
+from crashkit.collect.supervisor import Options, Supervisor
+from crashkit.errors import CollectError
+
+
+class Request(NamedTuple):
+    """The options of the command line."""
+
+    command: tuple[str, ...]
+    capture: str = "auto"
+    keep_core: bool = True
+    cuda: bool = False
+    blocking: bool = False
+    sanitizer: bool = False
+    keep_stderr: bool = True
+    restart_limit: int = 0
+    """0 is never."""
+    restart_delay: float = 1.0
+    on_crash: Optional[str] = None
+    burst: int = 10
+    retention: Retention = Retention()
+    compress: bool = False
+    analyze: bool = True
+
+
+def run(request: Request) -> int:
+    """Run the command; the status to exit with. Whatever is wrong on our side, the command runs."""
+    store, folder = _store()
+    facts = outlook.gather(os.getcwd())
+    problems = outlook.judge(facts)
+    capture = _capture(request.capture, problems)
+    if capture != "ptrace":
+        for problem in problems:
+            say(f"{problem.message}; {problem.mend}")
+    gpu_folder = None
+    if request.cuda:
+        gpu_folder = folder / "gpu"
+        gpu_folder.mkdir(mode=0o700)
+    environment = dict(os.environ)
+    environment.update(evidence_variables(environment, request, gpu_folder))
+    settings = Settings(
+        command=request.command,
+        environment=environment,
+        store=store,
+        pattern=facts.pattern,
+        capture=capture,
+        capture_folder=folder,
+        gpu_folder=gpu_folder,
+        began=time.time(),
+        began_monotonic=time.monotonic(),
+        retention=request.retention,
+        keep_core=request.keep_core,
+        compress=request.compress,
+        on_crash=request.on_crash,
+        analyze=request.analyze,
+    )
+    options = Options(
+        environment=environment,
+        cuda=request.cuda,
+        keep_stderr=request.keep_stderr,
+        restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
+        storm=Storm(request.burst),
+        watcher=None,
+    )
+    try:
+        return Supervisor(settings, options, folder).run()
+    except SpawnError as error:
+        say(str(error))
+        return error.status
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def evidence_variables(environment: dict[str, str], request: Request, gpu_folder: Optional[Path]) -> dict[str, str]:
+    """What is added to the command's environment; never what is set already. Pure."""
+    wanted = {"PYTHONFAULTHANDLER": "1"}
+    if request.blocking:
+        wanted["CUDA_LAUNCH_BLOCKING"] = "1"
+    if request.sanitizer:
+        wanted["TORCH_CUDA_SANITIZER"] = "1"
+    if gpu_folder is not None:
+        wanted.update(cuda.variables(environment, gpu_folder))
+    return {name: value for name, value in wanted.items() if name not in environment}
+
+
+def _store() -> tuple[Store, Path]:
+    """The crash store and a work folder in it; where it cannot be written to, one of the temporary folder's."""
+    try:
+        store = Store()
+        store.sweep()
+        return store, store.work_folder("run")
+    except (CollectError, OSError) as error:
+        import tempfile
+
+        hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a folder that you may write"
+        store = Store(Path(tempfile.mkdtemp(prefix="crashkit-")))
+        say(f"{error}; {hint}; crashes go to {store.path}")
+        return store, store.work_folder("run")
+
+
+def _capture(wanted: str, problems: list[outlook.Problem]) -> str:
+    """core or ptrace; ptrace by itself only where no core can be had and gdb is there."""
+    fatal = [problem for problem in problems if problem.fatal]
+    if wanted == "core" or (wanted == "auto" and not fatal):
+        return "core"
+    if shutil.which("gdb") is None:
+        if wanted == "ptrace":
+            say("gdb is missing, so it cannot watch the command; apt-get install gdb")
+        return "core"
+    if wanted == "auto":
+        say(f"{fatal[0].message}: gdb watches the command instead (--capture ptrace)")
+    return "ptrace"

@@ -1,0 +1,191 @@
+"""What /proc tells of a living process. Its command name and arguments are hostile text."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+_MAX_TEXT = 65536
+_MAX_MAPS = 4 << 20
+
+
+class Stat(NamedTuple):
+    """Part of /proc/PID/stat, proc_pid_stat(5)."""
+
+    name: str
+    state: str
+    ppid: int
+    group: int
+    session: int
+    start: int
+    """Clock ticks since boot."""
+    exit_code: int
+    """As of wait(2); 0 for those who may not trace the process."""
+
+
+def parse_stat(text: str) -> Optional[Stat]:
+    """The name stands in parentheses and may itself hold parentheses, spaces and newlines: the last `)` ends it."""
+    opening, closing = text.find("("), text.rfind(")")
+    fields = text[closing + 1 :].split()
+    if opening < 0 or closing < opening or len(fields) < 50:
+        return None
+    try:
+        return Stat(
+            text[opening + 1 : closing], fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), int(fields[49])
+        )
+    except ValueError:
+        return None
+
+
+def read_stat(pid: int) -> Optional[Stat]:
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            return parse_stat(file.read(4096).decode("utf-8", "replace"))
+    except OSError:
+        return None
+
+
+class ProcessSnapshot(NamedTuple):
+    pid: int
+    start: int
+    ppid: int
+    name: str
+    argv: tuple[str, ...]
+    executable: Optional[str]
+    cwd: Optional[str]
+    namespace_pid: int
+    """The pid that the process itself sees."""
+    libraries: tuple[str, ...]
+    """Folders of installed packages and telling libraries among its mapped files."""
+    first_seen: float
+    """time.monotonic()"""
+
+
+def snapshot(pid: int) -> Optional[ProcessSnapshot]:
+    """None where it is gone, or a zombie, or a kernel thread."""
+    stat = read_stat(pid)
+    if stat is None or stat.state in "ZX":
+        return None
+    argv = tuple(_read(pid, "cmdline").rstrip("\0").split("\0"))
+    return ProcessSnapshot(
+        pid,
+        stat.start,
+        stat.ppid,
+        stat.name,
+        argv,
+        _link(pid, "exe"),
+        _link(pid, "cwd"),
+        namespace_pid(_read(pid, "status")) or pid,
+        telling_paths(_read(pid, "maps", _MAX_MAPS)),
+        time.monotonic(),
+    )
+
+
+def namespace_pid(status: str) -> Optional[int]:
+    """The innermost pid of NSpid in /proc/PID/status."""
+    match = re.search(r"^NSpid:.*?(\d+)$", status, re.MULTILINE)
+    return int(match.group(1)) if match else None
+
+
+_TELLING = re.compile(r"^(.*?/(?:site|dist)-packages)/|^(.*/lib(?:cuda|cudart|python\d)[^/]*\.so[^/]*)$")
+
+
+def telling_paths(maps: str) -> tuple[str, ...]:
+    """The package folders and CUDA and Python libraries among the mapped files of /proc/PID/maps."""
+    found: dict[str, None] = {}
+    for line in maps.splitlines():
+        at = line.find("/")
+        match = _TELLING.match(line[at:]) if at >= 0 else None
+        if match:
+            found[match.group(1) or match.group(2)] = None
+    return tuple(found)
+
+
+def _read(pid: int, name: str, limit: int = _MAX_TEXT) -> str:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read(limit).decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _link(pid: int, name: str) -> Optional[str]:
+    try:
+        return os.readlink(f"/proc/{pid}/{name}")
+    except OSError:
+        return None
+
+
+_PACKAGES = ("torch", "numpy", "cupy", "jax", "jaxlib", "triton", "tensorflow", "transformers", "vllm", "gunicorn", "uvicorn")
+
+
+def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable[str] = ()) -> dict[str, str]:
+    """Of python, torch, CUDA, the driver and known packages, from file names and package metadata: nothing of the process is imported."""
+    found: dict[str, str] = {}
+    folders = [Path(path) for path in libraries if path.endswith("-packages")]
+    folders += [folder for folder in _package_folders(executable, argv) if folder not in folders]
+    for folder in folders:
+        for name, version in _package_versions(folder).items():
+            found.setdefault(name, version)
+    for text in (executable or "", *libraries, *map(str, folders)):
+        match = re.search(r"python(\d\.\d+)", text)
+        if match:
+            found.setdefault("python", match.group(1))
+    for path in libraries:
+        match = re.search(r"/libcudart\.so\.([\d.]+)$", path)
+        if match:
+            found.setdefault("cuda", match.group(1))
+    with contextlib.suppress(OSError):
+        text = Path("/proc/driver/nvidia/version").read_text(errors="replace")
+        match = re.search(r"Kernel Module\D*?\s(\d+\.[\d.]+)", text)
+        if match:
+            found["driver"] = match.group(1)
+    full = _python_version(executable)
+    if full:
+        found["python"] = full
+    return found
+
+
+def _package_folders(executable: Optional[str], argv: Iterable[str]) -> list[Path]:
+    """Of the environment that the executable, or the name it was called by, stands in."""
+    folders: list[Path] = []
+    for program in (executable, next(iter(argv), None)):
+        if program and program.startswith("/"):
+            folders += sorted(Path(program).parent.parent.glob("lib/python3*/*-packages"))[:4]
+    return folders
+
+
+def _package_versions(folder: Path) -> dict[str, str]:
+    found = {}
+    with contextlib.suppress(OSError):
+        for entry in os.listdir(folder):
+            name, dash, rest = entry.partition("-")
+            if dash and name in _PACKAGES and rest.endswith(".dist-info"):
+                found[name] = rest.removesuffix(".dist-info")
+    with contextlib.suppress(OSError):
+        # torch's own word on the CUDA it was built for; its wheel's version tells it only in the local part (+cu130).
+        match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", (folder / "torch" / "version.py").read_text(errors="replace"), re.MULTILINE)
+        if match:
+            found["cuda"] = match.group(1)
+    return found
+
+
+def _python_version(executable: Optional[str]) -> Optional[str]:
+    """From `pyvenv.cfg` or the header beside the executable: what the interpreter would say of itself."""
+    if not executable or "python" not in executable:
+        return None
+    root = Path(executable).parent.parent
+    for path, expression in (
+        *((header, r'#define PY_VERSION\s+"([^"]+)"') for header in sorted(root.glob("include/python3*/patchlevel.h"))[:1]),
+        (root / "pyvenv.cfg", r"(?m)^version(?:_info)?\s*=\s*(\d[\w.]+)"),
+    ):
+        with contextlib.suppress(OSError):
+            match = re.search(expression, path.read_text(errors="replace")[:_MAX_TEXT])
+            if match:
+                return match.group(1)
+    return None

@@ -1,0 +1,213 @@
+"""The last part of the command's stderr, kept while it streams through to where it went before.
+
+What the command gets as its stderr is of the kind that it would have had without us: a file stays that very file and is read
+afterwards, a terminal becomes a pseudo-terminal of the same size, anything else a pipe.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import stat
+import termios
+from typing import Optional
+
+KEPT = 256 * 1024
+_CHUNK = 65536
+_FATAL = b"Fatal Python error: "
+
+
+class Ring:
+    """The last `size` bytes."""
+
+    def __init__(self, size: int = KEPT) -> None:
+        self._size = size
+        self._data = bytearray()
+        self.total = 0
+
+    def add(self, data: bytes) -> None:
+        self.total += len(data)
+        self._data += data
+        if len(self._data) > 2 * self._size:
+            del self._data[: -self._size]
+
+    def tail(self) -> bytes:
+        return bytes(self._data[-self._size :])
+
+
+class StderrTail:
+    """stderr left alone: nothing is kept. The ways to keep it stand below."""
+
+    command_stderr: Optional[int] = None
+    """The descriptor that the command gets as its stderr; None where it keeps ours."""
+    both: bool = False
+    """True where stdout was the same pipe: the command gets `command_stderr` for both, so that their order stays."""
+    fatal_errors = 0
+    """Fatal errors of Python interpreters that passed by."""
+
+    def interest(self) -> Optional[tuple[int, int]]:
+        """Descriptor and events to poll for before `pump`."""
+        return None
+
+    def pump(self) -> None:
+        """Pass on what is there; never blocks."""
+
+    def started(self) -> None:
+        """No further command will be given this stderr."""
+
+    def resize(self) -> None:
+        """The terminal may have another size."""
+
+    def tail(self) -> bytes:
+        return b""
+
+    def leave(self) -> None:
+        """We are about to exit: descendants that outlive us keep a working stderr."""
+
+
+class FileTail(StderrTail):
+    """stderr is a regular file: the command writes into it directly, we read its end when it is wanted."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._path = f"/proc/self/fd/{descriptor}"
+        self._start = os.fstat(descriptor).st_size
+
+    def tail(self) -> bytes:
+        try:
+            with open(self._path, "rb") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(min(self._start, end), end - KEPT))
+                return file.read(KEPT)
+        except OSError:
+            return b""
+
+
+class RelayTail(StderrTail):
+    """stderr is a terminal, a pipe, a socket or a device."""
+
+    def __init__(self, descriptor: int, both: bool) -> None:
+        self._outer = descriptor
+        self._ring = Ring()
+        self._seam = b""
+        self._pending = b""
+        self.both = both
+        self._in: Optional[int]
+        self._terminal = os.isatty(descriptor)
+        if self._terminal:
+            self._in, self.command_stderr = os.openpty()
+            mode = termios.tcgetattr(descriptor)
+            mode[1] &= ~termios.OPOST  # the real terminal does that already
+            mode[3] &= ~termios.ECHO
+            termios.tcsetattr(self.command_stderr, termios.TCSANOW, mode)
+            self.resize()
+        else:
+            self._in, self.command_stderr = os.pipe()
+        os.set_blocking(self._in, False)
+        self._out, self._chunk = _non_blocking(descriptor)
+
+    def interest(self) -> Optional[tuple[int, int]]:
+        if self._in is None:
+            return None
+        return (self._out, select.POLLOUT) if self._pending else (self._in, select.POLLIN)
+
+    def started(self) -> None:
+        if self.command_stderr is not None:
+            os.close(self.command_stderr)
+            self.command_stderr = None
+
+    def resize(self) -> None:
+        if self._terminal and self._in is not None:
+            with contextlib.suppress(OSError):
+                size = fcntl.ioctl(self._outer, termios.TIOCGWINSZ, b"\0" * 8)
+                fcntl.ioctl(self._in, termios.TIOCSWINSZ, size)
+
+    def pump(self) -> None:
+        if self._in is None:
+            return
+        if not self._pending:
+            self._read(self._in)
+        if self._pending:
+            self._write()
+
+    def _read(self, descriptor: int) -> None:
+        try:
+            data = os.read(descriptor, _CHUNK)
+        except BlockingIOError:
+            return
+        except OSError:  # EIO: nobody holds the other side of the terminal any more
+            data = b""
+        if not data:
+            self._close()
+            return
+        self._ring.add(data)
+        self.fatal_errors += (self._seam + data).count(_FATAL)
+        self._seam = data[-len(_FATAL) + 1 :]
+        self._pending = data
+
+    def _write(self) -> None:
+        try:
+            self._pending = self._pending[os.write(self._out, self._pending[: self._chunk]) :]
+        except BlockingIOError:
+            pass
+        except OSError:
+            # Nobody reads any more: the command shall notice it as it would without us.
+            self._close()
+
+    def _close(self) -> None:
+        self.started()
+        self._pending = b""
+        if self._in is not None:
+            os.close(self._in)
+            self._in = None
+
+    def tail(self) -> bytes:
+        return self._ring.tail()
+
+    def leave(self) -> None:
+        self.started()
+        while (interest := self.interest()) is not None:
+            poll = select.poll()
+            poll.register(*interest)
+            if not poll.poll(0 if interest[1] == select.POLLIN else 1000):
+                break
+            self.pump()
+        if self._in is not None and os.fork() == 0:
+            # A daemon still has it. A process of its own passes on what comes until the last writer is gone.
+            os.setsid()
+            for descriptor in (0, 1):
+                with contextlib.suppress(OSError):
+                    os.close(descriptor)
+            while (interest := self.interest()) is not None:
+                poll = select.poll()
+                poll.register(*interest)
+                poll.poll()
+                self.pump()
+            os._exit(0)
+
+
+def _non_blocking(descriptor: int) -> tuple[int, int]:
+    """A descriptor for writing there that does not block us, and how much may be written at once.
+
+    O_NONBLOCK on the descriptor itself would be seen by everyone who shares it, so a file description of our own is opened.
+    """
+    with contextlib.suppress(OSError):
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), _CHUNK
+    return descriptor, 256 if os.isatty(descriptor) else select.PIPE_BUF
+
+
+def open_tail(keep: bool = True) -> StderrTail:
+    """For this process's stderr; `keep` False leaves it alone."""
+    try:
+        error = os.fstat(2)
+    except OSError:
+        return StderrTail()
+    if not keep:
+        return StderrTail()
+    if stat.S_ISREG(error.st_mode):
+        return FileTail(2)
+    both = False
+    with contextlib.suppress(OSError):
+        both = stat.S_ISFIFO(error.st_mode) and os.path.samestat(os.fstat(1), error)
+    return RelayTail(2, both)

@@ -1,0 +1,332 @@
+"""The crash store: one folder a crash below `$CRASHKIT_HOME` (default `$XDG_STATE_HOME/crashkit`, else `~/.local/state/crashkit`).
+
+    20261120T231200-5752-python3.11/
+      manifest.json       what was seen of the crash; the format is `Manifest`
+      core, core.zst      the core, where there is one
+      stderr.log          the last 256 KiB of the command's stderr, scrubbed of secrets
+      faulthandler.log    what faulthandler wrote, where it had a file of its own (crashkit.enable)
+      gdb.txt             stacks that gdb took at the fatal signal (--capture ptrace)
+      dmesg.log           the kernel's messages since the command started, where they may be read
+      *.nvcudmp           GPU core dumps
+      report.json, report.html, analysis.log
+
+Folders are 0700, files 0600; a folder gets its name by one rename when everything but the report is in it. Names that start with
+a dot are work in progress. Whatever lies there is read as hostile: no link is followed, nothing but regular files is opened.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import re
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Optional, TypedDict
+
+from crashkit.errors import CollectError
+
+SCHEMA = "crashkit.manifest/1"
+_MAX_MANIFEST = 4 << 20
+
+
+class File(TypedDict, total=False):
+    name: str
+    kind: str
+    """core, log, faulthandler, gdb, kernel-log, gpu-core."""
+    size: int
+    expected: int
+    """Of a core: bytes that its headers promise. More than `size`: truncated."""
+    compression: str
+
+
+class Killed(TypedDict):
+    by: str
+    """oom, unknown."""
+    evidence: list[str]
+
+
+class Manifest(TypedDict, total=False):
+    """manifest.json. Every field may be missing."""
+
+    schema: str
+    crashkit: str
+    id: str
+    time: str
+    """When the death was noticed, UTC, ISO 8601."""
+    pid: int
+    namespace_pid: int
+    """As the process itself saw it, where it is another; the core speaks of this one."""
+    ppid: int
+    start: int
+    """Clock ticks since boot: with the pid it names the process."""
+    name: str
+    executable: str
+    argv: list[str]
+    cwd: str
+    is_command: bool
+    """The command itself, not a process below it."""
+    command: list[str]
+    signal: int
+    signal_name: str
+    exit_status: int
+    core_dumped: bool
+    """What the kernel said."""
+    killed: Killed
+    """For SIGKILL only."""
+    files: list[File]
+    versions: dict[str, str]
+    environment: dict[str, str]
+    """By allow-list, scrubbed."""
+    limits: dict[str, list[int]]
+    coredump_filter: str
+    cgroup: dict[str, str]
+    core_pattern: str
+    kernel: str
+    machine: str
+    capture: str
+    """core, ptrace, none: how the evidence was to be had."""
+    notes: list[str]
+    """What could not be had, and why."""
+    analysis: str
+    """pending, done, failed: what became of the report."""
+
+
+class StoredCrash(NamedTuple):
+    path: Path
+    manifest: Manifest
+
+    @property
+    def id(self) -> str:
+        return self.path.name
+
+    @property
+    def core(self) -> Optional[File]:
+        return next((file for file in self.manifest.get("files", []) if file.get("kind") == "core"), None)
+
+    @property
+    def core_state(self) -> str:
+        """present, truncated, missing."""
+        core = self.core
+        if core is None or not _is_regular(self.path / core.get("name", "core")):
+            return "missing"
+        return "truncated" if core.get("size", 0) < core.get("expected", 0) else "present"
+
+    @property
+    def size(self) -> int:
+        """Bytes on disk; a sparse core counts what it takes."""
+        return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _scan(self.path))
+
+    @property
+    def age(self) -> float:
+        """Seconds."""
+        return max(0.0, time.time() - parse_id_time(self.id, self.path))
+
+
+def home() -> Path:
+    """The store's folder; it need not exist."""
+    given = os.environ.get("CRASHKIT_HOME")
+    if given:
+        return Path(given).expanduser().absolute()
+    state = os.environ.get("XDG_STATE_HOME")
+    return (Path(state) if state and state.startswith("/") else Path("~/.local/state").expanduser()) / "crashkit"
+
+
+class Store:
+    def __init__(self, path: Optional[Path] = None) -> None:
+        """Makes the folder where it is missing. Raises CollectError."""
+        self.path = path or home()
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            status = self.path.stat()
+        except OSError as error:
+            raise CollectError(
+                f"the crash store {self.path} cannot be made: {error.strerror}", "set CRASHKIT_HOME to a folder that you may write"
+            ) from None
+        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
+            raise CollectError(
+                f"the crash store {self.path} can be written by other users",
+                f"chmod 700 {self.path}, or set CRASHKIT_HOME to another folder",
+            )
+
+    def work_folder(self, name: str) -> Path:
+        """A private folder for work in progress, `.name-PID`."""
+        path = self.path / f".{name}-{os.getpid()}-{time.time_ns():x}"
+        path.mkdir(mode=0o700)
+        return path
+
+    def publish(self, folder: Path, identity: str) -> Path:
+        """Give a finished work folder its name, by one rename; the name gets a number where it is taken."""
+        for attempt in range(1000):
+            target = self.path / (identity if not attempt else f"{identity}-{attempt + 1}")
+            try:
+                os.mkdir(target, 0o700)
+            except FileExistsError:
+                continue
+            os.rename(folder, target)  # onto the empty folder that is ours: nobody else can have taken the name
+            return target
+        raise CollectError(f"no free name for {identity} in {self.path}", "crashkit rm old crashes")
+
+    def crashes(self) -> list[StoredCrash]:
+        """Newest first."""
+        found = []
+        for entry in _scan(self.path):
+            if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
+                manifest = read_manifest(Path(entry.path))
+                if manifest is not None:
+                    found.append(StoredCrash(Path(entry.path), manifest))
+        return sorted(found, key=lambda crash: (crash.manifest.get("time", ""), crash.id), reverse=True)
+
+    def find(self, text: str) -> StoredCrash:
+        """By id, a unique part of one, a pid, or `last`. Raises CollectError."""
+        crashes = self.crashes()
+        if text in ("last", "-1") and crashes:
+            return crashes[0]
+        exact = [crash for crash in crashes if crash.id == text]
+        matching = exact or [crash for crash in crashes if text in crash.id or text == str(crash.manifest.get("pid"))]
+        if len(matching) == 1:
+            return matching[0]
+        if not matching:
+            raise CollectError(f"no crash {text!r} in {self.path}", "crashkit list shows what is there")
+        raise CollectError(
+            f"{len(matching)} crashes match {text!r}", "give more of the id: " + ", ".join(crash.id for crash in matching[:5])
+        )
+
+    def remove(self, crash: StoredCrash) -> None:
+        """Raises CollectError."""
+        try:
+            # One rename first: nobody meets a folder that is half gone.
+            doomed = self.path / f".removed-{os.getpid()}-{crash.id}"
+            os.rename(crash.path, doomed)
+            shutil.rmtree(doomed)
+        except OSError as error:
+            raise CollectError(
+                f"{crash.path} cannot be removed: {error.strerror}", "look at the owner and mode of the crash store"
+            ) from None
+
+    def free(self) -> int:
+        """Bytes that we may still write on the store's disk."""
+        status = os.statvfs(self.path)
+        return status.f_bavail * status.f_frsize
+
+    def sweep(self) -> None:
+        """Remove work folders whose process is gone."""
+        for entry in _scan(self.path):
+            match = re.match(r"\.\w+-(\d+)-", entry.name)
+            if match and entry.is_dir(follow_symlinks=False) and not os.path.exists(f"/proc/{match.group(1)}"):
+                with contextlib.suppress(OSError):
+                    if time.time() - entry.stat(follow_symlinks=False).st_mtime > 60:
+                        shutil.rmtree(entry.path)
+
+
+class Retention(NamedTuple):
+    crashes: int = 50
+    age: float = 30 * 86400
+    """Seconds."""
+    size: int = 20 << 30
+    """Bytes."""
+
+
+def overdue(crashes: list[tuple[str, float, int]], retention: Retention) -> list[str]:
+    """Which of (id, age in seconds, size in bytes), newest first, go. Never the newest. Pure."""
+    doomed = []
+    total = 0
+    for index, (identity, age, size) in enumerate(crashes):
+        total += size
+        if index and (index >= retention.crashes or age > retention.age or total > retention.size):
+            doomed.append(identity)
+            total -= size
+    return doomed
+
+
+def prune(store: Store, retention: Retention, keep: frozenset[str] = frozenset()) -> list[str]:
+    """Remove what is overdue, except `keep`; the ids that went."""
+    crashes = store.crashes()
+    by_id = {crash.id: crash for crash in crashes}
+    gone = []
+    for identity in overdue([(crash.id, crash.age, crash.size) for crash in crashes], retention):
+        # A crash whose analysis may still run is left alone.
+        if identity not in keep and not (by_id[identity].manifest.get("analysis") == "pending" and by_id[identity].age < 3600):
+            with contextlib.suppress(CollectError):
+                store.remove(by_id[identity])
+                gone.append(identity)
+    return gone
+
+
+def identity(when: float, pid: int, executable: str) -> str:
+    """Such as 20261120T231200-5752-python3.11; the executable's name is hostile text."""
+    name = re.sub(r"[^A-Za-z0-9._+-]", "_", executable.rsplit("/", 1)[-1])[:40].lstrip(".-") or "unknown"
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(when))}-{pid}-{name}"
+
+
+def parse_id_time(identity: str, path: Path) -> float:
+    """Seconds since the epoch from the id, else the folder's own time."""
+    try:
+        import calendar
+
+        return float(calendar.timegm(time.strptime(identity[:15], "%Y%m%dT%H%M%S")))
+    except ValueError:
+        with contextlib.suppress(OSError):
+            return path.stat().st_mtime
+        return 0.0
+
+
+def create(path: Path) -> BinaryIO:
+    """A new file, 0600. Raises FileExistsError where anything has that name, a link included."""
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """For reading. Raises OSError, also for links, FIFOs and devices; never blocks on one."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def write_manifest(folder: Path, manifest: Manifest) -> None:
+    """Replace manifest.json by one rename."""
+    temporary = folder / f".manifest-{os.getpid()}"
+    with contextlib.suppress(FileNotFoundError):
+        temporary.unlink()
+    with create(temporary) as file:
+        file.write(json.dumps(manifest, indent=1, ensure_ascii=True).encode())
+    os.rename(temporary, folder / "manifest.json")
+
+
+def read_manifest(folder: Path) -> Optional[Manifest]:
+    """None where there is none, or it is not one of ours."""
+    try:
+        with open_regular(folder / "manifest.json") as file:
+            found: Any = json.loads(file.read(_MAX_MANIFEST))
+    except (OSError, ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        return None
+    files = found.get("files")
+    found["files"] = [file for file in files if isinstance(file, dict) and _plain_name(file.get("name"))] if isinstance(files, list) else []
+    return found  # type: ignore[return-value]
+
+
+def _plain_name(name: object) -> bool:
+    return isinstance(name, str) and "/" not in name and name not in ("", ".", "..")
+
+
+def _is_regular(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(os.lstat(path).st_mode)
+    except OSError:
+        return False
+
+
+def _scan(path: Path) -> Iterator[os.DirEntry[str]]:
+    try:
+        with os.scandir(path) as entries:
+            yield from entries
+    except OSError:
+        return

@@ -1,0 +1,499 @@
+"""Run a command as if we were not there, and notice every process below it that dies of a signal.
+
+One loop over a signalfd, the stderr relay, inotify and pidfds. All signals are blocked here and read from the signalfd, so that nothing
+interrupts anything; the command gets the mask back that we were started with. Whatever takes time (copying a core, the analysis)
+happens in a process forked for it, one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.collect import crash, cuda, linux, oom
+from crashkit.collect.core_watch import CoreFile, CoreWatch
+from crashkit.collect.crash import Seen, Settings, signal_name
+from crashkit.collect.group_witness import GroupWitness
+from crashkit.collect.limits import allow_core, core_limit
+from crashkit.collect.process_tree import Death, ProcessTree
+from crashkit.collect.restart import Restart
+from crashkit.collect.snapshot import read_stat
+from crashkit.collect.spawn import SpawnError, spawn
+from crashkit.collect.stderr_tail import open_tail
+from crashkit.collect.store import Killed
+from crashkit.collect.storm import Storm
+
+FATAL = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGABRT,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGQUIT,
+        signal.SIGXCPU,
+        signal.SIGXFSZ,
+    }
+)
+"""Those whose default is to dump a core, signal(7): a crash whoever sent it."""
+
+ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+EXPECTED = ASKED_TO_END | {signal.SIGPIPE}
+"""Deaths of these are no crashes: somebody asked, or nobody read on."""
+
+_CORE_PATIENCE = 2.0
+"""Seconds between the kernel's word that it dumped a core and the file being found."""
+_DEATH_PATIENCE = 1.0
+"""Seconds between a core and the news of its process's death."""
+_LOG_PATIENCE = 4.0
+"""Seconds between a fatal error in the log and any other trace of the crash."""
+_GPU_GRACE = 60.0
+_DRAIN = 900.0
+"""Seconds that unfinished reports may take after the command has ended."""
+
+
+class Options(NamedTuple):
+    environment: dict[str, str]
+    """The command's."""
+    cuda: bool = False
+    keep_stderr: bool = True
+    restart: Optional[Restart] = None
+    storm: Storm = Storm()
+    watcher: Optional[Callable[[int, set[signal.Signals]], int]] = None
+    """Starts what traces the command (pid, signal mask) before it is executed; its pid. See `capture`."""
+
+
+class _Wanted(NamedTuple):
+    """A death whose core is still looked for."""
+
+    death: Death
+    is_command: bool
+    until: float
+
+
+class Supervisor:
+    def __init__(self, settings: Settings, options: Options, inbox: Path) -> None:
+        self._settings = settings
+        self._options = options
+        self._poll = select.poll()
+        self._mask: set[signal.Signals] = set()
+        self._tree = ProcessTree(self._poll)
+        self._cores = CoreWatch(settings.pattern, inbox)
+        self._leave_cores = core_limit()[0] != 0
+        self._tail = open_tail(options.keep_stderr)
+        self._command = 0
+        self._started = 0.0
+        self._status: Optional[int] = None
+        self._passed_on: set[int] = set()
+        self._held: list[int] = []
+        self._held_until = 0.0
+        self._wanted: list[_Wanted] = []
+        self._unclaimed: list[tuple[CoreFile, float]] = []
+        self._reported: set[tuple[int, int]] = set()
+        self._queue: deque[Seen] = deque()
+        self._worker = 0
+        self._next_walk = 0.0
+        self._crashed = False
+        self._abandoned = False
+        self._overwritten_told = 0
+        self._appeared = 0
+        self._fatal_errors = 0
+        self._fatal_until = 0.0
+        self._oom_kills = oom.oom_kills(oom.cgroup_memory())
+
+    # The run
+
+    def run(self) -> int:
+        """The status to exit with. Raises SpawnError."""
+        everything = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
+        self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # type: ignore[assignment]
+        self._signals = linux.signalfd(everything)
+        self._poll.register(self._signals, select.POLLIN)
+        with contextlib.suppress(OSError):
+            linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        self._witness = GroupWitness()
+        self._tree.ours.add(self._witness.pid)
+        if self._cores.descriptor is not None:
+            self._poll.register(self._cores.descriptor, select.POLLIN)
+            self._cores.watch({os.getcwd()})
+        self._start()
+        if self._options.restart is None:
+            self._give_up_descriptors()
+        while True:
+            self._watch_command()
+            pause = self._pause_before_restart()
+            if pause is None:
+                break
+            crash.say(f"starting the command again in {pause:g} s")
+            self._wait_until(time.monotonic() + pause, lambda: bool(self._passed_on))
+            if self._passed_on:
+                break
+            self._start()
+        self._finish()
+        assert self._status is not None
+        return os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else 128 + os.WTERMSIG(self._status)
+
+    def _start(self) -> None:
+        descriptors = {}
+        if self._tail.command_stderr is not None:
+            descriptors[2] = self._tail.command_stderr
+            if self._tail.both:
+                descriptors[1] = self._tail.command_stderr
+        watcher = self._options.watcher
+        release, hold = os.pipe()
+
+        def prepare() -> None:
+            allow_core(self._options.cuda)
+            if watcher is not None:
+                with contextlib.suppress(OSError):
+                    linux.prctl(linux.PR_SET_PTRACER, linux.PR_SET_PTRACER_ANY)
+                os.close(hold)
+                os.read(release, 1)  # ends when the tracer is there
+
+        def forked(pid: int) -> None:
+            if watcher is not None:
+                self._tree.ours.add(watcher(pid, self._mask))
+            os.close(release)
+            os.close(hold)
+
+        self._status = None
+        self._crashed = False
+        self._command = spawn(self._settings.command, self._options.environment, self._mask, descriptors, prepare, forked)
+        self._started = time.monotonic()
+        self._next_walk = self._started + 0.05
+
+    def _give_up_descriptors(self) -> None:
+        """Whoever reads the command's output, or feeds it, must see its ends when the command closes its own."""
+        self._tail.started()
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1):
+            os.dup2(nothing, descriptor)
+        os.close(nothing)
+
+    def _watch_command(self) -> None:
+        while self._status is None:
+            self._step(self._timeout())
+        # Whatever the command's death has set off is at hand now; the rest of the run does not depend on it.
+        self._step(0)
+        self._wait_until(time.monotonic() + _CORE_PATIENCE, lambda: not self._wanted)
+
+    def _pause_before_restart(self) -> Optional[float]:
+        if self._options.restart is None or not self._crashed or self._passed_on:
+            return None
+        pause = self._options.restart.pause(time.monotonic() - self._started)
+        if pause is None:
+            crash.say(f"the command crashed {self._options.restart.limit + 1} times: not started again")
+        return pause
+
+    def _wait_until(self, deadline: float, done: Callable[[], bool]) -> None:
+        while not done() and (left := deadline - time.monotonic()) > 0:
+            self._step(min(left, self._timeout()))
+
+    def _finish(self) -> None:
+        """See the reports through, unless somebody asks us to end."""
+        self._passed_on.clear()
+        self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
+        if self._worker:
+            with contextlib.suppress(OSError):
+                os.killpg(self._worker, signal.SIGTERM)
+            self._abandoned = True
+        if self._abandoned or self._queue:
+            crash.say(f"not every report was finished; crashkit list shows what is there: {self._settings.store.path}")
+        if summary := self._options.storm.summary():
+            crash.say(summary)
+        self._cores.close()
+        self._tail.leave()
+        os.kill(self._witness.pid, signal.SIGKILL)
+
+    def _idle(self) -> bool:
+        if self._passed_on:
+            return True
+        return not (self._worker or self._queue or self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
+
+    # One turn
+
+    def _timeout(self) -> float:
+        if self._cores.busy or self._wanted or self._unclaimed:
+            return 0.05
+        if self._held or self._fatal_until:
+            return 0.5
+        return max(0.01, self._next_walk - time.monotonic())
+
+    def _step(self, timeout: float) -> None:
+        interest = self._tail.interest()
+        if interest is not None:
+            self._poll.register(*interest)
+        deaths: list[tuple[Death, bool]] = []
+        for descriptor, _ in self._poll.poll(max(0.0, timeout) * 1000):
+            if descriptor == self._signals:
+                for info in linux.read_signals(self._signals):
+                    if info.number == signal.SIGCHLD:
+                        deaths += self._reap()
+                    else:
+                        self._pass_on(info.number)
+            elif interest is not None and descriptor == interest[0]:
+                self._tail.pump()
+            elif (death := self._tree.ended(descriptor)) is not None:
+                deaths.append((death, False))
+        if interest is not None:
+            self._poll.unregister(interest[0])
+        now = time.monotonic()
+        if now >= self._next_walk:
+            self._tree.walk()
+            self._cores.watch(self._tree.folders())
+            self._next_walk = now + self._tree.interval
+        for death, is_command in deaths:
+            self._died(death, is_command, now)
+        self._match_cores(now)
+        self._read_log(now)
+        self._let_go_of_signals(now)
+        self._start_worker()
+
+    # Signals
+
+    def _pass_on(self, number: int) -> None:
+        if number == signal.SIGWINCH:
+            self._tail.resize()
+        if not self._command or self._status is not None:
+            self._passed_on.add(number)
+            return
+        reached_group = number != signal.SIGCONT and self._witness.saw(number, self._command)
+        self._passed_on.add(number)
+        if reached_group:
+            return
+        if self._gpu_dump_running() and number in ASKED_TO_END:
+            if not self._held:
+                crash.say(f"{signal_name(number)} waits until the GPU core dump is written, at most {_GPU_GRACE:g} s")
+                self._held_until = time.monotonic() + _GPU_GRACE
+            self._held.append(number)
+            return
+        self._send(number)
+
+    def _send(self, number: int) -> None:
+        with contextlib.suppress(OSError):
+            os.kill(self._command, number)
+
+    def _gpu_dump_running(self) -> bool:
+        return self._settings.gpu_folder is not None and cuda.dumping(self._settings.gpu_folder)
+
+    def _let_go_of_signals(self, now: float) -> None:
+        if self._held and (now >= self._held_until or not self._gpu_dump_running()):
+            for number in self._held:
+                self._send(number)
+            self._held = []
+
+    def _stop_too(self, number: int) -> None:
+        """The command was stopped: stop, so that a shell sees its job stopped. Goes on when somebody continues us."""
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
+        os.kill(os.getpid(), number)
+        with contextlib.suppress(ValueError):
+            signal.pthread_sigmask(signal.SIG_BLOCK, {number} - {signal.SIGSTOP})
+        self._tail.resize()
+
+    # Deaths
+
+    def _reap(self) -> list[tuple[Death, bool]]:
+        deaths = []
+        while True:
+            try:
+                found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WSTOPPED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:
+                break
+            if found is None:
+                break
+            pid = found.si_pid
+            stat = read_stat(pid)
+            _, status = os.waitpid(pid, os.WNOHANG | os.WUNTRACED)
+            if os.WIFSTOPPED(status):
+                if pid == self._command:
+                    self._stop_too(os.WSTOPSIG(status))
+                continue
+            if pid == self._worker:
+                self._worker = 0
+                if status:
+                    crash.say("a crash could not be written to the crash store")
+                continue
+            if pid in self._tree.ours:
+                self._tree.ours.discard(pid)
+                continue
+            death = self._tree.reaped(pid, status, stat.start if stat else 0)
+            if pid == self._command:
+                self._status = status
+            deaths.append((death, pid == self._command))
+        return deaths
+
+    def _died(self, death: Death, is_command: bool, now: float) -> None:
+        number = death.signal
+        if not number or number in EXPECTED or (death.pid, death.start) in self._reported:
+            return
+        if number not in FATAL and number in self._passed_on:
+            return
+        if number == signal.SIGKILL:
+            killed = self._blame()
+            if killed["by"] == "unknown" and not is_command and self._passed_on & ASKED_TO_END:
+                return  # a master that was asked to end does this to workers that take too long
+            self._crash(death, is_command, None, killed)
+            return
+        if death.core_dumped and self._settings.pattern.kind == "file":
+            self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
+            return
+        self._crash(death, is_command, None)
+
+    def _blame(self) -> Killed:
+        """Each kill that the cgroup counts explains one death."""
+        after = oom.oom_kills(oom.cgroup_memory())
+        by, evidence = oom.blame(self._oom_kills, after, [])
+        if by == "oom" and self._oom_kills is not None:
+            self._oom_kills += 1
+        return {"by": by, "evidence": evidence}
+
+    def _match_cores(self, now: float) -> None:
+        complete = self._cores.look()
+        if self._cores.appeared > self._appeared:
+            # Their processes are still there while the kernel writes.
+            self._appeared = self._cores.appeared
+            self._tree.walk(afresh=True)
+        for core in complete:
+            if self._is_ours(core):
+                if not self._leave_cores:
+                    core.remove_original()
+                self._unclaimed.append((core, now + _DEATH_PATIENCE))
+            else:
+                core.drop()
+        for wanted in list(self._wanted):
+            found = self._core_of(wanted.death)
+            if found is None and now < wanted.until:
+                cwd = wanted.death.process.cwd if wanted.death.process else os.getcwd()
+                for folder in self._cores.folders(cwd or os.getcwd()):
+                    self._cores.search(folder)
+                continue
+            self._wanted.remove(wanted)
+            self._crash(wanted.death, wanted.is_command, found)
+        for core, until in list(self._unclaimed):
+            if now >= until:
+                self._unclaimed.remove((core, until))
+                self._crash_from_core(core)
+
+    def _is_ours(self, core: CoreFile) -> bool:
+        head = core.head
+        if head is None:
+            return False
+        if self._tree.find(head.pid) is not None or self._tree.find(head.ppid) is not None:
+            return True
+        if head.ppid == os.getpid() or any(head.pid == wanted.death.pid for wanted in self._wanted):
+            return True
+        return head.group == os.getpgrp() and head.session == os.getsid(0)
+
+    def _core_of(self, death: Death) -> Optional[CoreFile]:
+        pids = {death.pid} | ({death.process.namespace_pid} if death.process else set())
+        for core, until in self._unclaimed:
+            if core.head is not None and core.head.pid in pids:
+                self._unclaimed.remove((core, until))
+                return core
+        return None
+
+    def _crash_from_core(self, core: CoreFile) -> None:
+        """A process that lived too shortly to be seen, or whose status nobody could tell: its core says the rest."""
+        assert core.head is not None
+        process = self._tree.find(core.head.pid)
+        pid = process.pid if process else core.head.pid
+        start = process.start if process else 0
+        self._crash(Death(pid, start, core.head.signal | 0x80, process), pid == self._command, core)
+
+    def _crash(self, death: Death, is_command: bool, core: Optional[CoreFile], killed: Optional[Killed] = None) -> None:
+        if (death.pid, death.start) in self._reported:
+            if core is not None:
+                core.drop()
+            return
+        self._reported.add((death.pid, death.start))
+        self._crashed = self._crashed or is_command
+        self._fatal_until = 0.0
+        notes = []
+        if self._cores.overwritten > self._overwritten_told:
+            lost = self._cores.overwritten - self._overwritten_told
+            notes.append(f"{lost} core{'s were' if lost > 1 else ' was'} overwritten by another of the same name before it could be taken")
+            self._overwritten_told = self._cores.overwritten
+        if core is None and death.signal in FATAL:
+            notes.append(self._why_no_core(death))
+        if not self._options.storm.keeps(signal_name(death.signal), time.monotonic()):
+            if core is not None:
+                core.drop()
+            if sum(self._options.storm.dropped.values()) == 1:
+                crash.say(f"more than {self._options.storm.burst} crashes at once: those that follow are counted, not kept")
+            return
+        self._queue.append(
+            Seen(
+                time.time(),
+                death.pid,
+                death.start,
+                death.signal,
+                death.core_dumped,
+                is_command,
+                death.process,
+                core,
+                self._tail.tail(),
+                killed,
+                tuple(notes),
+            )
+        )
+
+    def _why_no_core(self, death: Death) -> str:
+        pattern = self._settings.pattern
+        if not death.core_dumped:
+            return (
+                "the kernel wrote no core: the limit, the folder, the disk or the process itself (setuid, prctl) did not allow it; "
+                "crashkit doctor tells which"
+            )
+        if pattern.kind == "file":
+            return f"the kernel wrote a core, but none was found as {pattern.text}"
+        return f"the kernel gave the core to {pattern.text}"
+
+    def _read_log(self, now: float) -> None:
+        """A fatal error that passed by on stderr, of which nothing else is ever heard, is a crash too."""
+        if self._tail.fatal_errors > self._fatal_errors:
+            self._fatal_errors = self._tail.fatal_errors
+            if not (self._wanted or self._unclaimed or self._cores.busy or self._queue):
+                self._fatal_until = now + _LOG_PATIENCE
+        if self._fatal_until and now >= self._fatal_until:
+            self._fatal_until = 0.0
+            if not self._cores.busy and self._options.storm.keeps("fatal error", now):
+                note = "a fatal error stands in the log; how the process ended could not be seen"
+                self._queue.append(Seen(time.time(), 0, 0, 0, False, False, None, None, self._tail.tail(), None, (note,)))
+
+    # Reports
+
+    def _start_worker(self) -> None:
+        if self._worker or not self._queue:
+            return
+        seen = self._queue.popleft()
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setsid()
+                for number in (signal.SIGPIPE, signal.SIGXFSZ):
+                    signal.signal(number, signal.SIG_DFL)
+                signal.pthread_sigmask(signal.SIG_SETMASK, set())
+                crash.process(seen, self._settings)
+                status = 0
+            except BaseException as error:
+                crash.say(f"{type(error).__name__}: {error}")
+            finally:
+                os._exit(status)
+        self._worker = pid
+        self._tree.ours.add(pid)
+        if seen.core is not None:
+            # The worker has its own descriptor and moves the file.
+            os.close(seen.core.descriptor)
+
+
+__all__ = ["EXPECTED", "FATAL", "Options", "SpawnError", "Supervisor"]
