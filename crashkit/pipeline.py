@@ -5,7 +5,6 @@ Every stage adds to the `Crash` of the stage before. One that fails leaves a sof
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,17 +13,19 @@ from typing import Optional, Union
 import msgspec
 
 from crashkit import __version__
-from crashkit.debugger.session import NativeResult, NativeThread, PlacedModule, PythonResult, Session
-from crashkit.errors import DebuggerError, EvidenceError
+from crashkit.debugger.examine import Examined, Settings, examine
+from crashkit.debugger.names import Unwinding
+from crashkit.debugger.session import NativeThread
+from crashkit.errors import EvidenceError
 from crashkit.evidence.core import open_core
 from crashkit.evidence.describe import Scene, describe
-from crashkit.evidence.elf_file import has_debug_symbols
 from crashkit.evidence.input import open_input
 from crashkit.evidence.module_files import Finder
-from crashkit.model import Crash, SoftError, Thread
-from crashkit.stacks.libpython import PythonStack, find_script, python_stacks
+from crashkit.evidence.modules import ModuleIndex
+from crashkit.model import Crash, SoftError
 from crashkit.stacks.deep import Ends, join
-from crashkit.stacks.native import Covered, ModuleIndex, frames_between, native_frames
+from crashkit.stacks.libpython import PythonStack, python_stacks
+from crashkit.stacks.native import frames_between, native_frames
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -87,10 +88,12 @@ def _analyze_core(path: Path, options: Options, progress: Progress) -> Crash:
         crash = msgspec.structs.replace(scene.crash, crashkit=__version__)
         clock.lap("notes")
         progress("gdb", crash)
-        native, python, soft_errors = _ask_gdb(source.path, scene, options, finder, clock)
-        crash = _add_stacks(crash, scene, native, python, finder)
+        examined = Examined(None, None, None, {}, None, ())
+        if options.gdb is not None:
+            examined = examine(source.path, scene, finder, _settings(options, options.gdb), clock.lap)
+        crash = _add_stacks(crash, scene, examined, finder)
         clock.lap("stacks")
-    return msgspec.structs.replace(crash, soft_errors=(*crash.soft_errors, *soft_errors), seconds=clock.laps)
+    return msgspec.structs.replace(crash, seconds=clock.laps)
 
 
 class _Clock:
@@ -104,76 +107,21 @@ class _Clock:
         self._last = now
 
 
-def _ask_gdb(
-    core: Path, scene: Scene, options: Options, finder: Finder, clock: _Clock
-) -> tuple[Optional[NativeResult], Optional[PythonResult], list[SoftError]]:
-    native: Optional[NativeResult] = None
-    python: Optional[PythonResult] = None
-    soft_errors: list[SoftError] = []
-    if options.gdb is None:
-        return None, None, [SoftError(stage="gdb", message="gdb was not asked", hint="Leave --no-gdb away for native frames.")]
-    placed = [PlacedModule(scene.files[m.path].path, m.base, m.end, m.bias) for m in scene.modules]
-    try:
-        with Session(core, options.deadline, options.gdb, _debug_folders(options)) as session:
-            native = session.native(placed, scene.crash.crashed_thread)
-            soft_errors += [SoftError(stage="native", message=message) for message in native.errors]
-            clock.lap("native")
-            python, problem = _ask_libpython(session, scene, options, finder, native)
-            soft_errors += problem
-            clock.lap("python")
-    except DebuggerError as error:
-        soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
-    return native, python, soft_errors
-
-
-def _debug_folders(options: Options) -> list[Path]:
+def _settings(options: Options, program: str) -> Settings:
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    return folders
+    return Settings(program, options.deadline, tuple(folders), options.libpython)
 
 
-def _ask_libpython(
-    session: Session, scene: Scene, options: Options, finder: Finder, native: NativeResult
-) -> tuple[Optional[PythonResult], list[SoftError]]:
-    interpreter = scene.interpreter
-    if interpreter is None:
-        return None, []
-    file = scene.files[interpreter.module.path]
-    if file.path is None or not (file.debug or has_debug_symbols(file.path)):
-        return None, [
-            SoftError(
-                stage="python",
-                message=f"{interpreter.module.path} has no debug info here: libpython.py cannot read its frames",
-                hint=f"Install it (Debian, Ubuntu: python{interpreter.version}-dbg).",
-            )
-        ]
-    main = scene.crash.process.executable if scene.crash.process else None
-    script = options.libpython or find_script(interpreter, main, scene.files, finder)
-    if script is None:
-        return None, [
-            SoftError(
-                stage="python",
-                message=f"no libpython.py for Python {interpreter.version} on this machine",
-                hint="Give CPython's Tools/gdb/libpython.py of that version: --libpython FILE.",
-            )
-        ]
-    try:
-        if str(file.path) not in native.loaded:
-            session.load(PlacedModule(file.path, interpreter.module.base, interpreter.module.end, interpreter.module.bias))
-        result = session.python(script)
-    except DebuggerError as error:
-        return None, [SoftError(stage="python", message=str(error), hint=error.hint)]
-    return result, [SoftError(stage="python", message=message) for message in result.errors]
-
-
-def _add_stacks(crash: Crash, scene: Scene, native: Optional[NativeResult], python: Optional[PythonResult], finder: Finder) -> Crash:
+def _add_stacks(crash: Crash, scene: Scene, examined: Examined, finder: Finder) -> Crash:
+    native, python = examined.native, examined.python
     index = ModuleIndex(scene.modules)
     by_lwp = {thread.lwp: thread for thread in native.threads} if native else {}
     stacks = python_stacks(python, crash.threads) if python else {}
     sources = Sources(finder.source, _modified(crash))
-    soft_errors: list[SoftError] = []
-    covered: Covered = lambda _pc: None  # noqa: E731
+    soft_errors = list(examined.soft_errors)
+    covered = Unwinding(index, {path: file.path for path, file in scene.files.items()}).covers
     threads = []
     for thread in crash.threads:
         walked = by_lwp.get(thread.tid or 0, NativeThread(lwp=0, cut="gdb gave no frames"))
@@ -203,24 +151,36 @@ def _add_stacks(crash: Crash, scene: Scene, native: Optional[NativeResult], pyth
             )
         )
     soft_errors += [
-        SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at the version that ran.")
+        SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
         for name in sorted(sources.newer)
     ]
     runtime = crash.python
     if runtime and python:
         runtime = msgspec.structs.replace(
-            runtime, version=python.version or runtime.version, debug_info=True, finalizing=python.finalizing
+            runtime,
+            version=python.version or runtime.version,
+            debug_info=True,
+            finalizing=python.finalizing,
+            script=str(examined.script) if examined.script else None,
         )
     return msgspec.structs.replace(
-        crash, threads=tuple(threads), python=runtime, soft_errors=(*crash.soft_errors, *soft_errors)
+        crash,
+        threads=tuple(threads),
+        python=runtime,
+        modules=tuple(
+            msgspec.structs.replace(module, symbols=examined.symbols[module.path]) if module.path in examined.symbols else module
+            for module in crash.modules
+        ),
+        debugger=examined.debugger,
+        soft_errors=(*crash.soft_errors, *soft_errors),
     )
 
 
 def _modified(crash: Crash) -> Optional[float]:
     try:
-        return os.stat(crash.source.path).st_mtime if crash.source else None
+        return Path(crash.source.path).stat().st_mtime if crash.source else None
     except OSError:
         return None
 
 
-__all__ = ["Options", "Thread", "analyze"]
+__all__ = ["Options", "analyze"]

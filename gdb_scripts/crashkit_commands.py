@@ -8,8 +8,8 @@ import gdb
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-import crashkit_native  # noqa: E402
-import crashkit_python  # noqa: E402
+import crashkit_native
+import crashkit_python
 
 
 class Command(gdb.MICommand):

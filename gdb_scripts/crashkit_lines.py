@@ -1,6 +1,7 @@
 """CPython's line tables: the line of an instruction, from a code object's bytes. No gdb.
 
-An instruction that belongs to no line is given the last line before it. Formats: Objects/lnotab_notes.txt of 3.6 to 3.9 (`co_lnotab`), of 3.10 (`co_linetable`), and Objects/locations.md of 3.11 and newer.
+An instruction that belongs to no line is given the last line before it.
+Formats: Objects/lnotab_notes.txt of 3.6 to 3.9 (`co_lnotab`), of 3.10 (`co_linetable`), and Objects/locations.md of 3.11 and newer.
 """
 
 

@@ -55,7 +55,7 @@ def quote(path):
 
 def demangle(name):
     try:
-        text = gdb.execute("demangle -- " + name, to_string=True).strip()
+        text = gdb.execute("demangle -l c++ -- " + name, to_string=True).strip()
     except gdb.error:
         return name
     return text if "Can't demangle" not in text else name

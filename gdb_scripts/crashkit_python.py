@@ -1,7 +1,8 @@
 """Python frames of every thread, from CPython's thread states.
 
-Thread state -> current frame -> previous frame is what faulthandler walks, and it holds whatever the compiler did to the interpreter's
-local variables. Layouts changed with 3.7, 3.11, 3.12, 3.13 and 3.14: the newest is tried first, a field that is not there means an older one.
+Thread state -> current frame -> previous frame is what faulthandler walks, and it holds whatever the compiler did to the
+interpreter's local variables. Layouts changed with 3.7, 3.11, 3.12, 3.13 and 3.14: the newest is tried first, a field that is
+not there means an older one.
 CPython's own libpython.py, handed in by the request, takes objects apart.
 """
 
@@ -9,11 +10,24 @@ import importlib.util
 import re
 import sys
 
+import crashkit_lines
 import gdb
 
-import crashkit_lines
-
 MOST_THREADS = 20000
+# What goes wrong when memory does not hold what its type says.
+UNREADABLE = (
+    gdb.error,
+    RuntimeError,
+    ValueError,
+    KeyError,
+    AttributeError,
+    TypeError,
+    OverflowError,
+    UnicodeError,
+    MemoryError,
+    AssertionError,
+    IndexError,
+)
 MOST_INTERPRETERS = 256
 # A Python frame takes 100 bytes or more.
 MOST_FRAMES = 10000000
@@ -79,7 +93,7 @@ class Walker:
     def guarded(self, what, function, *arguments):
         try:
             return function(*arguments)
-        except (gdb.error, KeyError, RuntimeError, ValueError, AttributeError, TypeError, OverflowError, UnicodeError) as error:
+        except UNREADABLE as error:
             self.errors.append("%s: %s: %s" % (what, type(error).__name__, error))
             return None
 
@@ -236,7 +250,7 @@ class Walker:
     def represent(self, value):
         try:
             text = self.object(value).get_truncated_repr(self.limits["text"])
-        except (gdb.error, RuntimeError, ValueError, KeyError, AttributeError, TypeError, OverflowError, UnicodeError, MemoryError) as error:
+        except UNREADABLE as error:
             return "<unreadable: %s>" % error
         return text
 

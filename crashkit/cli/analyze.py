@@ -24,9 +24,7 @@ _STAGES = {"gdb": "asking gdb for the stacks", "diagnose": "looking for known fa
 @click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, where it is not where the core says.")
 @click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
 @click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look below TO for what the core says is below FROM.")
-@click.option(
-    "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder to search for modules and debug files, by build-id."
-)
+@click.option("--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder with modules or debug files.")
 @click.option("--debuginfod", is_flag=True, help="Fetch what is missing from the debuginfod servers in DEBUGINFOD_URLS.")
 @click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py, of the version that crashed.")
 @click.option("--gdb", "gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
@@ -91,7 +89,7 @@ def print_summary(crash: Crash, written: Optional[Path]) -> None:
 
 
 def write_report(crash: Crash, folder: Path) -> Path:
-    """Write report.html and report.json, readable by this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
+    """Write report.html and report.json, for this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
     from crashkit.report import html, json
 
     documents = {"report.json": json.encode(crash), "report.html": html.render(crash).encode("utf-8", "replace")}
@@ -104,7 +102,8 @@ def write_report(crash: Crash, folder: Path) -> Path:
                 file.write(content)
             partial.replace(folder / name)
     except OSError as error:
-        raise CrashkitError(f"the report cannot be written to {folder}: {error.strerror}", "Choose another folder with --out DIR.") from error
+        message = f"the report cannot be written to {folder}: {error.strerror}"
+        raise CrashkitError(message, "Choose another folder with --out DIR.") from error
     return folder
 
 

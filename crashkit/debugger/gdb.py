@@ -74,6 +74,7 @@ class Gdb:
         self._token = 0
         self._buffer = b""
         self._complaints = b""
+        self._banner = ""
         path = shutil.which(program)
         if path is None:
             raise DebuggerError(f"{program} is not installed", _INSTALL)
@@ -122,6 +123,8 @@ class Gdb:
         prefix = str(self._token).encode()
         while True:
             line = self._line()
+            if line.startswith(b'~"GNU gdb') and not self._banner:
+                self._banner = line[2:].split(b"\\n")[0].decode("utf-8", "replace").strip('"\n')
             if not line.startswith(prefix + b"^"):
                 continue
             if len(line) > _MOST_RECORD:
@@ -135,6 +138,11 @@ class Gdb:
     def console(self, text: str) -> dict[str, Any]:
         """Run a command of gdb's command line."""
         return self.command(f"-interpreter-exec console {quote(text)}")
+
+    def version(self) -> str:
+        """gdb's name and version."""
+        self.command("-gdb-version")
+        return self._banner or "gdb"
 
     def close(self) -> None:
         """End gdb, by force where it does not go at once; never waits long."""
@@ -184,7 +192,7 @@ class Gdb:
             self._complaints += os.read(self._process.stderr.fileno(), 1 << 16)  # type: ignore[union-attr]
         status = self._process.poll()
         how = "ended" if status is None else f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        return DebuggerError(f"gdb {how}{self._complaint()}", "Native frames come from gdb; the rest of the report stands. Try another version of gdb.")
+        return DebuggerError(f"gdb {how}{self._complaint()}", "Try another version of gdb (--gdb PROGRAM); the rest of the report stands.")
 
     def _complaint(self) -> str:
         lines = self._complaints.decode("utf-8", "replace").strip().splitlines()

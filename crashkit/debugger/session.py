@@ -141,12 +141,14 @@ class Session:
             for module in modules
         ]
         limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
-        return self._ask("native", {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits}, NativeResult)
+        answer: NativeResult = self._ask("native", {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits}, NativeResult)
+        return answer
 
     def python(self, libpython: Path) -> PythonResult:
         """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`."""
         limits = {"python_frames": _PYTHON_FRAMES, "outer": _OUTER_FRAMES, "variables": _VARIABLES, "text": _TEXT}
-        return self._ask("python", {"libpython": str(libpython), "limits": limits}, PythonResult)
+        answer: PythonResult = self._ask("python", {"libpython": str(libpython), "limits": limits}, PythonResult)
+        return answer
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:
         if not names:
@@ -177,4 +179,4 @@ class Session:
             self._gdb.console("python gdb.MICommand")
         except DebuggerError as error:
             raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
-        return "gdb"
+        return self._gdb.version()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Optional
@@ -32,6 +31,8 @@ class Scene(NamedTuple):
     files: dict[str, ModuleFile]
     """Module path to the file found for it on this machine."""
     interpreter: Optional[Interpreter]
+    entry: Optional[int]
+    """Where the process began to run."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
@@ -99,16 +100,14 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter)
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY))
 
 
 def _elsewhere(path: str, file: ModuleFile) -> Optional[str]:
     return str(file.path) if file.path and str(file.path) != path else None
 
 
-def _use_executable(
-    executable: Path, main: str, modules: tuple[LoadedModule, ...], files: dict[str, ModuleFile]
-) -> list[SoftError]:
+def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ...], files: dict[str, ModuleFile]) -> list[SoftError]:
     from crashkit.evidence.elf_file import read_build_id
 
     wanted = next((module.build_id for module in modules if module.path == main), None)
@@ -166,7 +165,7 @@ def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], 
         pid=core.process.pid if core.process else None,
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
     )
-    instructions = ()
+    instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
         instructions = disassemble(_code(core, files, start, pc - start + REACH), start, pc, core.architecture)
@@ -215,7 +214,7 @@ def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
 
 def _time(path: Path) -> Optional[str]:
     try:
-        written = os.stat(path).st_mtime
+        written = path.stat().st_mtime
     except OSError:
         return None
     return datetime.datetime.fromtimestamp(written, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -172,6 +172,13 @@ def has_debug_symbols(path: Path) -> bool:
     return elf is not None and any(section.name in names and section.kind not in (SHT_NULL, SHT_NOBITS) for section in elf.sections)
 
 
+def has_dwarf(path: Path) -> bool:
+    """Whether an ELF file holds DWARF: types, lines and variables, not only names."""
+    elf = open_elf(path)
+    names = (".debug_info", ".zdebug_info")
+    return elf is not None and any(section.name in names and section.kind not in (SHT_NULL, SHT_NOBITS) for section in elf.sections)
+
+
 def holds_code(path: Path) -> bool:
     """False for a separate debug file: its code takes no room in it."""
     elf = open_elf(path)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.evidence.core import Core
@@ -25,6 +27,20 @@ class LoadedModule(NamedTuple):
     end: int
     bias: int
     build_id: Optional[str]
+
+
+class ModuleIndex:
+    """Finds the module at an address."""
+
+    def __init__(self, modules: Sequence[LoadedModule]) -> None:
+        self._modules = sorted(modules, key=lambda module: module.base)
+        self._bases = [module.base for module in self._modules]
+
+    def at(self, address: int) -> Optional[LoadedModule]:
+        index = bisect.bisect_right(self._bases, address) - 1
+        if index >= 0 and address < self._modules[index].end:
+            return self._modules[index]
+        return None
 
 
 class _Header(NamedTuple):

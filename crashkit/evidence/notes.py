@@ -16,9 +16,7 @@ NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
 
 AT_NULL, AT_PHDR, AT_ENTRY = 0, 3, 9
 
-_X86_64 = (
-    "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs"
-).split()
+_X86_64 = ("r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs").split()
 _I386 = "ebx ecx edx esi edi ebp eax ds es fs gs orig_eax eip cs eflags esp ss".split()
 _AARCH64 = [f"x{number}" for number in range(31)] + ["sp", "pc", "cpsr"]
 

@@ -16,9 +16,11 @@ from crashkit.model import Frame, NativeFrame, PythonFrame
 _EVALUATE = "_PyEval_EvalFrameDefault"
 # Between an evaluation and whoever asked for it: they say nothing that the Python frame does not.
 _AROUND = frozenset(
-    """_PyEval_EvalFrame PyEval_EvalFrameEx PyEval_EvalFrame _PyEval_Vector _PyEval_EvalCodeWithName _PyEval_EvalCode PyEval_EvalCode
-    PyEval_EvalCodeEx function_code_fastcall _PyFunction_Vectorcall _PyFunction_FastCallDict _PyFunction_FastCallKeywords _PyFunction_FastCall
-    fast_function call_function _PyEval_MakeFrameVector""".split()
+    (
+        "_PyEval_EvalFrame PyEval_EvalFrameEx PyEval_EvalFrame _PyEval_Vector _PyEval_EvalCodeWithName _PyEval_EvalCode PyEval_EvalCode "
+        "PyEval_EvalCodeEx function_code_fastcall _PyFunction_Vectorcall _PyFunction_FastCallDict _PyFunction_FastCallKeywords "
+        "_PyFunction_FastCall fast_function call_function _PyEval_MakeFrameVector"
+    ).split()
 )
 _SUFFIX = re.compile(r"\.(?:cold|constprop|isra|part|lto_priv|localalias|llvm)\b.*$")
 

@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Sequence
 from typing import Optional
 
 from crashkit.debugger.session import NativeRow, NativeThread
-from crashkit.evidence.modules import LoadedModule
+from crashkit.evidence.modules import ModuleIndex
 from crashkit.model import Address, NativeFrame, Offset
 
 Covered = Callable[[int], Optional[bool]]
 """Whether unwind tables cover a program counter; None where that is not known."""
-
-
-class ModuleIndex:
-    """Finds the module at an address."""
-
-    def __init__(self, modules: Sequence[LoadedModule]) -> None:
-        self._modules = sorted(modules, key=lambda module: module.base)
-        self._bases = [module.base for module in self._modules]
-
-    def at(self, address: int) -> Optional[LoadedModule]:
-        index = bisect.bisect_right(self._bases, address) - 1
-        if index >= 0 and address < self._modules[index].end:
-            return self._modules[index]
-        return None
 
 
 def native_frames(rows: Sequence[NativeRow], modules: ModuleIndex, covered: Covered) -> tuple[NativeFrame, ...]:

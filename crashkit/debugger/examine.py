@@ -1,0 +1,131 @@
+"""Everything that gdb is asked about one core, in one session. What fails becomes a soft error; what was got by then stays."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.debugger.libpython_file import find_script
+from crashkit.debugger.names import complete_names
+from crashkit.debugger.session import NativeResult, PlacedModule, PythonResult, Session
+from crashkit.debugger.twin import BIG, write_twin
+from crashkit.errors import DebuggerError
+from crashkit.evidence.describe import Scene
+from crashkit.evidence.elf_file import has_dwarf
+from crashkit.evidence.module_files import Finder, ModuleFile
+from crashkit.evidence.modules import ModuleIndex
+from crashkit.model import SoftError
+
+
+class Settings(NamedTuple):
+    program: str
+    deadline: float
+    """Seconds for all of it."""
+    debug_folders: tuple[Path, ...]
+    libpython: Optional[Path]
+    """The script to use; None to look for it."""
+
+
+class Examined(NamedTuple):
+    native: Optional[NativeResult]
+    python: Optional[PythonResult]
+    script: Optional[Path]
+    """The libpython.py that gave `python`."""
+    symbols: dict[str, str]
+    """Module path to what names came from: full, table, exports, none."""
+    debugger: Optional[str]
+    soft_errors: tuple[SoftError, ...]
+
+
+class _Notebook:
+    """What is known so far, kept when the session breaks."""
+
+    def __init__(self) -> None:
+        self.native: Optional[NativeResult] = None
+        self.python: Optional[PythonResult] = None
+        self.script: Optional[Path] = None
+        self.symbols: dict[str, str] = {}
+        self.debugger: Optional[str] = None
+        self.soft_errors: list[SoftError] = []
+
+    def result(self) -> Examined:
+        return Examined(self.native, self.python, self.script, self.symbols, self.debugger, tuple(self.soft_errors))
+
+
+def examine(core: Path, scene: Scene, finder: Finder, settings: Settings, lap: Callable[[str], None]) -> Examined:
+    """Native stacks, then Python stacks. `lap` is told the name of each part as it ends."""
+    notebook = _Notebook()
+    with tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins:
+        try:
+            with Session(core, settings.deadline, settings.program, settings.debug_folders) as session:
+                notebook.debugger = session.version
+                _native(session, scene, Path(twins), notebook)
+                lap("native")
+                _python(session, scene, finder, settings, notebook)
+                lap("python")
+        except DebuggerError as error:
+            notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
+    return notebook.result()
+
+
+def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) -> None:
+    placed = [PlacedModule(_to_load(module.path, scene, twins), module.base, module.end, module.bias) for module in scene.modules]
+    native = session.native(placed, scene.crash.crashed_thread, scene.entry)
+    notebook.native = native
+    notebook.soft_errors += [SoftError(stage="native", message=message) for message in native.errors]
+    loaded = set(native.loaded)
+    by_path = {module.path: place for module, place in zip(scene.modules, placed, strict=True)}
+    for path, place in by_path.items():
+        if str(place.file) in loaded:
+            notebook.symbols[path] = "full" if _is_full(scene.files[path]) else "table"
+    paths = {path: file.path for path, file in scene.files.items()}
+    notebook.native, kinds = complete_names(native, ModuleIndex(scene.modules), paths, session)
+    notebook.symbols.update({path: kind for path, kind in kinds.items() if notebook.symbols.get(path) != "full"})
+
+
+def _is_full(file: ModuleFile) -> bool:
+    return bool(file.path and (has_dwarf(file.path) or (file.debug and has_dwarf(file.debug))))
+
+
+def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
+    """The module's file, or a sparse twin of one whose symbol table would take gdb seconds to read."""
+    file = scene.files[path]
+    if file.path is None:
+        return None
+    try:
+        if file.path.stat().st_size < BIG or _is_full(file):
+            return file.path
+        return write_twin(file.path, twins) or file.path
+    except OSError:
+        return file.path
+
+
+def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, notebook: _Notebook) -> None:
+    interpreter = scene.interpreter
+    if interpreter is None:
+        return
+    file = scene.files[interpreter.module.path]
+    if file.path is None or not _is_full(file):
+        return
+    main = scene.crash.process.executable if scene.crash.process else None
+    script = settings.libpython or find_script(interpreter, main, scene.files, finder)
+    if script is None:
+        notebook.soft_errors.append(
+            SoftError(
+                stage="python",
+                message=f"no libpython.py for Python {interpreter.version or ''} on this machine",
+                hint="Give CPython's Tools/gdb/libpython.py of that version: --libpython FILE.",
+            )
+        )
+        return
+    try:
+        if notebook.native is None or str(file.path) not in notebook.native.loaded:
+            session.load(PlacedModule(file.path, interpreter.module.base, interpreter.module.end, interpreter.module.bias))
+        notebook.python = session.python(script)
+    except DebuggerError as error:
+        notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
+        return
+    notebook.script = script
+    notebook.soft_errors += [SoftError(stage="python", message=message) for message in notebook.python.errors]
