@@ -1,0 +1,211 @@
+"""What makes two crashes the same: a hash over the few frames that tell where it happened.
+
+From the crashed thread's stack below the abort machinery: the innermost native frames up to the first one outside the C library and
+the interpreter, then the innermost Python frames of the user's own code. No address, line, pid, path or thread takes part, so two
+runs, two hosts and two checkouts of one program give one fingerprint. A recursion counts once, wherever it was cut off.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import PurePosixPath
+from typing import NamedTuple, Optional
+
+from crashkit.diagnose.function_names import plain_name, python_name
+from crashkit.model import Crash, ElidedFrames, Fingerprint, Frame, NativeFrame, PythonFrame, Thread
+
+_VERSION = "1"
+_HASH_DIGITS = 16
+
+_PREFIXES = 3
+_PYTHON_FRAMES = 3
+_NATIVE_FRAMES = 3
+"""Of a stack without Python."""
+
+_LONGEST_CYCLE = 64
+_REPEATS = 3
+
+
+def _words(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
+
+
+# How a process ends itself: what called these is what failed. On top of the stack only; the exit handlers that ran into a crash stay.
+_ABORT = _words(
+    r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill)(?:_implementation|_internal)?",
+    r"__libc_(?:message|fatal)(?:_impl)?|__(?:fortify|stack_chk|chk|assert|assert_perror)_fail(?:_base)?|__fortify_fail_abort",
+    r"malloc_printerr|__malloc_assert|_IO_.*_abort",
+    r"std::terminate|std::(?:__)?(?:unexpected|glibcxx_assert_fail)|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler|__cxa_\w*throw",
+    r"_?Py_FatalError\w*|_Py_FatalRefcountError\w*|fatal_error\w*|_PyObject_AssertFailed|_Py_NegativeRefcount",
+    r"(?:google|c10)::(?:LogMessage\w*|MessageLogger)::.*|google::(?:DumpStackTraceAndExit|logging_fail)",
+    r"__(?:asan|ubsan|tsan|sanitizer)\w*|_*(?:asan|ubsan|tsan|sanitizer)::.*|__interceptor_\w+",
+    r"faulthandler_\w+|_?Py_?[Ff]ault[Hh]andler\w*",
+)
+
+# They stand around every stack and tell nothing of this one.
+_ROUTINE = _words(
+    r"_?start(?:_thread)?|clone3?|__clone\w*|__libc_start_(?:main|call_main)|main|Py_(?:Bytes|Run)?Main|pymain_\w+|pythread_wrapper",
+    r"_?PyEval_\w+|_?PyObject_\w*[Cc]all\w*|_PyFunction_\w+|_?PyVectorcall\w*|method_vectorcall\w*|cfunction_\w+|vectorcall_\w+",
+    r"(?:c?method|slot|wrap|wrapper|type|object|partial|function)_(?:call|descr|tp_|nb_|sq_|mp_)\w*|_Py_?Cmd\w*|call_function",
+    r"ffi_\w+|_ctypes_\w+|_call_function_pointer|PyCFuncPtr_call|closure_fcn|_CallPythonObject",
+    r"c10::(?:impl::|Dispatcher|KernelFunction|OperatorHandle|detail::)\S*|at::_ops::\S*|torch::autograd::VariableType::\S*|at::redispatch::\S*",
+    r"pybind11::(?:cpp_function|detail)\S*|std::(?:function|_Function_handler|__invoke\w*|thread)\S*",
+)
+
+# Not ours to blame, yet telling together with the caller: they are taken and the search goes on.
+_GENERAL_MODULES = _words(
+    r"libc[.-].*|libpthread[.-].*|libm[.-].*|libstdc\+\+\.so.*|libgcc_s\.so.*|ld-linux.*|ld-musl.*|libdl[.-].*|librt[.-].*|libffi\.so.*|linux-vdso.*",
+    r"libpython\d.*|python\d*(?:\.\d+)?[a-z]*|_ctypes\..*",
+)
+
+_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/(?:python|pypy)\d|^<frozen |/python\d+\.zip/")
+
+
+class _Named(NamedTuple):
+    name: str
+    specific: bool
+    """Its own place, not general runtime code."""
+
+
+def fingerprint(crash: Crash) -> Fingerprint:
+    """The fingerprint of a finished crash. Where no frame is of use its hash is None, and the notes say why."""
+    notes: list[str] = []
+    thread = crash.thread or (crash.threads[0] if len(crash.threads) == 1 else None)
+    names = _of_thread(thread, notes) if thread else _nothing(notes, "EMPTY: it is not known which thread crashed")
+    if not names:
+        return Fingerprint(notes=tuple(notes))
+    digest = hashlib.sha256("\n".join((_VERSION, *names)).encode("utf-8", "backslashreplace")).hexdigest()
+    return Fingerprint(hash=digest[:_HASH_DIGITS], frames=tuple(names), notes=tuple(notes))
+
+
+def _of_thread(thread: Thread, notes: list[str]) -> list[str]:
+    frames = _below_machinery(thread.frames, notes)
+    pythons = list(thread.python_frames) or [frame for frame in frames if isinstance(frame, PythonFrame)]
+    recursion = _recursion(frames, pythons)
+    if recursion:
+        notes.append(f"a recursion of {len(recursion)} stands for the whole stack: where it was cut off is chance")
+        return ["recursion", *recursion]
+    first_python = next((at for at, frame in enumerate(frames) if isinstance(frame, PythonFrame)), len(frames))
+    natives = _natives(frames[:first_python], 1 if pythons else _NATIVE_FRAMES, notes)
+    names = _merged([*natives, *_pythons(pythons, notes)])
+    return names or _unnamed(frames, notes)
+
+
+def _nothing(notes: list[str], why: str) -> list[str]:
+    notes.append(why)
+    return []
+
+
+def _below_machinery(frames: Sequence[Frame], notes: list[str]) -> Sequence[Frame]:
+    """Without the signal handler, and without what a process runs to abort itself."""
+    handled = next((at for at, frame in enumerate(frames) if isinstance(frame, NativeFrame) and frame.trust == "signal"), -1)
+    if handled >= 0:
+        notes.append(f"left out {handled + 1} frames of the signal handler")
+        frames = frames[handled + 1 :]
+    last = -1
+    for at, frame in enumerate(frames):
+        if not isinstance(frame, NativeFrame):
+            break
+        if not frame.function:
+            continue
+        if not _ABORT.fullmatch(plain_name(frame.function)):
+            break
+        last = at
+    if last >= 0:
+        notes.append(f"left out {last + 1} frames that end the process")
+    return frames[last + 1 :]
+
+
+def _natives(frames: Sequence[Frame], wanted: int, notes: list[str]) -> list[str]:
+    taken: list[_Named] = []
+    routine = nameless = 0
+    for frame in frames:
+        if not isinstance(frame, NativeFrame):
+            continue
+        if not frame.function:
+            nameless += 1
+            continue
+        name = plain_name(frame.function)
+        if _ROUTINE.fullmatch(name):
+            routine += 1
+            continue
+        specific = not _GENERAL_MODULES.fullmatch(PurePosixPath(frame.module or "").name)
+        if not specific and sum(not one.specific for one in taken) == _PREFIXES:
+            continue
+        taken.append(_Named(name, specific))
+        notes.append(f"took {name}: " + ("its own place" if specific else "general code, the search goes on"))
+        if sum(one.specific for one in taken) == wanted:
+            break
+    if routine or nameless:
+        notes.append(f"left out {routine} native frames that stand around every call and {nameless} without a name")
+    return [one.name for one in taken]
+
+
+def _pythons(frames: Sequence[PythonFrame], notes: list[str]) -> list[str]:
+    if not frames:
+        return []
+    own = [frame for frame in frames if _is_own(frame)]
+    innermost = [] if not own or frames[0] is own[0] else [frames[0]]
+    chosen = _merged([python_name(frame) for frame in own or frames])[:_PYTHON_FRAMES]
+    library = [python_name(frame) for frame in innermost]
+    if library:
+        notes.append(f"took {library[0]}: the innermost Python frame")
+    notes.extend(f"took {name}: " + ("the user's own code" if own else "library code, there is no other") for name in chosen)
+    left = len(frames) - len(chosen) - len(library)
+    if left:
+        notes.append(f"left out {left} Python frames: further out, of libraries, or repeated")
+    return [*library, *chosen]
+
+
+def _is_own(frame: PythonFrame) -> bool:
+    return bool(frame.file) and not _LIBRARY.search(frame.file or "")
+
+
+def _merged(names: Sequence[str]) -> list[str]:
+    """A function that calls itself counts once."""
+    return [name for name, _ in groupby(names)]
+
+
+def _recursion(frames: Sequence[Frame], pythons: Sequence[PythonFrame]) -> list[str]:
+    """The functions of a recursion that fills the stack, starting with the first by name; Python's where it runs through Python."""
+    for frame in frames:
+        if isinstance(frame, ElidedFrames) and frame.cycle:
+            names = _cycle([python_name(one) for one in pythons], least=0) if pythons else []
+            return names or _canonical([plain_name(name) for name in frame.cycle])
+    if len(frames) < _LONGEST_CYCLE * _REPEATS:
+        return []
+    return _cycle([python_name(one) for one in pythons], least=len(pythons) // 2) if pythons else _cycle(_named(frames), len(frames) // 2)
+
+
+def _named(frames: Sequence[Frame]) -> list[str]:
+    return [plain_name(frame.function) for frame in frames if isinstance(frame, NativeFrame) and frame.function]
+
+
+def _cycle(names: Sequence[str], least: int) -> list[str]:
+    """The shortest sequence that is repeated from near the top, over at least that many frames."""
+    for start in range(min(len(names), _LONGEST_CYCLE)):
+        for period in range(1, _LONGEST_CYCLE + 1):
+            end = start + period
+            while end < len(names) and names[end] == names[end - period]:
+                end += 1
+            if end - start >= max(_REPEATS * period, least) and end - start > period:
+                return _canonical(names[start : start + period])
+    return []
+
+
+def _canonical(cycle: Sequence[str]) -> list[str]:
+    """The rotation that sorts first: where a recursion was cut off does not matter."""
+    return min(([*cycle[at:], *cycle[:at]] for at in range(len(cycle))), default=[])
+
+
+def _unnamed(frames: Sequence[Frame], notes: list[str]) -> list[str]:
+    """Nothing has a name: module and offset tell builds apart, but are all there is."""
+    place: Callable[[NativeFrame], Optional[str]] = lambda frame: (  # noqa: E731
+        f"{PurePosixPath(frame.module).name}+{frame.offset}" if frame.module and frame.offset is not None else None
+    )
+    names = [name for frame in frames if isinstance(frame, NativeFrame) and (name := place(frame))][:_NATIVE_FRAMES]
+    notes.append("no frame has a name: module and offset stand for them" if names else "EMPTY: the stack has no frame that can be named")
+    return names
