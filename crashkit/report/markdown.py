@@ -7,7 +7,7 @@ import re
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
 from crashkit.report import safe, view
 
-_FRAMES = 12
+_FRAMES = 16
 _TEXT = 600
 _SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+|~!@&-])")
 
@@ -48,7 +48,10 @@ def _finding(crash: Crash) -> list[str]:
 
 def _stack(crash: Crash) -> list[str]:
     thread = view.crashed_thread(crash)
-    frames = (*thread.python_frames, *thread.frames) if thread else ()
+    if not thread:
+        return []
+    runtime = view.runtime_frames(thread, crash.python.executable if crash.python else None)
+    frames = [*thread.python_frames, *(frame for index, frame in enumerate(thread.frames) if index not in runtime)]
     if not frames:
         return []
     lines = [_frame(frame) for frame in frames[:_FRAMES]]

@@ -51,7 +51,7 @@ def _cells(character: str) -> int:
 
 def clip(text: str, width: int) -> str:
     """`text` cut to `width` cells, its end replaced by an ellipsis."""
-    if len(text) <= width and cells(text) <= width:
+    if cells(text) <= width:
         return text
     kept, room = [], width - 1
     for character in text:
@@ -64,7 +64,7 @@ def clip(text: str, width: int) -> str:
 
 def clip_front(text: str, width: int) -> str:
     """`text` cut to `width` cells from its front: of a path the end tells most."""
-    if len(text) <= width and cells(text) <= width:
+    if cells(text) <= width:
         return text
     return "…" + clip(text[::-1][: width * 2], width)[-2::-1]
 

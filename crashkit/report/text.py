@@ -27,7 +27,7 @@ class _Style:
         self.width = max(_NARROWEST, min(width, _WIDEST))
 
     def paint(self, text: str, code: str) -> str:
-        return f"\x1b[{code}m{text}\x1b[0m" if self._color and text else text
+        return f"\x1b[{code}m{text}\x1b[0m" if self._color and text and code else text
 
     def field(self, label: str, value: str, lines: int = 1, code: str = "", label_code: str = _DIM) -> Iterator[str]:
         """A label and its value, in at most `lines` lines."""

@@ -103,11 +103,15 @@ _WAITS = {
 }
 _WAIT_DEPTH = 10
 
+# What raises a signal on the program's behalf, by `plain_name`.
 _ABORTING = re.compile(
-    r"(raise|abort|gsignal|kill|tgkill|pthread_kill\w*|libc_message\w*|libc_fatal|assert_fail\w*|fortify_fail\w*|chk_fail|stack_chk_fail"
-    r"|malloc_printerr|terminate|verbose_terminate_handler|cxa_throw|cxa_rethrow|fatal_error\w*|Py_Fatal\w*|faulthandler_\w*"
-    r"|\(anonymous namespace\)::.*[Aa]bort\w*|std::terminate|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler)$"
+    r"(raise|abort|gsignal|kill|tgkill|pthread_kill|message|fatal|assert_fail\w*|fortify_fail|chk_fail|stack_chk_fail|malloc_printerr"
+    r"|std::terminate|cxxabiv1::\w+|gnu_cxx::verbose_terminate_handler|cxa_throw|cxa_rethrow|fatal_error\w*|Py_Fatal\w+|faulthandler_\w+)$"
 )
+# Brackets that are an operator's name do not nest.
+_OPERATOR = re.compile(r"\boperator\s*(\(\)|<=>|<<|>>|->|<|>)")
+_HIDE = str.maketrans("<>()", "\ue000\ue001\ue002\ue003")
+_SHOW = str.maketrans("\ue000\ue001\ue002\ue003", "<>()")
 _INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
 _OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread|(__)?clone3?|thread_start)$")
 _LIBRARY = re.compile(r"(/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|^<frozen |^<)")
@@ -121,15 +125,14 @@ def short_function(name: str) -> str:
     """A C++ function without arguments, return type and template arguments: `at::native::lstm`."""
     if "(" not in name and "<" not in name:
         return name
-    flat = name.replace("(anonymous namespace)", "{anonymous}")
     kept: list[str] = []
     depth = 0
-    for character in flat:
+    for character in _OPERATOR.sub(lambda match: match[0].translate(_HIDE), name).replace("(anonymous namespace)", "{anonymous}"):
+        if character == "(" and depth == 0:
+            break
         if character in "<(":
-            if depth == 0 and character == "(" and kept[-8:] != list("operator"):
-                break
             depth += 1
-            if depth == 1 and character == "<" and kept[-8:] != list("operator"):
+            if depth == 1:
                 kept.append("<…>")
         elif character in ">)" and depth:
             depth -= 1
@@ -138,7 +141,9 @@ def short_function(name: str) -> str:
     short = "".join(kept).strip()
     if "operator" not in short:
         short = short.rpartition(" ")[2]
-    return short.replace("{anonymous}", "(anonymous)") or name
+    if not short or short.startswith("<"):
+        return name
+    return short.translate(_SHOW).replace("{anonymous}", "(anonymous)")
 
 
 def short_path(path: str, parts: int = 3) -> str:
@@ -159,7 +164,7 @@ def base_name(path: str) -> str:
 
 def plain_name(function: str) -> str:
     """A C name without the decorations of libc: `__pthread_cond_wait` is `pthread_cond_wait`."""
-    name = function.split("@")[0].removeprefix("__GI_").removeprefix("__libc_").lstrip("_")
+    name = function.split("@")[0].removeprefix("__GI_").removeprefix("__libc_").lstrip("_").replace("::__", "::")
     return _VARIANT.sub("", name) or function
 
 
@@ -254,7 +259,7 @@ def native_at(thread: Thread | None) -> NativeFrame | None:
 
 
 def _is_aborting(function: str) -> bool:
-    return bool(_ABORTING.match(short_function(function).lstrip("_")))
+    return bool(_ABORTING.match(plain_name(short_function(function))))
 
 
 def ended(crash: Crash) -> str:
