@@ -47,8 +47,8 @@ _ABORT = _words(
 
 # They stand around every stack and tell nothing of this one.
 _ROUTINE = _words(
-    r"_?start(?:_thread)?|clone3?|__clone\w*|__libc_start_(?:main|call_main)|main|Py_(?:Bytes|Run)?Main|pymain_\w+|pythread_wrapper",
-    r"_?PyEval_\w+|_?PyObject_\w*[Cc]all\w*|_PyFunction_\w+|_?PyVectorcall\w*|method_vectorcall\w*|cfunction_\w+|vectorcall_\w+",
+    r"_?start(?:_thread)?|clone3?|__clone\w*|__libc_start_\w+|main|Py_(?:Bytes|Run)?Main|pymain_\w+|pythread_wrapper",
+    r"_?PyEval_\w+|do_call(?:_core)?|_?PyObject_\w*[Cc]all\w*|_PyFunction_\w+|_?PyVectorcall\w*|method_vectorcall\w*|cfunction_\w+|vectorcall_\w+",
     r"(?:c?method|slot|wrap|wrapper|type|object|partial|function)_(?:call|descr|tp_|nb_|sq_|mp_)\w*|_Py_?Cmd\w*|call_function",
     r"ffi_\w+|_ctypes_\w+|_call_function_pointer|PyCFuncPtr_call|closure_fcn|_CallPythonObject",
     r"c10::(?:impl::|Dispatcher|KernelFunction|OperatorHandle|detail::)\S*|at::_ops::\S*|torch::autograd::VariableType::\S*|at::redispatch::\S*",
@@ -60,6 +60,9 @@ _GENERAL_MODULES = _words(
     r"libc[.-].*|libpthread[.-].*|libm[.-].*|libstdc\+\+\.so.*|libgcc_s\.so.*|ld-linux.*|ld-musl.*|libdl[.-].*|librt[.-].*|libffi\.so.*|linux-vdso.*",
     r"libpython\d.*|python\d*(?:\.\d+)?[a-z]*|_ctypes\..*",
 )
+
+# CPython 3.12 runs them in the frame around them.
+_COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 
 _LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/(?:python|pypy)\d|^<frozen |/python\d+\.zip/")
 
@@ -84,10 +87,11 @@ def fingerprint(crash: Crash) -> Fingerprint:
 def _of_thread(thread: Thread, notes: list[str]) -> list[str]:
     frames = _below_machinery(thread.frames, notes)
     pythons = list(thread.python_frames) or [frame for frame in frames if isinstance(frame, PythonFrame)]
-    recursion = _recursion(frames, pythons)
-    if recursion:
-        notes.append(f"a recursion of {len(recursion)} stands for the whole stack: where it was cut off is chance")
-        return ["recursion", *recursion]
+    pythons = [frame for frame in pythons if frame.function not in _COMPREHENSIONS]
+    if recursion := _recursion(frames, pythons):
+        notes.append(f"a recursion of {len(recursion)} stands for the inner stack: where it was cut off is chance")
+        through_python = recursion[0] in map(python_name, pythons)
+        return ["recursion", *recursion, *([] if through_python else _pythons(pythons, notes))]
     first_python = next((at for at, frame in enumerate(frames) if isinstance(frame, PythonFrame)), len(frames))
     natives = _natives(frames[:first_python], 1 if pythons else _NATIVE_FRAMES, notes)
     names = _merged([*natives, *_pythons(pythons, notes)])

@@ -16,7 +16,7 @@ _CLONE = re.compile(
 )
 # glibc compiles its string functions once a processor: `__memcpy_avx512_unaligned_erms`.
 _VARIANT = re.compile(r"^_*((?:mem|str|wcs|wmem)\w+?)(?:_(?:sse|avx|evex|erms|unaligned|ssse|generic|sve|mte|asimd|falkor|thunderx)\w*)$")
-_ALIASES = re.compile(r"^(?:__GI_)?(?:__libc_(?=(?:malloc|free|calloc|realloc|read|write|send|recv|open)$))?")
+_ALIASES = re.compile(r"^(?:__GI_)?(?:__libc_(?!start|main|csu|message|fatal))?")
 _ALLOCATOR = {
     **dict.fromkeys(("_int_malloc", "malloc_consolidate", "sysmalloc", "tcache_get", "_int_memalign", "__libc_memalign"), "malloc"),
     **dict.fromkeys(("_int_free", "cfree", "unlink_chunk", "tcache_put", "_int_free_merge_chunk", "_int_free_chunk"), "free"),

@@ -40,6 +40,7 @@ REQUEST = (python("string_at", STDLIB), python("read"), python("handle"), python
         ("__GI_raise", "raise"),
         ("__GI___libc_malloc", "malloc"),
         ("_int_free", "free"),
+        ("__libc_pause", "pause"),
         ("parse.constprop.0", "parse"),
         ("parse.part.3.cold", "parse"),
         ("parse(int, char const*) [clone .cold]", "parse"),
@@ -168,9 +169,20 @@ def test_a_recursion_left_out_in_the_middle():
     assert {of(*stack(cut)).frames for cut in range(3)} == {("recursion", "f", "g", "h")}
 
 
+def test_a_recursion_without_names_is_told_by_what_led_to_it():
+    def stack(function):
+        return (native(None), ElidedFrames(count=100_000, cycle=("??",)), python(function))
+
+    assert of(*stack("load")).frames == ("recursion", "??", "server.load")
+
+
 def test_a_shallow_function_that_calls_itself_counts_once():
     twice = of(native("decode"), python("walk"), python("walk"), python("main"))
     assert twice.hash == of(native("decode"), python("walk"), python("main")).hash
+
+
+def test_comprehensions_do_not_matter():
+    assert of(python("read"), python("<listcomp>"), python("handle")).hash == of(python("read"), python("handle")).hash
 
 
 def test_stacks_side_by_side_count_like_merged_ones():
