@@ -14,7 +14,7 @@ import click
     type=click.Choice(["auto", "core", "ptrace"]),
     default="auto",
     show_default=True,
-    help="How the crash is caught: by the core that the kernel writes, or by gdb, which traces the command. auto: gdb where no core can be had.",
+    help="By the core that the kernel writes, or by gdb, which traces the command. auto: gdb where no core can be had.",
 )
 @click.option("--core/--no-core", "keep_core", default=True, help="With --capture ptrace: keep a core too, not only the stacks.")
 @click.option("--cuda", is_flag=True, help="Have CUDA write GPU core dumps at an exception, and on request.")

@@ -139,7 +139,7 @@ def _keep_core(seen: Seen, settings: Settings, work: Path) -> tuple[Optional[Fil
             os.rename(core.link, target)
             os.chmod(target, 0o600)
         else:
-            failure = _copy(core, target, settings.store)
+            failure = copy_core(core, target, settings.store)
         core.drop() if target.exists() or failure else None
     elif settings.pattern.kind == "pipe" and seen.core_dumped:
         failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, target)
@@ -156,7 +156,7 @@ def _keep_core(seen: Seen, settings: Settings, work: Path) -> tuple[Optional[Fil
     return entry, failure
 
 
-def _copy(core: CoreFile, target: Path, store: Store) -> Optional[str]:
+def copy_core(core: CoreFile, target: Path, store: Store) -> Optional[str]:
     """Copy with its holes; why not, else None."""
     needed = os.fstat(core.descriptor).st_blocks * 512
     if needed + _RESERVE > store.free():

@@ -1,4 +1,4 @@
-"""The variables that make CUDA leave evidence: the CUDA driver's core dumps (cuda-gdb manual, "GPU core dump support"). Pure but for `dumping`."""
+"""The variables that make the CUDA driver leave core dumps (cuda-gdb manual, "GPU core dump support"). Pure but for `dumping`."""
 
 from __future__ import annotations
 

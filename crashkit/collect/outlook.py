@@ -65,7 +65,7 @@ def gather(cwd: str) -> Facts:
         folder,
         folder is not None and os.access(folder, os.W_OK | os.X_OK),
         free,
-        shutil.which("coredumpctl") is not None,
+        shutil.which("coredumpctl") is not None and os.path.isdir("/run/systemd/system"),
         in_container(),
         _number("/proc/sys/fs/suid_dumpable"),
     )

@@ -1,0 +1,104 @@
+"""`crashkit list`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Optional
+
+import click
+
+
+@click.command()
+@click.argument("match", required=False)
+@click.option(
+    "--since", metavar="WHEN", help="Only newer ones: an age such as 90s, 30m, 6h, 2d, or a date such as 2026-11-20 or 2026-11-20T23:12."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the manifests as a JSON list and nothing else.")
+def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
+    """List the crashes in the store, newest first.
+
+    MATCH is a pid, a part of the executable's name, a signal such as SIGSEGV or 11, or a part of an id. Exits with status 1 where
+    none matches. CORE is present, truncated or missing.
+    """
+    from crashkit.collect.enable import adopt
+    from crashkit.collect.store import Store, home
+    from crashkit.errors import CollectError
+    from crashkit.report import safe
+
+    oldest = parse_since(since, time.time()) if since else 0.0
+    store = Store() if home().exists() else None
+    if store is not None:
+        adopt(store)
+    crashes = [crash for crash in store.crashes() if crash.when >= oldest and (match is None or crash.matches(match))] if store else []
+    if as_json:
+        import json
+
+        documents = [{**crash.manifest, "id": crash.id, "path": str(crash.path), "core_state": crash.core_state} for crash in crashes]
+        click.echo(json.dumps(documents, indent=1))
+    if not crashes:
+        if match or since:
+            raise CollectError("no crash matches", "crashkit list shows all")
+        if not as_json:
+            click.echo(f"No crashes in {home()}.", err=True)
+        return
+    if as_json:
+        return
+    now = time.time()
+    rows = [
+        (
+            crash.id,
+            age(now - crash.when),
+            crash.manifest.get("signal_name", "-"),
+            crash.core_state,
+            size(crash.size),
+            crash.manifest.get("analysis", "-"),
+            " ".join(crash.manifest.get("argv") or crash.manifest.get("command") or []),
+        )
+        for crash in crashes
+    ]
+    heads = ("ID", "AGE", "SIGNAL", "CORE", "SIZE", "REPORT", "COMMAND")
+    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads) - 1)]
+    room = _columns()
+    for row in [heads, *rows]:
+        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
+        line = safe.line(line)
+        click.echo(line[:room] if room else line)
+
+
+def _columns() -> int:
+    """0 where stdout is no terminal: nothing is cut off."""
+    import shutil
+
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+
+
+def age(seconds: float) -> str:
+    """Such as 40s, 12m, 5h, 3d."""
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
+        if seconds >= length:
+            return f"{int(seconds // length)}{unit}"
+    return f"{max(0, int(seconds))}s"
+
+
+def size(number: int) -> str:
+    """Such as 8.4M."""
+    value = float(number)
+    for unit in "BKMG":
+        if value < 1024:
+            return f"{value:.0f}{unit}" if unit == "B" or value >= 10 else f"{value:.1f}{unit}"
+        value /= 1024
+    return f"{value:.1f}T"
+
+
+def parse_since(text: str, now: float) -> float:
+    """Seconds since the epoch. Raises click.BadParameter."""
+    units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+    if text[-1:] in units and text[:-1].replace(".", "", 1).isdigit():
+        return now - float(text[:-1]) * units[text[-1]]
+    for form in ("%Y-%m-%dT%H:%M:%S", "%Y-%m-%d %H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%d"):
+        try:
+            return time.mktime(time.strptime(text, form))
+        except ValueError:
+            continue
+    raise click.BadParameter(f"{text!r} is no age such as 2d and no date such as 2026-11-20", param_hint="--since")

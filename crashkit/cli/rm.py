@@ -1,0 +1,39 @@
+"""`crashkit rm`."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import click
+
+
+@click.command()
+@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.option("--all", "everything", is_flag=True, help="Every crash.")
+@click.option("--older-than", metavar="AGE", help="Those older than, say, 12h or 30d.")
+def command(ids: tuple[str, ...], everything: bool, older_than: Optional[str]) -> None:
+    """Remove crashes from the store.
+
+    An ID may be shortened, or be `last`.
+    """
+    import time
+
+    from crashkit.cli.list import parse_since, size
+    from crashkit.collect.store import Store
+
+    if not ids and not everything and not older_than:
+        raise click.UsageError("Say which: ID..., --older-than AGE or --all.")
+    store = Store()
+    if everything:
+        chosen = store.crashes()
+    else:
+        chosen = [store.find(text) for text in ids]
+        if older_than:
+            oldest = parse_since(older_than, time.time())
+            chosen += [crash for crash in store.crashes() if crash.when < oldest and crash not in chosen]
+    total = 0
+    for crash in {crash.id: crash for crash in chosen}.values():
+        total += crash.size
+        store.remove(crash)
+        click.echo(f"removed {crash.id}")
+    click.echo(f"{size(total)} freed", err=True)

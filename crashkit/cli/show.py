@@ -1,0 +1,80 @@
+"""`crashkit show`."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import click
+
+from crashkit.collect.store import StoredCrash
+
+_MAX_REPORT = 256 << 20
+
+
+@click.command()
+@click.argument("identity", metavar="[ID]", default="last")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print the report document (the manifest, where there is no report) and nothing else."
+)
+@click.option("--path", "only_path", is_flag=True, help="Print the folder and nothing else.")
+def command(identity: str, as_json: bool, only_path: bool) -> None:
+    """Show one crash of the store.
+
+    The newest one by default. ID may be shortened, or be a pid.
+    """
+    from crashkit.collect.enable import adopt
+    from crashkit.collect.store import Store
+
+    store = Store()
+    adopt(store)
+    crash = store.find(identity)
+    report = _read(crash, "report.json")
+    if only_path:
+        click.echo(str(crash.path))
+    elif as_json:
+        click.get_binary_stream("stdout").write(report or _read(crash, "manifest.json") or b"")
+    elif report is None or not _print_report(report, crash):
+        _print_manifest(crash)
+
+
+def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
+    from crashkit.collect.store import open_regular
+
+    try:
+        with open_regular(crash.path / name) as file:
+            return file.read(_MAX_REPORT)
+    except OSError:
+        return None
+
+
+def _print_report(document: bytes, crash: StoredCrash) -> bool:
+    """Whether it could be read."""
+    from crashkit.cli.analyze import print_summary
+    from crashkit.errors import CrashkitError
+    from crashkit.report import json
+
+    try:
+        report = json.decode(document)
+    except (CrashkitError, ValueError):
+        return False
+    print_summary(report, crash.path)
+    return True
+
+
+def _print_manifest(crash: StoredCrash) -> None:
+    from crashkit.report import safe
+
+    manifest = crash.manifest
+    rows = [
+        ("crash", crash.id),
+        ("time", manifest.get("time", "unknown")),
+        ("process", f"{manifest.get('name', 'unknown')} [{manifest.get('pid', '?')}]"),
+        ("command", " ".join(manifest.get("argv") or manifest.get("command") or [])),
+        ("signal", manifest.get("signal_name", "unknown")),
+        ("core", crash.core_state),
+        ("folder", str(crash.path)),
+        *(("note", note) for note in manifest.get("notes", [])),
+        ("report", f"none yet: crashkit analyze {crash.path} --out {crash.path}"),
+    ]
+    for name, value in rows:
+        click.echo(safe.line(f"{name + ':':<9} {value}"))

@@ -1,0 +1,248 @@
+"""Would a crash leave evidence here? Each finding with what mends it."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.collect import cuda, outlook
+from crashkit.collect.limits import FILTER, NEEDED, core_limit
+from crashkit.collect.outlook import Facts
+from crashkit.collect.store import Store, home
+from crashkit.errors import CollectError
+
+_GDB_NEEDED = 12
+
+
+class Finding(NamedTuple):
+    check: str
+    state: str
+    """ok, warning, problem."""
+    message: str
+    mend: Optional[str] = None
+
+
+def examine(command: tuple[str, ...] = ()) -> list[Finding]:
+    """All findings for a command started here and now; for this very Python where none is given."""
+    facts = outlook.gather(os.getcwd())
+    findings = [*core_findings(facts), filter_finding(_filter()), *store_findings(), *gdb_findings(), ptrace_finding()]
+    findings += interpreter_findings(command)
+    if os.path.exists("/proc/driver/nvidia/version") or any(name.startswith("CUDA_") for name in os.environ):
+        findings += cuda_findings(os.environ)
+    findings.append(
+        Finding("container", "ok", "this is a container: the core pattern is the host's" if facts.container else "this is no container")
+    )
+    return findings
+
+
+def core_findings(facts: Facts) -> Iterator[Finding]:
+    """Pure."""
+    problems = outlook.judge(facts)
+    soft, hard = core_limit()
+    for problem in problems:
+        yield Finding("core", "problem" if problem.fatal else "warning", problem.message, problem.mend)
+    if not problems:
+        limit = "unlimited" if hard < 0 else f"{hard} bytes"
+        raised = "" if soft == hard else " (crashkit run raises the soft limit, and nothing else does)"
+        yield Finding("core limit", "ok", f"cores may be written: hard limit {limit}{raised}")
+        yield Finding("core pattern", "ok", _who_gets_it(facts))
+    if facts.suid_dumpable == 0 and os.geteuid() == 0:
+        yield Finding(
+            "setuid",
+            "warning",
+            "a process that changes its user (gunicorn --user) leaves no core: fs.suid_dumpable is 0",
+            "start it as that user, or: sysctl -w fs.suid_dumpable=2 with an absolute core_pattern (as root, on the host)",
+        )
+    if facts.pattern.kind == "file" and not facts.pattern.unique:
+        yield Finding(
+            "core name",
+            "ok",
+            f"cores of several processes get the same name ({facts.pattern.text}): crashkit run takes each while it lasts",
+            "sysctl -w kernel.core_uses_pid=1 (as root, on the host)",
+        )
+
+
+def _who_gets_it(facts: Facts) -> str:
+    if facts.pattern.handler:
+        return f"cores go to {facts.pattern.handler}; crashkit run fetches them from there"
+    where = facts.folder if facts.pattern.relative is False else "the working directory of the process that dies"
+    return f"the kernel writes {facts.pattern.text!r} into {where}"
+
+
+def _filter() -> Optional[int]:
+    try:
+        return int(FILTER.read_text(), 16)
+    except (OSError, ValueError):
+        return None
+
+
+def filter_finding(current: Optional[int]) -> Finding:
+    """Pure."""
+    if current is None:
+        return Finding("coredump filter", "warning", "/proc/self/coredump_filter cannot be read")
+    if current & NEEDED != NEEDED:
+        return Finding(
+            "coredump filter",
+            "warning",
+            f"cores lack memory that stacks need: the filter is {current:#x}",
+            "echo 0x33 > /proc/self/coredump_filter",
+        )
+    return Finding("coredump filter", "ok", f"cores hold heaps, stacks and ELF headers: the filter is {current:#x}")
+
+
+def store_findings() -> Iterator[Finding]:
+    path = home()
+    try:
+        free = Store().free()
+    except CollectError as error:
+        yield Finding("crash store", "problem", str(error), error.hint)
+        return
+    if not os.access(path, os.W_OK | os.X_OK):
+        yield Finding("crash store", "problem", f"{path} cannot be written to", "set CRASHKIT_HOME to a folder that you may write")
+    elif free < 1 << 30:
+        yield Finding(
+            "crash store", "warning", f"only {free >> 20} MiB are free in {path}", "free some space, or set CRASHKIT_HOME to another disk"
+        )
+    else:
+        yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")
+
+
+def gdb_findings() -> Iterator[Finding]:
+    program = shutil.which("gdb")
+    if program is None:
+        yield Finding("gdb", "problem", "gdb is missing: no arguments, locals and registers in reports", "apt-get install gdb")
+        return
+    command = [program, "-nx", "-batch", "-ex", "python import sys; print('python', sys.version_info[0])"]
+    try:
+        answer = subprocess.run([program, "-nx", "-batch", "--version"], capture_output=True, text=True, timeout=30, errors="replace")
+        python = subprocess.run(command, capture_output=True, text=True, timeout=30, errors="replace")
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Finding("gdb", "problem", f"{program} does not run: {error}", "apt-get install --reinstall gdb")
+        return
+    first = (answer.stdout.splitlines() or ["unknown version"])[0]
+    version = re.search(r"(\d+)\.\d+(?:\S*)?$", first)
+    if version is not None and int(version.group(1)) < _GDB_NEEDED:
+        yield Finding("gdb", "problem", f"{first} is too old", f"install gdb {_GDB_NEEDED} or newer")
+    elif "python 3" not in python.stdout:
+        yield Finding("gdb", "problem", f"{first} has no Python", "apt-get install gdb (gdb-minimal has none)")
+    else:
+        yield Finding("gdb", "ok", f"{first}, with Python")
+
+
+def ptrace_finding() -> Finding:
+    """By Yama's scope and by our capabilities; containers' seccomp filters show only when it is tried."""
+    try:
+        scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
+    except (OSError, ValueError):
+        scope = 0
+    words = {
+        0: "a process may trace others of its user",
+        1: "only ancestors may trace a process: crashkit run --capture ptrace arranges for that",
+        2: "only root may trace processes",
+        3: "nobody may trace processes",
+    }
+    if scope >= 2 and not (scope == 2 and os.geteuid() == 0):
+        return Finding(
+            "ptrace", "warning", f"{words[min(scope, 3)]}: --capture ptrace will not work", "sysctl -w kernel.yama.ptrace_scope=1 (as root)"
+        )
+    return Finding("ptrace", "ok", words[min(scope, 3)])
+
+
+def find_interpreter(command: tuple[str, ...]) -> tuple[Optional[Path], Optional[str]]:
+    """The program that runs a command, through wrappers with a `#!` line; or why it cannot be said."""
+    if not command:
+        return Path(sys.executable).resolve(), None
+    found = shutil.which(command[0])
+    if found is None:
+        return None, f"{command[0]} is no command here"
+    for _ in range(4):
+        try:
+            with open(found, "rb") as file:
+                head = file.read(4096)
+        except OSError as error:
+            return None, f"{found}: {error.strerror}"
+        if not head.startswith(b"#!"):
+            return Path(found).resolve(), None
+        words = os.fsdecode(head[2:].split(b"\n", 1)[0]).split()
+        if words and os.path.basename(words[0]) == "env":
+            words = [shutil.which(word) or word for word in words[1:] if not word.startswith("-") and "=" not in word]
+        if not words:
+            break
+        found = words[0]
+    return None, f"{command[0]} starts no program that could be found"
+
+
+def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
+    program, failure = find_interpreter(command)
+    if program is None:
+        yield Finding("command", "problem", failure or "unknown")
+        return
+    if "python" not in program.name:
+        yield Finding("command", "ok", f"{program} is no Python itself; each Python below it is looked at when it crashes")
+        return
+    module = _library(program) or program
+    script = _libpython_script(program, module)
+    debug = has_debug_info(module)
+    if debug and script is not None:
+        yield Finding("interpreter", "ok", f"{module} has debug info, and {script}")
+        return
+    missing = [word for word, there in (("debug info", debug), ("libpython.py for gdb", script is not None)) if not there]
+    yield Finding(
+        "interpreter",
+        "ok",
+        f"{module} has no {' and no '.join(missing)}: Python stacks come from PyStack, native frames of the interpreter without lines",
+        f"apt-get install {program.name}-dbg" if str(program).startswith("/usr/bin/") else None,
+    )
+
+
+def _library(program: Path) -> Optional[Path]:
+    """The libpython that a shared build loads."""
+    return next(iter(sorted(program.parent.parent.glob(f"lib/lib{program.name}*.so.*"))), None)
+
+
+def _libpython_script(program: Path, module: Path) -> Optional[Path]:
+    auto_load = Path("/usr/share/gdb/auto-load")
+    names = [file.with_name(f"{file.name}-gdb.py") for file in (program, module)]
+    return next((name for name in [*names, *(auto_load / str(name).lstrip("/") for name in names)] if name.is_file()), None)
+
+
+def has_debug_info(module: Path) -> bool:
+    """In the file itself or in the debug file of its build-id."""
+    from elftools.common.exceptions import ELFError
+    from elftools.elf.elffile import ELFFile
+
+    try:
+        with module.open("rb") as file:
+            elf = ELFFile(file)
+            if elf.get_section_by_name(".debug_info") or elf.get_section_by_name(".zdebug_info"):
+                return True
+            section = elf.get_section_by_name(".note.gnu.build-id")
+            build_id = section.data()[-20:].hex() if section else ""
+    except (OSError, ELFError):
+        return False
+    return bool(build_id) and Path(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug").is_file()
+
+
+def cuda_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
+    """Pure."""
+    if environment.get("CUDA_ENABLE_COREDUMP_ON_EXCEPTION") != "1":
+        yield Finding("CUDA core dumps", "warning", "a GPU exception leaves no GPU core dump", "crashkit run --cuda -- COMMAND")
+        return
+    unset = [name for name in cuda.variables({}, Path("/")) if name not in environment]
+    if "CUDA_COREDUMP_FILE" in environment and not environment["CUDA_COREDUMP_FILE"].startswith("/"):
+        yield Finding(
+            "CUDA core dumps",
+            "warning",
+            "CUDA_COREDUMP_FILE is relative: the dump may land anywhere",
+            "unset CUDA_COREDUMP_FILE; crashkit run --cuda",
+        )
+    elif unset:
+        yield Finding("CUDA core dumps", "ok", f"on; not set: {', '.join(unset)}", "crashkit run --cuda sets them")
+    else:
+        yield Finding("CUDA core dumps", "ok", "on")

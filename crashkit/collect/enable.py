@@ -1,0 +1,183 @@
+"""`crashkit.enable()`: what a process can do for its own crash report, from inside."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import faulthandler
+import glob
+import os
+import sys
+import time
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Optional
+
+from crashkit.collect import cuda as cuda_variables
+from crashkit.collect import outlook
+from crashkit.collect.core_file import read_head
+from crashkit.collect.core_pattern import parse, resolve
+from crashkit.collect.limits import FILTER, allow_core, core_limit
+from crashkit.collect.redaction import allowed_environment, scrub_argv
+from crashkit.collect.snapshot import read_stat, snapshot, versions
+from crashkit.collect.store import SCHEMA, Manifest, Store, create, identity, read_manifest, write_manifest
+from crashkit.errors import CollectError
+
+_PREFIX = ".enabled-"
+
+
+class Enabled(NamedTuple):
+    """What `enable` did. `crashkit list` shows the crash, once there was one."""
+
+    folder: Optional[Path]
+    done: tuple[str, ...]
+    could_not: tuple[str, ...]
+
+
+_log: Optional[BinaryIO] = None
+
+
+def enable(cuda: bool = True) -> Enabled:
+    """Prepare this process, and those that it will start, to leave evidence of a crash.
+
+    Raises the core limit, sets the core's filter, lets faulthandler write into the crash store, and, where the NVIDIA driver is
+    there and torch has not started CUDA, asks for GPU core dumps (`cuda=False`: not that; a GPU exception then stays a Python
+    exception instead of ending the process). Never raises; `could_not` says what is missing. Nothing watches the process: with
+    `crashkit run`, more is seen.
+    """
+    global _log
+    done: list[str] = []
+    could_not = list(allow_core(cuda))
+    if not could_not:
+        done.append(f"core limit raised to {_limit(core_limit()[0])}")
+    could_not += [f"{problem.message}; {problem.mend}" for problem in outlook.judge(outlook.gather(os.getcwd()))]
+    folder: Optional[Path] = None
+    try:
+        folder = _folder()
+        if _log is None:
+            _log = create(folder / "faulthandler.log")
+            faulthandler.enable(file=_log, all_threads=True)
+            atexit.register(_leave, folder, os.getpid())
+            done.append(f"faulthandler writes to {folder / 'faulthandler.log'}")
+        else:
+            folder = Path(_log.name).parent if isinstance(_log.name, str) else None
+    except (OSError, CollectError) as error:
+        could_not.append(f"faulthandler has no file of its own: {error}")
+        faulthandler.enable()
+    if cuda and folder is not None and os.path.exists("/proc/driver/nvidia/version"):
+        if _cuda_started():
+            could_not.append("torch has started CUDA already: call crashkit.enable() before the first use of a GPU")
+        else:
+            os.environ.update(cuda_variables.variables(os.environ, folder))
+            done.append("GPU core dumps are on")
+    return Enabled(folder, tuple(done), tuple(could_not))
+
+
+def _limit(number: int) -> str:
+    return "unlimited" if number < 0 else f"{number} bytes"
+
+
+def _cuda_started() -> bool:
+    torch = sys.modules.get("torch")
+    try:
+        return bool(torch is not None and torch.cuda.is_initialized())
+    except Exception:
+        return False
+
+
+def _folder() -> Path:
+    """A work folder that `adopt` makes a crash of when this process is gone."""
+    store = Store()
+    folder = store.work_folder(_PREFIX.strip(".-"))
+    pid = os.getpid()
+    stat = read_stat(pid)
+    me = snapshot(pid)
+    manifest: Manifest = {
+        "schema": SCHEMA,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+        "pid": pid,
+        "start": stat.start if stat else 0,
+        "name": stat.name if stat else "python",
+        "executable": sys.executable,
+        "argv": scrub_argv(me.argv if me else sys.argv),
+        "cwd": os.getcwd(),
+        "environment": allowed_environment(os.environ),
+        "versions": versions(sys.executable, me.libraries if me else ()),
+        "core_pattern": outlook.read_pattern().text,
+        "capture": "core",
+        "analysis": "none",
+        "files": [],
+    }
+    with contextlib.suppress(OSError):
+        manifest["coredump_filter"] = FILTER.read_text().strip()
+    write_manifest(folder, manifest)
+    return folder
+
+
+def _leave(folder: Path, owner: int) -> None:
+    """A clean exit leaves nothing."""
+    if os.getpid() != owner:
+        return
+    faulthandler.disable()
+    with contextlib.suppress(OSError):
+        if not (folder / "faulthandler.log").stat().st_size:
+            for path in folder.iterdir():
+                path.unlink()
+            folder.rmdir()
+
+
+def adopt(store: Store) -> None:
+    """Make crashes of the folders whose process died with something in its log or with a core; remove the others."""
+    for folder in sorted(store.path.glob(f"{_PREFIX}*")):
+        manifest = read_manifest(folder)
+        if manifest is None or _alive(manifest):
+            continue
+        core = _find_core(manifest)
+        log = folder / "faulthandler.log"
+        with contextlib.suppress(OSError, CollectError):
+            text = log.stat().st_size if log.is_file() else 0
+            if not text and core is None:
+                for path in folder.iterdir():
+                    path.unlink()
+                folder.rmdir()
+                continue
+            _adopt(store, folder, manifest, core, bool(text))
+
+
+def _alive(manifest: Manifest) -> bool:
+    stat = read_stat(manifest.get("pid", 0))
+    return stat is not None and stat.start == manifest.get("start") and stat.state not in "ZX"
+
+
+def _find_core(manifest: Manifest) -> Optional[Path]:
+    """The core that the process left where the kernel puts them."""
+    pid = manifest.get("pid", 0)
+    where = resolve(parse(manifest.get("core_pattern", ""), uses_pid=False), {"p": str(pid)}, manifest.get("cwd", "/"))
+    for path in glob.glob(where) + glob.glob(f"{where}.{pid}") if where else []:
+        with contextlib.suppress(OSError), open(path, "rb") as file:
+            head = read_head(file.fileno())
+            if head is not None and head.pid == pid:
+                return Path(path)
+    return None
+
+
+def _adopt(store: Store, folder: Path, manifest: Manifest, core: Optional[Path], has_log: bool) -> None:
+    when = (core or folder / "faulthandler.log").stat().st_mtime
+    manifest["time"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+    if has_log:
+        manifest.setdefault("files", []).append({"name": "faulthandler.log", "kind": "faulthandler"})
+    if core is not None:
+        from crashkit.collect.core_watch import CoreFile
+        from crashkit.collect.crash import copy_core, signal_name
+
+        taken = CoreFile(str(core), os.open(core, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), None, False)
+        taken.head = read_head(taken.descriptor)
+        if taken.head is not None and copy_core(taken, folder / "core", store) is None:
+            manifest.setdefault("files", []).append({"name": "core", "kind": "core", "size": taken.size, "expected": taken.head.expected})
+            manifest["signal"], manifest["signal_name"] = taken.head.signal, signal_name(taken.head.signal)
+            manifest["exit_status"] = 128 + taken.head.signal
+            taken.remove_original()
+        taken.drop()
+    name = identity(when, manifest.get("pid", 0), manifest.get("executable", "python"))
+    manifest["id"] = name
+    write_manifest(folder, manifest)
+    store.publish(folder, name)
