@@ -5,27 +5,38 @@ Every stage adds to the `Crash` of the stage before. One that fails leaves a sof
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Optional, Union
 
 import msgspec
+from msgspec.structs import replace
 
 from crashkit import __version__
-from crashkit.debugger.examine import Examined, Settings, examine
+from crashkit.debugger.examine import Examined, Settings, can_read_python, examine
 from crashkit.debugger.names import Unwinding
 from crashkit.debugger.session import NativeThread
-from crashkit.errors import EvidenceError
-from crashkit.evidence.core import open_core
+from crashkit.diagnose import Catalog, diagnose, load_catalog
+from crashkit.diagnose.fingerprint import fingerprint
+from crashkit.errors import CatalogError, EvidenceError
+from crashkit.evidence.core import Core
 from crashkit.evidence.describe import Scene, describe
-from crashkit.evidence.input import open_input
+from crashkit.evidence.input import Input
+from crashkit.evidence.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.modules import ModuleIndex
-from crashkit.model import Crash, SoftError
+from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
+from crashkit.model import Crash, PythonRuntime, SoftError, Source
+from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join
 from crashkit.stacks.libpython import PythonStack, python_stacks
 from crashkit.stacks.native import frames_between, native_frames
+from crashkit.stacks.pystack import PystackResult
+from crashkit.stacks.pystack import python_stacks as pystack_stacks
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -70,30 +81,202 @@ def analyze(
     """
     options = options or Options()
     if exe is not None:
-        options = msgspec.structs.replace(options, exe=Path(exe))
+        options = replace(options, exe=Path(exe))
     if sysroot is not None:
-        options = msgspec.structs.replace(options, sysroot=Path(sysroot))
+        options = replace(options, sysroot=Path(sysroot))
     places = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
-    return _analyze_core(places[0], options, progress or (lambda _stage, _crash: None))
+    return _analyze(places, options, progress or (lambda _stage, _crash: None))
 
 
-def _analyze_core(path: Path, options: Options, progress: Progress) -> Crash:
+def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Crash:
     clock = _Clock()
+    catalog = _catalog(options)
+    with ExitStack() as open_files:
+        pieces = sort_out(paths, open_files)
+        logs = [read_log_input(text, catalog.log_patterns) for text in pieces.texts] if pieces.core is None else _logs(pieces, catalog)
+        if pieces.core is not None and pieces.core_input is not None:
+            crash = _analyze_core(pieces.core, pieces.core_input, logs, options, progress, clock)
+        else:
+            crash = _of_logs(pieces, logs)
+    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors))
+    if pieces.manifest is not None:
+        crash = add_manifest(crash, pieces.manifest)
+    progress("diagnose", crash)
+    crash = replace(crash, fingerprint=fingerprint(crash))
+    crash = diagnose(crash, catalog)
+    clock.lap("diagnose")
+    return replace(crash, seconds=clock.laps)
+
+
+def _catalog(options: Options) -> Catalog:
+    try:
+        return load_catalog(options.signatures)
+    except CatalogError:
+        if options.signatures:
+            raise
+        return Catalog(())  # TODO: temporary, while the catalog grows
+
+
+def _logs(pieces: Pieces, catalog: Catalog) -> list[LogEvidence]:
+    """Texts beside a core need not tell anything."""
+    logs = []
+    for text in pieces.texts:
+        with suppress(EvidenceError):
+            logs.append(read_log_input(text, catalog.log_patterns))
+    return logs
+
+
+def _of_logs(pieces: Pieces, logs: Sequence[LogEvidence]) -> Crash:
+    """A crash that left texts only: the one with the most telling stacks speaks for it."""
+    if not logs:
+        if pieces.manifest is None:
+            raise EvidenceError("there is no evidence of a crash in what was given", "Give a core, a log or a crash folder.")
+        return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
+    main = max(logs, key=lambda log: (log.signal is not None, len(log.threads)))
+    text = pieces.texts[logs.index(main)]
+    crash = crash_of_log(text.original, main, text.original_size)
+    return replace(crash, log=tuple(line for log in logs for line in log.lines))
+
+
+def _analyze_core(core: Core, source: Input, logs: Sequence[LogEvidence], options: Options, progress: Progress, clock: _Clock) -> Crash:
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
-    with open_input(path) as source:
-        core = open_core(source.file, path, source.size)
-        if core is None:
-            raise EvidenceError(f"{path} is no evidence of a crash that crashkit knows", "Give a core, a log or a crash folder.")
-        scene = describe(core, source, finder, options.exe)
-        crash = msgspec.structs.replace(scene.crash, crashkit=__version__)
-        clock.lap("notes")
-        progress("gdb", crash)
-        examined = Examined(None, None, None, {}, None, ())
-        if options.gdb is not None:
-            examined = examine(source.path, scene, finder, _settings(options, options.gdb), clock.lap)
-        crash = _add_stacks(crash, scene, examined, finder)
-        clock.lap("stacks")
-    return msgspec.structs.replace(crash, seconds=clock.laps)
+    scene = describe(core, source, finder, options.exe)
+    clock.lap("notes")
+    progress("gdb", scene.crash)
+    with ThreadPoolExecutor(1) as pool:
+        # Without debug info only PyStack can tell Python frames: do not wait for gdb to find that out.
+        early = pool.submit(_ask_pystack, source.path, scene, options) if not can_read_python(scene) else None
+        examined = _ask_gdb(source.path, scene, finder, options, clock)
+        second = early.result() if early else PystackResult()
+    if early is None and _wants_second_opinion(examined):
+        second = _ask_pystack(source.path, scene, options)
+    clock.lap("pystack")
+    crash = _add_stacks(scene, examined, second, logs, finder)
+    clock.lap("stacks")
+    lines = tuple(line for log in logs for line in log.lines)
+    return replace(crash, log=lines)
+
+
+def _ask_gdb(core: Path, scene: Scene, finder: Finder, options: Options, clock: _Clock) -> Examined:
+    if options.gdb is None:
+        error = SoftError(
+            stage="gdb", message="gdb was not asked (--no-gdb)", hint="Ask it for inlined frames, lines, arguments and locals."
+        )
+        return Examined(soft_errors=(error,))
+    folders = [Path("/usr/lib/debug"), *options.extra_dirs]
+    if options.sysroot:
+        folders.insert(0, options.sysroot / "usr/lib/debug")
+    settings = Settings(options.gdb, options.deadline, tuple(folders), options.libpython)
+    return examine(core, scene, finder, settings, clock.lap)
+
+
+def _wants_second_opinion(examined: Examined) -> bool:
+    if examined.native is None or examined.python is None or examined.python.errors:
+        return True
+    return any(frame.line is None or not frame.function for thread in examined.python.threads for frame in thread.frames)
+
+
+def _ask_pystack(core: Path, scene: Scene, options: Options) -> PystackResult:
+    """Python stacks where there is an interpreter; native ones too where gdb is left out or missing."""
+    main = scene.crash.process.executable if scene.crash.process else None
+    file = scene.files.get(main) if main else None
+    native = options.gdb is None or shutil.which(options.gdb) is None
+    if scene.interpreter is None and not native:
+        return PystackResult()
+    if file is None or file.path is None:
+        message = f"the executable {main or ''} is not on this machine: PyStack cannot read the core without it"
+        return PystackResult(
+            soft_errors=(SoftError(stage="pystack", message=message, hint="Give it with --exe, or its system with --sysroot."),)
+        )
+    folders = dict.fromkeys(file.path.parent for file in scene.files.values() if file.path)
+    return pystack_stacks(core, file.path, tuple(folders), options.deadline, native=native)
+
+
+def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: Sequence[LogEvidence], finder: Finder) -> Crash:
+    crash = scene.crash
+    index = ModuleIndex(scene.modules)
+    by_lwp = {thread.lwp: thread for thread in examined.native.threads} if examined.native else {}
+    first = python_stacks(examined.python, crash.threads) if examined.python else {}
+    dumps = [of_faulthandler(log.threads, crash.threads) for log in logs if log.kind == "faulthandler"]
+    chosen = choose([first, second.stacks, *dumps])
+    sources = Sources(_locator(crash, finder), _modified(crash))
+    soft_errors = [*examined.soft_errors, *second.soft_errors, *chosen.soft_errors]
+    covered = Unwinding(index, {path: file.path for path, file in scene.files.items()}).covers
+    threads = []
+    for thread in crash.threads:
+        tid = thread.tid or 0
+        stack = chosen.stacks.get(tid, PythonStack((), None, None))
+        walked = by_lwp.get(tid, NativeThread(lwp=0, cut="not walked"))
+        natives = native_frames(walked.frames, index, covered)
+        outer, between = native_frames(walked.outer, index, covered), frames_between(walked)
+        if not natives and tid in second.native:
+            natives, outer, between = second.native[tid].frames, second.native[tid].outer, None
+        annotated = tuple(map(sources.annotate, stack.frames))
+        merged = join(
+            Ends(
+                native=natives,
+                python=annotated,
+                native_outer=outer,
+                python_outer=tuple(map(sources.annotate, stack.outer)),
+                native_cut=walked.cut is not None,
+                python_total=stack.total,
+                native_between=between,
+            )
+        )
+        if merged.frames is None:
+            soft_errors.append(SoftError(stage="merge", message=f"thread {tid}: {merged.why}; both stacks are shown side by side"))
+        threads.append(
+            replace(
+                thread,
+                name=stack.name,
+                holds_gil=stack.holds_gil,
+                frames=merged.frames if merged.frames is not None else natives,
+                python_frames=() if merged.frames is not None else annotated,
+            )
+        )
+    soft_errors += [
+        SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
+        for name in sorted(sources.newer)
+    ]
+    return replace(
+        crash,
+        threads=tuple(threads),
+        python=_runtime(crash, examined, second),
+        modules=tuple(
+            replace(module, symbols=examined.symbols[module.path]) if module.path in examined.symbols else module
+            for module in crash.modules
+        ),
+        debugger=examined.debugger,
+        soft_errors=(*crash.soft_errors, *soft_errors),
+    )
+
+
+def _runtime(crash: Crash, examined: Examined, second: PystackResult) -> Optional[PythonRuntime]:
+    runtime = crash.python
+    if runtime is None:
+        return PythonRuntime(version=second.version) if second.stacks else None
+    runtime = replace(runtime, version=runtime.version or second.version, debug_info=examined.python is not None)
+    if examined.python is not None:
+        runtime = replace(
+            runtime,
+            version=examined.python.version or runtime.version,
+            finalizing=examined.python.finalizing,
+            script=str(examined.script) if examined.script else None,
+        )
+    return runtime
+
+
+def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:
+    """Finds source files; a relative name (CPython 3.8 and older) counts from where the process was started."""
+    base = crash.process.environment.get("PWD", "") if crash.process else ""
+    return lambda name: finder.source(name if name.startswith("/") else f"{base}/{name}")
+
+
+def _modified(crash: Crash) -> Optional[float]:
+    try:
+        return Path(crash.source.path).stat().st_mtime if crash.source else None
+    except OSError:
+        return None
 
 
 class _Clock:
@@ -105,82 +288,6 @@ class _Clock:
         now = time.perf_counter()
         self.laps[stage] = round(now - self._last, 3)
         self._last = now
-
-
-def _settings(options: Options, program: str) -> Settings:
-    folders = [Path("/usr/lib/debug"), *options.extra_dirs]
-    if options.sysroot:
-        folders.insert(0, options.sysroot / "usr/lib/debug")
-    return Settings(program, options.deadline, tuple(folders), options.libpython)
-
-
-def _add_stacks(crash: Crash, scene: Scene, examined: Examined, finder: Finder) -> Crash:
-    native, python = examined.native, examined.python
-    index = ModuleIndex(scene.modules)
-    by_lwp = {thread.lwp: thread for thread in native.threads} if native else {}
-    stacks = python_stacks(python, crash.threads) if python else {}
-    sources = Sources(finder.source, _modified(crash))
-    soft_errors = list(examined.soft_errors)
-    covered = Unwinding(index, {path: file.path for path, file in scene.files.items()}).covers
-    threads = []
-    for thread in crash.threads:
-        walked = by_lwp.get(thread.tid or 0, NativeThread(lwp=0, cut="gdb gave no frames"))
-        frames = native_frames(walked.frames, index, covered)
-        stack = stacks.get(thread.tid or 0, PythonStack((), None, None))
-        annotated = tuple(map(sources.annotate, stack.frames))
-        merged = join(
-            Ends(
-                native=frames,
-                python=annotated,
-                native_outer=native_frames(walked.outer, index, covered),
-                python_outer=tuple(map(sources.annotate, stack.outer)),
-                native_cut=walked.cut is not None,
-                python_total=stack.total,
-                native_between=frames_between(walked),
-            )
-        )
-        if merged.frames is None:
-            soft_errors.append(SoftError(stage="merge", message=f"thread {thread.tid}: {merged.why}; both stacks are shown side by side"))
-        threads.append(
-            msgspec.structs.replace(
-                thread,
-                name=stack.name,
-                holds_gil=stack.holds_gil,
-                frames=merged.frames if merged.frames is not None else frames,
-                python_frames=() if merged.frames is not None else annotated,
-            )
-        )
-    soft_errors += [
-        SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
-        for name in sorted(sources.newer)
-    ]
-    runtime = crash.python
-    if runtime and python:
-        runtime = msgspec.structs.replace(
-            runtime,
-            version=python.version or runtime.version,
-            debug_info=True,
-            finalizing=python.finalizing,
-            script=str(examined.script) if examined.script else None,
-        )
-    return msgspec.structs.replace(
-        crash,
-        threads=tuple(threads),
-        python=runtime,
-        modules=tuple(
-            msgspec.structs.replace(module, symbols=examined.symbols[module.path]) if module.path in examined.symbols else module
-            for module in crash.modules
-        ),
-        debugger=examined.debugger,
-        soft_errors=(*crash.soft_errors, *soft_errors),
-    )
-
-
-def _modified(crash: Crash) -> Optional[float]:
-    try:
-        return Path(crash.source.path).stat().st_mtime if crash.source else None
-    except OSError:
-        return None
 
 
 __all__ = ["Options", "analyze"]

@@ -29,14 +29,14 @@ class Settings(NamedTuple):
 
 
 class Examined(NamedTuple):
-    native: Optional[NativeResult]
-    python: Optional[PythonResult]
-    script: Optional[Path]
+    native: Optional[NativeResult] = None
+    python: Optional[PythonResult] = None
+    script: Optional[Path] = None
     """The libpython.py that gave `python`."""
-    symbols: dict[str, str]
+    symbols: dict[str, str] = {}
     """Module path to what names came from: full, table, exports, none."""
-    debugger: Optional[str]
-    soft_errors: tuple[SoftError, ...]
+    debugger: Optional[str] = None
+    soft_errors: tuple[SoftError, ...] = ()
 
 
 class _Notebook:
@@ -85,6 +85,11 @@ def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) ->
     notebook.symbols.update({path: kind for path, kind in kinds.items() if notebook.symbols.get(path) != "full"})
 
 
+def can_read_python(scene: Scene) -> bool:
+    """Whether libpython.py can work: the interpreter's debug info is here."""
+    return scene.interpreter is not None and _is_full(scene.files[scene.interpreter.module.path])
+
+
 def _is_full(file: ModuleFile) -> bool:
     return bool(file.path and (has_dwarf(file.path) or (file.debug and has_dwarf(file.debug))))
 
@@ -104,11 +109,9 @@ def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
 
 def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, notebook: _Notebook) -> None:
     interpreter = scene.interpreter
-    if interpreter is None:
+    if interpreter is None or not can_read_python(scene):
         return
     file = scene.files[interpreter.module.path]
-    if file.path is None or not _is_full(file):
-        return
     main = scene.crash.process.executable if scene.crash.process else None
     script = settings.libpython or find_script(interpreter, main, scene.files, finder)
     if script is None:
@@ -121,7 +124,7 @@ def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, 
         )
         return
     try:
-        if notebook.native is None or str(file.path) not in notebook.native.loaded:
+        if file.path and (notebook.native is None or str(file.path) not in notebook.native.loaded):
             session.load(PlacedModule(file.path, interpreter.module.base, interpreter.module.end, interpreter.module.bias))
         notebook.python = session.python(script)
     except DebuggerError as error:

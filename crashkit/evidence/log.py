@@ -16,7 +16,7 @@ import msgspec
 
 from crashkit.errors import EvidenceError
 from crashkit.evidence import faulthandler_text, gdb_text, log_signal, sanitizer_text, traceback_text
-from crashkit.evidence.input import open_input
+from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.log_patterns import Classifier, fewest
 from crashkit.evidence.prefixes import clean, strip
 from crashkit.evidence.skim import telling_lines
@@ -65,10 +65,15 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
     Raises EvidenceError where the text tells of no crash or cannot be read.
     """
     with open_input(path) as source:
-        reader = _Reader(path, patterns)
-        reader.read(source.file)
-        errors = source.soft_errors
-    return reader.evidence(errors)
+        return read_log_input(source, patterns)
+
+
+def read_log_input(source: Input, patterns: Sequence[str] = ()) -> LogEvidence:
+    """As `read_log`, of a text that is already open."""
+    source.file.seek(0)
+    reader = _Reader(source.original, patterns)
+    reader.read(source.file)
+    return reader.evidence(source.soft_errors)
 
 
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:

@@ -1,0 +1,114 @@
+"""Sorts the evidence of one crash: which piece is the core, which are texts, what the crash folder's manifest says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.collect.store import Manifest, read_manifest
+from crashkit.errors import EvidenceError
+from crashkit.evidence.core import Core, open_core
+from crashkit.evidence.input import Input, open_input
+from crashkit.evidence.signals import signal_name
+from crashkit.model import Crash, LogLine, Process, Signal, SoftError
+
+_OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
+_TEXT_KINDS = ("faulthandler", "gdb", "log", "kernel-log")
+
+
+class Pieces(NamedTuple):
+    core: Optional[Core]
+    core_input: Optional[Input]
+    texts: tuple[Input, ...]
+    manifest: Optional[Manifest]
+    folder: Optional[Path]
+    soft_errors: tuple[SoftError, ...]
+
+
+def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
+    """Open every path; `open_files` closes them.
+
+    Raises EvidenceError where one cannot be opened, or where two are cores: that is two crashes.
+    """
+    core: Optional[Core] = None
+    core_input: Optional[Input] = None
+    texts: list[Input] = []
+    manifest: Optional[Manifest] = None
+    folder: Optional[Path] = None
+    soft_errors: list[SoftError] = []
+    for path in paths:
+        pieces = [path]
+        if path.is_dir():
+            manifest = manifest or read_manifest(path)
+            folder = path
+            pieces = _of_folder(path, read_manifest(path))
+        for piece in pieces:
+            try:
+                source = open_files.enter_context(open_input(piece))
+                opened = open_core(source.file, piece, source.size)
+            except EvidenceError as error:
+                if piece is path:
+                    raise
+                # One damaged file of a crash folder does not make the others worthless.
+                soft_errors.append(SoftError(stage="evidence", message=str(error), hint=error.hint))
+                continue
+            if opened is None:
+                texts.append(source)
+            elif core is None:
+                core, core_input = opened, source
+            else:
+                raise EvidenceError(
+                    f"{core.path} and {piece} are two cores: two crashes",
+                    "Analyze them one at a time; all PATHs of one call are one crash.",
+                )
+    return Pieces(core, core_input, tuple(texts), manifest, folder, tuple(soft_errors))
+
+
+def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
+    """The evidence in a folder: what its manifest lists, or else every regular file that is not ours."""
+    if manifest is not None:
+        kinds = {str(file.get("name")): str(file.get("kind")) for file in manifest.get("files", [])}
+        names = [name for name, kind in kinds.items() if kind == "core"] + [name for name, kind in kinds.items() if kind in _TEXT_KINDS]
+    else:
+        names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
+    found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]
+    if not found and manifest is None:
+        raise EvidenceError(f"{folder} holds no evidence of a crash", "Give a core, a log or a crash folder.")
+    return found
+
+
+def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
+    """What the collector saw of the death, where the evidence itself does not say it."""
+    from msgspec.structs import replace
+
+    process = crash.process or Process()
+    process = replace(
+        process,
+        pid=process.pid or manifest.get("namespace_pid") or manifest.get("pid"),
+        ppid=process.ppid or manifest.get("ppid"),
+        name=process.name or manifest.get("name"),
+        executable=process.executable or manifest.get("executable"),
+        argv=process.argv or tuple(manifest.get("argv", ())),
+        exit_status=manifest.get("exit_status", process.exit_status),
+        environment={**manifest.get("environment", {}), **process.environment},
+        versions={**manifest.get("versions", {}), **process.versions},
+    )
+    signal = crash.signal
+    number = manifest.get("signal")
+    if signal is None and number:
+        signal = Signal(number=number, name=signal_name(number))
+    killed = manifest.get("killed")
+    lines = (
+        tuple(LogLine(text=text, kind="oom-kill") for text in killed.get("evidence", ())) if killed and killed.get("by") == "oom" else ()
+    )
+    return replace(
+        crash,
+        id=manifest.get("id", crash.id),
+        time=crash.time or manifest.get("time"),
+        process=process,
+        signal=signal,
+        log=(*crash.log, *lines),
+        soft_errors=(*crash.soft_errors, *(SoftError(stage="collect", message=note) for note in manifest.get("notes", ()))),
+    )

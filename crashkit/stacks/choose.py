@@ -1,0 +1,66 @@
+"""Python stacks from several sources: the best one for each thread. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from crashkit.model import PythonFrame, SoftError, Thread
+from crashkit.stacks.libpython import PythonStack
+
+
+class Chosen(NamedTuple):
+    stacks: dict[int, PythonStack]
+    """By tid."""
+    soft_errors: tuple[SoftError, ...]
+
+
+def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
+    """For each thread the stack without gaps, of the earlier source where several have none; what later ones say otherwise is recorded."""
+    chosen: dict[int, PythonStack] = {}
+    soft_errors: list[SoftError] = []
+    for tid in dict.fromkeys(tid for source in sources for tid in source):
+        candidates = [source[tid] for source in sources if tid in source]
+        best = max(candidates, key=_quality)
+        names = [stack.name for stack in candidates if stack.name]
+        gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
+        chosen[tid] = best._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None)
+        for other in candidates:
+            if other is not best and other.frames and best.frames and _lines(other.frames) != _lines(best.frames):
+                soft_errors.append(
+                    SoftError(
+                        stage="python",
+                        message=f"thread {tid}: {_origin(best)} and {_origin(other)} disagree; {_origin(best)} is shown "
+                        f"({len(best.frames)} frames against {len(other.frames)})",
+                    )
+                )
+    return Chosen(chosen, tuple(soft_errors))
+
+
+def has_gaps(stack: PythonStack) -> bool:
+    return any(frame.line is None or not frame.function for frame in stack.frames)
+
+
+def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[int, PythonStack]:
+    """faulthandler's stacks by tid: it names threads by their pthread ident, which is `fs_base` on x86-64."""
+    tids = {int(thread.registers["fs_base"]): thread.tid for thread in threads if "fs_base" in thread.registers}
+    stacks = {}
+    for thread in dump:
+        tid = tids.get(thread.tid or 0)
+        frames = tuple(thread.pythons())
+        if tid is not None and frames:
+            stacks[tid] = PythonStack(frames, thread.name, None)
+    return stacks
+
+
+def _quality(stack: PythonStack) -> tuple[bool, bool, bool]:
+    """More is better. Of equals `max` takes the first."""
+    return (bool(stack.frames), not has_gaps(stack), any(frame.locals for frame in stack.frames))
+
+
+def _lines(frames: Sequence[PythonFrame]) -> list[tuple[object, object]]:
+    return [(frame.function, frame.line) for frame in frames]
+
+
+def _origin(stack: PythonStack) -> str:
+    return next((frame.origin for frame in stack.frames if frame.origin), None) or "one source"
