@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from textwrap import dedent
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
@@ -153,7 +154,7 @@ class Page:
         cited = anchor in self._cited
         if isinstance(frame, PythonFrame):
             place = view.python_place(frame)
-            opened = thread is self.thread and frame is self.own
+            opened = thread is self.thread and frame is self.own and bool(frame.locals)
             excerpt = _excerpt(frame, full=thread is self.thread)
             return Row(
                 anchor,
@@ -177,7 +178,8 @@ class Page:
 
 
 def _python_facts(frame: PythonFrame) -> tuple[tuple[str, str], ...]:
-    return _present(("file", frame.file), ("found by", frame.origin))
+    file = frame.file if frame.file and not view.python_place(frame).startswith(frame.file) else None
+    return _present(("file", file), ("found by", frame.origin))
 
 
 def _native_facts(frame: NativeFrame) -> tuple[tuple[str, str], ...]:
@@ -213,16 +215,16 @@ def _values(frame: NativeFrame | PythonFrame) -> tuple[tuple[str, str, bool], ..
 
 def _excerpt(frame: PythonFrame, full: bool) -> tuple[Line, ...]:
     if full and frame.context and frame.context_start is not None:
-        coded = highlight(frame.context)
+        coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
         return tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
     source = view.source_line(frame)
-    return (Line(frame.line, highlight((source,))[0], True),) if source else ()
+    return (Line(frame.line, highlight((_shown(source),))[0], True),) if source else ()
 
 
 @lru_cache(maxsize=512)
 def highlight(lines: tuple[str, ...]) -> tuple[Markup, ...]:
     """Python source as HTML, a result a line."""
-    text = "\n".join(safe.line(_shown(line)) for line in lines)
+    text = "\n".join(safe.line(line) for line in lines)
     rows: list[list[str]] = [[]]
     for _, kind, value in _lexer().get_tokens_unprocessed(text):
         style = _style(kind)
@@ -234,7 +236,7 @@ def highlight(lines: tuple[str, ...]) -> tuple[Markup, ...]:
 
 
 def _shown(line: str) -> str:
-    return safe.bounded(line.rstrip().expandtabs(4), _SOURCE)
+    return safe.line(safe.bounded(line.rstrip().expandtabs(4), _SOURCE))
 
 
 def _span(style: str, escaped: str) -> str:

@@ -63,7 +63,7 @@ def first_answer(crash: Crash) -> str:
         text += f", at {crash.signal.address}" if crash.signal.address is not None else ""
     thread = view.crashed_thread(crash)
     if thread:
-        text += f"\nin thread {view.thread_label(thread)}, one of {len(crash.threads)}"
+        text += f"\nin thread {view.thread_label(thread)}, {view.among(crash)}"
         if crash.process and crash.process.pid is not None:
             text += f", of process {crash.process.pid}"
     return "\n".join(safe.clip(_clean(row), _WIDEST) for row in text.split("\n")[:2])
@@ -116,7 +116,7 @@ def _answer(crash: Crash, style: _Style) -> Iterator[str]:
 
 def _thread(crash: Crash, thread: Thread) -> str:
     gil = "" if thread.holds_gil is None else ", held the GIL" if thread.holds_gil else ", without the GIL"
-    return f"{view.thread_label(thread)}, one of {len(crash.threads)}{gil}"
+    return f"{view.thread_label(thread)}, {view.among(crash)}{gil}"
 
 
 def _python(thread: Thread | None, style: _Style) -> Iterator[str]:

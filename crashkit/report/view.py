@@ -228,6 +228,11 @@ def crashed_thread(crash: Crash) -> Thread | None:
     return next((thread for thread in crash.threads if crash.crashed_thread is not None and thread.tid == crash.crashed_thread), None)
 
 
+def among(crash: Crash) -> str:
+    """`one of 5 threads`."""
+    return f"one of {len(crash.threads)} threads" if len(crash.threads) > 1 else "the only thread"
+
+
 def why(signal: Signal) -> str | None:
     """The reason in a few words."""
     if not signal.reason:
