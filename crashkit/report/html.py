@@ -28,6 +28,7 @@ _VALUE = 2000
 _SOURCE = 400
 _ROWS = 4000
 _NAMES = 60
+_NEAR = 2
 
 
 def render(crash: Crash) -> str:
@@ -67,6 +68,9 @@ class Row:
     values: tuple[tuple[str, str, bool], ...] = ()
     """Name, value, and whether it is an argument."""
     source: tuple[Line, ...] = ()
+    """What is seen of a folded frame."""
+    context: tuple[Line, ...] = ()
+    """What takes its place in an unfolded one."""
     cycle: tuple[str, ...] = ()
 
 
@@ -155,7 +159,7 @@ class Page:
         if isinstance(frame, PythonFrame):
             place = view.python_place(frame)
             opened = thread is self.thread and frame is self.own and bool(frame.locals)
-            excerpt = _excerpt(frame, full=thread is self.thread)
+            source, context = _excerpts(frame) if thread is self.thread else (_source(frame), ())
             return Row(
                 anchor,
                 index,
@@ -167,7 +171,8 @@ class Page:
                 opened,
                 _python_facts(frame),
                 _values(frame),
-                excerpt,
+                source,
+                context,
             )
         if isinstance(frame, NativeFrame):
             facts = _native_facts(frame) if thread is self.thread or not frame.function else ()
@@ -213,10 +218,19 @@ def _values(frame: NativeFrame | PythonFrame) -> tuple[tuple[str, str, bool], ..
 # Python source
 
 
-def _excerpt(frame: PythonFrame, full: bool) -> tuple[Line, ...]:
-    if full and frame.context and frame.context_start is not None:
-        coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
-        return tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
+def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
+    """The lines seen at once, and all of them: of one's own code a few are seen, of other code the current one."""
+    if not frame.context or frame.context_start is None or frame.line is None:
+        return _source(frame), ()
+    coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
+    lines = tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
+    if not view.is_own(frame):
+        return _source(frame), lines
+    near = tuple(line for line in lines if abs((line.number or 0) - frame.line) <= _NEAR)
+    return near, lines if len(near) < len(lines) else ()
+
+
+def _source(frame: PythonFrame) -> tuple[Line, ...]:
     source = view.source_line(frame)
     return (Line(frame.line, highlight((_shown(source),))[0], True),) if source else ()
 

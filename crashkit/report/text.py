@@ -5,7 +5,7 @@ Lines are yielded, not printed. No line holds a control character but the colour
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from textwrap import wrap
 
@@ -81,7 +81,8 @@ def summary(crash: Crash, written: Path | None, color: bool, width: int) -> Iter
     thread = view.crashed_thread(crash)
     if thread and (thread.frames or thread.python_frames):
         yield ""
-        yield from _stacks(thread, style)
+        runtime = view.runtime_frames(thread, crash.python.executable if crash.python else None)
+        yield from _stacks(thread, runtime, style)
     if len(crash.threads) > (1 if thread else 0):
         yield ""
         yield from _others(crash, thread, style)
@@ -132,7 +133,7 @@ def _python(thread: Thread | None, style: _Style) -> Iterator[str]:
 
 def _python_line(label: str, frame: PythonFrame, style: _Style) -> Iterator[str]:
     function = safe.clip(_clean(frame.function or "(no name)"), 30)
-    place = safe.clip_front(_clean(view.python_place(frame)), style.width - _LABEL - 4 - safe.cells(function))
+    place = safe.clip_front(_clean(view.full_place(frame)), style.width - _LABEL - 4 - safe.cells(function))
     yield from style.field(label, f"{function}  {place}", code=_BLUE)
     source = view.source_line(frame)
     if source:
@@ -190,11 +191,11 @@ def _missing(crash: Crash, style: _Style) -> Iterator[str]:
 # Stacks
 
 
-def _stacks(thread: Thread, style: _Style) -> Iterator[str]:
+def _stacks(thread: Thread, runtime: Collection[int], style: _Style) -> Iterator[str]:
     label = safe.clip(_clean(view.thread_label(thread)), style.width - 34)
     if not thread.python_frames:
         yield style.paint(f"Stack of {label}, innermost first", _BOLD)
-        yield from _stack(thread.frames, style)
+        yield from _stack(thread.frames, style, runtime)
         return
     yield style.paint(f"Python stack of {label}, innermost first", _BOLD)
     yield from _stack(thread.python_frames, style)
@@ -203,16 +204,16 @@ def _stacks(thread: Thread, style: _Style) -> Iterator[str]:
     yield from _stack(thread.frames, style)
 
 
-def _stack(frames: tuple[Frame, ...], style: _Style) -> Iterator[str]:
+def _stack(frames: tuple[Frame, ...], style: _Style, runtime: Collection[int] = ()) -> Iterator[str]:
     skipped = range(_FRAMES - _TAIL, len(frames) - _TAIL) if len(frames) > _FRAMES else range(0)
     for index, frame in enumerate(frames):
         if index not in skipped:
-            yield from _frame(index, frame, style)
+            yield from _frame(index, frame, style, index in runtime)
         elif index == skipped.start:
             yield style.paint(f"       ... {view.plural(len(skipped), 'frame')} not shown here", _DIM)
 
 
-def _frame(index: int, frame: Frame, style: _Style) -> Iterator[str]:
+def _frame(index: int, frame: Frame, style: _Style, runtime: bool) -> Iterator[str]:
     number = f"{index:>4} "
     if isinstance(frame, ElidedFrames):
         cycle = " <- ".join(view.short_function(name) for name in frame.cycle)
@@ -225,7 +226,7 @@ def _frame(index: int, frame: Frame, style: _Style) -> Iterator[str]:
     room = style.width - 8
     function = safe.clip(_clean(function), max(20, room - 2 - min(safe.cells(place), room // 2)))
     place = safe.clip_front(place, room - 2 - safe.cells(function))
-    row = f"{number}{'py' if python else 'C':<3}" + style.paint(function, _BLUE if python else "")
+    row = f"{number}{'py' if python else 'C':<3}" + style.paint(function, _BLUE if python else _DIM if runtime else "")
     yield (row + "  " + style.paint(place, _DIM)).rstrip()
     source = view.source_line(frame) if isinstance(frame, PythonFrame) else None
     if source:

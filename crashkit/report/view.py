@@ -164,7 +164,9 @@ def base_name(path: str) -> str:
 
 def plain_name(function: str) -> str:
     """A C name without the decorations of libc: `__pthread_cond_wait` is `pthread_cond_wait`."""
-    name = function.split("@")[0].removeprefix("__GI_").removeprefix("__libc_").lstrip("_").replace("::__", "::")
+    if "::" in function:
+        return function.replace("::__", "::").lstrip("_")
+    name = function.split("@")[0].removeprefix("__GI_").removeprefix("__libc_").lstrip("_")
     return _VARIANT.sub("", name) or function
 
 
@@ -189,6 +191,11 @@ def python_place(frame: PythonFrame) -> str:
     if not frame.file:
         return ""
     return short_path(frame.file) + (f":{frame.line}" if frame.line else "")
+
+
+def full_place(frame: PythonFrame) -> str:
+    """The whole path and line of one's own code, to be opened in an editor; of other code as `python_place`."""
+    return f"{frame.file}:{frame.line}" if is_own(frame) and frame.line else python_place(frame)
 
 
 def elided_text(frame: ElidedFrames) -> str:
@@ -248,19 +255,30 @@ def python_at(thread: Thread | None) -> PythonFrame | None:
     return next(thread.pythons(), None) if thread else None
 
 
+def is_own(frame: PythonFrame) -> bool:
+    """Whether its file lies outside the standard library and installed packages."""
+    return bool(frame.file and not _LIBRARY.search(frame.file))
+
+
 def own_at(thread: Thread | None) -> PythonFrame | None:
-    """The innermost Python frame outside the standard library and installed packages."""
-    frames = thread.pythons() if thread else ()
-    return next((frame for frame in frames if frame.file and not _LIBRARY.search(frame.file)), None)
+    """The innermost Python frame of one's own code."""
+    return next(filter(is_own, thread.pythons()), None) if thread else None
 
 
 def native_at(thread: Thread | None) -> NativeFrame | None:
     """The innermost native frame that has a name and is not part of raising the signal itself; else the innermost one."""
     if not thread:
         return None
-    natives = [frame for frame in thread.natives() if frame.trust != "signal"]
+    below = thread.frames[_handler_end(thread) :]
+    natives = [frame for frame in below if isinstance(frame, NativeFrame)]
     named = (frame for frame in natives if frame.function and not _is_aborting(frame.function))
     return next(named, natives[0] if natives else None)
+
+
+def _handler_end(thread: Thread) -> int:
+    """How many frames belong to a signal handler that ran when the process died, such as faulthandler's: the fault lies below them."""
+    marks = (index for index, frame in enumerate(thread.frames) if isinstance(frame, NativeFrame) and frame.trust == "signal")
+    return next(marks, -1) + 1
 
 
 def _is_aborting(function: str) -> bool:
@@ -290,7 +308,8 @@ def sentence(crash: Crash) -> str:
     elif not crash.signal and crash.log and not thread:
         text += f": {crash.log[0].text}"
     if native and native.function:
-        text += f" in {native_function(native)}"
+        name = native_function(native)
+        text += f" in {plain_name(name) if name.startswith('__') else name}"
     if python and python.function:
         text += f", called from {python.function}" if native else f" in {python.function}"
         if python.file:
@@ -318,11 +337,11 @@ def address_of(signal: Signal) -> str | None:
 
 def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
     """Indices of the native frames that only carry the program: the interpreter's own between and
-    below Python frames, and those that start a thread or process.
+    below Python frames, those of a signal handler, and those that start a thread or process.
 
     Those inside the innermost Python frame stay: there the interpreter itself may be what failed.
     """
-    found = set()
+    found = set(range(_handler_end(thread)))
     inside = True
     for index, frame in enumerate(thread.frames):
         if isinstance(frame, PythonFrame):

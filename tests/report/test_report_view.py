@@ -74,6 +74,19 @@ def test_the_abort_machinery_is_not_the_place() -> None:
     assert found and found.function == "_int_free"
 
 
+def test_the_fault_lies_below_the_signal_handler() -> None:
+    frames = (
+        NativeFrame(function="faulthandler_fatal_error"),
+        NativeFrame(function="write_dump"),
+        NativeFrame(function="<signal handler called>", trust="signal"),
+        NativeFrame(function="__memcpy_avx512_unaligned_erms"),
+    )
+    thread = Thread(tid=1, crashed=True, frames=frames)
+    assert view.native_at(thread) is frames[3]
+    assert view.runtime_frames(thread, None) == {0, 1, 2}
+    assert view.sentence(Crash(signal=Signal(number=11, name="SIGSEGV"), threads=(thread,))) == "Segmentation fault in memcpy."
+
+
 def test_own_code_is_neither_the_standard_library_nor_a_package() -> None:
     files = ("<frozen importlib._bootstrap>", "/usr/lib/python3/dist-packages/x.py", "/usr/lib/python3.11/json/__init__.py", "/srv/a.py")
     own = view.own_at(Thread(frames=tuple(PythonFrame(file=file) for file in files)))
