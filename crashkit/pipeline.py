@@ -114,7 +114,7 @@ def _catalog(options: Options) -> Catalog:
     except CatalogError:
         if options.signatures:
             raise
-        return Catalog(())  # TODO: temporary, while the catalog grows
+        return Catalog(())  # TODO: temporary
 
 
 def _logs(pieces: Pieces, catalog: Catalog) -> list[LogEvidence]:
@@ -220,6 +220,7 @@ def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: S
                 python_outer=tuple(map(sources.annotate, stack.outer)),
                 native_cut=walked.cut is not None,
                 python_total=stack.total,
+                python_cut=stack.cut,
                 native_between=between,
             )
         )

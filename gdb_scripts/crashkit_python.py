@@ -29,6 +29,8 @@ UNREADABLE = (
     IndexError,
 )
 MOST_INTERPRETERS = 256
+MOST_C_FRAMES = 200
+MOST_NAMES = 10000
 # A Python frame takes 100 bytes or more.
 MOST_FRAMES = 10000000
 _POINTER_BITS = ~7
@@ -79,13 +81,15 @@ class Walker:
 
     def result(self):
         found = {"version": version(), "gil": None, "threads": [], "finalizing": None}
-        for interpreter in self.interpreters():
+        for interpreter in self.guarded("interpreters", self.interpreters) or []:
             found["gil"] = found["gil"] or self.guarded("GIL holder", self.gil_holder, interpreter)
             names = self.guarded("thread names", self.thread_names, interpreter) or {}
             for state in self.thread_states(interpreter):
                 thread = self.thread(state)
                 thread["name"] = names.get(thread["ident"])
                 found["threads"].append(thread)
+        if not found["threads"]:
+            found["threads"] = [self.thread(state) for state in self.stray_states()]
         found["finalizing"] = self.guarded("finalization", self.finalizing)
         found["errors"] = self.errors
         return found
@@ -102,11 +106,33 @@ class Walker:
             interpreter = gdb.parse_and_eval("_PyRuntime")["interpreters"]["head"]
         except (gdb.error, KeyError):
             interpreter = gdb.parse_and_eval("interp_head")
-        seen = 0
-        while int(interpreter) != 0 and seen < MOST_INTERPRETERS:
-            yield interpreter
+        found = []
+        while int(interpreter) != 0 and len(found) < MOST_INTERPRETERS:
+            found.append(interpreter)
             interpreter = interpreter["next"]
+        return found
+
+    def stray_states(self):
+        """Thread states that the interpreter's C frames point to, for a core that lost _PyRuntime (it lies late in the file)."""
+        for thread in gdb.selected_inferior().threads():
+            thread.switch()
+            state = self.guarded("thread state on the stack", self.state_on_stack)
+            if state is not None:
+                yield state
+
+    def state_on_stack(self):
+        frame, seen = gdb.newest_frame(), 0
+        ident = int(frame.read_register("fs_base"))
+        while frame is not None and seen < MOST_C_FRAMES:
+            try:
+                state = frame.read_var("tstate")
+                if not state.is_optimized_out and integer(state["thread_id"]) == ident:
+                    return state
+            except (gdb.error, ValueError):
+                pass
+            frame = frame.older()
             seen += 1
+        return None
 
     def thread_states(self, interpreter):
         seen = set()
@@ -120,7 +146,7 @@ class Walker:
             self.errors.append("thread states: %s" % error)
 
     def thread(self, state):
-        row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "outer": [], "total": None}
+        row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "outer": [], "total": None, "cut": True}
         try:
             row["lwp"] = int(state["native_thread_id"])
         except (gdb.error, KeyError):
@@ -141,9 +167,10 @@ class Walker:
         while int(frame) != 0 and int(frame) not in seen:
             if len(rows) >= self.limits["python_frames"]:
                 self.outer_frames(frame, read, link, row)
-                return
+                break
             seen.add(int(frame))
             frame = read(frame, rows)
+        row["cut"] = False
 
     def outer_frames(self, frame, read, link, row):
         """Follow the links without reading the frames, then read the last ones."""
@@ -214,7 +241,17 @@ class Walker:
         return self.libpython.PyObjectPtr.from_pyobject_ptr(pointer)
 
     def text(self, pointer):
-        return str(self.object(pointer).proxyval(set()))
+        """A str object's value. Its type is known: a damaged core may have lost the type object."""
+        kind = self.libpython.PyUnicodeObjectPtr
+        return str(kind(pointer, kind.get_gdb_type()).proxyval(set()))
+
+    def texts(self, pointer):
+        """A tuple of str objects."""
+        value = pointer.cast(gdb.lookup_type("PyTupleObject").pointer())
+        size = int(value["ob_base"]["ob_size"])
+        if not 0 <= size <= MOST_NAMES:
+            raise ValueError("a tuple of %d names" % size)
+        return [self.text(value["ob_item"][index]) for index in range(size)]
 
     def bytes(self, pointer):
         value = pointer.cast(gdb.lookup_type("PyBytesObject").pointer())
@@ -341,7 +378,7 @@ class Code:
             except (gdb.error, KeyError):
                 table, self.decode = pointer["co_lnotab"], crashkit_lines.lnotab
         self.table = walker.bytes(table)
-        self.local_names = self.read_names(walker)
+        self.local_names = walker.guarded("names of locals of %s" % self.name, self.read_names, walker) or []
         flags = int(pointer["co_flags"])
         self.argument_count = int(pointer["co_argcount"]) + int(pointer["co_kwonlyargcount"]) + bool(flags & 4) + bool(flags & 8)
 
@@ -353,12 +390,10 @@ class Code:
 
     def read_names(self, walker):
         try:
-            return [str(name) for name in walker.object(self.value["co_localsplusnames"]).proxyval(set())]
+            kinds = [self.value["co_localsplusnames"]]
         except (gdb.error, KeyError):
-            names = []
-            for kind in ("co_varnames", "co_cellvars", "co_freevars"):
-                names += [str(name) for name in walker.object(self.value[kind]).proxyval(set())]
-            return names
+            kinds = [self.value[kind] for kind in ("co_varnames", "co_cellvars", "co_freevars")]
+        return [name for kind in kinds for name in walker.texts(kind)]
 
 
 def atomic(value):

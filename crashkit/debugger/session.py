@@ -81,6 +81,8 @@ class PythonThread(msgspec.Struct, frozen=True):
     """The outer end of a deep stack."""
     total: Optional[int] = None
     """How many frames a deep stack has."""
+    cut: bool = False
+    """True where the walk broke off: the outer frames are not known."""
 
 
 class PythonResult(msgspec.Struct, frozen=True):

@@ -22,25 +22,26 @@ class Ends(NamedTuple):
     python_outer: tuple[PythonFrame, ...] = ()
     native_cut: bool = False
     python_total: Optional[int] = None
+    python_cut: bool = False
     native_between: Optional[int] = None
     """Native frames between the ends, estimated from the bytes between them."""
 
 
 def join(ends: Ends) -> Merged:
     """The merged stack, its middle left out where it is deep."""
-    python_cut = ends.python_total is not None
+    deep = ends.python_total is not None
     python = ends.python
     if ends.native_cut and len(ends.native) > INNER:
         # Only what belongs to the native frames at hand: the rest lies in the gap.
         evaluations = sum(map(is_evaluation, ends.native))
         python = tuple(frame for group in runs(python)[:evaluations] for frame in group)
-    inner = merge(ends.native, python, native_cut=ends.native_cut, python_cut=python_cut)
+    inner = merge(ends.native, python, native_cut=ends.native_cut, python_cut=deep or ends.python_cut)
     if inner.frames is None:
         return inner
-    if not ends.native_cut and not python_cut:
+    if not deep and not ends.native_outer:
+        if ends.native_cut and len(inner.frames) > INNER + OUTER:
+            return Merged((*inner.frames[:INNER], elided(inner.frames, INNER, None)))
         return Merged(shorten(inner.frames))
-    if not ends.native_outer and not python_cut:
-        return inner if len(inner.frames) <= INNER + OUTER else Merged((*inner.frames[:INNER], elided(inner.frames, INNER, None)))
     outer = _merge_outer(ends.native_outer, ends.python_outer)
     cycle = repeating(inner.frames)
     left_out = _left_out(ends, cycle, inner.frames, outer)

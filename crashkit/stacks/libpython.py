@@ -18,6 +18,8 @@ class PythonStack(NamedTuple):
     """The outer end of a deep stack, of which `frames` is the inner one."""
     total: Optional[int] = None
     """How many frames a deep stack has."""
+    cut: bool = False
+    """True where the outer frames could not be read."""
 
 
 def python_stacks(result: PythonResult, threads: tuple[Thread, ...]) -> dict[int, PythonStack]:
@@ -35,6 +37,7 @@ def python_stacks(result: PythonResult, threads: tuple[Thread, ...]) -> dict[int
             holds_gil=None if result.gil is None else result.gil == thread.ident,
             outer=tuple(map(_frame, thread.outer)),
             total=thread.total,
+            cut=thread.cut,
         )
     return stacks
 
