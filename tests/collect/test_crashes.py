@@ -1,0 +1,437 @@
+"""A process below us dies of a signal: one crash in the store, with what is needed to explain it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import textwrap
+import urllib.error
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
+from tests.collect.test_transparent import _wait_for
+
+
+
+def test_a_crash_leaves_core_log_and_manifest_readable_by_us_alone(crashkit: Crashkit) -> None:
+    crashkit.environment.update(OMP_NUM_THREADS="3", AWS_SECRET_ACCESS_KEY="hush", CUDA_TOKEN="hush", PYTHONSECRET="hush")
+    result = crashkit.run(sys.executable, "-c", f"import sys; sys.stderr.write('password=hush\\n'); {SEGFAULT}", "--token", "hush")
+    assert result.returncode == 128 + signal.SIGSEGV
+    (crash,) = crashkit.crashes()
+    folder = crash["folder"]
+    assert result.stderr.splitlines()[-1].endswith(f"died of SIGSEGV: evidence in {folder}")
+    assert crash["id"] == folder.name and folder.name.endswith(f"-{crash['pid']}-{Path(os.path.realpath(sys.executable)).name}")
+    assert (crash["signal"], crash["signal_name"], crash["exit_status"]) == (11, "SIGSEGV", 139)
+    assert crash["is_command"] and crash["core_dumped"]
+    assert crash["executable"] == os.path.realpath(sys.executable)
+    assert crash["argv"][0] == sys.executable and crash["argv"][-2:] == ["--token", "[removed]"]
+    assert crash["cwd"] == str(crashkit.cwd)
+    assert crash["environment"]["OMP_NUM_THREADS"] == "3" and crash["environment"]["PYTHONFAULTHANDLER"] == "1"
+    assert crash["limits"]["RLIMIT_CORE"] == list(resource.getrlimit(resource.RLIMIT_CORE))
+    assert crash["versions"]["python"] == sys.version.split()[0]
+    core = next(file for file in crash["files"] if file["kind"] == "core")
+    assert core["size"] == core["expected"] == (folder / "core").stat().st_size
+    assert "Fatal Python error: Segmentation fault" in (folder / "stderr.log").read_text()
+    assert "hush" not in "".join(path.read_text() for path in folder.iterdir() if path.name != "core")
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert folder.stat().st_mode & 0o777 == crashkit.home.stat().st_mode & 0o777 == 0o700
+    assert list(crashkit.cwd.iterdir()) == [], "without us there had been no core in the working directory"
+    assert crashkit.leftovers() == []
+
+
+def test_the_report_lies_in_the_store(crashkit: Crashkit) -> None:
+    script = crashkit.script("app.py", f"def handle():\n    {SEGFAULT}\nhandle()\n")
+    result = crashkit.run(sys.executable, script, options=())
+    (crash,) = crashkit.crashes()
+    assert crash["analysis"] == "done", (crash["folder"] / "analysis.log").read_text()
+    report = json.loads((crash["folder"] / "report.json").read_text())
+    assert result.stderr.splitlines()[-1].endswith(str(crash["folder"] / "report.html"))
+    assert report["signal"]["name"] == "SIGSEGV"
+    crashed = next(thread for thread in report["threads"] if thread.get("crashed"))
+    functions = [frame["function"] for frame in crashed["frames"] if frame["kind"] == "python"]
+    assert functions[:2] == ["string_at", "handle"]
+
+
+def test_a_core_that_the_user_asked_for_stays_where_it_is(crashkit: Crashkit) -> None:
+    crashkit.python(SEGFAULT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (-1, -1)))
+    (crash,) = crashkit.crashes()
+    assert (crashkit.cwd / "core").read_bytes()[:4] == b"\x7fELF"
+    assert (crash["folder"] / "core").stat().st_ino == (crashkit.cwd / "core").stat().st_ino
+
+
+SERVER = """
+import ctypes, http.server, os, sys, threading
+class Handler(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/crash":
+            ctypes.string_at(0)
+        self.send_response(200); self.send_header("Content-Length", "2"); self.end_headers(); self.wfile.write(b"ok")
+    def log_message(self, *rest): pass
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"""
+
+
+def test_a_threaded_server_under_load(crashkit: Crashkit) -> None:
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, crashkit.script("server.py", SERVER))
+    assert process.stdout is not None
+    port = int(process.stdout.readline())
+
+    def get(number: int) -> str:
+        try:
+            path = "crash" if number == 60 else "page"
+            return str(urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=DEADLINE).status)
+        except (OSError, urllib.error.URLError):
+            return "gone"
+
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(get, range(120)))
+    assert answers[0] == "200" and answers[-1] == "gone"
+    assert process.wait(DEADLINE) == 139
+    (crash,) = crashkit.crashes()
+    assert crash["argv"][-1].endswith("server.py") and crash["core_dumped"]
+    assert "in do_GET" in (crash["folder"] / "stderr.log").read_text()
+
+
+def test_gunicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> None:
+    gunicorn = Path(sys.executable).with_name("gunicorn")
+    if not gunicorn.exists():
+        pytest.skip("gunicorn is not installed beside the interpreter")
+    crashkit.script(
+        "app.py",
+        """
+        import ctypes, os
+        def app(environ, start_response):
+            if environ["PATH_INFO"] == "/crash":
+                ctypes.string_at(0)
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return [str(os.getpid()).encode()]
+        """,
+    )
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    process = crashkit.start("run", "--no-analyze", "--", gunicorn, "-w", "2", "-b", f"127.0.0.1:{port}", "app:app", stderr=None)
+
+    def get(path: str) -> str:
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=DEADLINE).read().decode()
+
+    def serves() -> bool:
+        try:
+            return bool(get(""))
+        except OSError:
+            return False
+
+    _wait_for(serves, "gunicorn never served")
+    with pytest.raises(OSError):
+        get("crash")
+    _wait_for(lambda: len(crashkit.crashes()) == 1, "no report while the master runs")
+    assert get("").isdigit()
+    (crash,) = crashkit.crashes()
+    assert not crash["is_command"] and crash["ppid"] not in (0, process.pid) and crash["core_dumped"]
+    process.terminate()
+    assert process.wait(DEADLINE) == 0
+    assert len(crashkit.crashes()) == 1
+
+
+def test_uvicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> None:
+    pytest.importorskip("uvicorn")
+    crashkit.script(
+        "app.py",
+        """
+        import ctypes, os
+        async def app(scope, receive, send):
+            if scope["type"] == "http":
+                if scope["path"] == "/crash":
+                    ctypes.string_at(0)
+                await send({"type": "http.response.start", "status": 200, "headers": []})
+                await send({"type": "http.response.body", "body": str(os.getpid()).encode()})
+        """,
+    )
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        port = server.getsockname()[1]
+    command = ("run", "--no-analyze", "--", sys.executable, "-m", "uvicorn", "--workers", 2, "--port", port, "--lifespan", "off", "app:app")
+    process = crashkit.start(*command, stderr=subprocess.DEVNULL)
+
+    def get(path: str) -> str:
+        return urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=DEADLINE).read().decode()
+
+    def serves() -> bool:
+        try:
+            return bool(get(""))
+        except OSError:
+            return False
+
+    _wait_for(serves, "uvicorn never served")
+    with pytest.raises(OSError):
+        get("crash")
+    _wait_for(lambda: len(crashkit.crashes()) == 1, "no report while the supervisor runs")
+    _wait_for(serves, "uvicorn does not serve any more")
+    process.send_signal(signal.SIGINT)
+    process.wait(DEADLINE)
+    assert len(crashkit.crashes()) == 1
+
+
+def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Crashkit) -> None:
+    pytest.importorskip("torch")
+    script = crashkit.script(
+        "rank.py",
+        """
+        import ctypes, os, time, socket
+        rank = int(os.environ["RANK"])
+        if rank < 2:
+            open(f"ready-{rank}", "w").close()
+            while not os.path.exists(f"ready-{1 - rank}"): pass
+            ctypes.string_at(0)
+        time.sleep(1000)
+        """,
+    )
+    process = crashkit.start(
+        "run", "--no-analyze", "--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 3, script
+    )
+    _, err = process.communicate(timeout=DEADLINE)
+    assert process.returncode == 1, err
+    crashes = crashkit.crashes()
+    # Both ranks die at once and write one `core`. Each is reported, and where a core was lost, that is said.
+    assert len(crashes) == 2, err
+    for crash in crashes:
+        assert crash["signal"] == 11 and not crash["is_command"]
+        assert any(file["kind"] == "core" for file in crash["files"]) or any("overwritten" in note for note in crash["notes"]), crash
+    assert any(file["kind"] == "core" for crash in crashes for file in crash["files"])
+    assert len({crash["pid"] for crash in crashes}) == 2
+
+
+def test_a_dataloader_worker_that_dies(crashkit: Crashkit) -> None:
+    pytest.importorskip("torch")
+    script = crashkit.script(
+        "load.py",
+        """
+        import ctypes, torch
+        class Data(torch.utils.data.Dataset):
+            def __len__(self): return 8
+            def __getitem__(self, index):
+                if index == 5: ctypes.string_at(0)
+                return index
+        if __name__ == "__main__":
+            try:
+                list(torch.utils.data.DataLoader(Data(), num_workers=1))
+            except RuntimeError as error:
+                print("caught", error)
+        """,
+    )
+    result = crashkit.run(sys.executable, script)
+    assert result.returncode == 0 and "caught DataLoader worker" in result.stdout
+    (crash,) = crashkit.crashes()
+    assert crash["signal"] == 11 and crash["core_dumped"] and "torch" in crash["versions"]
+
+
+def test_a_process_that_forks_and_executes(crashkit: Crashkit) -> None:
+    code = f"import subprocess, sys; print(subprocess.run([sys.executable, '-c', {SEGFAULT!r}, 'inner']).returncode)"
+    result = crashkit.python(code)
+    assert (result.stdout, result.returncode) == ("-11\n", 0)
+    (crash,) = crashkit.crashes()
+    assert crash["argv"][-1] == "inner" and not crash["is_command"]
+
+
+def test_a_child_that_forks_twice(crashkit: Crashkit) -> None:
+    code = """
+    import ctypes, os
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            while os.getppid() == os.getsid(0): pass      # until its parent is gone
+            os.chdir("/")
+            ctypes.string_at(0)
+        os._exit(0)
+    os.wait()
+    os.read(0, 1)
+    """
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", textwrap.dedent(code), stdin=subprocess.PIPE)
+    try:
+        _wait_for(lambda: len(crashkit.crashes()) == 1)
+    finally:
+        assert process.stdin is not None
+        process.stdin.close()
+    assert process.wait(DEADLINE) == 0
+    (crash,) = crashkit.crashes()
+    assert crash["cwd"] == "/" and any(file["kind"] == "core" for file in crash["files"])
+    assert not Path("/core").exists()
+
+
+def test_multiprocessing_that_terminates_its_workers_is_no_crash(crashkit: Crashkit) -> None:
+    code = "import multiprocessing as m; p = m.get_context('fork').Pool(3); print(p.map(abs, range(3))); p.terminate(); p.join()"
+    assert crashkit.python(code).stdout == "[0, 1, 2]\n"
+    assert crashkit.crashes() == []
+
+
+def test_a_worker_without_a_core_is_seen_by_its_status(crashkit: Crashkit) -> None:
+    code = """
+    import os, resource, signal
+    pid = os.fork()
+    if pid == 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        os.read(0, 1)
+        os.kill(os.getpid(), signal.SIGBUS)
+    print(pid, flush=True)
+    os.waitpid(pid, 0)
+    """
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", textwrap.dedent(code), stdin=subprocess.PIPE)
+    assert process.stdout is not None
+    pid = int(process.stdout.readline())
+    # Known to us once it is watched by a pidfd.
+    watched = Path(f"/proc/{process.pid}/fd")
+    _wait_for(lambda: any("pidfd" in os.readlink(link) for link in watched.iterdir() if link.is_symlink()))
+    process.communicate("x", timeout=DEADLINE)
+    (crash,) = crashkit.crashes()
+    assert (crash["pid"], crash["signal_name"], crash["core_dumped"]) == (pid, "SIGBUS", False)
+    assert any("no core" in note for note in crash["notes"])
+
+
+def test_sigkill_from_nobody_known_is_told_as_such(crashkit: Crashkit) -> None:
+    result = crashkit.run("sh", "-c", "kill -KILL $$")
+    assert result.returncode == 137
+    (crash,) = crashkit.crashes()
+    assert crash["killed"] == {"by": "unknown", "evidence": []}
+    assert "sent by somebody unknown" in result.stderr
+
+
+def test_hard_limit_0_is_said_before_and_the_log_still_makes_a_crash(crashkit: Crashkit) -> None:
+    result = crashkit.python(
+        f"import sys; sys.stderr.write('begin\\n'); {SEGFAULT}",
+        options=("--no-analyze", "--capture", "core"),
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
+    )
+    warning, begin = result.stderr.splitlines()[:2]
+    assert "hard limit of core files is 0" in warning and "LimitCORE" in warning and begin == "begin"
+    (crash,) = crashkit.crashes()
+    assert not crash["core_dumped"] and crash["signal"] == 11
+    assert "Fatal Python error" in (crash["folder"] / "stderr.log").read_text()
+
+
+def test_fifty_crashes_at_once_are_bounded_and_counted(crashkit: Crashkit) -> None:
+    code = """
+    import os, signal
+    reader, writer = os.pipe()
+    for n in range(50):
+        if os.fork() == 0:
+            os.close(writer); os.read(reader, 1); os.kill(os.getpid(), signal.SIGSEGV)
+    os.close(writer)
+    for n in range(50): os.wait()
+    """
+    result = crashkit.python(code, options=("--no-analyze", "--max-crashes", "5"))
+    assert result.returncode == 0
+    assert len(crashkit.crashes()) == 5
+    told = [line for line in result.stderr.splitlines() if "not kept (" in line]
+    assert len(told) == 1 and "45 crashes were not kept (45 SIGSEGV)" in told[0], result.stderr
+    assert crashkit.leftovers() == [] and [path.name for path in crashkit.cwd.iterdir()] == []
+
+
+def test_a_full_disk(crashkit: Crashkit, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(small)], capture_output=True).returncode:
+        pytest.skip("a small tmpfs cannot be mounted: that needs root")
+    try:
+        result = crashkit.python(SEGFAULT, options=("--no-analyze", "--capture", "core"), cwd=small)
+        assert "are free in" in result.stderr.splitlines()[0]
+        (crash,) = crashkit.crashes()
+        assert crash["signal"] == 11
+        core = [file for file in crash["files"] if file["kind"] == "core"]
+        assert not core or core[0]["size"] < core[0]["expected"]
+        listed = crashkit("list").stdout.splitlines()[1]
+        assert ("truncated" if core else "missing") in listed
+    finally:
+        subprocess.run(["umount", str(small)], check=True)
+
+
+def test_a_store_on_another_disk_gets_a_copy(crashkit: Crashkit) -> None:
+    shared = Path("/dev/shm")
+    if not os.access(shared, os.W_OK) or shared.stat().st_dev == crashkit.cwd.stat().st_dev:
+        pytest.skip("/dev/shm is no other file system that we may write to")
+    folder = Path(subprocess.run(["mktemp", "-d", "-p", shared], capture_output=True, text=True, check=True).stdout.strip())
+    try:
+        crashkit.home = folder / "store"
+        crashkit.environment["CRASHKIT_HOME"] = str(crashkit.home)
+        crashkit.python(SEGFAULT)
+        (crash,) = crashkit.crashes()
+        core = crash["folder"] / "core"
+        assert core.stat().st_size == next(file for file in crash["files"] if file["kind"] == "core")["expected"]
+        assert "LOAD" in subprocess.run(["readelf", "-lW", core], capture_output=True, text=True, check=True).stdout
+        assert list(crashkit.cwd.iterdir()) == []
+    finally:
+        shutil.rmtree(folder)
+
+
+def test_restart_on_crash_with_a_limit_and_a_command_for_each(crashkit: Crashkit) -> None:
+    script = crashkit.script("tell.sh", f'#!/bin/sh\necho "$CRASHKIT_FOLDER $1" >> {crashkit.home}/told\n')
+    script.chmod(0o755)
+    options = ("--no-analyze", "--restart", "on-crash", "--restart-limit", 2, "--restart-delay", 0.01, "--on-crash", script)
+    result = crashkit.run("sh", "-c", "echo run; kill -SEGV $$", options=options)
+    assert result.stdout == "run\n" * 3 and result.returncode == 139
+    assert "crashed 3 times: not started again" in result.stderr
+    crashes = crashkit.crashes()
+    assert len(crashes) == 3
+    assert (crashkit.home / "told").read_text() == "".join(f"{crash['folder']} {crash['folder']}\n" for crash in crashes)
+
+
+def test_no_restart_after_a_clean_end(crashkit: Crashkit) -> None:
+    result = crashkit.run("sh", "-c", "echo run; exit 1", options=("--restart", "on-crash"))
+    assert (result.stdout, result.returncode) == ("run\n", 1)
+
+
+def test_compressed_cores(crashkit: Crashkit) -> None:
+    import zstandard
+
+    crashkit.python(SEGFAULT, options=("--no-analyze", "--zstd"))
+    (crash,) = crashkit.crashes()
+    core = next(file for file in crash["files"] if file["kind"] == "core")
+    assert (core["name"], core["compression"]) == ("core.zst", "zst") and not (crash["folder"] / "core").exists()
+    with (crash["folder"] / "core.zst").open("rb") as file:
+        assert zstandard.ZstdDecompressor().stream_reader(file).read(4) == b"\x7fELF"
+
+
+def test_a_store_that_cannot_be_written_to_does_not_keep_the_command_from_running(crashkit: Crashkit, tmp_path: Path) -> None:
+    crashkit.environment["CRASHKIT_HOME"] = str(tmp_path / "file")
+    (tmp_path / "file").write_text("")
+    result = crashkit.run("echo", "hi")
+    assert (result.stdout, result.returncode) == ("hi\n", 0)
+    assert "crash store" in result.stderr and "CRASHKIT_HOME" in result.stderr
+
+
+def test_enable_from_inside(crashkit: Crashkit) -> None:
+    code = """
+    import sys
+    from crashkit.collect.enable import enable
+    enabled = enable()
+    assert "torch" not in sys.modules
+    print(enabled.folder, enabled.could_not)
+    import ctypes; ctypes.string_at(0)
+    """
+    result = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], cwd=crashkit.cwd, env=crashkit.environment, capture_output=True, text=True
+    )
+    assert result.returncode == -11, result.stderr
+    listed = crashkit("list", "SIGSEGV")
+    assert listed.returncode == 0 and "present" in listed.stdout, listed.stderr
+    (crash,) = crashkit.crashes()
+    assert "Segmentation fault" in (crash["folder"] / "faulthandler.log").read_text()
+    assert list(crashkit.cwd.iterdir()) == []
+
+
+def test_enable_leaves_nothing_after_a_clean_exit(crashkit: Crashkit) -> None:
+    code = "from crashkit.collect.enable import enable; print(enable().folder)"
+    subprocess.run([sys.executable, "-c", code], cwd=crashkit.cwd, env=crashkit.environment, check=True, capture_output=True)
+    assert list(crashkit.home.iterdir()) == []
+
