@@ -96,7 +96,7 @@ class Page:
         self.native = view.native_at(self.thread)
         self.finding = view.best_finding(crash)
         self.groups = view.groups(thread for thread in crash.threads if thread is not self.thread)
-        self.space = view.AddressSpace(crash.mappings, crash.modules)
+        self.space = view.AddressSpace(crash.mappings, crash.modules, view.stack_pointer(self.thread))
         self.modules = view.ordered_modules(crash.modules)
         self.markdown = markdown.summary(crash)
         positions = {id(thread): index for index, thread in enumerate(crash.threads)}

@@ -115,7 +115,7 @@ _SHOW = str.maketrans("\ue000\ue001\ue002\ue003", "<>()")
 _INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
 _OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread|(__)?clone3?|thread_start)$")
 _LIBRARY = re.compile(r"(/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|^<frozen |^<)")
-_VARIANT = re.compile(r"(_(avx|evex|sse)\w*|_(erms|unaligned|impl|internal|implementation)\w*)$")
+_VARIANT = re.compile(r"(64|_(avx|evex|sse)\w*|_(erms|unaligned|impl|internal|implementation)\w*)$")
 
 
 # Names and places
@@ -174,6 +174,12 @@ def native_function(frame: NativeFrame) -> str:
     if frame.function:
         return short_function(frame.function)
     return "(no name)"
+
+
+def said_name(frame: NativeFrame) -> str:
+    """The function as a sentence names it: `memcpy` for `__memcpy_avx_unaligned_erms`."""
+    name = native_function(frame)
+    return plain_name(name) if name.startswith("__") else name
 
 
 def native_place(frame: NativeFrame) -> str:
@@ -308,8 +314,7 @@ def sentence(crash: Crash) -> str:
     elif not crash.signal and crash.log and not thread:
         text += f": {crash.log[0].text}"
     if native and native.function:
-        name = native_function(native)
-        text += f" in {plain_name(name) if name.startswith('__') else name}"
+        text += f" in {said_name(native)}"
     if python and python.function:
         text += f", called from {python.function}" if native else f" in {python.function}"
         if python.file:
@@ -371,7 +376,7 @@ def doing(thread: Thread) -> str:
         return f"waiting for {_WAITS[wait]}"
     native = native_at(thread)
     if native and native.function:
-        return f"in {native_function(native)}"
+        return f"in {said_name(native)}"
     return "" if next(thread.pythons(), None) else "no frames" if not thread.frames else "in unnamed code"
 
 
@@ -422,6 +427,8 @@ class AddressSpace:
 
     mappings: tuple[Mapping, ...]
     modules: tuple[Module, ...]
+    stack: int | None = None
+    """An address within the crashed thread's stack."""
 
     @cached_property
     def _sorted(self) -> tuple[list[int], list[Mapping]]:
@@ -443,11 +450,18 @@ class AddressSpace:
         if mapping is None:
             return ""
         permissions = f" {mapping.permissions}" if mapping.permissions else ""
+        if self.stack is not None and mapping.start <= self.stack < mapping.end:
+            return f"stack of the crashed thread{permissions}"
         if not mapping.path:
             return f"anonymous memory{permissions}"
         if mapping.path in self._bases and address >= self._bases[mapping.path]:
             return f"{base_name(mapping.path)}+{address - self._bases[mapping.path]:#x}{permissions}"
         return base_name(mapping.path) + permissions
+
+
+def stack_pointer(thread: Thread | None) -> int | None:
+    registers = thread.registers if thread else {}
+    return next((registers[name] for name in ("rsp", "sp", "esp") if name in registers), None)
 
 
 def ordered_modules(modules: Sequence[Module]) -> list[tuple[int, Module]]:

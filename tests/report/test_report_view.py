@@ -148,6 +148,7 @@ def test_what_lies_at_an_address() -> None:
     assert space.what(0x2010) == "c.so+0x810 r-x"
     assert space.what(0x1FFF) == "anonymous memory"
     assert space.what(0x3000) == space.what(0) == ""
+    assert view.AddressSpace(space.mappings, (), 0x1800).what(0x1010) == "stack of the crashed thread"
 
 
 def test_modules_in_the_way_of_a_better_report_come_first() -> None:
