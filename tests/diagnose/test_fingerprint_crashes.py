@@ -1,0 +1,53 @@
+"""Fingerprints of real crashes: one for equal ones, whatever the interpreter and the handler; another for another."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+
+from crashkit.diagnose.fingerprint import fingerprint
+from crashkit.model import Fingerprint
+from crashkit.pipeline import analyze
+from tests.crashes import CRASHERS, crash, interpreter, interpreters, needs_x86_64, python_crash
+
+pytestmark = needs_x86_64()
+
+VERSIONS = sorted({".".join(map(str, one.version[:2])) for one in interpreters() if one.has_debug_info})
+
+
+@cache
+def of(script: str, *arguments: str, version: str = "3.11", handler: bool = True) -> Fingerprint:
+    return fingerprint(analyze(python_crash(script, *arguments, python=interpreter(version), faulthandler=handler).core))
+
+
+def test_two_runs_of_one_crash(tmp_path):
+    python = interpreter("3.11")
+    again = crash([python.path, CRASHERS / "threads.py"], tmp_path, {"PYTHONFAULTHANDLER": "1"})
+    assert fingerprint(analyze(again.core)) == of("threads.py")
+
+
+@pytest.mark.parametrize("kind", ["null", "double_free", "c_overflow", "wild_call"])
+def test_the_handler_does_not_matter(kind):
+    assert of("faults.py", kind, handler=True).hash == of("faults.py", kind, handler=False).hash
+
+
+@pytest.mark.parametrize("script", ["threads.py", "asyncio_tasks.py"])
+def test_the_version_of_python_does_not_matter(script):
+    assert len({of(script, version=version).hash for version in VERSIONS}) == 1
+
+
+def test_a_recursion_through_python_is_one_on_every_version():
+    found = {of("faults.py", "python_overflow", version=version).frames for version in VERSIONS}
+    assert found == {("recursion", "faults.recurse")}
+
+
+def test_different_crashes_differ():
+    kinds = ["null", "null_field", "wild", "read_only", "no_exec", "divide", "double_free", "abort", "c_overflow", "python_overflow"]
+    found = [of("faults.py", kind) for kind in kinds] + [of("threads.py"), of("asyncio_tasks.py")]
+    assert None not in {one.hash for one in found}
+    assert len({one.hash for one in found}) == len(found)
+
+
+def test_the_frames_are_the_ones_to_look_at():
+    assert of("threads.py").frames == ("strlen", "string_at", "ctypes.string_at", "threads.read", "threads.handle", "threads.crash")

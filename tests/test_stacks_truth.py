@@ -1,0 +1,126 @@
+"""Our stacks against what others say of the same crash: faulthandler's dump for Python, a plain gdb's backtrace for native code."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import sys
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+from crashkit.model import Crash, NativeFrame, PythonFrame, Thread
+from crashkit.pipeline import analyze
+from tests.crashes import Folder, Interpreter, interpreters, python_crash
+from tests.truth import SIGNAL_FRAME, Line, backtrace, faulthandler, faulting_thread
+
+INTERPRETERS = [pytest.param(one, id=one.name) for one in interpreters() if one.has_debug_info]
+SCRIPTS = ["threads.py", "asyncio_tasks.py"]
+
+# What the interpreter runs for a Python frame; merged stacks show that frame in its place.
+STANDS_FOR_PYTHON = ("_PyEval_", "PyEval_EvalCode", "_PyFunction_", "function_code_fastcall", "fast_function", "call_function")
+
+_CLONE = re.compile(r" \[clone [^\]]*\]")
+"""gcc's copy of a function: a detail of the build that we leave out of its name."""
+
+
+@cache
+def analyzed(folder: Folder) -> Crash:
+    return analyze(folder.core)
+
+
+def crash_of(script: str, python: Interpreter | Path) -> tuple[Folder, Crash]:
+    folder = python_crash(script, python=python)
+    return folder, analyzed(folder)
+
+
+def python_lines(thread: Thread) -> list[tuple[str | None, int | None, str]]:
+    return [(frame.function, frame.line, PurePosixPath(frame.file or "").name) for frame in thread.pythons()]
+
+
+def true_lines(lines: list[Line]) -> list[tuple[str, int, str]]:
+    return [(line.function, line.line, PurePosixPath(line.file).name) for line in lines]
+
+
+def check_python(folder: Folder, crash: Crash) -> None:
+    truth = faulthandler(folder.stderr)
+    ours = {int(thread.registers["fs_base"]): thread for thread in crash.threads}
+    assert truth
+    assert truth.keys() <= ours.keys()
+    for ident, lines in truth.items():
+        assert python_lines(ours[ident]) == true_lines(lines), f"thread {ours[ident].name}"
+    for ident in ours.keys() - truth.keys():
+        assert not python_lines(ours[ident])
+    assert crash.thread is ours[faulting_thread(folder.stderr)]
+
+
+def check_native(folder: Folder, crash: Crash) -> None:
+    truth = backtrace(folder.backtrace())
+    assert {thread.tid for thread in crash.threads} == truth.keys()
+    for thread in crash.threads:
+        expected = [_CLONE.sub("", name) for name in truth[thread.tid]]
+        ours = [frame.function or "??" for frame in thread.natives()]
+        if expected[-1] == "main" and "main" in ours:  # gdb stops there where it knows main's symbol
+            ours = ours[: ours.index("main") + 1]
+        at = 0
+        for name in expected:
+            if at < len(ours) and name == ours[at]:
+                at += 1
+                continue
+            assert name.startswith(STANDS_FOR_PYTHON), f"thread {thread.name}: {name} of gdb is missing before {ours[at : at + 1]}"
+        assert at == len(ours), f"thread {thread.name}: {ours[at:]} are not gdb's"
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_python_frames_of_every_thread_are_faulthandlers(python, script):
+    check_python(*crash_of(script, python))
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_native_frames_of_every_thread_are_gdbs(python, script):
+    check_native(*crash_of(script, python))
+
+
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_stacks_are_merged_in_order(python):
+    _, crash = crash_of("threads.py", python)
+    assert not any(thread.python_frames for thread in crash.threads)
+    frames = [frame for frame in crash.thread.frames if isinstance(frame, (NativeFrame, PythonFrame))]
+    order = [frame.function for frame in frames]
+    signal_frame = next(at for at, frame in enumerate(frames) if isinstance(frame, NativeFrame) and frame.trust == "signal")
+    assert order[signal_frame] == SIGNAL_FRAME
+    places = [order.index(name, signal_frame) for name in ("PyCFuncPtr_call", "read", "map_next", "handle", "crash", "run")]
+    assert places == sorted(places)
+    assert not any(name and name.startswith("_PyEval_EvalFrameDefault") for name in order)
+
+
+@pytest.mark.parametrize("python", INTERPRETERS)
+def test_names_source_locals_and_the_gil(python):
+    _, crash = crash_of("threads.py", python)
+    assert sorted(thread.name or "" for thread in crash.threads) == sorted(
+        ["MainThread", "crasher", "reader", "sorter", "spinner-1", "spinner-7", "waiter"]
+    )
+    assert crash.thread.name == "crasher"
+    assert [thread.name for thread in crash.threads if thread.holds_gil] == ["crasher"]
+    read = next(frame for frame in crash.thread.pythons() if frame.function == "read")
+    assert read.source == "return ctypes.string_at(address)"
+    assert read.locals["address"] == "16"
+    assert read.args == ("self", "address")
+    assert (crash.signal.reason, crash.signal.address, crash.signal.recovered) == ("null-pointer", 16, True)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+class TestTorch:
+    def test_python_frames(self):
+        folder, crash = crash_of("torch_lstm.py", Path(sys.executable))
+        check_python(folder, crash)
+        lstm = [thread for thread in crash.threads if (thread.name or "").startswith("lstm-")]
+        assert len(lstm) == 4
+        assert all(next(thread.pythons()).function == "forward" for thread in lstm)
+        assert all(frame.line for thread in crash.threads for frame in thread.pythons())
+
+    def test_native_frames(self):
+        check_native(*crash_of("torch_lstm.py", Path(sys.executable)))
