@@ -1,0 +1,114 @@
+"""Asks PyStack for the stacks of a core; a program of its own, because PyStack may die, hang or eat memory on a hostile core.
+
+Usage: python -I -S pystack_worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
+
+REQUEST: path (sys.path), core, executable, search_path, locals, native, inner, outer, variables, text, memory (bytes).
+RESULT: threads, each tid, gil (1, 0, -1 unknown), version, total and the frames `inner` (innermost first) and `outer`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import threading
+from typing import Any
+
+_STACK = 1 << 30
+"""PyStack recurses once a frame, about 1 KB each: room for a stack of a million frames, used only as far as needed."""
+
+
+def main(request_path: str, result_path: str) -> None:
+    with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 (starts faster)
+        request = json.load(file)
+    sys.path[:] = request["path"]
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    if request["memory"]:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        limit = request["memory"] if hard == resource.RLIM_INFINITY else min(request["memory"], hard)
+        resource.setrlimit(resource.RLIMIT_AS, (limit, hard))
+    threading.stack_size(_STACK)
+    worker = threading.Thread(target=work, args=(request, result_path))
+    worker.start()
+    worker.join()
+    # Taking a deep chain of frames apart recurses too, and is not needed.
+    os._exit(0)
+
+
+def work(request: dict[str, Any], result_path: str) -> None:
+    result: dict[str, Any]
+    try:
+        result = {"threads": stacks(request)}
+    except Exception as error:
+        result = {"error": f"{type(error).__name__}: {error}"}
+    with open(result_path, "x", encoding="ascii") as file:  # noqa: PTH123
+        # Values of a dead process may hold lone surrogates: ASCII carries them.
+        json.dump(result, file, ensure_ascii=True)
+
+
+def stacks(request: dict[str, Any]) -> list[dict[str, Any]]:
+    from pystack.engine import NativeReportingMode, StackMethod, get_process_threads_for_core
+
+    mode = NativeReportingMode.ALL if request["native"] else NativeReportingMode.OFF
+    method = StackMethod.AUTO
+    arguments = (request["core"], request["executable"], request["search_path"] or None, mode, request["locals"])
+    try:
+        threads = get_process_threads_for_core(*arguments, method=method)
+    except Exception:
+        # Without symbols and sections the interpreter is found by searching memory, which is slow.
+        threads = get_process_threads_for_core(*arguments, method=StackMethod.ALL)
+    return [describe(thread, request) for thread in threads]
+
+
+def describe(thread: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """A thread as plain data; both ends of a deep stack. `dataclasses.asdict` would follow prev and next for ever."""
+    chain = []
+    frame = thread.frame
+    while frame is not None:
+        if not frame.is_shim:
+            chain.append(frame)
+        frame = frame.next
+    chain.reverse()
+    inner, outer = request["inner"], request["outer"]
+    deep = len(chain) > inner + outer
+    natives = thread.native_frames[::-1] if request["native"] else []
+    deep_native = len(natives) > inner + outer
+    return {
+        "tid": thread.tid,
+        "gil": thread.holds_the_gil,
+        "version": list(thread.python_version or ()),
+        "total": len(chain),
+        "inner": [python_frame(one, request) for one in (chain[:inner] if deep else chain)],
+        "outer": [python_frame(one, request) for one in (chain[-outer:] if deep else ())],
+        "native_total": len(natives),
+        "native_inner": [native_frame(one) for one in (natives[:inner] if deep_native else natives)],
+        "native_outer": [native_frame(one) for one in (natives[-outer:] if deep_native else ())],
+    }
+
+
+def python_frame(frame: Any, request: dict[str, Any]) -> dict[str, Any]:
+    limit, text = request["variables"], request["text"]
+    # PyStack gives arguments in reverse.
+    arguments = [str(name) for name in reversed(list(frame.arguments))]
+    values = {**{name: frame.arguments[name] for name in reversed(list(frame.arguments))}, **frame.locals}
+    return {
+        "function": frame.code.scope,
+        "file": frame.code.filename,
+        "line": frame.code.location.lineno,
+        "entry": frame.is_entry,
+        "args": arguments[:limit],
+        "locals": {str(name): cut(str(value), text) for name, value in list(values.items())[:limit]},
+    }
+
+
+def cut(value: str, most: int) -> str:
+    return value if len(value) <= most else value[:most] + "…"
+
+
+def native_frame(frame: Any) -> dict[str, Any]:
+    return {"pc": frame.address, "function": frame.symbol, "file": frame.path, "line": frame.linenumber, "module": frame.library}
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

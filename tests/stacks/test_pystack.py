@@ -1,0 +1,279 @@
+"""PyStack's stacks are faulthandler's, on every interpreter and however little is left of it; its own death costs nothing else."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import struct
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crashkit.model import NativeFrame, Thread
+from crashkit.stacks import pystack
+from crashkit.stacks.merge import is_evaluation, merge, plain, runs
+from crashkit.stacks.pystack import PystackResult, python_stacks
+from tests.crashes import Folder, Interpreter, interpreter, interpreters, python_crash
+from tests.truth import backtrace, faulthandler, faulting_thread
+
+MARKUP = "</script><script>alert(1)</script>"
+INTERPRETERS = {one.name: one for one in interpreters()}
+
+
+@pytest.fixture(params=INTERPRETERS)
+def python(request: pytest.FixtureRequest) -> Interpreter:
+    return INTERPRETERS[request.param]
+
+
+def ask(made: Folder, locals: bool = True, native: bool = False) -> PystackResult:
+    return python_stacks(made.core, made.program.resolve(), locals=locals, native=native)
+
+
+def same_as_faulthandler(result: PystackResult, made: Folder) -> None:
+    """Every thread's function, line and file. faulthandler names threads by their pthread ids, so stacks are compared, not names."""
+    ours = Counter(tuple(begun(result, f.function, f.line, f.file) for f in stack.frames) for stack in result.stacks.values())
+    theirs = Counter(tuple(begun(result, *line) for line in stack) for stack in faulthandler(made.stderr).values() if stack)
+    assert sum(theirs.values()) > 1
+    assert ours == theirs
+
+
+def begun(result: PystackResult, function: str | None, line: int | None, file: str | None) -> tuple[str | None, int | None, str | None]:
+    """A spinner may stand before the first instruction of `advance`: up to 3.10 PyStack gives such a frame the function's second line."""
+    old = result.version in ("3.6", "3.7", "3.8", "3.9", "3.10")
+    return function, 28 if old and (function, line) == ("advance", 27) else line, file
+
+
+def test_every_thread_is_as_faulthandler_saw_it(python: Interpreter) -> None:
+    made = python_crash("threads.py", python=python)
+    result = ask(made)
+    same_as_faulthandler(result, made)
+    assert result.version == "{}.{}".format(*python.version)
+    assert result.soft_errors == ()
+    crashed = faulthandler(made.stderr)[faulting_thread(made.stderr) or 0]
+    holder = [stack for stack in result.stacks.values() if stack.holds_gil]
+    assert len(holder) == 1 and [frame.function for frame in holder[0].frames] == [line.function for line in crashed]
+    assert {frame.origin for stack in result.stacks.values() for frame in stack.frames} == {"pystack"}
+    request = next(frame for frame in holder[0].frames if frame.function == "handle")
+    assert request.args == ("self",) and request.locals["label"] == '"request of 16"'
+
+
+def test_python_and_native_stacks_fit_together(python: Interpreter) -> None:
+    if not python.has_debug_info:
+        pytest.skip("the names of the interpreter's functions are gone")
+    made = python_crash("threads.py", python=python)
+    result = ask(made, native=True)
+    assert len(result.native) == 7
+    for tid, stack in result.stacks.items():
+        native = result.native[tid].frames
+        assert sum(map(is_evaluation, native)) == len(runs(stack.frames))
+        assert merge(native, stack.frames).frames is not None
+
+
+def bare(function: str) -> str:
+    """Without suffixes, versions and the leading underscores in which aliases differ."""
+    return plain(function).partition("@")[0].lstrip("_").removeprefix("GI_").lstrip("_")
+
+
+def test_native_functions_are_those_of_gdb() -> None:
+    made = python_crash("threads.py", python=interpreter("3.11"))
+    result = ask(made, native=True)
+    for tid, names in backtrace(made.backtrace()).items():
+        ours = [bare(f.function) for f in result.native[tid].frames if f.function and f.trust != "inline"]
+        theirs = [bare(name) for name in names]
+        # PyStack's libdw and gdb differ in what they count as inlined, and PyStack knows no signal frame.
+        common = [name for name in ours if name in theirs]
+        assert len(common) > 0.8 * len(ours), (ours, theirs)
+        assert ours[-1] == theirs[-1]
+
+
+def relocated(python: Interpreter, folder: Path) -> tuple[Path, dict[str, str]]:
+    """A copy of an interpreter's binaries in a prefix of their own, and the environment that runs it."""
+    prefix = python.path.parent.parent
+    (folder / "bin").mkdir()
+    (folder / "lib").mkdir()
+    copy = Path(shutil.copy(python.path, folder / "bin"))
+    for library in prefix.glob("lib/libpython3.*.so.1.0"):
+        shutil.copy(library, folder / "lib")
+    return copy, {"PYTHONHOME": str(prefix), "LD_LIBRARY_PATH": str(folder / "lib")}
+
+
+@pytest.mark.parametrize("version", ["3.8", "3.10", "3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("damage", ["symbols", "section headers"])
+def test_interpreter_without_symbol_table(version: str, damage: str, tmp_path: Path) -> None:
+    python, environment = relocated(interpreter(version), tmp_path)
+    for file in (python, *(tmp_path / "lib").iterdir()):
+        file.chmod(0o755)
+        subprocess.run(["strip", "--strip-all", file], check=True)
+        if damage == "section headers":
+            with file.open("r+b") as binary:
+                binary.seek(40)
+                binary.write(struct.pack("<Q", 0))
+                binary.seek(58)
+                binary.write(struct.pack("<HHH", 64, 0, 0))
+    made = python_crash("threads.py", python=python, environment=environment)
+    same_as_faulthandler(ask(made), made)
+
+
+RECURSION = """
+import sys
+sys.setrecursionlimit(10**9)
+def recurse(depth):
+    return [x for x in map(recurse, [depth + 1])]
+recurse(0)
+"""
+
+
+@pytest.mark.parametrize("version", ["3.9", "3.11"])
+def test_overflowing_stack(version: str, tmp_path: Path) -> None:
+    (tmp_path / "deep.py").write_text(RECURSION)
+    made = python_crash(tmp_path / "deep.py", python=interpreter(version))
+    result = ask(made, native=True)
+    assert result.soft_errors == ()
+    ((tid, python),) = result.stacks.items()
+    native = result.native[tid]
+    assert (python.total or 0) > 10_000 and (native.total or 0) > 50_000
+    assert (len(python.frames), len(python.outer)) == (len(native.frames), len(native.outer)) == (1000, 200)
+    assert python.frames[500].function in ("recurse", "<listcomp>") and python.outer[-1].function == "<module>"
+    assert [frame.function for frame in native.outer][-1] == "_start"
+
+
+HOSTILE = f"""
+import ctypes
+MARKUP = {MARKUP!r}
+class Rogue:
+    def __repr__(self):
+        open("repr-was-executed", "w").close()
+def crash(address, markup, escapes, surrogate, endless, many, rogue):
+    return ctypes.string_at(address)
+crash(16, MARKUP, "\\x1b[31m\\n", "\\udcff", "x" * 1000000, list(range(1000000)), Rogue())
+"""
+
+
+def test_hostile_values_are_bounded_and_never_executed(python: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "hostile.py").write_text(HOSTILE)
+    made = python_crash(tmp_path / "hostile.py", python=python)
+    ((_, stack),) = ask(made).stacks.items()
+    values = stack.frames[1].locals
+    assert list(values) == ["address", "markup", "escapes", "surrogate", "endless", "many", "rogue"] == list(stack.frames[1].args)
+    assert MARKUP in values["markup"]
+    assert max(map(len, values.values())) <= 201
+    assert not (made.path / "repr-was-executed").exists()
+    msgspec.json.encode(Thread(frames=stack.frames))
+
+
+def test_hostile_names_are_survived(python: Interpreter) -> None:
+    stacks = ask(python_crash("hostile.py", python=python)).stacks.values()
+    frames = [frame for stack in stacks for frame in stack.frames]
+    # PyStack leaves out the frame whose file has a name beyond Latin-1.
+    assert {"string_at", "crash", "_bootstrap", "<module>"} <= {frame.function for frame in frames}
+    msgspec.json.encode([Thread(frames=stack.frames) for stack in stacks])
+
+
+def test_name_that_pystack_cannot_read_is_unknown(tmp_path: Path) -> None:
+    (tmp_path / "caf\xe9.py").write_text("import ctypes\nctypes.string_at(16)\n")
+    made = python_crash(tmp_path / "caf\xe9.py", python=interpreter("3.11"))
+    ((_, stack),) = ask(made).stacks.items()
+    assert [(frame.function, frame.file is None, frame.line) for frame in stack.frames] == [
+        ("string_at", False, 519),
+        ("<module>", True, 2),
+    ]
+
+
+def test_locals_may_be_left_out() -> None:
+    result = ask(python_crash("threads.py", python=interpreter("3.11")), locals=False)
+    assert not any(frame.locals or frame.args for stack in result.stacks.values() for frame in stack.frames)
+
+
+@pytest.mark.parametrize("kept", [0.05, 0.3, 0.6, 0.9, 0.99])
+def test_truncated_core_is_survived(kept: float, tmp_path: Path) -> None:
+    made = python_crash("threads.py", python=interpreter("3.12"))
+    cut = tmp_path / "core"
+    cut.write_bytes(made.core.read_bytes()[: int(made.core.stat().st_size * kept)])
+    result = python_stacks(cut, made.program.resolve(), native=True)
+    assert result.stacks or result.soft_errors
+    assert all(error.hint and "\n" not in error.message for error in result.soft_errors)
+    assert not any(isinstance(f, NativeFrame) and f.function == "???" for stack in result.native.values() for f in stack.frames)
+
+
+def test_damaged_cores_are_survived(tmp_path: Path) -> None:
+    seed = random.randrange(1 << 32)
+    made = python_crash("threads.py", python=interpreter("3.12"))
+    whole = made.core.read_bytes()
+    generator = random.Random(seed)
+    for number in range(6):
+        copy = bytearray(whole)
+        for _ in range(20):
+            at, size = generator.randrange(4096, len(copy)), generator.randrange(1, 1 << 16)
+            copy[at : at + size] = generator.randbytes(len(copy[at : at + size]))
+        damaged = tmp_path / f"core{number}"
+        damaged.write_bytes(copy)
+        result = python_stacks(damaged, made.program.resolve(), deadline=20)
+        assert result.stacks or result.soft_errors, f"seed {seed}"
+        msgspec.json.encode([Thread(frames=stack.frames) for stack in result.stacks.values()])
+        damaged.unlink()
+
+
+def test_what_is_no_core_is_a_soft_error(tmp_path: Path) -> None:
+    text = tmp_path / "text"
+    text.write_text("no core")
+    result = python_stacks(text, Path(sys.executable))
+    assert not result.stacks and "PyStack could not read" in result.soft_errors[-1].message
+
+
+@pytest.fixture
+def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stands in for the worker; run with REQUEST RESULT."""
+    script = tmp_path / "worker.py"
+    monkeypatch.setattr(pystack, "_WORKER", script)
+    (tmp_path / "core").touch()
+    return script
+
+
+@pytest.mark.parametrize(
+    ("program", "message"),
+    [
+        ("import os; os.kill(os.getpid(), 11)", "killed by signal 11"),
+        ("import sys; sys.exit('terminate called\\nwhat(): std::bad_alloc')", "ended with status 1, saying: what(): std::bad_alloc"),
+        ("import os; os.read(os.pipe()[0], 1)", "did not finish within"),
+        ("import sys; open(sys.argv[2], 'w').write('{\"threads\": [')", "died while it wrote"),
+        ("", "ended with status 0"),
+    ],
+)
+def test_worker_that_dies_or_hangs(worker: Path, program: str, message: str) -> None:
+    worker.write_text(program)
+    before = os.listdir("/tmp")  # noqa: PTH208
+    result = python_stacks(worker.with_name("core"), Path("/bin/true"), deadline=1)
+    assert not result.stacks
+    # Once with locals, once without.
+    assert len(result.soft_errors) == 2 and all(message in error.message for error in result.soft_errors)
+    assert not {name for name in set(os.listdir("/tmp")) - set(before) if name.startswith("crashkit-pystack-")}  # noqa: PTH208
+
+
+def test_locals_that_kill_pystack_cost_only_themselves(worker: Path) -> None:
+    frame = {"function": "f", "file": "f.py", "line": 3, "entry": True, "args": [], "locals": {}}
+    thread = {"tid": 7, "gil": -1, "version": [3, 11], "total": 1, "inner": [frame], "outer": [], "native_inner": [], "native_outer": []}
+    worker.write_text(
+        "import json, os, sys\n"
+        "if json.load(open(sys.argv[1]))['locals']: os.abort()\n"
+        f"json.dump({{'threads': [{thread!r}]}}, open(sys.argv[2], 'w'))\n"
+    )
+    result = python_stacks(worker.with_name("core"), Path("/bin/true"))
+    assert [frame.function for frame in result.stacks[7].frames] == ["f"] and result.stacks[7].holds_gil is None
+    assert "without local variables" in result.soft_errors[0].message
+
+
+def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pystack, "_MEMORY", 1 << 20)
+    result = ask(python_crash("threads.py", python=interpreter("3.11")))
+    assert not result.stacks and result.soft_errors
+
+
+def test_without_pystack_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    result = python_stacks(Path("core"), Path("/bin/true"))
+    assert "not installed" in result.soft_errors[0].message and "pip install" in str(result.soft_errors[0].hint)
