@@ -23,11 +23,21 @@ class Command(gdb.MICommand):
         with open(arguments[0], encoding="utf-8") as file:
             request = json.load(file)
         result = self.function(request)
-        # What comes out of a dead process need not be valid text.
-        text = json.dumps(result, ensure_ascii=True)
+        text = json.dumps(readable(result))
         with open(arguments[1], "x", encoding="ascii") as file:
             file.write(text)
         return {"result": "written"}
+
+
+def readable(value):
+    """The value with lone surrogates escaped: Python strings may hold them, JSON may not."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
+    if isinstance(value, dict):
+        return {readable(key): readable(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [readable(item) for item in value]
+    return value
 
 
 def demangle(request):

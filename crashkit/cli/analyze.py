@@ -65,7 +65,7 @@ def command(
         deadline=timeout,
         signatures=signatures,
     )
-    with _Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json) as progress:
         crash = analyze(paths, options=options, progress=progress.stage)
     written = None
     if out is not None or not as_json:
@@ -125,7 +125,7 @@ def _path_map(text: str) -> tuple[str, Path]:
     return source, Path(target)
 
 
-class _Progress:
+class Progress:
     """On stderr: the first answer before gdb starts, and what takes longer than a second."""
 
     def __init__(self, quiet: bool) -> None:
@@ -136,7 +136,7 @@ class _Progress:
         self._shown = False
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
-    def __enter__(self) -> _Progress:
+    def __enter__(self) -> Progress:
         if not self._quiet:
             self._thread.start()
         return self

@@ -47,14 +47,14 @@ def command(out: Path) -> None:
     A threaded HTTP server on 127.0.0.1 gets six requests at once; one of them leads into native code with a null pointer. The core
     that the kernel writes is then analyzed as any other would be.
     """
-    from crashkit.cli.analyze import _Progress, print_summary, write_report
+    from crashkit.cli.analyze import Progress, print_summary, write_report
     from crashkit.pipeline import analyze
 
     folder = _fresh_folder(out)
     click.echo(f"Crashing a server under {len(_REQUESTS)} requests ...", err=True)
     core = crash_server(folder)
     click.echo(f"It died and left {core} ({core.stat().st_size / 2**20:.0f} MiB).\n", err=True)
-    with _Progress(quiet=False) as progress:
+    with Progress(quiet=False) as progress:
         crash = analyze([core], progress=progress.stage)
     print_summary(crash, write_report(crash, folder))
     click.echo(f"\nThe same for a core of your own:  crashkit analyze {core}")
