@@ -1,0 +1,74 @@
+"""A process whose names try to break the report, through the whole command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from tests.crashes import interpreter, python_crash
+
+ROOT = Path(__file__).parent.parent
+ARGUMENT = b"<marquee onload=alert(2)>\xff\x1b]0;owned\x07\n--flag"
+CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+
+
+class Tags(HTMLParser):
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attributes):
+        self.tags.append(tag)
+        self.attributes += [name for name, _ in attributes]
+
+
+@pytest.fixture(scope="module", params=["3.8", "3.12"])
+def analyzed(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("hostile")
+    crash = python_crash("hostile.py", ARGUMENT, python=interpreter(request.param))
+    command = [sys.executable, "-m", "crashkit", "analyze", crash.core, "--out", folder / "report"]
+    run = subprocess.run(command, capture_output=True, timeout=120, cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
+    assert run.returncode == 0, run.stderr
+    return run, folder
+
+
+def test_the_terminal_gets_no_control_characters(analyzed):
+    run, _ = analyzed
+    for stream in (run.stdout, run.stderr):
+        assert not CONTROL.search(stream.decode())
+
+
+def test_the_report_has_no_markup_of_the_process(analyzed):
+    _, folder = analyzed
+    page = (folder / "report" / "report.html").read_text()
+    tags = Tags(page)
+    assert "img" not in tags.tags
+    assert "marquee" not in tags.tags
+    assert not [name for name in tags.attributes if name.startswith("on")]
+    assert "<script>alert" not in page
+    assert "alert" in page  # it is shown, as text
+
+
+def test_json_is_valid_and_keeps_what_was_there(analyzed):
+    _, folder = analyzed
+    report = json.loads((folder / "report" / "report.json").read_bytes())
+    crashed = next(thread for thread in report["threads"] if thread.get("crashed"))
+    assert crashed["name"].startswith("</script><script>")
+    frame = next(frame for frame in crashed["frames"] if frame["kind"] == "python" and frame["function"] != "string_at")
+    assert frame["function"].startswith("</script><script>")
+    assert "\x1b" in frame["file"] or "\\x1b" in frame["file"]
+    assert {"text", "markup", "escapes", "lines", "surrogate", "endless", "rogue"} <= frame["locals"].keys()
+    assert len(frame["locals"]["endless"]) < 10_000
+
+
+def test_nothing_of_the_process_was_executed(analyzed):
+    _, folder = analyzed
+    assert sorted(path.name for path in folder.iterdir()) == ["report"]
