@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from textwrap import dedent
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
 _TEMPLATES = Path(__file__).parent / "templates"
+_TEMPLATE = "report.html"
+_WARMING = Lock()
 _VALUE = 2000
 _SOURCE = 400
 _ROWS = 4000
@@ -33,13 +36,15 @@ _NEAR = 2
 
 def render(crash: Crash) -> str:
     """The report of `crash` as one HTML document. It can be written as UTF-8."""
-    return _environment().get_template("report.html").render(page=Page(crash))
+    warm()
+    return _environment().get_template(_TEMPLATE).render(page=Page(crash))
 
 
 def warm() -> None:
-    """Load and compile what `render` needs: a caller that waits for a debugger can do so meanwhile."""
-    _environment().get_template("report.html")
-    _lexer()
+    """Load and compile what `render` needs, once: a caller that waits for a debugger can do so meanwhile, in a thread of its own."""
+    with _WARMING:
+        _environment().get_template(_TEMPLATE)
+        _lexer()
 
 
 # Rows
@@ -340,6 +345,7 @@ def _environment() -> Environment:
         finalize=_shown_value,
         trim_blocks=True,
         lstrip_blocks=True,
+        optimized=False,
         auto_reload=False,
     )
     environment.globals.update(_names_of_template())

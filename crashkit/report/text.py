@@ -152,6 +152,8 @@ def _process(crash: Crash) -> str:
 def _found(crash: Crash, style: _Style) -> Iterator[str]:
     finding = view.best_finding(crash)
     if finding is None:
+        if crash.ruled_out:
+            yield from style.field("cause", f"no known failure matched, {len(crash.ruled_out)} ruled out")
         return
     yield ""
     label = view.confidence(finding).lower()

@@ -102,6 +102,7 @@ _WAITS = {
     "waitpid": "a child process",
 }
 _WAIT_DEPTH = 10
+_NAME = 160
 
 # What raises a signal on the program's behalf, by `plain_name`.
 _ABORTING = re.compile(
@@ -252,7 +253,9 @@ def why(signal: Signal) -> str | None:
         return None
     if signal.reason == "sent-from-outside" and signal.sender_pid:
         return f"sent by process {signal.sender_pid}"
-    words = REASONS.get(signal.reason, signal.reason.replace("-", " "))
+    words = REASONS.get(signal.reason)
+    if words is None:
+        return signal.reason.replace("-", " ")
     return words.format(access=_ACCESSES.get(signal.access or "", "accessed"))
 
 
@@ -305,21 +308,30 @@ def sentence(crash: Crash) -> str:
     """The answer in one sentence: what, why and where."""
     thread = crashed_thread(crash)
     native, python = native_at(thread), python_at(thread)
-    text = ended(crash)
-    reason = why(crash.signal) if crash.signal else None
-    if reason:
-        text += f": {reason}"
-    elif not crash.signal and crash.findings:
-        text += f": {crash.findings[0].title}"
-    elif not crash.signal and crash.log and not thread:
-        text += f": {crash.log[0].text}"
+    parts = [ended(crash)]
+    told = _told(crash, thread)
+    if told:
+        parts.append(f": {_short(told)}")
     if native and native.function:
-        text += f" in {said_name(native)}"
+        parts.append(f" in {_short(said_name(native))}")
     if python and python.function:
-        text += f", called from {python.function}" if native else f" in {python.function}"
+        parts.append(f", called from {_short(python.function)}" if native else f" in {_short(python.function)}")
         if python.file:
-            text += f" ({python_place(python)})"
-    return text + "."
+            parts.append(f" ({_short(python_place(python))})")
+    return "".join(parts).rstrip(".") + "."
+
+
+def _told(crash: Crash, thread: Thread | None) -> str | None:
+    """The reason; where there is no signal, the best finding or the first telling line of the log."""
+    if crash.signal:
+        return why(crash.signal)
+    if crash.findings:
+        return crash.findings[0].title
+    return crash.log[0].text if crash.log and not thread else None
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _NAME else name[:_NAME] + "…"
 
 
 def best_finding(crash: Crash) -> Finding | None:

@@ -1,7 +1,9 @@
 import re
+import threading
 from collections import Counter
 from html.parser import HTMLParser
 
+import msgspec
 import pytest
 import samples
 
@@ -134,3 +136,17 @@ def test_200_threads_make_a_small_file() -> None:
 
 def test_a_process_without_a_command_has_a_title() -> None:
     assert "<title>Crash · crashkit</title>" in html.render(Crash(process=Process()))
+
+
+def test_without_a_finding_the_telling_frames_stand_in() -> None:
+    crash = msgspec.structs.replace(samples.flask_lstm(), findings=())
+    shown = Markup(html.render(crash)).shown
+    assert "No known failure matched. The most telling frames: cuLaunchKernel at::native::lstm recognize" in shown
+    assert "ruled out: stack-overflow, fork-with-threads" in shown
+
+
+def test_warming_in_a_thread_is_safe() -> None:
+    thread = threading.Thread(target=html.warm)
+    thread.start()
+    assert html.render(samples.stack_overflow()).startswith("<!DOCTYPE html>")
+    thread.join()

@@ -63,6 +63,10 @@ def test_an_unknown_signal_and_reason_are_said_as_they_are() -> None:
     assert view.sentence(crash) == "SIGNEW: cosmic ray."
 
 
+def test_a_reason_of_the_evidence_is_no_format() -> None:
+    assert view.why(Signal(number=1, name="S", reason="{access.__class__} {0} {")) == "{access.__class__} {0} {"
+
+
 def test_a_signal_from_outside_names_its_sender() -> None:
     assert view.why(Signal(number=9, name="SIGKILL", reason="sent-from-outside", sender_pid=7)) == "sent by process 7"
 

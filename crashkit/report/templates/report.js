@@ -50,6 +50,7 @@
   const found = byId("found");
   const frames = all(".frame");
   const groups = all(".group");
+  for (const id of ["find", "runtime"]) byId(id).parentElement.hidden = !frames.length;
   let texts = null;
   let before = null;
   let hits = [];
