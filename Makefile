@@ -30,7 +30,8 @@ clean:
 	@.ci/venv .venv
 
 .venv/.crashkit: .venv/bin/python pyproject.toml
-	$(PIP) --editable .
+	@echo 'Installing crashkit into .venv ...'
+	@$(PIP) --editable .
 	@touch $@
 
 .venv/.dev: .venv/.crashkit
