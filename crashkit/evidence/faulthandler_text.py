@@ -29,7 +29,8 @@ _STACK = re.compile(r"^Stack \(most recent call first\):$")
 _C_STACK = re.compile(r"^Current thread's C stack trace \(most recent call first\):$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _BINARY = re.compile(
-    r"""^  Binary file (?:"(?P<file>[^"]*)"|'<unknown>')(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]+))?)? ?\[0x(?P<address>[0-9a-f]+)\]$"""
+    r"""^  Binary file (?:"(?P<file>[^"]*)"|'<unknown>')"""
+    r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]+))?)? ?\[0x(?P<address>[0-9a-f]+)\]$"""
 )
 _BETWEEN = re.compile(
     r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|<.* GIL .*>|  <truncated rest of calls>"

@@ -18,7 +18,8 @@ _LAYERS = tuple(
     re.compile(pattern)
     for pattern in (
         r"\ufeff",
-        r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) (?:(?:stdout|stderr) [FP] )?",  # docker -t, kubectl, GitHub Actions, CRI
+        # docker -t, kubectl, GitHub Actions, the container runtime interface
+        r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) (?:(?:stdout|stderr) [FP] )?",
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel: |(?P<who>[\w./-]+(?:\[\d+\])?): )",  # syslog, journalctl
         r"\[[ \d]{4,}\.\d{6}\] ?",  # dmesg
         r"##\[(?:error|warning|debug)\]",

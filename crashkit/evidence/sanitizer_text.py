@@ -17,7 +17,8 @@ _EFFECT = re.compile(r"^(?:reading from|writing to) .*$")
 _TORCH = re.compile(r"/torch/(?:cuda/_sanitizer|utils/_python_dispatch|_ops|utils/_device)\.py$")
 
 _ASAN = re.compile(
-    r"==(?P<pid>\d+)==\s?ERROR: (?:Address|Leak|HWAddress)Sanitizer: (?P<problem>[\w-]+)(?:.*? on (?:unknown )?address (?P<address>0x[0-9a-f]+))?"
+    r"==(?P<pid>\d+)==\s?ERROR: (?:Address|Leak|HWAddress)Sanitizer: (?P<problem>[\w-]+)"
+    r"(?:.*? on (?:unknown )?address (?P<address>0x[0-9a-f]+))?"
 )
 _TSAN = re.compile(r"WARNING: ThreadSanitizer: (?P<problem>[\w -]+?)(?: \(|$)")
 _NATIVE = re.compile(r"^\s*#(?P<level>\d+) (?:0x(?P<pc>[0-9a-f]+) in )?(?P<rest>\S.*)$")

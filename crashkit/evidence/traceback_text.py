@@ -14,7 +14,8 @@ OPENERS = ("Traceback (most recent call",)
 _HEAD = re.compile(r"^(?P<margin>[ |+-]*)(?:\w[\w.]* +)?Traceback \(most recent call (?P<end>last|first)\):?$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?$')
 _IPYTHON_FRAME = re.compile(
-    r"^(?:File )?(?P<file>(?:<ipython-input-[^>]*>|[~/]?\S*/\S+\.py|Cell In\s?\[\d+\]))(?::(?P<line>\d+)|, line (?P<line2>\d+))?(?:,? in (?P<function>[\w<>.]+)\(.*)?$"
+    r"^(?:File )?(?P<file>(?:<ipython-input-[^>]*>|[~/]?\S*/\S+\.py|Cell In\s?\[\d+\]))"
+    r"(?::(?P<line>\d+)|, line (?P<line2>\d+))?(?:,? in (?P<function>[\w<>.]+)\(.*)?$"
 )
 _IPYTHON_ARROW = re.compile(r"^-+> (?P<line>\d+) (?P<source>.*)$")
 _EXCEPTION = re.compile(

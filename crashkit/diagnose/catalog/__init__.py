@@ -1,0 +1,208 @@
+"""Signatures as data: one file a family, and the loader that says what is wrong in one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from crashkit.diagnose.facts import FACTS
+from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, SUBJECTS, Condition, FramePattern, Signature
+from crashkit.diagnose.versions import parse_requirement
+from crashkit.errors import CatalogError
+from crashkit.evidence.log_patterns import SHORTEST_LITERAL, kinds, literals
+
+_HINT = "docs/adding-a-signature.md shows what a signature file holds"
+
+_HERE = Path(__file__).parent
+
+_TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
+_STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    signature: tuple[Signature, ...]
+
+
+class Catalog(msgspec.Struct, frozen=True):
+    signatures: tuple[Signature, ...]
+
+    def find(self, identity: str) -> Signature:
+        """The signature of this id. Raises CatalogError where there is none."""
+        for signature in self.signatures:
+            if signature.id == identity:
+                return signature
+        raise CatalogError(f"no signature {identity!r}", "crashkit signatures list shows them all")
+
+    @property
+    def log_patterns(self) -> tuple[str, ...]:
+        """Patterns of lines that the log reader must keep for a user's signatures, beyond those that it knows."""
+        further = [signature for signature in self.signatures if Path(signature.file).parent != _HERE]
+        found = {condition.pattern for condition in conditions(further) if condition.log == "*" and condition.pattern}
+        return tuple(sorted(found))
+
+
+@cache
+def builtin() -> Catalog:
+    """The signatures that come with crashkit."""
+    return Catalog(_checked(_files([_HERE])))
+
+
+def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
+    """The built-in signatures and those of further files or folders (*.toml).
+
+    Raises CatalogError with file, line and what is wrong.
+    """
+    if not extra:
+        return builtin()
+    return Catalog(_checked((*builtin().signatures, *_files(extra))))
+
+
+def conditions(signatures: Iterable[Signature]) -> Iterator[Condition]:
+    """Every condition, the nested ones too."""
+    for signature in signatures:
+        yield from _flat(signature.none)
+        for rule in signature.rule:
+            yield from _flat((*rule.all, *rule.any, *rule.none))
+
+
+def _flat(several: Iterable[Condition]) -> Iterator[Condition]:
+    for condition in several:
+        yield condition
+        yield from _flat((*(condition.any or ()), *(condition.all or ())))
+
+
+def _files(places: Iterable[Path]) -> tuple[Signature, ...]:
+    found: list[Signature] = []
+    for place in places:
+        paths = sorted(place.glob("*.toml")) if place.is_dir() else [place]
+        if not paths:
+            raise CatalogError(f"{place}: no signature files (*.toml)", _HINT)
+        for path in paths:
+            found += _read(path)
+    return tuple(found)
+
+
+def _read(path: Path) -> list[Signature]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise CatalogError(f"{path}: cannot be read: {error}", "give a folder of *.toml files, or one such file") from error
+    try:
+        signatures = msgspec.toml.decode(text, type=_File, strict=True).signature
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        raise CatalogError(f"{path}:{line_of(text, place.rstrip('`'))}: {problem}", _HINT) from error
+    except msgspec.DecodeError as error:
+        line = _TOML_LINE.search(str(error))
+        raise CatalogError(f"{path}:{line[1] if line else 1}: {error}", _HINT) from error
+    for index, signature in enumerate(signatures):
+        for place, problem in _problems(signature):
+            raise CatalogError(f"{path}:{line_of(text, f'.signature[{index}]{place}')}: {signature.id}: {problem}", _HINT)
+    return [msgspec.structs.replace(signature, file=str(path)) for signature in signatures]
+
+
+def line_of(text: str, place: str) -> int:
+    """Line, from 1, of a place such as `.signature[2].rule[0].all[1].frames`: of its nearest table or key."""
+    lines = text.splitlines()
+    at = 0
+    table = ""
+    for name, index in _STEP.findall(place):
+        if name:
+            table = f"{table}.{name}" if table else name
+            found = [number for number in range(at, len(lines)) if re.match(rf"\s*{re.escape(name)}\s*=", lines[number])]
+            if found and not any(lines[number].strip() == f"[[{table}]]" for number in range(at, len(lines))):
+                return found[0] + 1
+        else:
+            heads = [number for number in range(at, len(lines)) if lines[number].strip() == f"[[{table}]]"]
+            if int(index) >= len(heads):
+                break
+            at = heads[int(index)]
+    return at + 1
+
+
+def _checked(signatures: tuple[Signature, ...]) -> tuple[Signature, ...]:
+    known: set[str] = set()
+    for signature in signatures:
+        if signature.id in known:
+            raise CatalogError(f"{signature.file}: {signature.id}: this id is taken", "give the signature an id of its own")
+        known.add(signature.id)
+    for signature in signatures:
+        for pattern in signature.yields_to:
+            if not any(fnmatchcase(identity, pattern) for identity in known):
+                raise CatalogError(f"{signature.file}: {signature.id}: yields_to names {pattern!r}, which is no signature", _HINT)
+    return signatures
+
+
+def _problems(signature: Signature) -> Iterator[tuple[str, str]]:
+    if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", signature.id):
+        yield ".id", "an id is lower case words joined by hyphens"
+    if signature.severity not in SEVERITIES:
+        yield ".severity", f"severity is one of {', '.join(SEVERITIES)}"
+    if not signature.rule:
+        yield "", "a signature needs a [[signature.rule]]"
+    yield from _group_problems(".none", signature.none)
+    for index, rule in enumerate(signature.rule):
+        place = f".rule[{index}]"
+        if rule.confidence not in CONFIDENCES:
+            yield f"{place}.confidence", f"confidence is one of {', '.join(CONFIDENCES)}"
+        if not (rule.all or rule.any):
+            yield place, "a rule needs conditions in all or any"
+        for name, several in (("all", rule.all), ("any", rule.any), ("none", rule.none)):
+            yield from _group_problems(f"{place}.{name}", several)
+
+
+def _group_problems(place: str, several: Iterable[Condition]) -> Iterator[tuple[str, str]]:
+    for condition in _flat(several):
+        for problem in _condition_problems(condition):
+            yield place, problem
+
+
+def _condition_problems(condition: Condition) -> Iterator[str]:
+    subjects = [name for name in SUBJECTS if getattr(condition, name) is not None]
+    if len(subjects) != 1:
+        yield f"a condition asks one thing, this one asks {', '.join(subjects) or 'nothing'}"
+    if condition.fact is not None and condition.fact not in FACTS:
+        yield f"no fact {condition.fact!r}; there are {', '.join(FACTS)}"
+    if condition.log is not None:
+        yield from _log_problems(condition)
+    elif condition.pattern is not None:
+        yield "pattern goes with log"
+    for requirement in (condition.version or {}).values():
+        yield from _raised(parse_requirement, requirement)
+    for pattern in _patterns(condition):
+        yield from _raised(re.compile, pattern)
+
+
+def _log_problems(condition: Condition) -> Iterator[str]:
+    if condition.log != "*":
+        if condition.log not in kinds():
+            yield f"no kind of log line {condition.log!r}; there are {', '.join(sorted(kinds()))}"
+    elif condition.pattern is None:
+        yield 'log = "*" needs a pattern'
+    elif not list(_raised(re.compile, condition.pattern)) and not literals(condition.pattern):
+        yield f"pattern {condition.pattern!r} has no fixed text of {SHORTEST_LITERAL} characters in each branch, by which lines are found"
+
+
+def _raised(check: Callable[[str], object], text: str) -> Iterator[str]:
+    try:
+        check(text)
+    except (re.error, ValueError) as error:
+        yield f"{text!r}: {error}"
+
+
+def _patterns(condition: Condition) -> Iterator[str]:
+    for frame in (*(condition.frames or ()), *(condition.threads or ()), *(condition.anywhere or ())):
+        if isinstance(frame, FramePattern):
+            yield from (pattern for pattern in (frame.function, frame.module) if pattern is not None)
+        else:
+            yield frame
+    yield from condition.python or ()
+    yield from (condition.environment or {}).values()
+    yield from (
+        pattern for pattern in (condition.modules, condition.in_mapping, condition.instruction, condition.pattern) if pattern is not None
+    )

@@ -1,0 +1,159 @@
+"""Which known failures a crash is: `diagnose` tries every signature, ranks what matched, and says what was ruled out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from fnmatch import fnmatchcase
+from typing import Optional
+
+import msgspec
+
+from crashkit.diagnose.catalog import Catalog
+from crashkit.diagnose.conditions import answer
+from crashkit.diagnose.outcome import Outcome
+from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
+from crashkit.diagnose.texts import fill_all, names
+from crashkit.diagnose.view import View
+from crashkit.model import Crash, Evidence, Finding, SoftError
+
+MOST_RULED_OUT = 8
+MOST_EVIDENCE = 24
+
+
+class Match(msgspec.Struct, frozen=True):
+    """A signature that matched."""
+
+    signature: Signature
+    confidence: str
+    evidence: tuple[Evidence, ...]
+    fields: dict[str, str]
+
+    @property
+    def first_line(self) -> Optional[int]:
+        """Of the log, where the evidence lies in it."""
+        return min((item.log for item in self.evidence if item.log is not None), default=None)
+
+
+def diagnose(crash: Crash, catalog: Catalog) -> Crash:
+    """The crash with its findings, best first, and the ids of what was looked for and ruled out. Never raises for a bad rule."""
+    view = View(crash)
+    matches: list[Match] = []
+    near: list[str] = []
+    errors: list[SoftError] = []
+    for signature in catalog.signatures:
+        try:
+            match, close = _try(signature, view)
+        except Exception as error:
+            hint = f"crashkit signatures test --only {signature.id} shows it" if not signature.file else f"see {signature.file}"
+            errors.append(SoftError(stage="diagnose", message=f"signature {signature.id} failed: {error!r}", hint=hint))
+            continue
+        if match is not None:
+            matches.append(match)
+        elif close:
+            near.append(signature.id)
+    findings = tuple(_finding(match, view, followers) for match, followers in _ranked(matches))
+    return msgspec.structs.replace(
+        crash,
+        findings=findings,
+        ruled_out=() if any(not match.signature.general for match in matches) else tuple(near[:MOST_RULED_OUT]),
+        soft_errors=(*crash.soft_errors, *errors),
+    )
+
+
+def match_signature(signature: Signature, view: View) -> Optional[Match]:
+    """The first of its rules that matches."""
+    return _try(signature, view)[0]
+
+
+def _try(signature: Signature, view: View) -> tuple[Optional[Match], bool]:
+    """The match, and else whether something telling of it was there: a frame, a line, a module, a fact."""
+    if not signature.rule or any(answer(condition, view).holds for condition in signature.none):
+        return None, False
+    close = False
+    for rule in signature.rule:
+        outcomes, told = _answers(rule, view)
+        if outcomes is not None:
+            evidence = tuple(dict.fromkeys(item for outcome in outcomes for item in outcome.evidence))
+            fields: dict[str, str] = {}
+            for outcome in outcomes:
+                fields = {**outcome.fields, **fields}
+            return Match(signature, rule.confidence, evidence[:MOST_EVIDENCE], fields), True
+        close = close or told
+    return None, close
+
+
+def _answers(rule: Rule, view: View) -> tuple[Optional[list[Outcome]], bool]:
+    told = False
+    held: list[Outcome] = []
+    matches = True
+    for condition in rule.all:
+        outcome = answer(condition, view)
+        told = told or (outcome.holds and _tells(condition))
+        matches = matches and outcome.holds
+        held.append(outcome)
+        if not matches and not outcome.holds and not _tells(condition):
+            return None, told
+    if rule.any and matches:
+        any_held = [outcome for condition in rule.any if (outcome := answer(condition, view)).holds]
+        matches = bool(any_held)
+        held += any_held
+    matches = matches and not any(answer(condition, view).holds for condition in rule.none)
+    return (held if matches else None), told
+
+
+def _tells(condition: Condition) -> bool:
+    return any(getattr(condition, name) is not None for name in ("frames", "log", "threads", "anywhere", "fact", "modules", "python"))
+
+
+def _ranked(matches: Iterable[Match]) -> list[tuple[Match, list[Match]]]:
+    """Best first, each with those matches that follow from it."""
+    remaining = sorted(matches, key=_rank)
+    strong = [match for match in remaining if match.confidence != "possible"]
+    kept: list[tuple[Match, list[Match]]] = []
+    followers: dict[str, list[Match]] = {}
+    for match in remaining:
+        cause = next((other for other in strong if other is not match and _yields(match, other) and not _yields(other, match)), None)
+        if cause is None:
+            kept.append((match, followers.setdefault(match.signature.id, [])))
+        else:
+            followers.setdefault(cause.signature.id, []).append(match)
+    return kept
+
+
+def _yields(match: Match, other: Match) -> bool:
+    return any(fnmatchcase(other.signature.id, pattern) for pattern in match.signature.yields_to) and not (
+        other.signature.general and not match.signature.general
+    )
+
+
+def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
+    """Signatures that say why before those that only say what; the surer first; what the log said first before what frames show."""
+    line = match.first_line
+    return (
+        match.signature.general,
+        CONFIDENCES.index(match.confidence),
+        line is None,
+        line or 0,
+        SEVERITIES.index(match.signature.severity),
+        match.signature.id,
+    )
+
+
+def _finding(match: Match, view: View, followers: Iterable[Match]) -> Finding:
+    signature = match.signature
+    known = {**names(view), **match.fields}
+    follows = tuple(
+        Evidence(text=f"{follower.signature.title}: follows from this") for follower in followers if not follower.signature.general
+    )
+    return Finding(
+        id=signature.id,
+        title=signature.title,
+        confidence=match.confidence,
+        severity=signature.severity,
+        summary=" ".join(fill_all(signature.summary, known)) or signature.title,
+        cause=signature.cause,
+        fix=fill_all(signature.fix, known),
+        next_steps=() if match.confidence == "certain" else fill_all(signature.next_steps, known),
+        evidence=(*match.evidence, *follows),
+        references=signature.references,
+    )

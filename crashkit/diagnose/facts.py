@@ -1,0 +1,381 @@
+"""Facts that take more than a pattern: each a pure predicate that signatures name (`fact = "..."`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Optional
+
+from crashkit.diagnose.outcome import Outcome, no
+from crashkit.diagnose.view import Native, Stack, View
+from crashkit.model import Evidence, PythonFrame
+
+Fact = Callable[[View], Outcome]
+
+# The ways into a kernel launch, outermost last. Names inside libcuda count only where they are exported entry points:
+# what gdb shows for its internals is the nearest export.
+DRIVER_LAUNCH = re.compile(
+    r"cu(Launch(Kernel(Ex|ExC)?|CooperativeKernel(MultiDevice)?|Grid(Async)?|)|GraphLaunch|Mem(cpy|set)\w*Async)(_v\d+)?(_ptsz)?"
+)
+RUNTIME_LAUNCH = re.compile(
+    r"_*cuda(Launch(Kernel(ExC)?|CooperativeKernel|)|GraphLaunch|Mem(cpy|set)\w*Async)(_ptsz)?(_v\d+)?|cudart::cudaApiLaunch\w*"
+)
+LIBRARY_CALL = re.compile(r"(cublas|cudnn|cufft|cusparse|cusolver)[A-Z]\w*|at::cuda::getC\w*CUDABlas\w*|at::cuda::getCUDABlas\w*")
+LIBRARY_MODULE = re.compile(r"/lib(cublas|cublasLt|cudnn|cufft|cusparse|cusolver)[\w.]*\.so")
+TORCH_CUDA = re.compile(r"at::(native|cuda|\(anonymous namespace\))::\S*(cudnn|cuda|CUDA)\S*|at::native::gpu_kernel\w*|at::cuda::\S+")
+TORCH_CUDA_MODULE = re.compile(r"/lib(torch_cuda\w*|caffe2_gpu)\.so")
+NOT_LAUNCHING = re.compile(r"c10d::.*|std::.*|c10::cuda::CUDACachingAllocator.*|execute_native_thread_routine")
+UNLOADING = re.compile(r"cu(ModuleUnload|LibraryUnload|CtxDestroy|DevicePrimaryCtx(Reset|Release))(_v\d+)?")
+
+_FORWARD = re.compile(r"(forward|_call_impl|__call__|_wrapped_call_impl)")
+_WORKER = re.compile(r"threading\.py:(_bootstrap\w*|run)|concurrent/futures/thread\.py:\w+|socketserver\.py:\w+|/gevent/.*")
+_GIL_WAIT = re.compile(
+    r"take_gil|PyEval_(RestoreThread|AcquireThread|AcquireLock)|_?PyEval_AcquireLock|PyGILState_Ensure|_PyThreadState_Attach"
+)
+_LOCK_WAIT = re.compile(
+    r"_*(lll_lock_wait|lll_lock_wait_private|pthread_mutex_lock\w*|pthread_cond_wait\w*|pthread_(clock|timed)?join\w*|pthread_rwlock_\w+lock)"
+    r"|std::(mutex::lock|condition_variable::wait|thread::join)|__gthread_\w*lock"
+)
+_BYTECODE_LOCKS = re.compile(
+    r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
+)
+_ABORTS = re.compile(
+    r"_*(abort|libc_message|assert_fail|_Py_FatalErrorFunc|std::terminate|GI_abort)|_Py_FatalError\w*|std::terminate|fatal_error"
+)
+_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
+
+# Bytes with which allocators fill what was freed: CPython's debug hooks, MSVC-style poison, jemalloc's junk, ASan, slub, glibc perturb.
+_FREED_BYTES = frozenset({0xDD, 0xDB, 0xFD, 0x5A, 0x6B, 0xEF, 0xCD})
+
+
+def concurrent_launch(view: View) -> Outcome:
+    """The crashed thread was launching work on the GPU, and two or more others were too, or on their way there."""
+    return _launches(view, at_least=2)
+
+
+def two_threads_launch(view: View) -> Outcome:
+    """The crashed thread was launching work on the GPU, and another was too."""
+    return _launches(view, at_least=1)
+
+
+def launch_from_worker(view: View) -> Outcome:
+    """The crashed thread came from a cuBLAS or cuDNN call into a launch, under a Python worker thread; no other thread is known."""
+    stack = view.crashed
+    if stack is None or len(view.stacks) != 1 or (view.crash.source is not None and view.crash.source.kind == "core"):
+        return no("needs a crashed thread, and a text that does not show the others")
+    launch = _entry(stack)
+    library = next((frame for frame in stack.natives if _is_library(frame)), None)
+    worker = next(((index, frame) for index, frame in stack.pythons if _is_worker(frame)), None)
+    if launch is None or library is None:
+        return no("the crashed thread is not in a launch under cuBLAS or cuDNN")
+    if worker is None and not any(_FORWARD.fullmatch(frame.function or "") for _, frame in stack.pythons):
+        return no("no Python worker thread")
+    return Outcome(True, (_evidence(stack, launch), _evidence(stack, library)), _launch_fields(view, [stack]))
+
+
+def _launches(view: View, at_least: int) -> Outcome:
+    stack = view.crashed
+    if stack is None:
+        return no("no crashed thread is known")
+    launch = _entry(stack)
+    if launch is None:
+        return no("the crashed thread is not in a CUDA launch path (torch operator, cuBLAS or cuDNN, runtime, driver)")
+    if unloading := _first(view.stacks, UNLOADING):
+        return no(f"a thread unloads a module or context meanwhile ({unloading.name})")
+    launching = [(other, frame) for other in view.others if (frame := _launching(other)) is not None]
+    waiting = _same_forward(view, stack, {id(other) for other, _ in launching})
+    if len(launching) + len(waiting) < at_least or not (launching or len(waiting) >= 2):
+        return no(f"{len(launching)} other threads were launching and {len(waiting)} were on their way there")
+    evidence = [_evidence(stack, launch), *(_evidence(other, frame) for other, frame in launching)]
+    evidence += [Evidence(text=f"on its way into {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in waiting]
+    together = [stack, *(other for other, _ in launching), *(other for other, _, _ in waiting)]
+    return Outcome(True, tuple(evidence), _launch_fields(view, together))
+
+
+def _entry(stack: Stack) -> Optional[Native]:
+    """The innermost frame of a launch path that the crashed thread is in."""
+    for frame in stack.natives:
+        if _is_entry(frame):
+            return frame
+    return None
+
+
+def _is_entry(frame: Native) -> bool:
+    return any(pattern.fullmatch(frame.name) for pattern in (DRIVER_LAUNCH, RUNTIME_LAUNCH)) or _is_library(frame)
+
+
+def _is_library(frame: Native) -> bool:
+    return LIBRARY_CALL.fullmatch(frame.name) is not None or LIBRARY_MODULE.search(frame.module) is not None
+
+
+def _launching(stack: Stack) -> Optional[Native]:
+    """A frame by which this thread is launching: an entry point, or torch's CUDA code that a Python thread runs."""
+    entry = _entry(stack)
+    if entry is not None or not stack.pythons:
+        return entry
+    return next((frame for frame in stack.natives if _is_torch_cuda(frame)), None)
+
+
+def _is_torch_cuda(frame: Native) -> bool:
+    if NOT_LAUNCHING.fullmatch(frame.name):
+        return False
+    return TORCH_CUDA.fullmatch(frame.name) is not None or TORCH_CUDA_MODULE.search(frame.module) is not None
+
+
+def _same_forward(view: View, crashed: Stack, launching: set[int]) -> list[tuple[Stack, Optional[int], PythonFrame]]:
+    """Other Python threads that are in the same `forward` of the same file as the crashed one."""
+    mine = {(frame.file, frame.function) for _, frame in crashed.pythons if frame.function == "forward"}
+    found = []
+    for other in view.others:
+        if id(other) in launching:
+            continue
+        if same := next(((index, frame) for index, frame in other.pythons if (frame.file, frame.function) in mine), None):
+            found.append((other, *same))
+    return found
+
+
+def _launch_fields(view: View, stacks: list[Stack]) -> dict[str, str]:
+    fields = {"count": str(len(stacks))}
+    places = [f"{_thread_name(stack)} at {_place(own[1])}" for stack in stacks if (own := stack.own_python()) is not None]
+    if places:
+        fields["threads"] = "; ".join(places[:16])
+    if (own := stacks[0].own_python()) is not None:
+        fields["own_place"] = _place(own[1])
+        if own[1].source:
+            fields["source"] = own[1].source
+    return fields
+
+
+def _thread_name(stack: Stack) -> str:
+    tid = stack.thread.tid
+    name = f"thread {tid}" if tid is not None else "the crashed thread" if stack.thread.crashed else "a thread"
+    return f"{name} ({stack.thread.name})" if stack.thread.name else name
+
+
+def _place(frame: PythonFrame) -> str:
+    line = f":{frame.line}" if frame.line is not None else ""
+    return f"{frame.file or '?'}{line} in {frame.function or '?'}"
+
+
+def _is_worker(frame: PythonFrame) -> bool:
+    return _WORKER.search(f"{frame.file}:{frame.function}") is not None
+
+
+def debugger_injected(view: View) -> Outcome:
+    """A debugger called into the process: what crashed is its doing."""
+    for stack in view.stacks:
+        for frame in stack.whole:
+            if frame.name == "<function called from gdb>" or frame.name.startswith("cudbg"):
+                return Outcome(True, (_evidence(stack, frame),))
+    return no("no frame of a debugger")
+
+
+def module_unloading(view: View) -> Outcome:
+    """A thread was in the middle of unloading a CUDA module or context."""
+    for stack in view.stacks:
+        for frame in stack.natives:
+            if UNLOADING.fullmatch(frame.name):
+                return Outcome(True, (_evidence(stack, frame),))
+    return no("no thread unloads a CUDA module")
+
+
+def hang(view: View) -> Outcome:
+    """Nothing failed: no signal, or one sent from outside to a process that did not abort by itself."""
+    signal = view.crash.signal
+    if signal is None:
+        return Outcome(True, (), {}, "no signal")
+    if signal.name in _FAULTS and signal.reason != "sent-from-outside" and signal.code != 0:
+        return no(f"{signal.name} is a fault")
+    if view.crashed is not None and any(_ABORTS.fullmatch(frame.name) for frame in view.crashed.natives):
+        return no("the process aborted by itself")
+    if signal.name == "SIGABRT" and (view.crashed is None or not view.crashed.natives):
+        return no("SIGABRT and no native stack that shows who sent it")
+    if any(line.kind == "fatal-python-error" and line.fields.get("message") not in ("Aborted",) for line in view.crash.log):
+        return no("the interpreter reported a fatal error")
+    return Outcome(True, (Evidence(text=f"{signal.name} from outside: no frame of abort() below it"),))
+
+
+def single_thread(view: View) -> Outcome:
+    """The process has one thread, of which the native stack is known."""
+    if len(view.stacks) == 1 and view.stacks[0].natives:
+        return Outcome(True, (Evidence(text="the process has one thread", thread=view.stacks[0].thread.tid),))
+    return no(f"{len(view.stacks)} threads are known")
+
+
+def deep_cycle(view: View) -> Outcome:
+    """The crashed thread's stack repeats one cycle of calls very often."""
+    stack = view.crashed
+    if stack is None:
+        return no("no crashed thread is known")
+    for frame in stack.thread.frames:
+        if frame_cycle := getattr(frame, "cycle", ()):
+            return Outcome(True, (Evidence(text=f"the stack repeats {' > '.join(frame_cycle[:6])}", thread=stack.thread.tid),))
+    names = [frame.name for frame in stack.natives if frame.name]
+    if len(names) >= 300:
+        most = max(set(names), key=names.count)
+        if names.count(most) * 10 > len(names):
+            text = f"{most} stands {names.count(most)} times on the stack"
+            return Outcome(True, (Evidence(text=text, thread=stack.thread.tid),), {"cycle": most})
+    return no("the stack repeats no cycle")
+
+
+def freed_pattern(view: View) -> Outcome:
+    """A register of the crashed thread holds the bytes that an allocator writes over freed memory."""
+    signal = view.crash.signal
+    if view.crashed is None or signal is None or signal.name not in ("SIGSEGV", "SIGBUS"):
+        return no("no memory fault")
+    values = [(name, value) for name, value in view.crashed.thread.registers.items()]
+    if signal.address is not None:
+        values.append(("fault address", signal.address))
+    for name, value in values:
+        if (byte := _fill_byte(value)) is not None:
+            text = f"{name} = {value}: memory that was filled with 0x{byte:02x}"
+            return Outcome(True, (Evidence(text=text, thread=view.crashed.thread.tid),), {"fill": f"0x{byte:02x}"})
+    return no("no register holds a freed-memory pattern")
+
+
+def _fill_byte(value: int) -> Optional[int]:
+    """The byte of which the upper six bytes consist: an offset may have been added to the lowest."""
+    data = (value & (1 << 64) - 1).to_bytes(8, "big")
+    return data[0] if data[0] in _FREED_BYTES and len(set(data[:6])) == 1 else None
+
+
+def free_threaded(view: View) -> Outcome:
+    """The interpreter is a build without the GIL."""
+    if view.crash.python is not None and view.crash.python.free_threaded:
+        return Outcome(True, (Evidence(text="a free-threaded interpreter"),))
+    return no("not known to be a free-threaded interpreter")
+
+
+def two_llvm_openmp(view: View) -> Outcome:
+    """More than one LLVM or Intel OpenMP runtime is loaded. Several libgomp are normal and do not count."""
+    return _two_files(view, re.compile(r"/lib(?:iomp5|omp\d*)[\w.-]*\.so"), "LLVM or Intel OpenMP runtimes")
+
+
+def two_libstdcxx(view: View) -> Outcome:
+    """More than one libstdc++ is loaded."""
+    return _two_files(view, re.compile(r"/libstdc\+\+[\w.-]*\.so"), "copies of libstdc++")
+
+
+def _two_files(view: View, pattern: re.Pattern[str], what: str) -> Outcome:
+    paths = sorted({module.path for module in view.crash.modules if pattern.search(module.path)})
+    if len(paths) < 2:
+        return no(f"{len(paths)} {what} loaded")
+    return Outcome(True, tuple(Evidence(text=path, module=path) for path in paths), {"copies": " and ".join(paths)})
+
+
+def lock_inversion(view: View) -> Outcome:
+    """One thread waits for a native lock while it holds the GIL (it runs a C function under Python frames), another waits for the GIL."""
+    owners = [
+        (stack, frame)
+        for stack in view.stacks
+        if stack.pythons
+        and _waits(stack, _GIL_WAIT) is None
+        and (frame := _waits(stack, _LOCK_WAIT))
+        and not _in_python_lock(stack)
+        and stack.thread.holds_gil is not False
+    ]
+    seekers = [(stack, frame) for stack in view.stacks if (frame := _waits(stack, _GIL_WAIT)) is not None]
+    seekers = [(stack, frame) for stack, frame in seekers if _has_native_caller(stack, frame)]
+    if not owners or not seekers:
+        return no(f"{len(owners)} threads wait for a native lock under Python, {len(seekers)} in native code for the GIL")
+    waiting = {id(stack) for stack, _ in owners}
+    if runner := next(
+        (stack for stack in view.stacks if _runs_python(stack) or (stack.thread.holds_gil and id(stack) not in waiting)), None
+    ):
+        return no(f"{_thread_name(runner)} runs: it has the GIL")
+    proof = [(stack, frame) for stack, frame in owners if stack.thread.holds_gil]
+    if not proof and len(owners) != 1:
+        return no("several threads wait for native locks, and who holds the GIL is not known")
+    owner, lock = (proof or owners)[0]
+    text = "holds the GIL and waits in" if proof else "waits, and may hold the GIL, in"
+    evidence = [Evidence(text=f"{text} {lock.name}", thread=owner.thread.tid, frame=lock.index)]
+    evidence += [
+        Evidence(text=f"waits for the GIL in {frame.name}", thread=stack.thread.tid, frame=frame.index) for stack, frame in seekers
+    ]
+    return Outcome(True, tuple(evidence), {"owner": _thread_name(owner), "lock": lock.name, "seeker": _thread_name(seekers[0][0])})
+
+
+def _runs_python(stack: Stack) -> bool:
+    """Its innermost frame is the interpreter's loop, or a Python frame."""
+    innermost = next(iter(stack.thread.frames), None)
+    return isinstance(innermost, PythonFrame) if stack.whole else False
+
+
+def _waits(stack: Stack, pattern: re.Pattern[str]) -> Optional[Native]:
+    """The frame by which the thread is blocked: among the innermost ones."""
+    return next((frame for frame in stack.natives[:12] if pattern.fullmatch(frame.name)), None)
+
+
+def _in_python_lock(stack: Stack) -> bool:
+    """Locks of Python itself release the GIL while they wait."""
+    return any(_BYTECODE_LOCKS.fullmatch(frame.name) for frame in stack.natives[:12])
+
+
+def _has_native_caller(stack: Stack, waiting: Native) -> bool:
+    """C++ code outside the interpreter called for the GIL, so that it may own a lock."""
+    outer = [frame for frame in stack.natives if frame.index > waiting.index]
+    return any("::" in frame.name for frame in outer[:30])
+
+
+def user_division(view: View) -> Outcome:
+    """The division failed in code of an operator or an extension: not in a library's start-up code or cublasLt."""
+    stack = view.crashed
+    if stack is None or not stack.natives:
+        return Outcome(True, (), {}, "no native stack")
+    for frame in stack.natives:
+        if re.fullmatch(r"_GLOBAL__sub_I_.*|_dl_init|call_init|cublasLt\w+|__static_initialization.*", frame.name):
+            return no(f"{frame.name} is on the stack")
+    return Outcome(True, (_evidence(stack, stack.natives[0]),))
+
+
+def many_streams(view: View) -> Outcome:
+    """Python threads work on side streams, or transfer data, beside the one that reported."""
+    for stack in view.stacks:
+        for index, frame in stack.pythons:
+            if re.search(
+                r"torch/cuda/(streams|__init__)\.py:(stream|record_stream|wait_stream|__enter__)", f"{frame.file}:{frame.function}"
+            ):
+                return Outcome(True, (Evidence(text=_place(frame), thread=stack.thread.tid, frame=index),))
+    for position, line in enumerate(view.crash.log):
+        if re.search(r"record_stream|side stream|torch\.cuda\.stream\(|CUDAStream|spec(?:ulative)?[_ ]?v?\d? overlap|EAGLE", line.text):
+            return Outcome(True, (Evidence(text=line.text, log=position),))
+    return no("no sign of side streams")
+
+
+def garbage_index(view: View) -> Outcome:
+    """Index asserts of gather or index kernels, in which no label is compared with a number of classes."""
+    for position, line in enumerate(view.crash.log):
+        if line.kind == "device-assert-line":
+            text = line.fields.get("assertion", "") + line.fields.get("kernel", "")
+            if re.search(r"index|idx|-sizes\[", text) and not re.search(r"n_classes|target", text):
+                return Outcome(True, (Evidence(text=line.text, log=position),))
+    return no("no index assertion")
+
+
+def _first(stacks: Iterable[Stack], pattern: re.Pattern[str]) -> Optional[Native]:
+    return next((frame for stack in stacks for frame in stack.natives if pattern.fullmatch(frame.name)), None)
+
+
+def _evidence(stack: Stack, frame: Native) -> Evidence:
+    return Evidence(text=frame.name or frame.module or "a frame without a name", thread=stack.thread.tid, frame=frame.index)
+
+
+FACTS: dict[str, Fact] = {
+    "concurrent-launch": concurrent_launch,
+    "two-threads-launch": two_threads_launch,
+    "launch-from-worker": launch_from_worker,
+    "debugger-injected": debugger_injected,
+    "module-unloading": module_unloading,
+    "hang": hang,
+    "single-thread": single_thread,
+    "deep-cycle": deep_cycle,
+    "freed-pattern": freed_pattern,
+    "free-threaded": free_threaded,
+    "two-llvm-openmp": two_llvm_openmp,
+    "two-libstdcxx": two_libstdcxx,
+    "lock-inversion": lock_inversion,
+    "user-division": user_division,
+    "many-streams": many_streams,
+    "garbage-index": garbage_index,
+}

@@ -1,0 +1,23 @@
+"""What a condition found."""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import msgspec
+
+from crashkit.model import Evidence
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """Whether a condition holds, what shows it, and names for the texts of a signature."""
+
+    holds: bool
+    evidence: tuple[Evidence, ...] = ()
+    fields: dict[str, str] = {}
+    why: Optional[str] = None
+    """In words: what was looked for and what was there."""
+
+
+def no(why: str) -> Outcome:
+    return Outcome(False, why=why)

@@ -1,0 +1,114 @@
+"""What a signature is: its texts, and the rules by which it matches."""
+
+from __future__ import annotations
+
+from typing import Optional, Union
+
+import msgspec
+
+CONFIDENCES = ("certain", "likely", "possible")
+SEVERITIES = ("critical", "high", "medium", "low", "info")
+
+
+class _Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    pass
+
+
+class FramePattern(_Part, frozen=True):
+    """A native frame: both are regular expressions, `function` for the whole plain name (without arguments and
+    templates), `module` for any part of the path."""
+
+    function: Optional[str] = None
+    module: Optional[str] = None
+
+
+class Condition(_Part, frozen=True):
+    """One question about a crash. Exactly one of the first group is set; the second group refines it."""
+
+    signal: Optional[tuple[str, ...]] = None
+    """Names; "none" where no signal is known."""
+    code: Optional[tuple[str, ...]] = None
+    """Names of si_code."""
+    reason: Optional[tuple[str, ...]] = None
+    access: Optional[tuple[str, ...]] = None
+    address: Optional[tuple[int, int]] = None
+    """First and last fault address."""
+    in_mapping: Optional[str] = None
+    """Regular expression for the path of the file that is mapped at the fault address."""
+    instruction: Optional[str] = None
+    """Regular expression for the faulting instruction."""
+    frames: Optional[tuple[Union[str, FramePattern], ...]] = None
+    """In this order, innermost first, with any others between; on the crashed thread, below a signal handler."""
+    threads: Optional[tuple[Union[str, FramePattern], ...]] = None
+    """As `frames`, on at least `at_least` threads other than the crashed one."""
+    anywhere: Optional[tuple[Union[str, FramePattern], ...]] = None
+    """As `frames`, on at least `at_least` threads, the crashed one included."""
+    python: Optional[tuple[str, ...]] = None
+    """Regular expressions for `file:function`, in order, innermost first, on the crashed thread; on any where none crashed."""
+    modules: Optional[str] = None
+    """Regular expression for module paths; at least `at_least` different files."""
+    log: Optional[str] = None
+    """Kind of a log line (evidence/log_lines.toml); "*" for any, with `pattern`."""
+    exit: Optional[tuple[int, ...]] = None
+    """Exit status as a shell sees it."""
+    environment: Optional[dict[str, str]] = None
+    """Regular expressions by variable."""
+    version: Optional[dict[str, str]] = None
+    """Such as { python = ">=3.12" }; "<", "<=", ">", ">=", "==", joined by commas."""
+    finalizing: Optional[bool] = None
+    """Whether the interpreter was shutting down."""
+    fact: Optional[str] = None
+    """A named predicate of facts.py."""
+    any: Optional[tuple[Condition, ...]] = None
+    all: Optional[tuple[Condition, ...]] = None
+
+    top: bool = False
+    """The first of `frames` is where the thread crashed: above it stand only abort machinery and the signal handler."""
+    within: Optional[int] = None
+    """The first of `frames` is among this many innermost frames below the abort machinery."""
+    above_handler: bool = False
+    """`frames` begin at the innermost frame even where a signal handler runs."""
+    at_least: int = 1
+    pattern: Optional[str] = None
+    """Regular expression for the text of the log line."""
+
+
+SUBJECTS = (
+    "signal code reason access address in_mapping instruction "
+    "frames threads anywhere python modules log exit environment version finalizing fact any all"
+).split()
+
+
+class Rule(_Part, frozen=True):
+    """Matches where all of `all`, one of `any` (if there are any) and none of `none` hold."""
+
+    confidence: str
+    all: tuple[Condition, ...] = ()
+    any: tuple[Condition, ...] = ()
+    none: tuple[Condition, ...] = ()
+
+
+class Signature(_Part, frozen=True):
+    id: str
+    title: str
+    severity: str
+    cause: str
+    rule: tuple[Rule, ...]
+    """The first that matches gives the confidence."""
+    summary: tuple[str, ...] = ()
+    """Sentences with {names} in them; one whose name is not known is left out. {name|text} is text then."""
+    fix: tuple[str, ...] = ()
+    """Each to be copied."""
+    next_steps: tuple[str, ...] = ()
+    """Shown below `certain`."""
+    references: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What is easily mistaken, and what is not confirmed; for readers of the catalog."""
+    none: tuple[Condition, ...] = ()
+    """For every rule."""
+    yields_to: tuple[str, ...] = ()
+    """Ids (with *) of signatures that, when they match at least as `likely`, make this one a consequence."""
+    general: bool = False
+    """Says what kind of fault it is, not why: stands behind every other finding."""
+    file: str = ""
+    """Where it is from; set on loading."""
