@@ -143,13 +143,14 @@ def _analyze_core(core: Core, source: Input, logs: Sequence[LogEvidence], option
     scene = describe(core, source, finder, options.exe)
     clock.lap("notes")
     progress("gdb", scene.crash)
+    gdb_is_there = options.gdb is not None and shutil.which(options.gdb) is not None
     with ThreadPoolExecutor(1) as pool:
         # Without debug info only PyStack can tell Python frames: do not wait for gdb to find that out.
-        early = pool.submit(_ask_pystack, source.path, scene, options) if not can_read_python(scene) else None
+        early = pool.submit(_ask_pystack, source.path, scene, options, not gdb_is_there) if not can_read_python(scene) else None
         examined = _ask_gdb(source.path, scene, finder, options, clock)
-        second = early.result() if early else PystackResult()
-    if early is None and _wants_second_opinion(examined):
-        second = _ask_pystack(source.path, scene, options)
+        second = early.result() if early else None
+    if second is None or (examined.native is None and gdb_is_there):
+        second = _ask_pystack(source.path, scene, options, examined.native is None) if _wants_second_opinion(examined) else PystackResult()
     clock.lap("pystack")
     crash = _add_stacks(scene, examined, second, logs, finder)
     clock.lap("stacks")
@@ -176,11 +177,10 @@ def _wants_second_opinion(examined: Examined) -> bool:
     return any(frame.line is None or not frame.function for thread in examined.python.threads for frame in thread.frames)
 
 
-def _ask_pystack(core: Path, scene: Scene, options: Options) -> PystackResult:
-    """Python stacks where there is an interpreter; native ones too where gdb is left out or missing."""
+def _ask_pystack(core: Path, scene: Scene, options: Options, native: bool) -> PystackResult:
+    """Python stacks where there is an interpreter; native ones too where gdb gives none."""
     main = scene.crash.process.executable if scene.crash.process else None
     file = scene.files.get(main) if main else None
-    native = options.gdb is None or shutil.which(options.gdb) is None
     if scene.interpreter is None and not native:
         return PystackResult()
     if file is None or file.path is None:
@@ -188,8 +188,8 @@ def _ask_pystack(core: Path, scene: Scene, options: Options) -> PystackResult:
         return PystackResult(
             soft_errors=(SoftError(stage="pystack", message=message, hint="Give it with --exe, or its system with --sysroot."),)
         )
-    folders = dict.fromkeys(file.path.parent for file in scene.files.values() if file.path)
-    return pystack_stacks(core, file.path, tuple(folders), options.deadline, native=native)
+    files = {path: found.path for path, found in scene.files.items() if found.path}
+    return pystack_stacks(core, file.path, files, options.deadline, native=native)
 
 
 def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: Sequence[LogEvidence], finder: Finder) -> Crash:

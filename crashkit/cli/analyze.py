@@ -71,9 +71,9 @@ def command(
     if out is not None or not as_json:
         written = write_report(crash, out or default_folder(paths[0], crash))
     if as_json:
-        from crashkit.report import json
+        from crashkit.report.json import encode
 
-        click.get_binary_stream("stdout").write(json.encode(crash))
+        click.get_binary_stream("stdout").write(encode(crash))
     else:
         print_summary(crash, written)
 

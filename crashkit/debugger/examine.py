@@ -14,6 +14,7 @@ from crashkit.debugger.twin import BIG, write_twin
 from crashkit.errors import DebuggerError
 from crashkit.evidence.describe import Scene
 from crashkit.evidence.elf_file import has_dwarf
+from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.modules import ModuleIndex
 from crashkit.model import SoftError
@@ -85,6 +86,15 @@ def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) ->
     notebook.symbols.update({path: kind for path, kind in kinds.items() if notebook.symbols.get(path) != "full"})
 
 
+def _no_debug_info(interpreter: Interpreter) -> SoftError:
+    package = f"python{interpreter.version}" if interpreter.version else "python3"
+    return SoftError(
+        stage="symbols",
+        message=f"{interpreter.module.path} has no debug info here: its C frames have no lines and arguments, Python threads no names",
+        hint=f"Install it: apt-get install {package}-dbg, dnf debuginfo-install {package}, or let crashkit fetch it with --debuginfod.",
+    )
+
+
 def can_read_python(scene: Scene) -> bool:
     """Whether libpython.py can work: the interpreter's debug info is here."""
     return scene.interpreter is not None and _is_full(scene.files[scene.interpreter.module.path])
@@ -109,7 +119,10 @@ def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
 
 def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, notebook: _Notebook) -> None:
     interpreter = scene.interpreter
-    if interpreter is None or not can_read_python(scene):
+    if interpreter is None:
+        return
+    if not can_read_python(scene):
+        notebook.soft_errors.append(_no_debug_info(interpreter))
         return
     file = scene.files[interpreter.module.path]
     main = scene.crash.process.executable if scene.crash.process else None
