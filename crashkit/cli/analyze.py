@@ -73,7 +73,7 @@ def command(
     if as_json:
         from crashkit.report.json import encode
 
-        click.get_binary_stream("stdout").write(encode(crash))
+        sys.stdout.buffer.write(encode(crash))
     else:
         print_summary(crash, written)
 
