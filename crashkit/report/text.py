@@ -247,5 +247,5 @@ def _others(crash: Crash, crashed: Thread | None, style: _Style) -> Iterator[str
 
 def _group(group: view.Group) -> str:
     who = view.plural(len(group.threads), "thread") if len(group.threads) > 1 else view.thread_label(group.first)
-    at = f" in {group.at.function} {view.python_place(group.at)}" if group.at else ""
-    return f"{who}: {group.doing}{at}"
+    at = f"{group.at.function} {view.python_place(group.at)}" if group.at else ""
+    return f"{who}: {group.activity} {at}".rstrip()

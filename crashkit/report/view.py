@@ -80,7 +80,9 @@ _WAITS = {
     "clock_nanosleep": "time to pass",
     "epoll_wait": "events",
     "futex_wait": "a lock",
-    "join": "a thread to end",
+    "gomp_barrier_wait_end": "an OpenMP barrier",
+    "gomp_team_barrier_wait_end": "an OpenMP barrier",
+    "kmp_hyper_barrier_release": "an OpenMP barrier",
     "nanosleep": "time to pass",
     "poll": "events",
     "ppoll": "events",
@@ -89,8 +91,8 @@ _WAITS = {
     "pthread_join": "a thread to end",
     "pthread_mutex_lock": "a mutex",
     "pselect": "events",
-    "PyThread_acquire_lock_timed": "a Python lock",
     "PyThread_acquire_lock": "a Python lock",
+    "PyThread_acquire_lock_timed": "a Python lock",
     "read": "input",
     "recv": "input",
     "recvfrom": "input",
@@ -405,6 +407,13 @@ class Group:
     @property
     def doing(self) -> str:
         return doing(self.first)
+
+    @property
+    def activity(self) -> str:
+        """What they do, up to the place that `at` gives: `waiting for events in`."""
+        if not self.at or not self.doing:
+            return self.doing
+        return f"{self.doing} {'from' if self.doing.startswith('in ') else 'in'}"
 
     @property
     def at(self) -> PythonFrame | None:

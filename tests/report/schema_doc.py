@@ -1,4 +1,4 @@
-"""Writes docs/report-schema.md from the model: `python tests/report/schema_doc.py > docs/report-schema.md`."""
+"""Writes docs/report-schema.md from the model: `python -m tests.report.schema_doc > docs/report-schema.md`."""
 
 from __future__ import annotations
 

@@ -9,10 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import samples
 
+from crashkit import analyze
 from crashkit.model import Crash
 from crashkit.report import html
+from crashkit.report.json import decode, encode
+from tests.crashes import interpreter, python_crash
+from tests.report import samples
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver  # noqa: E402
@@ -244,3 +247,15 @@ def test_200_threads_are_searched_and_unfolded(opened: Open) -> None:
     browser.find_element(By.ID, "find").send_keys("worker.py:88")
     assert browser.find_element(By.ID, "found").text.startswith("1 of")
     assert browser.get_log("browser") == []
+
+
+def test_a_real_crash(opened: Open) -> None:
+    crash = analyze(python_crash("threads.py", python=interpreter("3.11")).core)
+    assert decode(encode(crash)) == crash
+    browser = opened(crash)
+    assert browser.get_log("browser") == [] and requests(browser) == [browser.current_url]
+    assert crash.thread
+    assert visible(browser, "#crashed .frame") == len(crash.thread.frames)
+    browser.find_element(By.ID, "expand").click()
+    shown = browser.find_element(By.TAG_NAME, "main").text
+    assert all(frame.function in shown for thread in crash.threads for frame in thread.pythons() if frame.function)

@@ -5,10 +5,10 @@ from html.parser import HTMLParser
 
 import msgspec
 import pytest
-import samples
 
 from crashkit.model import Crash, Process, PythonFrame, Thread
 from crashkit.report import html
+from tests.report import samples
 
 _VOID = {"meta", "link", "input", "br", "img"}
 _BAD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -2,11 +2,11 @@ import json
 
 import msgspec
 import pytest
-import samples
 
 from crashkit.errors import EvidenceError
 from crashkit.model import Address, Crash, ElidedFrames
 from crashkit.report.json import decode, encode, schema
+from tests.report import samples
 
 
 @pytest.mark.parametrize("name", sorted(set(samples.ALL) - {"hostile"}))

@@ -2,9 +2,9 @@ import re
 from pathlib import Path
 
 import pytest
-import samples
 
 from crashkit.report import markdown, safe, text
+from tests.report import samples
 
 WRITTEN = Path("/var/lib/crashkit/20261120/report.html")
 BAD = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")

@@ -1,8 +1,8 @@
 import pytest
-import samples
 
 from crashkit.model import Address, Crash, LogLine, Mapping, Module, NativeFrame, Process, PythonFrame, Signal, Thread
 from crashkit.report import view
+from tests.report import samples
 
 
 @pytest.mark.parametrize(
@@ -132,6 +132,12 @@ def test_equal_stacks_are_one_group_whatever_their_addresses() -> None:
 
     found = view.groups([thread(1, 9), thread(2), thread(3), Thread(tid=4), thread(5)])
     assert [[member.tid for member in group.threads] for group in found] == [[2, 3, 5], [1], [4]]
+
+
+@pytest.mark.parametrize(("native", "said"), [("poll", "waiting for events in"), ("compute", "in compute from")])
+def test_a_group_says_what_it_does_and_where(native: str, said: str) -> None:
+    group = view.groups([Thread(frames=(NativeFrame(function=native), PythonFrame(function="f", file="/srv/a.py", line=3)))])[0]
+    assert group.activity == said and group.at and group.at.line == 3
 
 
 def test_a_crowd_is_few_groups() -> None:

@@ -1,14 +1,15 @@
 from pathlib import Path
 
 import msgspec
-import schema_doc
+
+from tests.report import schema_doc
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "report-schema.md"
 
 
 def test_the_schema_document_is_that_of_the_model() -> None:
     assert DOCUMENT.read_text(encoding="utf-8") == schema_doc.document(), (
-        "docs/report-schema.md is stale: python tests/report/schema_doc.py > docs/report-schema.md"
+        "docs/report-schema.md is stale: python -m tests.report.schema_doc > docs/report-schema.md"
     )
 
 
