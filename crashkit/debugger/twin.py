@@ -14,7 +14,7 @@ from typing import Optional
 
 from crashkit.evidence.elf_file import SHT_NOBITS, SHT_NULL, ElfFile, open_elf
 
-BIG = 40 << 20
+BIG = 8 << 20
 """Bytes from which a file is worth a twin."""
 
 _KEPT = (".eh_frame", ".eh_frame_hdr", ".note.gnu.build-id", ".shstrtab")
