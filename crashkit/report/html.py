@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -164,7 +164,8 @@ class Page:
         if isinstance(frame, PythonFrame):
             place = view.python_place(frame)
             opened = thread is self.thread and frame is self.own and bool(frame.locals)
-            source, context = _excerpts(frame) if thread is self.thread else (_source(frame), ())
+            # Other threads are folded: their source is not worth the time that highlighting takes.
+            source, context = _excerpts(frame) if thread is self.thread else (_source(frame, escape), ())
             return Row(
                 anchor,
                 index,
@@ -226,18 +227,22 @@ def _values(frame: NativeFrame | PythonFrame) -> tuple[tuple[str, str, bool], ..
 def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """The lines seen at once, and all of them: of one's own code a few are seen, of other code the current one."""
     if not frame.context or frame.context_start is None or frame.line is None:
-        return _source(frame), ()
+        return _source(frame, _highlighted), ()
     coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
     lines = tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
     if not view.is_own(frame):
-        return _source(frame), lines
+        return _source(frame, _highlighted), lines
     near = tuple(line for line in lines if abs((line.number or 0) - frame.line) <= _NEAR)
     return near, lines if len(near) < len(lines) else ()
 
 
-def _source(frame: PythonFrame) -> tuple[Line, ...]:
+def _source(frame: PythonFrame, code: Callable[[str], Markup]) -> tuple[Line, ...]:
     source = view.source_line(frame)
-    return (Line(frame.line, highlight((_shown(source),))[0], True),) if source else ()
+    return (Line(frame.line, code(_shown(source)), True),) if source else ()
+
+
+def _highlighted(line: str) -> Markup:
+    return highlight((line,))[0]
 
 
 @lru_cache(maxsize=512)
@@ -308,12 +313,6 @@ def _is_link(reference: str) -> bool:
     return reference.startswith(("https://", "http://")) and reference.isascii() and reference.isprintable() and " " not in reference
 
 
-def _is_prose(fix: str) -> bool:
-    """A sentence, not something to paste."""
-    first, _, rest = fix.partition(" ")
-    return "\n" not in fix and bool(rest) and first.isalpha() and first[0].isupper() and first[1:].islower()
-
-
 def _size(count: int) -> str:
     """Bytes for a person: `4.2 GiB`."""
     size = float(count)
@@ -361,7 +360,6 @@ def _names_of_template() -> Mapping[str, Any]:
         "view": view,
         "prose": _prose,
         "is_link": _is_link,
-        "is_prose": _is_prose,
         "size": _size,
         "names": _names,
     }

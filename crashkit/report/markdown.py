@@ -9,7 +9,7 @@ from crashkit.report import safe, view
 
 _FRAMES = 16
 _TEXT = 600
-_SPECIAL = re.compile(r"([\\`*_{}\[\]<>()#+|~!@&-])")
+_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~@&])")
 
 
 def summary(crash: Crash) -> str:
@@ -42,7 +42,7 @@ def _finding(crash: Crash) -> list[str]:
     parts = [f"**{_text(view.confidence(finding))}: {_text(finding.title)}** ({_text(finding.id)})"]
     parts += [_text(text) for text in (finding.summary, finding.cause) if text]
     if finding.fix:
-        parts += ["Fix:", *(_fenced(fix) for fix in finding.fix)]
+        parts += ["What to do:", *(_text(fix) if view.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
     return parts
 
 
@@ -66,7 +66,9 @@ def _frame(frame: Frame) -> str:
     kind = "python" if isinstance(frame, PythonFrame) else "native"
     function = (frame.function or "(no name)") if isinstance(frame, PythonFrame) else view.native_function(frame)
     place = view.python_place(frame) if isinstance(frame, PythonFrame) else view.native_place(frame)
-    return f"{kind}  {safe.line(safe.bounded(function, 100))}  {safe.line(safe.bounded(place, 200))}".rstrip()
+    row = f"{kind}  {safe.line(safe.bounded(function, 100))}  {safe.line(safe.bounded(place, 200))}".rstrip()
+    source = view.source_line(frame) if isinstance(frame, PythonFrame) else None
+    return f"{row}\n            {safe.line(safe.bounded(source, 200))}" if source else row
 
 
 def _missing(crash: Crash) -> list[str]:

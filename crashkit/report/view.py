@@ -344,6 +344,12 @@ def confidence(finding: Finding) -> str:
     return CONFIDENCE.get(finding.confidence, finding.confidence.capitalize())
 
 
+def is_prose(fix: str) -> bool:
+    """Whether a fix is a sentence, not something to paste."""
+    first, _, rest = fix.partition(" ")
+    return "\n" not in fix and bool(rest) and first.isalpha() and first[0].isupper() and first[1:].islower()
+
+
 def address_of(signal: Signal) -> str | None:
     """`read of 0x0000000000000010`."""
     if signal.address is None:

@@ -169,3 +169,18 @@ def test_modules_in_the_way_of_a_better_report_come_first() -> None:
 def test_a_log_alone_gives_its_first_line() -> None:
     crash = Crash(log=(LogLine(text="free(): invalid pointer"),), process=Process(exit_status=134))
     assert view.sentence(crash) == "Exit status 134: free(): invalid pointer."
+
+
+@pytest.mark.parametrize(
+    ("fix", "prose"),
+    [
+        ("Find who should have set the pointer.", True),
+        ("pip install --upgrade torch", False),
+        ("OMP_NUM_THREADS=1 python3 server.py", False),
+        ("Lock = 1\nwith Lock:", False),
+        ("Restart", False),
+        ("", False),
+    ],
+)
+def test_a_sentence_is_told_from_something_to_paste(fix: str, prose: bool) -> None:
+    assert view.is_prose(fix) is prose
