@@ -35,6 +35,7 @@ def test_demo_crashes_for_real_and_shows_the_report(tmp_path):
     assert run.returncode == 0, run.stderr
     folder = tmp_path / "demo"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     assert str(folder / "report.html") in run.stdout
     assert "null pointer" in run.stdout
     assert "return ctypes.string_at(start, self.width)" in run.stdout

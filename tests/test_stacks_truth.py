@@ -15,6 +15,7 @@ from crashkit.pipeline import analyze
 from tests.crashes import Folder, Interpreter, interpreters, python_crash
 from tests.truth import SIGNAL_FRAME, Line, backtrace, faulthandler, faulting_thread
 
+EVERY_INTERPRETER = [pytest.param(one, id=one.name) for one in interpreters()]
 INTERPRETERS = [pytest.param(one, id=one.name) for one in interpreters() if one.has_debug_info]
 SCRIPTS = ["threads.py", "asyncio_tasks.py"]
 
@@ -65,7 +66,8 @@ def check_native(folder: Folder, crash: Crash) -> None:
             ours = ours[: ours.index("main") + 1]
         at = 0
         for name in expected:
-            if at < len(ours) and name == ours[at]:
+            # gdb makes up a name for a jump table's entry, in which a running thread is seldom caught.
+            if at < len(ours) and (name == ours[at] or (name.endswith("@plt") and ours[at] == "??")):
                 at += 1
                 continue
             assert name.startswith(STANDS_FOR_PYTHON), f"thread {thread.name}: {name} of gdb is missing before {ours[at : at + 1]}"
@@ -73,7 +75,7 @@ def check_native(folder: Folder, crash: Crash) -> None:
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-@pytest.mark.parametrize("python", INTERPRETERS)
+@pytest.mark.parametrize("python", EVERY_INTERPRETER)
 def test_python_frames_of_every_thread_are_faulthandlers(python, script):
     check_python(*crash_of(script, python))
 

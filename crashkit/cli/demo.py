@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import os
 import shutil
 import signal
 import socket
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
@@ -95,7 +96,11 @@ def crash_server(folder: Path) -> Path:
 def _serve_until_dead(folder: Path) -> subprocess.Popen[str]:
     from crashkit.collect.limits import allow_core
 
-    with (folder / "stderr.txt").open("wb") as stderr, _server(folder, stderr.fileno(), allow_core) as process, ExitStack() as connections:
+    with (
+        _private_file(folder / "stderr.txt") as stderr,
+        _server(folder, stderr.fileno(), allow_core) as process,
+        ExitStack() as connections,
+    ):
         assert process.stdout is not None
         line = process.stdout.readline()
         if not line.strip().isdigit():
@@ -108,6 +113,11 @@ def _serve_until_dead(folder: Path) -> subprocess.Popen[str]:
         except subprocess.TimeoutExpired:
             raise CollectError(f"the server did not crash within {_SECONDS_TO_DIE} s", "Try again; is the machine very busy?") from None
         return process
+
+
+def _private_file(path: Path) -> BinaryIO:
+    path.unlink(missing_ok=True)
+    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
 
 
 @contextmanager
