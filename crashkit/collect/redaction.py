@@ -41,13 +41,13 @@ _PATTERNS = (
     # name=value, name: value, --name value
     (
         re.compile(
-            r"(?i)([\w-]{0,64}(?:token|secret|password|passwd|credential|api[_-]?key|access[_-]?key)[\w-]{0,32}['\"]?\s{0,3}[=:]\s{0,3}['\"]?)"
+            r"(?i)((?:token|secret|password|passwd|credential|api[_-]?key|access[_-]?key)[\w-]{0,32}['\"]?\s{0,3}[=:]\s{0,3}['\"]?)"
             r"[^\s'\",;&]{1,1024}"
         ),
         rf"\1{HIDDEN}",
     ),
 )
-_SECRET_OPTION = re.compile(r"(?i)^--?[\w-]*(token|secret|password|passwd|credential|api[_-]?key|access[_-]?key)[\w-]*$")
+_SECRET_OPTION = re.compile(r"(?i)^--?[\w-]{0,64}(token|secret|password|passwd|credential|api[_-]?key|access[_-]?key)[\w-]{0,64}$")
 
 
 def scrub(text: str) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import datetime
 import re
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Optional
 
+from crashkit.collect.redaction import allowed_environment, scrub_argv
 from crashkit.evidence import fault, notes, signal_frame
 from crashkit.evidence.core import Core
 from crashkit.evidence.disassembly import REACH, disassemble
-from crashkit.evidence.environment import allowed, scrubbed
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
@@ -135,10 +136,17 @@ def _process(core: Core, main: Optional[str]) -> Process:
         uid=info.uid if info else None,
         name=info.name.decode("utf-8", "backslashreplace") if info else None,
         executable=main,
-        argv=tuple(map(scrubbed, arguments)),
+        argv=tuple(scrub_argv(arguments)),
         architecture=core.architecture,
-        environment=allowed(environment),
+        environment=_environment(environment),
     )
+
+
+def _environment(entries: Sequence[str]) -> dict[str, str]:
+    variables = dict(entry.split("=", 1) for entry in entries if "=" in entry)
+    kept = allowed_environment(variables)
+    # Where the process was started: relative names of source files count from there.
+    return {**kept, "PWD": variables["PWD"]} if "PWD" in variables else kept
 
 
 def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], dict[str, int], tuple[Instruction, ...]]:
@@ -200,7 +208,7 @@ def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> 
         with found.path.open("rb") as file:
             file.seek(mapped.offset + address - mapped.start)
             return file.read(min(size, mapped.end - address))
-    except OSError:
+    except (OSError, OverflowError):
         return data
 
 
