@@ -57,7 +57,7 @@ def first_answer(crash: Crash) -> str:
     """One or two lines from what is known before a debugger has started: how it ended, why and in which thread."""
     text = view.ended(crash)
     if crash.signal:
-        text = f"{crash.signal.name}: {text.lower()}"
+        text = f"{crash.signal.name}: {text.lower()}" if text != crash.signal.name else text
         reason = view.why(crash.signal)
         text += f", {reason}" if reason else ""
         text += f", at {crash.signal.address}" if crash.signal.address is not None else ""
