@@ -32,7 +32,8 @@ def command(identity: str, as_json: bool, only_path: bool) -> None:
     if only_path:
         click.echo(str(crash.path))
     elif as_json:
-        click.get_binary_stream("stdout").write(report or _read(crash, "manifest.json") or b"")
+        document = report or _read(crash, "manifest.json") or b""
+        click.get_binary_stream("stdout").write(document)
     elif report is None or not _print_report(report, crash):
         _print_manifest(crash)
 

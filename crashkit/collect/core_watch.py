@@ -85,8 +85,6 @@ class CoreWatch:
 
     def __init__(self, pattern: CorePattern, inbox: Path) -> None:
         self.pattern = pattern
-        self.appeared = 0
-        """Cores that were seen to appear."""
         self.overwritten = 0
         """Cores that were replaced by another before they could be taken."""
         self._inbox = inbox
@@ -112,6 +110,20 @@ class CoreWatch:
         """True while a core is being written."""
         return bool(self._writing)
 
+    @property
+    def patience(self) -> float:
+        """Seconds after which to look again: the head of a core stands there soon, its end takes longer."""
+        return 0.002 if any(core.head is None for core in self._writing) else 0.02
+
+    def identified(self) -> list[int]:
+        """Pids of the cores whose heads could be read since the last call."""
+        pids = []
+        for core in self._writing:
+            if core.head is None and (head := read_head(core.descriptor)) is not None:
+                core.head = head
+                pids.append(head.pid)
+        return pids
+
     def folders(self, cwd: str) -> list[str]:
         """Where the core of a process with this working directory may appear."""
         if not self._folder:
@@ -129,8 +141,8 @@ class CoreWatch:
                 with contextlib.suppress(OSError):
                     self._watched[self._inotify.watch(folder, _EVENTS)] = folder
 
-    def look(self) -> list[CoreFile]:
-        """Take what appeared; the cores that are complete by now, or as complete as they will ever be."""
+    def take(self) -> None:
+        """Take hold of what appeared."""
         if self._inotify is not None:
             for number, mask, name in self._inotify.events():
                 if mask & linux.IN_Q_OVERFLOW:
@@ -138,6 +150,9 @@ class CoreWatch:
                         self.search(folder)
                 elif mask & (linux.IN_CREATE | linux.IN_MOVED_TO) and number in self._watched:
                     self._take(os.path.join(self._watched[number], name), created=True)
+
+    def complete(self) -> list[CoreFile]:
+        """The cores that are complete by now, or as complete as they will ever be; each once."""
         done = [core for core in self._writing if core.written()]
         self._writing = [core for core in self._writing if core not in done]
         return done
@@ -176,7 +191,6 @@ class CoreWatch:
             os.close(descriptor)
             return
         self._taken.add(identity)
-        self.appeared += 1
         link, in_store = self._link(path, identity)
         self._writing.append(CoreFile(path, descriptor, link, in_store))
 

@@ -1,8 +1,9 @@
 """The processes below us: who they are while they live, and how each of them ended, also those that another process reaps.
 
-Three sources, none of which needs root: wait(2) for our own children and the orphans that a subreaper gets; pidfds of the others,
-whose exit status the kernel keeps (Linux 6.15), or that can be read while they are zombies; and the tree itself, walked
-through /proc every second or two, which is how a new process becomes known.
+Sources, none of which needs root: wait(2) for our own children and the orphans that a subreaper gets; pidfds of the others,
+whose exit status the kernel keeps (Linux 6.15), or that can be read while they are zombies; the kernel's process
+events where they are to be had (`proc_events`); and the tree itself, walked through /proc every second or so, which is how a new
+process becomes known.
 """
 
 from __future__ import annotations
@@ -29,6 +30,8 @@ class Death(NamedTuple):
     status: int
     """As of wait(2)."""
     process: Optional[ProcessSnapshot]
+    certain: bool = True
+    """False where the source cannot tell whether the kernel wrote a core."""
 
     @property
     def signal(self) -> int:
@@ -65,30 +68,33 @@ class ProcessTree:
             return known
         return next((process for process in self._alive.values() if process.namespace_pid == pid), None)
 
-    def walk(self, afresh: bool = False) -> None:
-        """Learn of new processes, and look again at the old ones now and then: they load libraries and change directory.
-
-        `afresh` looks at all of them again: one is about to die.
-        """
+    def walk(self) -> None:
+        """Learn of new processes, and look again at the old ones now and then: they load libraries and change directory."""
         began = time.monotonic()
-        for pid in self._descendants():
+        for pid in self._descendants():  # parents first
             known = self._alive.get(pid)
-            if known is not None and not afresh and began < self._looked_again[pid]:
+            if known is not None and began < self._looked_again[pid]:
                 with contextlib.suppress(OSError):
                     self._alive[pid] = known._replace(cwd=os.readlink(f"/proc/{pid}/cwd"))
                 continue
-            seen = snapshot(pid)
-            if seen is None:
-                continue
-            if known is None or known.start != seen.start:
-                self._add(seen)
-            else:
-                seen = seen._replace(first_seen=known.first_seen)
-            self._alive[pid] = seen
-            self._looked_again[pid] = began + min(60.0, began - seen.first_seen)
+            self.refresh(pid)
         # Often at first, when a process executes another and loads its libraries.
         self._walks += 1
         self.interval = min(5.0, max(0.05 * min(self._walks, 10), (time.monotonic() - began) / _SHARE))
+
+    def refresh(self, pid: int) -> None:
+        """Look at one process below us, now."""
+        seen = snapshot(pid) if pid in self._alive or self._is_below_us(pid) else None
+        if seen is None:
+            return
+        known = self._alive.get(pid)
+        if known is None or known.start != seen.start:
+            self._add(seen)
+        else:
+            seen = seen._replace(first_seen=known.first_seen)
+        self._alive[pid] = seen
+        now = time.monotonic()
+        self._looked_again[pid] = now + min(60.0, now - seen.first_seen)
 
     def _add(self, process: ProcessSnapshot) -> None:
         # Our own children report to wait(2) already.
@@ -146,6 +152,27 @@ class ProcessTree:
             return None
         self._bury(pid)
         return None if status is None else Death(pid, process.start, status, process)
+
+    def told(self, pid: int, parent: int, status: int) -> Optional[Death]:
+        """The death of a process that `proc_events` told of; None where it is none of ours, or wait(2) will tell of it too."""
+        if parent == os.getpid() or pid in self.ours or not os.WIFSIGNALED(status):
+            return None
+        process = self._alive.get(pid)
+        if process is None and not self._is_below_us(parent):
+            return None
+        stat = read_stat(pid)
+        start = process.start if process else stat.start if stat else 0
+        return Death(pid, start, status, process, certain=os.WCOREDUMP(status))
+
+    def _is_below_us(self, pid: int) -> bool:
+        for _ in range(100):
+            if pid in self._alive or pid == os.getpid():
+                return True
+            stat = read_stat(pid)
+            if stat is None or pid <= 1 or pid in self.ours:
+                return False
+            pid = stat.ppid
+        return False
 
     def reaped(self, pid: int, status: int, start: int) -> Death:
         """The death of a child of our own, with the start time that was read before it was reaped."""

@@ -67,18 +67,21 @@ class ProcessSnapshot(NamedTuple):
 
 
 def snapshot(pid: int) -> Optional[ProcessSnapshot]:
-    """None where it is gone, or a zombie, or a kernel thread."""
+    """None where it is gone, or has no memory any more, or is a kernel thread."""
     stat = read_stat(pid)
     if stat is None or stat.state in "ZX":
         return None
-    argv = tuple(_read(pid, "cmdline").rstrip("\0").split("\0"))
+    arguments = _read(pid, "cmdline")
+    executable = _link(pid, "exe")
+    if not arguments and executable is None:
+        return None
     return ProcessSnapshot(
         pid,
         stat.start,
         stat.ppid,
         stat.name,
-        argv,
-        _link(pid, "exe"),
+        tuple(arguments.rstrip("\0").split("\0")),
+        executable,
         _link(pid, "cwd"),
         namespace_pid(_read(pid, "status")) or pid,
         telling_paths(_read(pid, "maps", _MAX_MAPS)),

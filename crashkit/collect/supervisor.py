@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect import crash, cuda, linux, oom
+from crashkit.collect import crash, cuda, linux, oom, proc_events
 from crashkit.collect.core_watch import CoreFile, CoreWatch
 from crashkit.collect.crash import Seen, Settings, signal_name
 from crashkit.collect.group_witness import GroupWitness
@@ -56,6 +56,8 @@ _DEATH_PATIENCE = 1.0
 """Seconds between a core and the news of its process's death."""
 _LOG_PATIENCE = 4.0
 """Seconds between a fatal error in the log and any other trace of the crash."""
+_SAME_DEATH = 10.0
+"""Seconds within which a pid is taken to be the same process."""
 _GPU_GRACE = 60.0
 _DRAIN = 900.0
 """Seconds that unfinished reports may take after the command has ended."""
@@ -98,14 +100,13 @@ class Supervisor:
         self._held_until = 0.0
         self._wanted: list[_Wanted] = []
         self._unclaimed: list[tuple[CoreFile, float]] = []
-        self._reported: set[tuple[int, int]] = set()
+        self._reported: dict[int, tuple[int, float]] = {}
         self._queue: deque[Seen] = deque()
         self._worker = 0
         self._next_walk = 0.0
         self._crashed = False
         self._abandoned = False
         self._overwritten_told = 0
-        self._appeared = 0
         self._fatal_errors = 0
         self._fatal_until = 0.0
         self._oom_kills = oom.oom_kills(oom.cgroup_memory())
@@ -120,6 +121,9 @@ class Supervisor:
         self._poll.register(self._signals, select.POLLIN)
         with contextlib.suppress(OSError):
             linux.prctl(linux.PR_SET_CHILD_SUBREAPER, 1)
+        self._events = proc_events.listen()
+        if self._events is not None:
+            self._poll.register(self._events, select.POLLIN)
         self._witness = GroupWitness()
         self._tree.ours.add(self._witness.pid)
         if self._cores.descriptor is not None:
@@ -169,7 +173,7 @@ class Supervisor:
         self._crashed = False
         self._command = spawn(self._settings.command, self._options.environment, self._mask, descriptors, prepare, forked)
         self._started = time.monotonic()
-        self._next_walk = self._started + 0.05
+        self._next_walk = self._started
 
     def _give_up_descriptors(self) -> None:
         """Whoever reads the command's output, or feeds it, must see its ends when the command closes its own."""
@@ -210,6 +214,9 @@ class Supervisor:
             crash.say(f"not every report was finished; crashkit list shows what is there: {self._settings.store.path}")
         if summary := self._options.storm.summary():
             crash.say(summary)
+        unseen = self._tail.fatal_errors - len(self._reported)
+        if unseen > 0 and self._tail.fatal_errors > 1:
+            crash.say(f"{unseen} more fatal errors passed by on stderr, of processes whose end could not be seen")
         self._cores.close()
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
@@ -223,7 +230,7 @@ class Supervisor:
 
     def _timeout(self) -> float:
         if self._cores.busy or self._wanted or self._unclaimed:
-            return 0.05
+            return self._cores.patience if self._cores.busy else 0.05
         if self._held or self._fatal_until:
             return 0.5
         return max(0.01, self._next_walk - time.monotonic())
@@ -242,6 +249,10 @@ class Supervisor:
                         self._pass_on(info.number)
             elif interest is not None and descriptor == interest[0]:
                 self._tail.pump()
+            elif self._events is not None and descriptor == self._events.fileno():
+                deaths += [
+                    (death, False) for event in self._events.exits() if (death := self._tree.told(event.pid, event.parent, event.status))
+                ]
             elif (death := self._tree.ended(descriptor)) is not None:
                 deaths.append((death, False))
         if interest is not None:
@@ -333,7 +344,7 @@ class Supervisor:
 
     def _died(self, death: Death, is_command: bool, now: float) -> None:
         number = death.signal
-        if not number or number in EXPECTED or (death.pid, death.start) in self._reported:
+        if not number or number in EXPECTED or self._is_reported(death):
             return
         if number not in FATAL and number in self._passed_on:
             return
@@ -343,8 +354,9 @@ class Supervisor:
                 return  # a master that was asked to end does this to workers that take too long
             self._crash(death, is_command, None, killed)
             return
-        if death.core_dumped and self._settings.pattern.kind == "file":
-            self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
+        if (death.core_dumped or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
+            if all(wanted.death.pid != death.pid for wanted in self._wanted):
+                self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
             return
         self._crash(death, is_command, None)
 
@@ -357,12 +369,10 @@ class Supervisor:
         return {"by": by, "evidence": evidence}
 
     def _match_cores(self, now: float) -> None:
-        complete = self._cores.look()
-        if self._cores.appeared > self._appeared:
-            # Their processes are still there while the kernel writes.
-            self._appeared = self._cores.appeared
-            self._tree.walk(afresh=True)
-        for core in complete:
+        self._cores.take()
+        for pid in self._cores.identified():
+            self._tree.refresh(pid)  # still there while the kernel writes
+        for core in self._cores.complete():
             if self._is_ours(core):
                 if not self._leave_cores:
                     core.remove_original()
@@ -372,8 +382,9 @@ class Supervisor:
         for wanted in list(self._wanted):
             found = self._core_of(wanted.death)
             if found is None and now < wanted.until:
-                cwd = wanted.death.process.cwd if wanted.death.process else os.getcwd()
-                for folder in self._cores.folders(cwd or os.getcwd()):
+                # A process that changed its directory and died at once: daemons go to the root.
+                cwds = {wanted.death.process.cwd} if wanted.death.process and wanted.death.process.cwd else self._tree.folders()
+                for folder in {folder for cwd in cwds | {os.getcwd(), "/"} for folder in self._cores.folders(cwd)}:
                     self._cores.search(folder)
                 continue
             self._wanted.remove(wanted)
@@ -410,20 +421,14 @@ class Supervisor:
         self._crash(Death(pid, start, core.head.signal | 0x80, process), pid == self._command, core)
 
     def _crash(self, death: Death, is_command: bool, core: Optional[CoreFile], killed: Optional[Killed] = None) -> None:
-        if (death.pid, death.start) in self._reported:
+        if self._is_reported(death):
             if core is not None:
                 core.drop()
             return
-        self._reported.add((death.pid, death.start))
+        self._reported[death.pid] = (death.start, time.monotonic())
         self._crashed = self._crashed or is_command
         self._fatal_until = 0.0
-        notes = []
-        if self._cores.overwritten > self._overwritten_told:
-            lost = self._cores.overwritten - self._overwritten_told
-            notes.append(f"{lost} core{'s were' if lost > 1 else ' was'} overwritten by another of the same name before it could be taken")
-            self._overwritten_told = self._cores.overwritten
-        if core is None and death.signal in FATAL:
-            notes.append(self._why_no_core(death))
+        notes = (self._why_no_core(death),) if core is None and death.signal in FATAL else ()
         if not self._options.storm.keeps(signal_name(death.signal), time.monotonic()):
             if core is not None:
                 core.drop()
@@ -442,17 +447,27 @@ class Supervisor:
                 core,
                 self._tail.tail(),
                 killed,
-                tuple(notes),
+                notes,
             )
         )
 
+    def _is_reported(self, death: Death) -> bool:
+        """The same death is told by several sources, not all of which know the start time; a pid comes again only much later."""
+        if death.pid not in self._reported:
+            return False
+        start, when = self._reported[death.pid]
+        return start == death.start or time.monotonic() - when < _SAME_DEATH
+
     def _why_no_core(self, death: Death) -> str:
         pattern = self._settings.pattern
-        if not death.core_dumped:
+        if not death.core_dumped and death.certain:
             return (
                 "the kernel wrote no core: the limit, the folder, the disk or the process itself (setuid, prctl) did not allow it; "
                 "crashkit doctor tells which"
             )
+        if self._cores.overwritten > self._overwritten_told:
+            self._overwritten_told += 1
+            return f"its core was overwritten by another process's of the same name ({pattern.text}) before it could be taken"
         if pattern.kind == "file":
             return f"the kernel wrote a core, but none was found as {pattern.text}"
         return f"the kernel gave the core to {pattern.text}"

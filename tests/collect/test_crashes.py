@@ -14,13 +14,13 @@ import textwrap
 import urllib.error
 import urllib.request
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_transparent import _wait_for
-
 
 
 def test_a_crash_leaves_core_log_and_manifest_readable_by_us_alone(crashkit: Crashkit) -> None:
@@ -222,7 +222,7 @@ def test_a_dataloader_worker_that_dies(crashkit: Crashkit) -> None:
         class Data(torch.utils.data.Dataset):
             def __len__(self): return 8
             def __getitem__(self, index):
-                if index == 5: ctypes.string_at(0)
+                if index == 0: ctypes.string_at(0)
                 return index
         if __name__ == "__main__":
             try:
@@ -238,9 +238,10 @@ def test_a_dataloader_worker_that_dies(crashkit: Crashkit) -> None:
 
 
 def test_a_process_that_forks_and_executes(crashkit: Crashkit) -> None:
-    code = f"import subprocess, sys; print(subprocess.run([sys.executable, '-c', {SEGFAULT!r}, 'inner']).returncode)"
-    result = crashkit.python(code)
-    assert (result.stdout, result.returncode) == ("-11\n", 0)
+    code = f"import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'input(); ' + {SEGFAULT!r}, 'inner']).returncode)"
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", code, stdin=subprocess.PIPE)
+    _wait_for(lambda: _watches_by_pidfd(process.pid))
+    assert process.communicate("\n", timeout=DEADLINE)[0] == "-11\n" and process.returncode == 0
     (crash,) = crashkit.crashes()
     assert crash["argv"][-1] == "inner" and not crash["is_command"]
 
@@ -251,22 +252,20 @@ def test_a_child_that_forks_twice(crashkit: Crashkit) -> None:
     if os.fork() == 0:
         os.setsid()
         if os.fork() == 0:
-            while os.getppid() == os.getsid(0): pass      # until its parent is gone
             os.chdir("/")
+            os.read(0, 1)
             ctypes.string_at(0)
         os._exit(0)
     os.wait()
     os.read(0, 1)
     """
     process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", textwrap.dedent(code), stdin=subprocess.PIPE)
-    try:
-        _wait_for(lambda: len(crashkit.crashes()) == 1)
-    finally:
-        assert process.stdin is not None
-        process.stdin.close()
-    assert process.wait(DEADLINE) == 0
+    assert process.stdin is not None
+    root = f"ino:{Path('/').stat().st_ino:x} "
+    _wait_for(lambda: root in _descriptors(process.pid), "/ is not watched")
+    process.communicate("xx", timeout=DEADLINE)
     (crash,) = crashkit.crashes()
-    assert crash["cwd"] == "/" and any(file["kind"] == "core" for file in crash["files"])
+    assert process.returncode == 0 and crash["cwd"] == "/" and any(file["kind"] == "core" for file in crash["files"])
     assert not Path("/core").exists()
 
 
@@ -290,13 +289,25 @@ def test_a_worker_without_a_core_is_seen_by_its_status(crashkit: Crashkit) -> No
     process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", textwrap.dedent(code), stdin=subprocess.PIPE)
     assert process.stdout is not None
     pid = int(process.stdout.readline())
-    # Known to us once it is watched by a pidfd.
-    watched = Path(f"/proc/{process.pid}/fd")
-    _wait_for(lambda: any("pidfd" in os.readlink(link) for link in watched.iterdir() if link.is_symlink()))
+    _wait_for(lambda: _watches_by_pidfd(process.pid))
     process.communicate("x", timeout=DEADLINE)
     (crash,) = crashkit.crashes()
     assert (crash["pid"], crash["signal_name"], crash["core_dumped"]) == (pid, "SIGBUS", False)
     assert any("no core" in note for note in crash["notes"])
+
+
+def _watches_by_pidfd(supervisor: int) -> bool:
+    """A process below the command is known."""
+    return "NSpid:" in _descriptors(supervisor)
+
+
+def _descriptors(pid: int) -> str:
+    """What /proc tells of all the descriptors of a process."""
+    found = ""
+    for info in Path(f"/proc/{pid}/fdinfo").iterdir():
+        with suppress(FileNotFoundError):
+            found += info.read_text()
+    return found
 
 
 def test_sigkill_from_nobody_known_is_told_as_such(crashkit: Crashkit) -> None:
@@ -434,4 +445,3 @@ def test_enable_leaves_nothing_after_a_clean_exit(crashkit: Crashkit) -> None:
     code = "from crashkit.collect.enable import enable; print(enable().folder)"
     subprocess.run([sys.executable, "-c", code], cwd=crashkit.cwd, env=crashkit.environment, check=True, capture_output=True)
     assert list(crashkit.home.iterdir()) == []
-

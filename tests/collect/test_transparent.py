@@ -32,7 +32,13 @@ json.dump({
 def test_everything_but_the_evidence_variables_is_as_without_us(crashkit: Crashkit) -> None:
     script = crashkit.script("self.py", SELF)
     bare = subprocess.run(
-        [sys.executable, script, "a b"], cwd=crashkit.cwd, env=crashkit.environment, input="in\n", capture_output=True, text=True, check=True
+        [sys.executable, script, "a b"],
+        cwd=crashkit.cwd,
+        env=crashkit.environment,
+        input="in\n",
+        capture_output=True,
+        text=True,
+        check=True,
     )
     process = crashkit.start("run", "--", sys.executable, script, "a b", stdin=subprocess.PIPE, start_new_session=False)
     out, err = process.communicate("in\n", timeout=DEADLINE)
