@@ -186,7 +186,7 @@ def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
         access = "execute" if trap.error & _FETCH else "write" if trap.error & _WRITE else "read"
         code = _BUS_ADRERR if number == SIGBUS else _SEGV_ACCERR if _refused(trap, access, scene) else _SEGV_MAPERR
     elif (trapno == _GENERAL_PROTECTION and number == SIGSEGV) or (trapno == _STACK_SEGMENT and number == SIGBUS):
-        code = SI_KERNEL if _general_protection(signal, scene).reason else None
+        code = SI_KERNEL if _could_be_refused(signal, scene) else None
     elif trapno == _DIVIDE and number == SIGFPE:
         code = _FPE_INTDIV if scene.instruction and scene.instruction.mnemonic in ("div", "idiv") else None
     elif trapno == _INVALID_OPCODE and number == SIGILL:
@@ -217,6 +217,12 @@ def _could_touch(trap: Trap, scene: _Scene) -> bool:
     return scene.access_to(trap.address, None) is not None
 
 
+def _could_be_refused(signal: Signal, scene: _Scene) -> bool:
+    """False where the interrupted instruction certainly raises no general protection fault."""
+    instruction = scene.instruction
+    return instruction is None or not instruction.complete or _general_protection(signal, scene).reason is not None
+
+
 def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
     """A signal that some process sent: si_addr overlays the sender and is no address."""
     signal = msgspec.structs.replace(signal, address=None, access=None)
@@ -227,6 +233,8 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
     if handled and not _raises(signal.number, scene):
         # The handler passed the signal on in its own name.
         signal = msgspec.structs.replace(signal, sender_pid=None)
+        if scene.instruction is None:
+            return _reason(signal, None, "a signal handler hid where it came from, and the interrupted instruction's bytes are missing")
         return _reason(
             signal, None, f"the interrupted instruction cannot have caused it: {signal.name} was sent, a signal handler hid who sent it"
         )

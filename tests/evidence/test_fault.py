@@ -167,6 +167,20 @@ def test_a_stale_trap_is_not_believed(number, trap, code, registers):
     assert "was sent" in signal.detail
 
 
+@pytest.mark.parametrize(("number", "trap"), [(8, Trap(0, 0, 0)), (11, Trap(0, 0, 0))])
+def test_without_the_instruction_nothing_is_said_to_be_sent(number, trap):
+    signal = fault(number, -6, 0x1092, "", trap)
+    assert (signal.reason, signal.recovered) == (None, False)
+    assert "bytes are missing" in signal.detail
+
+
+@pytest.mark.parametrize("code", ["", "c4e2f59204c7"], ids=["no bytes", "vgatherdpd"])
+def test_a_trap_that_cannot_be_checked_is_believed(code):
+    signal = fault(11, -6, 0x1092, code, Trap(13, 0, 0), rdi=0x600000)
+    assert (signal.reason, signal.code, signal.recovered, signal.address) == (None, 128, True, None)
+    assert "0 is not it" in signal.detail
+
+
 def test_a_raise_behind_a_handler_is_an_abort():
     signal = fault(6, -6, 0x1092, "483d00f0ffff", Trap(0, 0, 0), rax=0, rdi=PID, rdx=6)
     assert (signal.reason, signal.recovered) == ("abort", False)
