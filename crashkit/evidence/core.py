@@ -27,6 +27,8 @@ _MOST_SEGMENTS = 1_000_000
 _MOST_NOTE_BYTES = 512 << 20
 _MOST_ARGUMENTS = 4096
 _MOST_STRING = 128 << 10
+_MOST_TEXT = 8 << 20
+_MOST_OFFSET = (1 << 63) - 1
 
 
 class Segment(NamedTuple):
@@ -60,7 +62,8 @@ class Core:
         segments, note_parts = self._read_segments(elf)
         self.segments = segments
         self._starts = [segment.start for segment in segments]
-        self.missing = sum(max(0, min(s.stored, s.position + s.stored - size)) for s in segments)
+        cut = sum(max(0, min(s.stored, s.position + s.stored - size)) for s in segments)
+        self.missing = min(cut, _MOST_OFFSET)
         self._read_notes(note_parts)
 
     def __enter__(self) -> Core:
@@ -74,7 +77,7 @@ class Core:
 
     @property
     def truncated(self) -> bool:
-        return self.missing > 0
+        return self.missing > 0 or self._headers_cut
 
     def _read_segments(self, elf: ELFFile) -> tuple[list[Segment], list[bytes]]:
         segments, note_parts = [], []
@@ -84,10 +87,15 @@ class Core:
             # More than 65534 segments: the true count stands in section header 0, which truncation can take away.
             count = elf["e_phnum"]
         entry_size = max(elf["e_phentsize"], 56 if self.word.size == 8 else 32)
-        count = min(count, _MOST_SEGMENTS, max(0, self.size - elf["e_phoff"]) // entry_size)
+        promised = min(count, _MOST_SEGMENTS)
+        count = min(promised, max(0, self.size - elf["e_phoff"]) // entry_size)
+        self._headers_cut = count < promised
+        if self._headers_cut:
+            message = f"the core is cut off within its headers: {promised - count:,} of {promised:,} segments are not described"
+            self.soft_errors.append(SoftError(stage="notes", message=message))
         layout = self.word.order + ("IIQQQQQQ" if self.word.size == 8 else "IIIIIIII")
-        self._file.seek(elf["e_phoff"])
-        table = self._file.read(count * entry_size)
+        table = self._read_file(elf["e_phoff"], count * entry_size)
+        room = _MOST_NOTE_BYTES
         for at in range(0, len(table) - struct.calcsize(layout) + 1, entry_size):
             fields = struct.unpack_from(layout, table, at)
             if self.word.size == 8:
@@ -97,12 +105,18 @@ class Core:
             if kind == 1:
                 segments.append(Segment(start, size, position, min(stored, size), flags))
             elif kind == 4 and position < self.size:
-                self._file.seek(position)
-                note_parts.append(self._file.read(min(stored, _MOST_NOTE_BYTES)))
+                note_parts.append(self._read_file(position, min(stored, room)))
+                room -= len(note_parts[-1])
                 if len(note_parts[-1]) < stored:
                     self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are cut off: threads may be missing"))
         segments.sort()
         return segments, note_parts
+
+    def _read_file(self, position: int, size: int) -> bytes:
+        if position > _MOST_OFFSET:
+            return b""
+        self._file.seek(position)
+        return self._file.read(size)
 
     def _read_notes(self, parts: Sequence[bytes]) -> None:
         self.statuses: list[notes.Status] = []
@@ -153,8 +167,7 @@ class Core:
             length = min(size, segment.stored - offset)
             if length <= 0 or segment.position + offset >= self.size:
                 break
-            self._file.seek(segment.position + offset)
-            part = self._file.read(length)
+            part = self._read_file(segment.position + offset, length)
             parts.append(part)
             if len(part) < length:
                 break
@@ -241,7 +254,13 @@ class Core:
         return self._strings(arguments), self._strings(environment)
 
     def _strings(self, addresses: Sequence[int]) -> list[str]:
-        return [text for text in map(self.string_at, addresses[:_MOST_ARGUMENTS]) if text is not None]
+        texts, room = [], _MOST_TEXT
+        for address in addresses[:_MOST_ARGUMENTS]:
+            text = self.string_at(address)
+            if text is not None and room > 0:
+                texts.append(text)
+                room -= len(text)
+        return texts
 
     def _find_auxiliary_vector(self) -> Optional[int]:
         needle = self._auxv_bytes[: 8 * self.word.size]

@@ -14,6 +14,7 @@ _NT_GNU_BUILD_ID = 3
 _PT_LOAD, _PT_NOTE = 1, 4
 _MOST_HEADERS = 64
 _MOST_NOTE = 64 << 10
+_MOST_MODULES = 20_000
 
 
 class LoadedModule(NamedTuple):
@@ -57,14 +58,14 @@ def loaded_modules(core: Core) -> list[LoadedModule]:
     code_paths = {file.path for file in core.files if (segment := core.segment(file.start)) and segment.flags & 1}
     groups: list[tuple[str, int, int]] = []
     for file in sorted(core.files):
-        if not file.path:
+        if not file.path or file.end <= file.start or file.offset > file.start:
             continue
         if groups and groups[-1][0] == file.path and file.offset > 0:
             groups[-1] = (file.path, groups[-1][1], max(groups[-1][2], file.end))
         else:
             groups.append((file.path, file.start - file.offset, file.end))
     modules = []
-    for path, base, end in groups:
+    for path, base, end in groups[:_MOST_MODULES]:
         header = _read_header(core, base)
         if header is not None:
             modules.append(LoadedModule(path, base, end, header.bias, header.build_id))
