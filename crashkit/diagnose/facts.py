@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Optional
 
 from crashkit.diagnose.outcome import Outcome, no
-from crashkit.diagnose.view import Native, Stack, View
+from crashkit.diagnose.view import Native, Stack, View, is_own
 from crashkit.model import Evidence, PythonFrame
 
 Fact = Callable[[View], Outcome]
@@ -135,20 +135,38 @@ def _same_forward(view: View, crashed: Stack, launching: set[int]) -> list[tuple
 
 
 def _launch_fields(view: View, stacks: list[Stack]) -> dict[str, str]:
-    fields = {"count": str(len(stacks))}
-    places = [f"{_thread_name(stack)} at {_place(own[1])}" for stack in stacks if (own := stack.own_python()) is not None]
-    if places:
-        fields["threads"] = "; ".join(places[:16])
-    if (own := stacks[0].own_python()) is not None:
-        fields["own_place"] = _place(own[1])
-        if own[1].source:
-            fields["source"] = own[1].source
+    fields = {"launching": _LAUNCHING_ALONE}
+    if len(stacks) > 1:
+        fields["launching"] = f"while {len(stacks)} threads were launching GPU work at once, or were on their way there"
+    calls = [(stack, call) for stack in stacks if (call := _model_call(stack)) is not None]
+    if calls:
+        fields["threads"] = "; ".join(f"{_thread_name(stack)} at {_place(call)}" for stack, call in calls[:16])
+    own = _model_call(stacks[0])
+    if own is not None:
+        fields["own_place"] = _place(own)
+        if own.source:
+            fields["source"] = own.source
     return fields
+
+
+_LAUNCHING_ALONE = "in a launch that a worker thread made; the text does not show what the other threads did"
+
+
+def _model_call(stack: Stack) -> Optional[PythonFrame]:
+    """Where the user's own code called the model: outside every `forward`. That is where a lock belongs."""
+    frames = [frame for _, frame in stack.pythons]
+    outermost = max((index for index, frame in enumerate(frames) if frame.function == "forward"), default=-1)
+    call = next((frame for frame in frames[outermost + 1 :] if is_own(frame)), None)
+    own = stack.own_python()
+    return call or (own[1] if own is not None else None)
 
 
 def _thread_name(stack: Stack) -> str:
     tid = stack.thread.tid
-    name = f"thread {tid}" if tid is not None else "the crashed thread" if stack.thread.crashed else "a thread"
+    if tid is None:
+        name = "the crashed thread" if stack.thread.crashed else "a thread"
+    else:
+        name = f"thread {tid}"
     return f"{name} ({stack.thread.name})" if stack.thread.name else name
 
 

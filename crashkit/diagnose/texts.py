@@ -36,7 +36,9 @@ def _of_crashed(view: View) -> dict[str, Optional[str]]:
     stack = view.crashed
     if stack is None:
         return {}
-    found: dict[str, Optional[str]] = {"tid": str(stack.thread.tid) if stack.thread.tid is not None else None}
+    tid = stack.thread.tid
+    found: dict[str, Optional[str]] = {"tid": str(tid) if tid is not None else None}
+    found["who"] = f"thread {tid}" if tid is not None else None
     found["function"] = next((frame.name for frame in stack.failing if frame.name), None)
     found["module"] = next((frame.module for frame in stack.failing if frame.module), None)
     if (own := stack.own_python()) is not None:

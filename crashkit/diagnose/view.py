@@ -60,7 +60,7 @@ class Stack:
 
     def own_python(self) -> Optional[tuple[Optional[int], PythonFrame]]:
         """The innermost Python frame that is the user's own code, or else the innermost."""
-        own = next((item for item in self.pythons if not _INSTALLED.search(item[1].file or "")), None)
+        own = next((item for item in self.pythons if is_own(item[1])), None)
         return own or next(iter(self.pythons), None)
 
 
@@ -102,6 +102,11 @@ class View:
                 return None
             found.append(match)
         return found
+
+
+def is_own(frame: PythonFrame) -> bool:
+    """Whether the frame is of the user's code: neither installed nor the standard library's."""
+    return _INSTALLED.search(frame.file or "") is None
 
 
 @lru_cache(maxsize=4096)

@@ -98,8 +98,13 @@ class _Open:
         self.number = number
         self.who = who
         self.text = text
+        self.indent = _indent(text)
         self.taken = 1
         self.missed = 0
+
+    def feed(self, text: str) -> bool:
+        """A text that was pasted indented loses as much on every line as on its first."""
+        return self.block.feed(text[min(self.indent, _indent(text)) :])
 
 
 class _Reader:
@@ -128,7 +133,7 @@ class _Reader:
             if other != who:
                 self._miss(other)
         current = self._open.get(who)
-        if current is not None and current.block.feed(text):
+        if current is not None and current.feed(text):
             current.taken += 1
             current.missed = 0
             if current.taken > MOST_BLOCK_LINES:
@@ -263,7 +268,12 @@ class _Reader:
         return next((dump.signal for who, dump in reversed(self._dumps) if who == owner and dump.signal is not None), None)
 
 
+def _indent(text: str) -> int:
+    return len(text) - len(text.lstrip(" "))
+
+
 def _opens(text: str) -> Optional[_Block]:
+    text = text.lstrip(" ")
     return faulthandler_text.opens(text) or traceback_text.opens(text) or gdb_text.opens(text) or sanitizer_text.opens(text)
 
 

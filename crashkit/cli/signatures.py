@@ -1,0 +1,113 @@
+"""`crashkit signatures`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Optional
+
+import click
+
+if TYPE_CHECKING:
+    from crashkit.diagnose import Catalog
+    from crashkit.diagnose.signature import Signature
+    from crashkit.model import Crash
+
+_MORE = click.option("--signatures", "more", multiple=True, type=click.Path(path_type=Path), help="A folder with signatures of your own.")
+
+
+@click.group()
+def command() -> None:
+    """List, show and test the known failures.
+
+    \b
+    crashkit signatures list
+    crashkit signatures show cuda-concurrent-launch
+    crashkit signatures test report.json
+    """
+
+
+@command.command("list")
+@_MORE
+def list_(more: tuple[Path, ...]) -> None:
+    """List the known failures, by family."""
+    catalog = _load(more)
+    width = max(len(signature.id) for signature in catalog.signatures)
+    family = None
+    for signature in catalog.signatures:
+        if signature.file != family:
+            family = signature.file
+            click.secho(Path(family).stem, bold=True)
+        click.echo(f"  {signature.id:<{width}}  {signature.title}")
+
+
+@command.command()
+@click.argument("identity", metavar="ID")
+@_MORE
+def show(identity: str, more: tuple[Path, ...]) -> None:
+    """Show one known failure: its cause, its fix, and by what it is recognised."""
+    from crashkit.diagnose.page import of_signature
+
+    click.echo(of_signature(_load(more).find(identity)))
+
+
+@command.command()
+@click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
+@click.option("--only", metavar="ID", help="This signature alone, matched or not.")
+@click.option("--all", "everything", is_flag=True, help="Every signature, those too of which nothing was found.")
+@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, where FILE is a core.")
+@_MORE
+def test(path: Path, only: Optional[str], everything: bool, exe: Optional[Path], more: tuple[Path, ...]) -> None:
+    """Say why each known failure matched FILE or not.
+
+    FILE is a report.json, a core, a log or a crash folder. Without --only, those that matched and those that came close are explained.
+    """
+    from crashkit.diagnose import diagnose
+    from crashkit.report import safe
+
+    catalog = _load(more)
+    chosen = catalog.find(only) if only else None
+    crash = diagnose(_crash(path, exe, more), catalog)
+    found = {finding.id: finding for finding in crash.findings}
+    if chosen is None:
+        for rank, finding in enumerate(crash.findings, 1):
+            click.echo(safe.line(f"{rank}. {finding.id} ({finding.confidence}): {finding.title}"))
+        if not found:
+            click.echo("No signature matched.")
+        click.echo()
+    for signature in [chosen] if chosen is not None else catalog.signatures:
+        if chosen is not None or everything or signature.id in found or signature.id in crash.ruled_out:
+            _explain(signature, crash)
+
+
+def _explain(signature: Signature, crash: Crash) -> None:
+    from crashkit.diagnose.engine import match_signature
+    from crashkit.diagnose.explain import explain
+    from crashkit.diagnose.view import View
+    from crashkit.report import safe
+
+    view = View(crash)
+    match = match_signature(signature, view)
+    verdict = f"matched ({match.confidence})" if match is not None else "did not match"
+    click.secho(f"{signature.id}: {verdict}", bold=True)
+    for line in explain(signature, view):
+        click.secho(f"  {safe.line(line)}", dim=line.lstrip().startswith("-") and match is None)
+    if match is not None and not any(finding.id == signature.id for finding in crash.findings):
+        click.echo("  left out of the findings: it follows from a finding above it")
+    click.echo()
+
+
+def _load(more: tuple[Path, ...]) -> Catalog:
+    from crashkit.diagnose import load_catalog
+
+    return load_catalog(more)
+
+
+def _crash(path: Path, exe: Optional[Path], more: tuple[Path, ...]) -> Crash:
+    """A report as it is, anything else by analysing it."""
+    if path.suffix == ".json" and path.is_file():
+        from crashkit.report.json import decode
+
+        return decode(path.read_bytes())
+    from crashkit.pipeline import Options, analyze
+
+    return analyze(path, options=Options(exe=exe, signatures=more))
