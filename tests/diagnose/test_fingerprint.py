@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.diagnose.function_names import plain_name, python_name
@@ -201,3 +203,10 @@ def test_empty_says_why(crash):
     found = fingerprint(crash)
     assert (found.hash, found.frames) == (None, ())
     assert found.notes[-1].startswith("EMPTY: ")
+
+
+@given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from("<>()[]{}:,*& @._0123456789abcdefoperator")), max_size=300))
+def test_any_name_has_a_plain_one(name):
+    assert len(plain_name(name)) <= 200
+    assert plain_name(plain_name(name)) is not None
+    assert fingerprint(Crash(threads=(Thread(crashed=True, frames=(native(name), python(name, name))),))).notes is not None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import struct
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crashkit.evidence.fault import UCONTEXT_SIZE, Trap, explain, read_ucontext
 from crashkit.evidence.signals import code_name, signal_name
@@ -232,3 +234,26 @@ def test_names():
     assert code_name(6, -6) == "SI_TKILL"
     assert code_name(11, 128) == "SI_KERNEL"
     assert code_name(11, 77) is None
+
+
+WORD = st.one_of(st.integers(0, 2**64 - 1), st.sampled_from([0, 1, 8, PC, SP, 0x600000, 2**47, 2**63, 2**64 - 1]))
+REGISTERS = ["rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip", "r8", "r15", "fs_base", "x0", "pc", "sp"]
+
+
+@given(
+    number=st.sampled_from([4, 5, 6, 7, 8, 11, 15, 31, 64]),
+    code=st.one_of(st.none(), st.integers(-7, 15), st.just(128)),
+    address=st.one_of(st.none(), WORD),
+    registers=st.dictionaries(st.sampled_from(REGISTERS), WORD),
+    instruction=st.one_of(st.binary(max_size=16), st.sampled_from([bytes.fromhex(one) for one in (LOAD_FIELD, LOAD_INDEXED, STORE, PUSH)])),
+    trap=st.one_of(st.none(), st.builds(Trap, st.sampled_from([0, 3, 6, 12, 13, 14, 99]), st.integers(0, 31), WORD)),
+    stack=st.binary(max_size=16),
+)
+def test_any_evidence_gives_an_answer(number, code, address, registers, instruction, trap, stack):
+    signal = Signal(number=number, name=signal_name(number), code=code, address=None if address is None else Address(address))
+    found = explain(signal, registers, instruction, MAPPINGS, trap, pid=PID, stack=stack)
+    assert found.number == number
+    assert found.access in (None, "read", "write", "execute")
+    assert found.detail is None or "\n" not in found.detail
+    if found.recovered:
+        assert trap is not None
