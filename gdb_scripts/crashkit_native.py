@@ -80,8 +80,11 @@ def extract(request):
     for thread in gdb.selected_inferior().threads():
         for row in threads:
             if row["lwp"] == (thread.ptid[1] or thread.ptid[0]) and row["cut"] == LIMIT:
-                thread.switch()
-                row["outer"] = outer_end(modules, row["frames"][-1]["sp"], limits["outer"], ends, request.get("entry"))
+                try:
+                    thread.switch()
+                    row["outer"] = outer_end(modules, row["frames"][-1]["sp"], limits["outer"], ends, request.get("entry"))
+                except (gdb.error, RuntimeError, ValueError) as error:
+                    modules.errors.append("outer end of thread %d: %s" % (row["lwp"], error))
     return {"threads": threads, "loaded": modules.loaded, "errors": modules.errors}
 
 

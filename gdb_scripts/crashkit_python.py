@@ -85,11 +85,10 @@ class Walker:
             found["gil"] = found["gil"] or self.guarded("GIL holder", self.gil_holder, interpreter)
             names = self.guarded("thread names", self.thread_names, interpreter) or {}
             for state in self.thread_states(interpreter):
-                thread = self.thread(state)
-                thread["name"] = names.get(thread["ident"])
-                found["threads"].append(thread)
+                self.add_thread(state, names, found["threads"])
         if not found["threads"]:
-            found["threads"] = [self.thread(state) for state in self.stray_states()]
+            for state in self.stray_states():
+                self.add_thread(state, {}, found["threads"])
         found["finalizing"] = self.guarded("finalization", self.finalizing)
         found["errors"] = self.errors
         return found
@@ -144,6 +143,12 @@ class Walker:
                 state = state["next"]
         except (gdb.error, KeyError) as error:
             self.errors.append("thread states: %s" % error)
+
+    def add_thread(self, state, names, threads):
+        thread = self.guarded("thread state", self.thread, state)
+        if thread is not None:
+            thread["name"] = names.get(thread["ident"])
+            threads.append(thread)
 
     def thread(self, state):
         row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "outer": [], "total": None, "cut": True}

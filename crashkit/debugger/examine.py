@@ -58,16 +58,21 @@ class _Notebook:
 def examine(core: Path, scene: Scene, finder: Finder, settings: Settings, lap: Callable[[str], None]) -> Examined:
     """Native stacks, then Python stacks. `lap` is told the name of each part as it ends."""
     notebook = _Notebook()
-    with tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins:
-        try:
-            with Session(core, settings.deadline, settings.program, settings.debug_folders) as session:
-                notebook.debugger = session.version
-                _native(session, scene, Path(twins), notebook)
-                lap("native")
-                _python(session, scene, finder, settings, notebook)
-                lap("python")
-        except DebuggerError as error:
-            notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
+            Session(core, settings.deadline, settings.program, settings.debug_folders) as session,
+        ):
+            notebook.debugger = session.version
+            _native(session, scene, Path(twins), notebook)
+            lap("native")
+            _python(session, scene, finder, settings, notebook)
+            lap("python")
+    except DebuggerError as error:
+        notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
+    except OSError as error:
+        hint = "Make room in TMPDIR, or point it to a folder with room."
+        notebook.soft_errors.append(SoftError(stage="gdb", message=f"gdb could not be used: {error}", hint=hint))
     return notebook.result()
 
 

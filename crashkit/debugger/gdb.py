@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import resource
 import selectors
 import shutil
@@ -59,6 +60,7 @@ _START = [
 _MEMORY_LIMIT = 16 << 30
 _MOST_RECORD = 1 << 20
 _MOST_COMPLAINT = 8 << 10
+_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _INSTALL = "Install gdb 12 or newer with Python support (Debian, Ubuntu: apt-get install gdb)."
 
 
@@ -127,10 +129,8 @@ class Gdb:
                 self._banner = line[2:].split(b"\\n")[0].decode("utf-8", "replace").strip('"\n')
             if not line.startswith(prefix + b"^"):
                 continue
-            if len(line) > _MOST_RECORD:
-                raise DebuggerError("gdb's answer is too long", "Please report this with the core's `readelf -h` output.")
-            record = gdbmiparser.parse_response(line.decode("utf-8", "replace").rstrip("\r"))
-            payload = record["payload"] if isinstance(record["payload"], dict) else {}
+            record = _parsed(line)
+            payload = record["payload"] or {}
             if record["message"] == "error":
                 raise DebuggerError(f"gdb: {payload.get('msg', 'an error without a message')}", "Run with --no-gdb for the rest.")
             return payload
@@ -162,6 +162,8 @@ class Gdb:
             if end >= 0:
                 line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
                 return line
+            if len(self._buffer) > _MOST_RECORD:
+                raise DebuggerError("gdb's answer is too long", "Try another version of gdb (--gdb PROGRAM).")
             left = self._ends - time.monotonic()
             if left <= 0:
                 raise DebuggerError(
@@ -176,10 +178,11 @@ class Gdb:
             data = os.read(stream.fileno(), 1 << 16)
         except BlockingIOError:
             return
-        if stream is self._process.stderr:
+        stderr = self._process.stderr
+        if stderr is not None and stream is stderr:
             self._complaints = (self._complaints + data)[-_MOST_COMPLAINT:]
             if not data:
-                self._selector.unregister(stream)
+                self._selector.unregister(stderr)
         elif data:
             self._buffer += data
         else:
@@ -197,6 +200,31 @@ class Gdb:
     def _complaint(self) -> str:
         lines = self._complaints.decode("utf-8", "replace").strip().splitlines()
         return f", saying: {lines[-1][:300]}" if lines else ""
+
+
+def _parsed(line: bytes) -> dict[str, Any]:
+    """A result record. Raises DebuggerError where it is none."""
+    try:
+        if _is_whole(line):
+            record: dict[str, Any] = gdbmiparser.parse_response(line.decode("utf-8", "replace").rstrip("\r"))
+            if record["type"] == "result":
+                return record
+    except (IndexError, KeyError, TypeError, ValueError, RecursionError):
+        pass
+    words = line[:80].decode("utf-8", "replace")
+    raise DebuggerError(f"gdb's answer cannot be understood: {words}", "Try another version of gdb (--gdb PROGRAM).")
+
+
+def _is_whole(record: bytes) -> bool:
+    """Whether strings and brackets are closed: on a record that was cut off pygdbmi's parser never returns."""
+    rest = _STRING.sub(b"", record).decode("latin-1")
+    open_brackets = []
+    for character in rest:
+        if character in "[{":
+            open_brackets.append("]" if character == "[" else "}")
+        elif character in "]}" and (not open_brackets or open_brackets.pop() != character):
+            return False
+    return '"' not in rest and not open_brackets
 
 
 def quote(text: str) -> str:

@@ -103,7 +103,11 @@ class Session:
     def __init__(self, core: Path, deadline: float, program: str = "gdb", debug_folders: Sequence[Path] = ()) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="crashkit-gdb-")
         self._count = 0
-        self._gdb = Gdb(deadline, program)
+        try:
+            self._gdb = Gdb(deadline, program)
+        except BaseException:
+            self._folder.cleanup()
+            raise
         try:
             self.version = self._check()
             if debug_folders:
@@ -138,10 +142,7 @@ class Session:
 
         `entry` is the address at which the process began, to recognise the outer end of its main thread's stack.
         """
-        rows = [
-            {"file": str(module.file) if module.file else None, "base": module.base, "end": module.end, "bias": module.bias}
-            for module in modules
-        ]
+        rows = [{"file": _name(module.file), "base": module.base, "end": module.end, "bias": module.bias} for module in modules]
         limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
         answer: NativeResult = self._ask("native", {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits}, NativeResult)
         return answer
@@ -160,13 +161,19 @@ class Session:
 
     def load(self, module: PlacedModule) -> None:
         """Load a module's symbols now."""
-        self._gdb.console(f"add-symbol-file {quote(str(module.file))} -o {module.bias}")
+        name = _name(module.file)
+        if name is None:
+            raise DebuggerError(f"gdb cannot be given a file of this name: {str(module.file)!r}", "Give the file under a plain name.")
+        self._gdb.console(f"add-symbol-file {quote(name)} -o {module.bias}")
 
     def _ask(self, command: str, request: dict[str, Any], kind: Any) -> Any:
         self._count += 1
         folder = Path(self._folder.name)
         asked, answered = folder / f"{self._count}.request", folder / f"{self._count}.result"
-        asked.write_bytes(msgspec.json.encode(request))
+        try:
+            asked.write_bytes(msgspec.json.encode(request))
+        except (OSError, UnicodeEncodeError) as error:
+            raise DebuggerError(f"gdb cannot be asked: {error}", "Make room in TMPDIR, and give files under plain names.") from error
         self._gdb.command(f"-crashkit-{command} {quote(str(asked))} {quote(str(answered))}")
         try:
             return msgspec.json.decode(answered.read_bytes(), type=kind)
@@ -182,3 +189,8 @@ class Session:
         except DebuggerError as error:
             raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
         return self._gdb.version()
+
+
+def _name(file: Optional[Path]) -> Optional[str]:
+    """The file's name, or None where gdb would take it for something else: a newline in it would begin another command."""
+    return str(file) if file is not None and str(file).isprintable() else None

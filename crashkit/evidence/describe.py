@@ -208,7 +208,7 @@ def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> 
         with found.path.open("rb") as file:
             file.seek(mapped.offset + address - mapped.start)
             return file.read(min(size, mapped.end - address))
-    except (OSError, OverflowError):
+    except (OSError, OverflowError, ValueError):
         return data
 
 
