@@ -92,10 +92,17 @@ def complain(error: CrashkitError) -> None:
 
 
 def _our_bug(arguments: list[str]) -> int:
-    handle, path = tempfile.mkstemp(prefix="crashkit-bug-", suffix=".log")
-    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(f"crashkit {__version__}, Python {platform.python_version()}, {platform.platform()}\n{arguments!r}\n\n")
-        file.write(traceback.format_exc())
+    details = (
+        f"crashkit {__version__}, Python {platform.python_version()}, {platform.platform()}\n{arguments!r}\n\n{traceback.format_exc()}"
+    )
+    try:
+        handle, path = tempfile.mkstemp(prefix="crashkit-bug-", suffix=".log")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(details)
+    except OSError:
+        # A full disk is no reason to lose them.
+        click.echo(f"crashkit: this is a bug in crashkit; please report it with:\n{details}", err=True)
+        return OUR_BUG
     click.echo(f"crashkit: this is a bug in crashkit ({sys.exc_info()[1].__class__.__name__}); the details are in {path}", err=True)
     click.echo("Please report it with that file; look through it first, it names your files.", err=True)
     return OUR_BUG

@@ -98,9 +98,13 @@ def write_report(crash: Crash, folder: Path) -> Path:
         for name, content in documents.items():
             partial = folder / f".{name}.{os.getpid()}"
             descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-            partial.replace(folder / name)
+            try:
+                with os.fdopen(descriptor, "wb") as file:
+                    file.write(content)
+                partial.replace(folder / name)
+            except BaseException:
+                partial.unlink(missing_ok=True)
+                raise
     except OSError as error:
         message = f"the report cannot be written to {folder}: {error.strerror}"
         raise CrashkitError(message, "Choose another folder with --out DIR.") from error

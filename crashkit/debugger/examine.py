@@ -131,7 +131,11 @@ def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, 
         return
     file = scene.files[interpreter.module.path]
     main = scene.crash.process.executable if scene.crash.process else None
-    script = settings.libpython or find_script(interpreter, main, scene.files, finder)
+    try:
+        script = settings.libpython or find_script(interpreter, main, scene.files, finder)
+    except DebuggerError as error:
+        notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
+        return
     if script is None:
         notebook.soft_errors.append(
             SoftError(

@@ -72,7 +72,10 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
         kinds = {str(file.get("name")): str(file.get("kind")) for file in manifest.get("files", [])}
         names = [name for name, kind in kinds.items() if kind == "core"] + [name for name, kind in kinds.items() if kind in _TEXT_KINDS]
     else:
-        names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
+        try:
+            names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
+        except OSError as error:
+            raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner, or as root.") from error
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]
     if not found and manifest is None:
         raise EvidenceError(f"{folder} holds no evidence of a crash", "Give a core, a log or a crash folder.")
