@@ -116,7 +116,7 @@ def lock(path: Path, shared: bool = False) -> Iterator[None]:
 
 
 def leaves_core_in_cwd(pattern: str) -> bool:
-    return bool(pattern) and not pattern.startswith("|") and "/" not in pattern
+    return pattern.startswith("core") and "/" not in pattern
 
 
 @contextmanager
