@@ -163,10 +163,8 @@ def _model_call(stack: Stack) -> Optional[PythonFrame]:
 
 def _thread_name(stack: Stack) -> str:
     tid = stack.thread.tid
-    if tid is None:
-        name = "the crashed thread" if stack.thread.crashed else "a thread"
-    else:
-        name = f"thread {tid}"
+    unknown = "the crashed thread" if stack.thread.crashed else "a thread"
+    name = unknown if tid is None else f"thread {tid}"
     return f"{name} ({stack.thread.name})" if stack.thread.name else name
 
 

@@ -175,7 +175,7 @@ class _Reader:
                 self._reports.append(block)
 
     def _close_traceback(self, closing: _Open, block: traceback_text.Traceback) -> None:
-        if not len(block):
+        if block.empty:
             return
         self._tracebacks.append((closing.who, block))
         if len(self._tracebacks) > MOST_OF_A_KIND:

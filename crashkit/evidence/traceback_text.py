@@ -87,8 +87,10 @@ class Traceback:
         frames = self._frames if self.first else self._frames[::-1]
         return Thread(crashed=True, frames=tuple(frames))
 
-    def __len__(self) -> int:
-        return len(self._frames)
+    @property
+    def empty(self) -> bool:
+        """Whether no frame was told."""
+        return not self._frames
 
 
 def opens(text: str) -> Optional[Traceback]:

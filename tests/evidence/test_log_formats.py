@@ -1,0 +1,275 @@
+"""Texts that real programs print: every interpreter's faulthandler, glibc, libstdc++, gdb, torch, sanitizers."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crashkit.evidence.log import LogEvidence, read_log
+from crashkit.model import NativeFrame, PythonFrame
+
+from ..crashes import Interpreter, interpreters
+
+THREADS = """
+import ctypes, faulthandler, sys, threading
+faulthandler.enable()
+ready, never = threading.Barrier(3), threading.Event()
+def nested(depth):
+    if depth:
+        return nested(depth - 1)
+    ready.wait()
+    {action}
+def work():
+    nested(3)
+def sleeper():
+    ready.wait()
+    never.wait()
+threads = [threading.Thread(target=target, daemon=True) for target in (work, sleeper)]
+for thread in threads:
+    thread.start()
+ready.wait()
+for thread in threads:
+    thread.join()
+"""
+
+ACTIONS = {
+    "segv": ("ctypes.string_at(16)", 11),
+    "abort": ("ctypes.CDLL(None).abort()", 6),
+    "fatal": ("faulthandler._fatal_error(b'a test', True)", 6),
+}
+
+
+def ended(tmp_path: Path, *command: str, **environment: str) -> Path:
+    """Where the output of a program lies that was run until it ended; it leaves no core."""
+    log = tmp_path / "stderr.log"
+    with log.open("wb") as file:
+        variables = {**os.environ, "LD_BIND_NOW": "", **environment}
+        subprocess.run(["prlimit", "--core=0", *command], stdout=file, stderr=file, check=False, timeout=120, cwd=tmp_path, env=variables)
+    return log
+
+
+def kinds(evidence: LogEvidence) -> list[str | None]:
+    return [line.kind for line in evidence.lines]
+
+
+@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda each: each.name)
+@pytest.mark.parametrize("action", ["segv", "abort", "fatal"])
+def test_faulthandler_of_every_interpreter(interpreter: Interpreter, action: str, tmp_path: Path) -> None:
+    code, number = ACTIONS[action]
+    if action == "fatal" and interpreter.version >= (3, 10):
+        code = "faulthandler._fatal_error_c_thread()"
+    script = tmp_path / "case.py"
+    script.write_text(THREADS.replace("{action}", code))
+    log = ended(tmp_path, str(interpreter.path), str(script))
+
+    evidence = read_log(log)
+
+    assert evidence.kind == "faulthandler"
+    assert evidence.signal is not None
+    assert evidence.signal.number == number
+    blocks = re.findall(r"^(Current thread|Thread) 0x([0-9a-f]+)", log.read_text(), re.MULTILINE)
+    assert [(thread.tid, thread.crashed) for thread in evidence.threads] == [
+        (int(tid, 16), kind == "Current thread") for kind, tid in blocks
+    ]
+    printed = re.findall(r'^  File "(.*)", line (\d+) in (.*)$', log.read_text(), re.MULTILINE)
+    frames = [frame for thread in evidence.threads for frame in thread.pythons()]
+    assert [(frame.file, str(frame.line), frame.function) for frame in frames] == printed
+    if action != "fatal":
+        crashed = next(thread for thread in evidence.threads if thread.crashed)
+        assert [frame.function for frame in crashed.pythons()][-4:-1] in (["nested", "work", "run"], ["work", "run", "_bootstrap_inner"])
+
+
+def test_watchdog(tmp_path: Path) -> None:
+    code = "import faulthandler, threading; faulthandler.dump_traceback_later(0.2, exit=True); threading.Event().wait()"
+    evidence = read_log(ended(tmp_path, sys.executable, "-c", code))
+    assert kinds(evidence) == ["watchdog-timeout"]
+    assert evidence.signal is None
+    assert len(evidence.threads) == 1
+    assert not evidence.threads[0].crashed
+
+
+LIBC = (
+    "import ctypes; c = ctypes.CDLL(None); c.malloc.restype = ctypes.c_void_p; c.free.argtypes = [ctypes.c_void_p]; "
+    "c.memset.argtypes = [ctypes.c_void_p, ctypes.c_int, ctypes.c_size_t]; "
+)
+GLIBC = {
+    "double-free": LIBC + "p = c.malloc(24); c.free(p); c.free(p)",
+    "invalid-free": LIBC + "p = c.malloc(64); c.memset(p, 0, 64); c.free(p + 16)",
+    "heap-overflow": LIBC + "p = c.malloc(0x1f000); c.memset(p, 0xff, 0x1f018); c.malloc(0x1f800)",
+}
+
+
+@pytest.mark.parametrize("kind", ["double-free", "invalid-free", "heap-overflow"])
+def test_glibc_aborts(kind: str, tmp_path: Path) -> None:
+    evidence = read_log(ended(tmp_path, sys.executable, "-c", GLIBC[kind], PYTHONMALLOC="malloc"))
+    assert kind in kinds(evidence), evidence.lines
+    assert evidence.signal is not None
+    assert evidence.signal.name == "SIGABRT"
+
+
+CXX = {
+    "terminate": ('#include <stdexcept>\nint main() { throw std::runtime_error("no such model"); }', "terminate"),
+    "terminate-bare": ("#include <thread>\nint main() { std::thread t([] { for (;;) ; }); }", "terminate-bare"),
+    "pure-virtual": (
+        "struct A { A() { call(); } void call() { run(); } virtual void run() = 0; };\nstruct B : A { void run() override {} };\nint main() { B b; }",
+        "pure-virtual",
+    ),
+    "stack-smashing": (
+        '#include <cstring>\n__attribute__((noinline)) void f(const char *s) { char b[8]; strcpy(b, s); __asm__("" ::"r"(b) : "memory"); }\n'
+        'int main(int n, char **v) { f(n > 5 ? "x" : "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"); }',
+        "stack-smashing",
+    ),
+}
+
+
+def built(tmp_path: Path, source: str, *flags: str) -> Path:
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    (tmp_path / "program.cpp").write_text(source)
+    subprocess.run([compiler, "-g", "-w", *flags, "program.cpp", "-o", "program", "-pthread"], cwd=tmp_path, check=True)
+    return tmp_path / "program"
+
+
+@pytest.mark.parametrize("name", CXX)
+def test_libstdcxx_and_fortify(name: str, tmp_path: Path) -> None:
+    source, kind = CXX[name]
+    program = built(tmp_path, source, "-fstack-protector-all", "-U_FORTIFY_SOURCE")
+    evidence = read_log(ended(tmp_path, str(program)))
+    assert kind in kinds(evidence), evidence.lines
+    if name == "terminate":
+        assert evidence.lines[0].fields["type"] == "std::runtime_error"
+        assert [line.fields["what"] for line in evidence.lines if line.kind == "what"] == ["no such model"]
+
+
+@pytest.mark.parametrize(
+    ("flag", "source", "kind", "problem"),
+    [
+        ("address", "#include <cstdlib>\nint main() { char *p = (char *)malloc(8); free(p); return p[2]; }", "asan", "heap-use-after-free"),
+        ("undefined", "int main(int n, char **) { int shift = 40 * n; return 1 << shift; }", "ubsan", "shift exponent"),
+        ("thread", "#include <thread>\nint x; int main() { std::thread t([] { x = 1; }); x = 2; t.join(); }", "tsan", "data race"),
+    ],
+)
+def test_sanitizers(flag: str, source: str, kind: str, problem: str, tmp_path: Path) -> None:
+    program = built(tmp_path, source, f"-fsanitize={flag}")
+    log = ended(tmp_path, "setarch", "-R", str(program))
+    if "unexpected memory mapping" in log.read_text():
+        pytest.skip("this kernel's address layout does not suit the sanitizer")
+    evidence = read_log(log)
+    line = next(line for line in evidence.lines if line.kind == kind)
+    assert problem in line.fields["problem"]
+    if kind == "asan":
+        frame = next(frame for frame in evidence.threads[0].natives())
+        assert (frame.function, Path(frame.file or "").name, frame.line) == ("main", "program.cpp", 2)
+        assert line.fields["operation"] == "read of 1 bytes"
+
+
+def test_gdb_text(tmp_path: Path) -> None:
+    if shutil.which("gdb") is None:
+        pytest.skip("gdb is not installed")
+    program = built(
+        tmp_path,
+        "#include <csignal>\n#include <thread>\nvoid deep(int n) { if (n) deep(n - 1); else raise(SIGSEGV); }\nint main() { std::thread t(deep, 3); t.join(); }",
+    )
+    log = ended(
+        tmp_path, "gdb", "-nx", "-batch", "-ex", "set debuginfod enabled off", "-ex", "run", "-ex", "thread apply all bt", str(program)
+    )
+
+    evidence = read_log(log)
+
+    assert evidence.kind == "gdb"
+    assert evidence.signal is not None
+    assert evidence.signal.name == "SIGSEGV"
+    assert len(evidence.threads) == 2
+    deep = next(thread for thread in evidence.threads if any(frame.function == "deep" for frame in thread.natives()))
+    calls = [frame for frame in deep.natives() if frame.function == "deep"]
+    assert [frame.args for frame in calls] == [{"n": "0"}, {"n": "1"}, {"n": "2"}, {"n": "3"}]
+    assert all(frame.line == 3 and (frame.file or "").endswith("program.cpp") for frame in calls)
+
+
+def test_traceback_with_chain(tmp_path: Path) -> None:
+    code = "def f():\n    raise KeyError('a')\ntry:\n    f()\nexcept KeyError as e:\n    raise RuntimeError('CUDA error: an illegal memory access was encountered') from e\n"
+    (tmp_path / "case.py").write_text(code)
+    evidence = read_log(ended(tmp_path, sys.executable, "case.py"))
+    assert [(line.kind, line.fields["exception"]) for line in evidence.lines] == [
+        ("exception", "KeyError"),
+        ("cuda-illegal-access", "RuntimeError"),
+    ]
+    assert [(frame.line, frame.function, frame.source) for frame in evidence.threads[0].pythons()][0][:2] == (6, "<module>")
+
+
+def test_exception_group(tmp_path: Path) -> None:
+    if sys.version_info < (3, 11):
+        pytest.skip("exception groups came with Python 3.11")
+    code = "def f():\n    raise ValueError('CUDA out of memory. Tried to allocate 2.00 GiB')\ntry:\n    f()\nexcept ValueError as e:\n    raise ExceptionGroup('several', [e])\n"
+    (tmp_path / "case.py").write_text(code)
+    evidence = read_log(ended(tmp_path, sys.executable, "case.py"))
+    assert "cuda-oom" in kinds(evidence)
+
+
+def test_python_314_text(tmp_path: Path) -> None:
+    """No interpreter of 3.14 is at hand: written after Python/traceback.c, with the C stack and thread names."""
+    log = tmp_path / "stderr.log"
+    log.write_text(
+        "Fatal Python error: Segmentation fault\n\n"
+        'Thread 0x00007f0000000001 [worker] (most recent call first):\n  File "/x.py", line 3 in f\n\n'
+        'Current thread 0x00007f0000000002 [MainThread] (most recent call first):\n  Garbage-collecting\n  File "/x.py", line 9 in <module>\n\n'
+        "Current thread's C stack trace (most recent call first):\n"
+        '  Binary file "/usr/bin/python3.14", at _Py_DumpStack+0x3f [0x5d2a40]\n'
+        '  Binary file "/usr/lib/libc.so.6" [0x7f1234]\n'
+        "  Binary file '<unknown>' [0x7f9999]\n"
+        "  <truncated rest of calls>\n\nExtension modules: torch._C, numpy.core (total: 2)\n"
+    )
+    evidence = read_log(log)
+    assert [(thread.name, thread.crashed) for thread in evidence.threads] == [("worker", False), ("MainThread", True)]
+    crashed = evidence.threads[1]
+    assert [frame.function for frame in crashed.natives()] == ["_Py_DumpStack", None, None]
+    assert [frame.module for frame in crashed.natives()] == ["/usr/bin/python3.14", "/usr/lib/libc.so.6", None]
+    assert [frame.line for frame in crashed.pythons()] == [9]
+
+
+def test_dataloader_of_torch(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    code = (
+        "import ctypes, torch\n"
+        "class Bad(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, i): ctypes.string_at(8)\n"
+        "for _ in torch.utils.data.DataLoader(Bad(), num_workers=1): pass\n"
+    )
+    (tmp_path / "case.py").write_text(code)
+    evidence = read_log(ended(tmp_path, sys.executable, "case.py"))
+    assert kinds(evidence)[0] == "worker-segfault"
+    assert set(kinds(evidence)) <= {"worker-segfault", "worker-exited", "exception"}
+    assert evidence.signal is not None
+    assert evidence.signal.name == "SIGSEGV"
+
+
+def test_frames_of_gdb_with_modules_and_python(tmp_path: Path) -> None:
+    log = tmp_path / "gdb.txt"
+    log.write_text(
+        "(gdb) bt\n#0  0x00007fffd721ec4b in ?? () from /usr/lib/libcuda.so.1\n#1  0x00007fffd7290f40 in cuLaunchKernel () from /usr/lib/libcuda.so.1\n"
+        "#2  0x00007fffa72f2dcb in cudart::cudaApiLaunchCommon(void const*, bool) ()\n   from /venv/torch/lib/libcaffe2_gpu.so\n"
+        "#3  <signal handler called>\n(gdb) py-bt\nTraceback (most recent call first):\n  <built-in method _cudnn_rnn>\n"
+        '  File "/venv/rnn.py", line 288, in forward\n    dropout_ts)\n'
+    )
+    thread = read_log(log).threads[0]
+    natives = list(thread.natives())
+    assert [(frame.function, frame.module) for frame in natives[:3]] == [
+        (None, "/usr/lib/libcuda.so.1"),
+        ("cuLaunchKernel", "/usr/lib/libcuda.so.1"),
+        ("cudart::cudaApiLaunchCommon(void const*, bool)", "/venv/torch/lib/libcaffe2_gpu.so"),
+    ]
+    assert isinstance(natives[3], NativeFrame)
+    assert natives[3].trust == "signal"
+    assert list(thread.pythons()) == [
+        PythonFrame(function="forward", file="/venv/rnn.py", line=288, source="dropout_ts)", origin="libpython")
+    ]
