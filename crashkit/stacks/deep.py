@@ -30,19 +30,23 @@ class Ends(NamedTuple):
 def join(ends: Ends) -> Merged:
     """The merged stack, its middle left out where it is deep."""
     deep = ends.python_total is not None
-    python = ends.python
-    if ends.native_cut and len(ends.native) > INNER:
-        # Only what belongs to the native frames at hand: the rest lies in the gap.
-        evaluations = sum(map(is_evaluation, ends.native))
-        python = tuple(frame for group in runs(python)[:evaluations] for frame in group)
-    inner = merge(ends.native, python, native_cut=ends.native_cut, python_cut=deep or ends.python_cut)
+    native, native_outer = ends.native, ends.native_outer
+    python, python_outer = ends.python, ends.python_outer
+    if ends.native_cut and len(native) > INNER:
+        # Python frames that the native frames at hand did not run lie further out: in the gap, or beyond it.
+        groups, evaluations = runs(python), sum(map(is_evaluation, native))
+        python = _frames(groups[:evaluations])
+        python_outer = python_outer if deep else _frames(groups[evaluations:])
+    elif deep:
+        native, native_outer = _split(native, len(runs(python)), len(runs(python_outer)))
+    inner = merge(native, python, native_cut=ends.native_cut, python_cut=deep or ends.python_cut)
     if inner.frames is None:
         return inner
-    if not deep and not ends.native_outer:
+    if not deep and not native_outer:
         if ends.native_cut and len(inner.frames) > INNER + OUTER:
-            return Merged((*inner.frames[:INNER], elided(inner.frames, INNER, None)))
-        return Merged(shorten(inner.frames))
-    outer = _merge_outer(ends.native_outer, ends.python_outer)
+            return Merged((*inner.frames[:INNER], elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
+        return Merged(shorten((*inner.frames, *python_outer)))
+    outer = _merge_outer(native_outer, python_outer)
     cycle = repeating(inner.frames)
     left_out = _left_out(ends, cycle, inner.frames, outer)
     return Merged((*inner.frames[:INNER], ElidedFrames(count=left_out, cycle=tuple(map(_name, cycle))), *outer[-OUTER:]))
@@ -61,8 +65,11 @@ def elided(frames: Sequence[Frame], start: int, count: Optional[int]) -> ElidedF
 
 
 def repeating(frames: Sequence[Frame]) -> Sequence[Frame]:
-    """The shortest run of frames that the outer half of these repeats, or nothing."""
-    half = frames[len(frames) // 2 :]
+    """The shortest run of frames that the middle half of these repeats, or nothing.
+
+    At either end a recursion looks different: it begins somewhere, and from 3.11 on its first rounds run other instructions.
+    """
+    half = frames[len(frames) // 4 : -(len(frames) // 4) or None]
     keys = [_key(frame) for frame in half]
     for period in range(1, min(_LONGEST_CYCLE, len(keys) // 3) + 1):
         if all(keys[index] == keys[index + period] for index in range(len(keys) - period)):
@@ -70,17 +77,30 @@ def repeating(frames: Sequence[Frame]) -> Sequence[Frame]:
     return ()
 
 
+def _split(native: tuple[NativeFrame, ...], inner: int, outer: int) -> tuple[tuple[NativeFrame, ...], tuple[NativeFrame, ...]]:
+    """Of a whole native stack what ran the innermost `inner` runs of Python frames, and what ran the outermost `outer`."""
+    evaluations = [index for index, frame in enumerate(native) if is_evaluation(frame)]
+    if not 0 < inner <= len(evaluations):
+        return native, ()
+    end = evaluations[inner - 1]
+    start = max(end, evaluations[-min(outer, len(evaluations))]) if outer else end + 1
+    return native[: end + 1], native[start:]
+
+
 def _merge_outer(native: Sequence[NativeFrame], python: Sequence[PythonFrame]) -> tuple[Frame, ...]:
     """The outer ends, matched from the outermost frame inward: nothing is known of where each begins."""
-    entries = [index for index, frame in enumerate(python) if frame.entry is not False]
-    whole = python[entries[0] + 1 :] if entries else python
-    groups = runs(whole)
+    groups = runs(python)
     evaluations = [index for index, frame in enumerate(native) if is_evaluation(frame)]
     common = min(len(groups), len(evaluations))
     if not common:
-        return tuple(native) or tuple(python)
-    matched = [frame for group in groups[-common:] for frame in group]
-    return merge(native[evaluations[-common] :], matched).frames or tuple(native)
+        return (*python, *native)
+    start = evaluations[-common]
+    matched = merge(native[start:], _frames(groups[-common:])).frames or ()
+    return (*_frames(groups[:-common]), *native[:start], *matched)
+
+
+def _frames(groups: Sequence[Sequence[PythonFrame]]) -> tuple[PythonFrame, ...]:
+    return tuple(frame for group in groups for frame in group)
 
 
 def _left_out(ends: Ends, cycle: Sequence[Frame], inner: Sequence[Frame], outer: Sequence[Frame]) -> Optional[int]:

@@ -62,6 +62,7 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
     """Both stacks of one thread as one, innermost first.
 
     `native_cut` and `python_cut` say that the outer end of that stack is missing: what there is of it is merged from the innermost end.
+    An evaluation whose Python frames are missing stays.
     """
     if not python:
         return Merged(tuple(native))
@@ -75,10 +76,11 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
     rest = iter(groups)
     dropping = False
     for frame in native:
-        if is_evaluation(frame):
-            merged.extend(next(rest, []))
+        group = next(rest, None) if is_evaluation(frame) else None
+        if group is not None:
+            merged.extend(group)
             dropping = True
-        elif not (dropping and is_interpreter(frame)):
+        elif is_evaluation(frame) or not (dropping and is_interpreter(frame)):
             merged.append(frame)
             dropping = False
     for group in rest:
