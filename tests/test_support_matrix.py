@@ -1,0 +1,236 @@
+"""docs/support-matrix.md, cell by cell, on real cores.
+
+The rows of Debian sid need a chroot. It is made by debootstrap, as root, where CRASHKIT_TEST_CHROOT is set, and kept in
+CRASHKIT_TEST_CACHE (default: ~/.cache/crashkit-tests).
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import Crash
+from crashkit.pipeline import Options, analyze
+from tests.crashes import CRASHERS, DEADLINE, Folder, crash, interpreter, interpreters, lock, python_crash
+from tests.stacks.test_pystack import relocated
+from tests.test_stacks_truth import check_native, python_lines, true_lines
+from tests.truth import backtrace, faulthandler
+
+MATRIX = Path(__file__).parent.parent / "docs" / "support-matrix.md"
+CACHE = Path(os.environ.get("CRASHKIT_TEST_CACHE", Path.home() / ".cache" / "crashkit-tests"))
+PYTHON_LEVELS = ["none", "some", "exact"]
+NATIVE_LEVELS = ["none", "addresses", "names", "exact"]
+
+
+@dataclass(frozen=True)
+class Made:
+    """A crash, what plain gdb said of it, and where its files lie."""
+
+    folder: Folder
+    sysroot: Path | None = None
+    native: dict[int, list[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Cell:
+    row: str
+    column: str
+    python: str
+    native: str
+
+
+def cells() -> list[Cell]:
+    """Those of the document's table."""
+    lines = [line.strip("|\n ").split(" | ") for line in MATRIX.read_text().splitlines() if line.startswith("| ")]
+    columns = lines[0][1:]
+    return [Cell(line[0], column, *text.split(", ")) for line in lines[1:] for column, text in zip(columns, line[1:], strict=True)]
+
+
+def with_debug_info(version: str) -> Made:
+    return Made(python_crash("threads.py", python=interpreter(version)))
+
+
+def without_symbols(version: str) -> Made:
+    original = interpreter(version)
+    prefix = Path(os.environ["CRASHKIT_TEST_CRASHES"]) / f"stripped-{version}"
+    with lock(prefix.with_suffix(".lock")):
+        if not prefix.exists():
+            prefix.mkdir()
+            relocated(original, prefix)
+            for file in (*(prefix / "bin").iterdir(), *(prefix / "lib").iterdir()):
+                file.chmod(0o755)
+                subprocess.run(["strip", "--strip-all", file], check=True)
+    environment = {"PYTHONHOME": str(original.path.parent.parent), "LD_LIBRARY_PATH": str(prefix / "lib")}
+    return Made(python_crash("threads.py", python=prefix / "bin" / original.path.name, environment=environment))
+
+
+def of_distribution() -> Made:
+    found = [one for one in interpreters() if not one.has_debug_info]
+    if not found:
+        pytest.skip("the system has no python3 without debug info")
+    return Made(python_crash("threads.py", python=found[-1]))
+
+
+@cache
+def sid() -> Path:
+    """A Debian sid with Python 3.14 and its debug info."""
+    root = CACHE / "sid"
+    if not root.exists() and "CRASHKIT_TEST_CHROOT" not in os.environ:
+        pytest.skip(f"no chroot in {root}: set CRASHKIT_TEST_CHROOT=1 to make it (debootstrap, root, 600 MB)")
+    if os.geteuid() != 0:
+        pytest.skip("only root can use a chroot")
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with lock(CACHE / "sid.lock"):
+        if not root.exists():
+            if not shutil.which("debootstrap"):
+                pytest.skip("no debootstrap here")
+            partial = CACHE / f"sid.{os.getpid()}"
+            command = ["debootstrap", "--variant=minbase", "--include=python3.14,python3.14-dbg", "sid", partial]
+            made = subprocess.run(command, capture_output=True, text=True, cwd="/")
+            if made.returncode:
+                shutil.rmtree(partial, ignore_errors=True)
+                pytest.skip(f"debootstrap failed: {made.stdout.strip().splitlines()[-1:]}")
+            partial.rename(root)
+    return root
+
+
+def from_container(debug_info: bool) -> Made:
+    """Made in the chroot, analyzed outside. Without debug info: in a copy of the few files that the process had mapped."""
+    root = sid()
+    inside = root / "tmp" / f"crashkit-{os.getpid()}"
+    shutil.rmtree(inside, ignore_errors=True)
+    inside.mkdir()
+    try:
+        shutil.copy(CRASHERS / "threads.py", inside)
+        command = ["chroot", root, "/bin/sh", "-c", f"cd /tmp/{inside.name} && exec /usr/bin/python3.14 threads.py"]
+        crash(command, inside, {"PYTHONFAULTHANDLER": "1"})
+        kept = Path(os.environ["CRASHKIT_TEST_CRASHES"]) / f"{inside.name}-{'debug' if debug_info else 'stripped'}"
+        shutil.rmtree(kept, ignore_errors=True)
+        shutil.copytree(inside, kept / "crash")
+    finally:
+        shutil.rmtree(inside, ignore_errors=True)
+    sysroot = root
+    if not debug_info:
+        sysroot = kept / "root"
+        for module in analyze(kept / "crash" / "core", options=Options(gdb=None, sysroot=root)).modules:
+            copy = sysroot / module.path.lstrip("/")
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            if module.found:
+                shutil.copy(module.found, copy)
+    folder = Folder(kept / "crash", sysroot / "usr/bin/python3.14", -11, 0)
+    return Made(folder, sysroot, gdb_in(sysroot, folder))
+
+
+def gdb_in(sysroot: Path, folder: Folder) -> dict[int, list[str]]:
+    gdb = shutil.which("gdb")
+    if gdb is None:
+        pytest.skip("no gdb here")
+    settings = ["debuginfod enabled off", "auto-load no", f"sysroot {sysroot}", f"debug-file-directory {sysroot}/usr/lib/debug"]
+    options = [word for setting in settings for word in ("-iex", f"set {setting}")]
+    command = [
+        gdb,
+        "-nx",
+        "-batch",
+        *options,
+        "-ex",
+        "set print frame-arguments none",
+        "-ex",
+        "thread apply all bt",
+        folder.program,
+        folder.core,
+    ]
+    return backtrace(subprocess.run(command, capture_output=True, timeout=DEADLINE, check=True).stdout.decode(errors="backslashreplace"))
+
+
+ROWS: list[tuple[str, Callable[..., Made]]] = [
+    (r"CPython (3\.\d+), debug info", with_debug_info),
+    (r"CPython (3\.\d+), symbol table stripped", without_symbols),
+    (r"the distribution's python3, stripped", of_distribution),
+    (r"3\.14 of Debian sid, from a container, debug info", lambda: from_container(True)),
+    (r"3\.14 of Debian sid, from a container, stripped", lambda: from_container(False)),
+]
+
+
+@cache
+def made(row: str) -> Made:
+    make, match = next((make, match) for pattern, make in ROWS if (match := re.fullmatch(pattern, row)))
+    return make(*match.groups())
+
+
+def examine(crash_made: Made, column: str, temporary: Path) -> Crash:
+    core, options = crash_made.folder.core, Options(sysroot=crash_made.sysroot)
+    if column == "no gdb":
+        options = Options(sysroot=crash_made.sysroot, gdb=None)
+    elif column == "no files":
+        options = Options(sysroot=temporary / "nothing")
+    elif column.endswith("%"):
+        whole = core.read_bytes()
+        core = temporary / "core"
+        core.write_bytes(whole[: len(whole) * int(column.removesuffix(" %")) // 100])
+    return analyze(core, options=options)
+
+
+def python_level(crash: Crash, folder: Folder) -> str:
+    truth = faulthandler(folder.stderr)
+    ours = {int(thread.registers["fs_base"]): thread for thread in crash.threads}
+    exact = [python_lines(ours[ident]) == true_lines(lines) for ident, lines in truth.items() if ident in ours]
+    return "exact" if len(exact) == len(truth) and all(exact) else "some" if any(exact) else "none"
+
+
+def native_level(crash: Crash, crash_made: Made) -> str:
+    class Truth:
+        """What `check_native` asks of a folder."""
+
+        def backtrace(self) -> dict[int, list[str]]:
+            return crash_made.native or backtrace(crash_made.folder.backtrace())
+
+    threads = crash.threads
+    if threads and is_exact(Truth(), crash):
+        return "exact"
+    if threads and all(any(frame.function for frame in thread.natives()) for thread in threads):
+        return "names"
+    if threads and all(any(frame.pc for frame in thread.natives()) for thread in threads):
+        return "addresses"
+    return "none"
+
+
+def is_exact(truth: object, crash: Crash) -> bool:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tests.test_stacks_truth.backtrace", lambda text: text)
+        try:
+            check_native(truth, crash)
+        except AssertionError:
+            return False
+    return True
+
+
+@pytest.mark.parametrize("cell", [pytest.param(cell, id=f"{cell.row}-{cell.column}") for cell in cells()])
+def test_cell(cell: Cell, tmp_path: Path) -> None:
+    crash_made = made(cell.row)
+    crash = examine(crash_made, cell.column, tmp_path)
+
+    assert crash.signal and crash.signal.name == "SIGSEGV" and crash.thread and crash.thread.registers
+    assert len(crash.threads) == 7
+    if cell.column.endswith("%"):
+        assert crash.source and crash.source.truncated and crash.source.missing
+    assert all(error.hint is None or error.hint for error in crash.soft_errors)
+    python, native = python_level(crash, crash_made.folder), native_level(crash, crash_made)
+    # "some" is a matter of chance: which threads a cut core still holds, which stood before a function's first instruction.
+    assert PYTHON_LEVELS.index(python) >= PYTHON_LEVELS.index(cell.python), crash.soft_errors
+    assert NATIVE_LEVELS.index(native) >= NATIVE_LEVELS.index(cell.native), crash.soft_errors
+    if not cell.column.endswith("%") and cell.python != "some":
+        assert (python, native) == (cell.python, cell.native), "better than docs/support-matrix.md says: correct it"
+
+
+def test_matrix_names_only_what_is_tested() -> None:
+    assert {cell.column for cell in cells()} == {"whole", "no gdb", "no files", "95 %", "60 %", "5 %"}
+    assert {cell.python for cell in cells()} <= set(PYTHON_LEVELS) and {cell.native for cell in cells()} <= set(NATIVE_LEVELS)
+    assert all(any(re.fullmatch(pattern, cell.row) for pattern, _ in ROWS) for cell in cells())
