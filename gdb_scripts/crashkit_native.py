@@ -153,8 +153,8 @@ def outer_end(modules, cut_at, most, ends, entry):
     """
     if "x86-64" not in gdb.newest_frame().architecture().name() or cut_at is None:
         return []
-    start, data = stack_end(cut_at)
     newest = gdb.newest_frame()
+    start, data = stack_end(cut_at, thread_pointer(newest))
     OUTWARD.newest = (newest.pc(), stack_pointer(newest))
     gdb.unwinder.register_unwinder(None, OUTWARD, replace=True)
     try:
@@ -181,9 +181,21 @@ def is_beginning(frame, ends, entry):
     return pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64)
 
 
-def stack_end(address):
-    """The last bytes of the mapping that holds the address, and where they start."""
+def thread_pointer(frame):
+    try:
+        return int(frame.read_register("fs_base")) & 0xFFFFFFFFFFFFFFFF
+    except (gdb.error, ValueError):
+        return 0
+
+
+def stack_end(address, thread):
+    """The last bytes of the stack that holds the address, and where they start.
+
+    A thread's control block (`thread`) lies at the end of its stack, and other memory may follow; the main thread's lies elsewhere.
+    """
     low, high = address, address + (1 << 30)
+    if low < thread < high:
+        high = thread & ~7
     memory = gdb.selected_inferior()
 
     def readable(at):
@@ -195,6 +207,8 @@ def stack_end(address):
 
     page = 4096
     low -= low % page
+    if readable(high - 8):
+        low = high
     # Pages of a stack are all there or, past its end, none: halve the distance.
     while high - low > page:
         middle = (low + high) // 2 // page * page
