@@ -51,7 +51,8 @@ class FaultDump:
         self.gil_disabled = False
         self._blocks: list[_Block] = []
         self._c_stack: Optional[list[Frame]] = None
-        self._ended = False
+        self.ended = False
+        """Whether its last line was told."""
 
     @property
     def signal(self) -> Optional[int]:
@@ -62,7 +63,7 @@ class FaultDump:
 
     def feed(self, text: str) -> bool:
         """Take the line; False where it is not of this dump."""
-        if self._ended:
+        if self.ended:
             return False
         if match := _FATAL.search(text):
             if self.message is not None or self._blocks:
@@ -101,7 +102,7 @@ class FaultDump:
         if text == "  ..." and self._blocks:
             self._blocks[-1].frames.append(ElidedFrames())
         self.gil_disabled = self.gil_disabled or "GIL is disabled" in text
-        self._ended = text.startswith("Extension modules: ")
+        self.ended = text.startswith("Extension modules: ")
         return bool(_BETWEEN.match(text))
 
     def _open(self, block: _Block) -> None:

@@ -32,6 +32,7 @@ class GdbStacks:
     """The stacks of one gdb session."""
 
     kind = "gdb"
+    ended = False
 
     def __init__(self) -> None:
         self.signal: Optional[str] = None

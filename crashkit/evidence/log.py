@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import BinaryIO, Optional
+from typing import BinaryIO, Optional, TypeVar
 
 import msgspec
 
@@ -32,6 +32,8 @@ PATIENCE = 20
 """Lines of others that may stand between two lines of one many-line text."""
 MOST_BLOCKS = 64
 """Processes whose many-line texts are read at once."""
+
+_Kept = TypeVar("_Kept")
 
 # Lines that stand beside evidence and are none by themselves.
 _SUPPORTING = frozenset({"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops"})
@@ -136,7 +138,7 @@ class _Reader:
         if current is not None and current.feed(text):
             current.taken += 1
             current.missed = 0
-            if current.taken > MOST_BLOCK_LINES:
+            if current.block.ended or current.taken > MOST_BLOCK_LINES:
                 self._close(who)
             return
         block = _opens(text)
@@ -160,26 +162,24 @@ class _Reader:
             return
         block = closing.block
         if isinstance(block, faulthandler_text.FaultDump):
-            self._dumps.append((who, block))
+            _keep(self._dumps, (who, block))
             if block.state:
                 self._add(closing.number, who, f"Python runtime state: {block.state}", "python-state", {"state": block.state})
             if block.gil_disabled:
                 self._add(closing.number, who, "<Cannot show all threads while the GIL is disabled>", "gil-disabled", {})
         elif isinstance(block, gdb_text.GdbStacks):
-            self._gdb.append(block)
+            _keep(self._gdb, block)
         elif isinstance(block, traceback_text.Traceback):
             self._close_traceback(closing, block)
         else:
             self._add(closing.number, who, closing.text, block.kind, block.fields)
             if isinstance(block, sanitizer_text.NativeReport):
-                self._reports.append(block)
+                _keep(self._reports, block)
 
     def _close_traceback(self, closing: _Open, block: traceback_text.Traceback) -> None:
         if block.empty:
             return
-        self._tracebacks.append((closing.who, block))
-        if len(self._tracebacks) > MOST_OF_A_KIND:
-            del self._tracebacks[MOST_OF_A_KIND // 2]
+        _keep(self._tracebacks, (closing.who, block))
         if block.exception is None:
             return
         kind, fields = self._classifier.classify(block.last_line) or ("exception", {})
@@ -266,6 +266,13 @@ class _Reader:
         """The signal of the last fatal dump of the process whose dump came first: that one ended it."""
         owner = next((who for who, dump in self._dumps if dump is first), None)
         return next((dump.signal for who, dump in reversed(self._dumps) if who == owner and dump.signal is not None), None)
+
+
+def _keep(several: list[_Kept], one: _Kept) -> None:
+    """The first ones stay, and the last."""
+    several.append(one)
+    if len(several) > MOST_OF_A_KIND:
+        del several[MOST_OF_A_KIND // 2]
 
 
 def _indent(text: str) -> int:

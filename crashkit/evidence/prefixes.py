@@ -14,6 +14,8 @@ _ESCAPES = re.compile(
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 # Each takes one layer off the front of a line; `who` tells whose line it is.
+# What is indented is so by an even number of spaces: an odd one is the carrier's.
+_SPACE = r"(?: (?=(?:  )*(?:[^ ]|$)))?"
 _LAYERS = tuple(
     re.compile(pattern)
     for pattern in (
@@ -23,8 +25,8 @@ _LAYERS = tuple(
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel: |(?P<who>[\w./-]+(?:\[\d+\])?): )",  # syslog, journalctl
         r"\[[ \d]{4,}\.\d{6}\] ?",  # dmesg
         r"##\[(?:error|warning|debug)\]",
-        r"\[(?P<who>(?:rank|default)\d+)\]:? ?",  # torch's exception hook, torchrun --tee
-        r"\[(?P<who>\d+(?:,\d+)?)\](?:<std(?:out|err)>)?: ?",  # torchrun, mpirun --tag-output
+        r"\[(?P<who>(?:rank|default)\d+)\]:?" + _SPACE,  # torch's exception hook, torchrun --tee
+        r"\[(?P<who>\d+(?:,\d+)?)\](?:<std(?:out|err)>)?:" + _SPACE,  # torchrun, mpirun --tag-output
         r"\[(?P<who>(?:pod/)?[\w.-]+/[\w.-]+)\] ",  # kubectl --prefix
         r"(?P<who>[\w.-]+-\d+) +\| ?",  # docker compose
         r"(?P<who>\d{1,5}): (?=\S|  File)",  # srun --label

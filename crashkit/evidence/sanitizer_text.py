@@ -36,6 +36,7 @@ class StreamRace:
     """A CSAN report: `fields` has stream, operator, effect and place of both accesses, and where the tensor was allocated."""
 
     kind = "csan"
+    ended = False
 
     def __init__(self, match: re.Match[str]) -> None:
         self.fields = {"pointer": match["pointer"]}
@@ -76,11 +77,11 @@ class NativeReport:
         self.fields = {name: value for name, value in match.groupdict().items() if value}
         self._frames: list[NativeFrame] = []
         self._stack = 0
-        self._ended = False
+        self.ended = False
 
     def feed(self, text: str) -> bool:
         """Take the line; False where it is not of this report."""
-        if self._ended:
+        if self.ended:
             return False
         if match := _NATIVE.match(text):
             self._stack += match["level"] == "0"
@@ -89,7 +90,7 @@ class NativeReport:
             return True
         if match := _OPERATION.match(text):
             self.fields.setdefault("operation", f"{match['operation'].lower()} of {match['size']} bytes")
-        self._ended = bool(_END.match(text))
+        self.ended = bool(_END.match(text))
         return True
 
     def thread(self) -> Thread:
@@ -101,6 +102,7 @@ class DeviceReport:
     """One error of compute-sanitizer: `fields` has problem, kernel, place, thread, block and address."""
 
     kind = "compute-sanitizer"
+    ended = False
 
     def __init__(self, match: re.Match[str]) -> None:
         self.fields = {"problem": match["problem"]}

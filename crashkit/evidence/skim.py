@@ -21,6 +21,8 @@ OVERLAP = 256
 """Bytes that two pieces of one endless line share: longer than any text that is looked for."""
 FLOOD = 2000
 """Lines after which a text is no longer followed."""
+MOST_ATTENDED = 300_000
+"""Lines before the tail that are looked at only because they follow others."""
 TAIL = 4 << 20
 """Bytes at the end of the file in which every text is followed again."""
 _GROUP = 32
@@ -49,10 +51,13 @@ def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], 
     search = _Search(everything)
     tail = file.seek(0, 2) - TAIL
     seen: Counter[bytes] = Counter()
+    most = FLOOD
+    attended = 0
     number = 1
     for offset, chunk, limit in _chunks(file):
-        if offset + limit >= tail and seen:
-            seen.clear()
+        if offset + limit >= tail and (seen or attended):
+            most = TAIL
+            attended = -TAIL
             search = _Search(everything)
             tail = 1 << 62
         position = 0
@@ -60,15 +65,16 @@ def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], 
         hit, text = next(hits, (-1, b""))
         flooded = False
         while position < limit:
-            if attending():
+            if attended < MOST_ATTENDED and attending():
                 start = position
+                attended += 1
             else:
-                while 0 <= hit < position or seen[text] > FLOOD:
+                while 0 <= hit < position or seen[text] > most:
                     hit, text = next(hits, (-1, b""))
                 if not 0 <= hit < limit:
                     break
                 seen[text] += 1
-                flooded = flooded or seen[text] > FLOOD
+                flooded = flooded or seen[text] > most
                 start = chunk.rfind(b"\n", position, hit) + 1 or position
             end = chunk.find(b"\n", start, limit)
             number += chunk.count(b"\n", position, start)
@@ -79,7 +85,7 @@ def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], 
             position = end + whole
         number += chunk.count(b"\n", position, limit)
         if flooded:
-            search = _Search([text for text in everything if seen[text] <= FLOOD])
+            search = _Search([text for text in everything if seen[text] <= most])
 
 
 def _around(chunk: bytes, start: int, end: int, hit: int) -> bytes:

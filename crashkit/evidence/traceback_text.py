@@ -88,6 +88,11 @@ class Traceback:
         return Thread(crashed=True, frames=tuple(frames))
 
     @property
+    def ended(self) -> bool:
+        """Whether its last line was told."""
+        return self.exception is not None
+
+    @property
     def empty(self) -> bool:
         """Whether no frame was told."""
         return not self._frames

@@ -203,7 +203,8 @@ def test_traceback_with_chain(tmp_path: Path) -> None:
         ("exception", "KeyError"),
         ("cuda-illegal-access", "RuntimeError"),
     ]
-    assert [(frame.line, frame.function, frame.source) for frame in evidence.threads[0].pythons()][0][:2] == (6, "<module>")
+    innermost = next(evidence.threads[0].pythons())
+    assert (innermost.line, innermost.function) == (6, "<module>")
 
 
 def test_exception_group(tmp_path: Path) -> None:

@@ -1,0 +1,316 @@
+"""How lines are found, freed of what carriers put around them, and told apart by process."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from crashkit.errors import EvidenceError
+from crashkit.evidence import skim
+from crashkit.evidence.log import MOST_LINES, MOST_OF_A_KIND, read_log
+from crashkit.evidence.log_patterns import Classifier, line_patterns, literals
+from crashkit.evidence.prefixes import clean, strip
+
+DUMP = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f0000000001 (most recent call first):
+  File "/srv/app.py", line 10 in infer
+  File "/srv/app.py", line 20 in main
+
+Thread 0x00007f0000000002 (most recent call first):
+  File "/srv/app.py", line 30 in wait
+"""
+ASSERT = "../aten/src/ATen/native/cuda/Loss.cu:242: nll_loss_forward: block: [1,0,0], thread: [7,0,0] Assertion `t >= 0 && t < n_classes` failed."
+BENIGN = "INFO step 17 loss 0.3 lr 0.001\n"
+
+
+def written(tmp_path: Path, content: str | bytes) -> Path:
+    path = tmp_path / "stderr.log"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("prefix", "who"),
+    [
+        ("2026-11-20T23:12:00.123456789Z ", ""),
+        ("2026-11-20T23:12:00.123456789+01:00 stderr F ", ""),
+        ("[rank3]: ", "rank3"),
+        ("[default0]:", "default0"),
+        ("[default0]:[rank0]: ", "default0 rank0"),
+        ("[0]: ", "0"),
+        ("[0]:", "0"),
+        ("[1,3]<stderr>: ", "1,3"),
+        ("3: ", "3"),
+        ("[pod/trainer-0/main] ", "pod/trainer-0/main"),
+        ("worker-1  | ", "worker-1"),
+        ("(EngineCore pid=4711) ", "EngineCore pid=4711"),
+        ("2026-11-20T23:12:00Z [rank1]: ", "rank1"),
+        ("\x1b[36m[rank1]:\x1b[0m ", "rank1"),
+        ("Nov 20 23:12:00 gpu17 python[811]: ", "python[811]"),
+        ("Nov 20 23:12:00 gpu17 kernel: [12345.678901] ", ""),
+    ],
+)
+def test_prefixes(prefix: str, who: str, tmp_path: Path) -> None:
+    text = "".join(f"{prefix}{line}\n" for line in DUMP.splitlines())
+    evidence = read_log(written(tmp_path, text))
+    assert evidence.lines[0].text == "Fatal Python error: Segmentation fault"
+    assert (evidence.lines[0].process or "") == who
+    assert [[frame.line for frame in thread.pythons()] for thread in evidence.threads] == [[10, 20], [30]]
+
+
+@pytest.mark.parametrize(
+    "line", ["12 | some table", "std::vector<int>: x", "[INFO]: hello", "foo: bar", "a[3]: b", "Thread 0x01 (most recent call first):"]
+)
+def test_what_is_no_prefix(line: str) -> None:
+    assert strip(line) == ("", line)
+
+
+def test_docker_json_lines(tmp_path: Path) -> None:
+    text = "".join(
+        json.dumps({"log": line + "\n", "stream": "stderr", "time": "2026-11-20T23:12:00Z"}) + "\n" for line in DUMP.splitlines()
+    )
+    assert [len(thread.frames) for thread in read_log(written(tmp_path, text)).threads] == [2, 1]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_line_ends_colours_and_bytes_that_are_no_text(end: str, tmp_path: Path) -> None:
+    colored = end.join(f"\x1b[31;1m{line}\x1b[0m" for line in DUMP.splitlines()).encode()
+    evidence = read_log(written(tmp_path, b"\xff\xfe\x80 caf\xe9" + end.encode() + colored + b"\x00\xff"))
+    assert [len(thread.frames) for thread in evidence.threads] == [2, 1]
+    assert not any("\x1b" in line.text for line in evidence.lines)
+
+
+def test_progress_bar_before_the_error(tmp_path: Path) -> None:
+    evidence = read_log(written(tmp_path, "\r10%|#\r20%|##\rRuntimeError: CUDA error: misaligned address\n"))
+    assert evidence.lines[0].text == "RuntimeError: CUDA error: misaligned address"
+
+
+def test_interleaved_processes(tmp_path: Path) -> None:
+    """Two ranks dump at the same time: each line goes to its own dump."""
+    other = DUMP.replace("/srv/app.py", "/srv/other.py").splitlines()
+    mixed = "".join(f"[rank0]: {one}\n[rank1]: {two}\n" for one, two in zip(DUMP.splitlines(), other, strict=True))
+    evidence = read_log(written(tmp_path, mixed))
+    assert [{frame.file for frame in thread.pythons()} for thread in evidence.threads] == [{"/srv/app.py"}] * 2
+    assert [line.process for line in evidence.lines] == ["rank0", "rank1"]
+
+
+def test_foreign_lines_within_a_dump(tmp_path: Path) -> None:
+    lines = DUMP.splitlines()
+    mixed = "\n".join([*lines[:3], BENIGN.strip(), lines[3], "another process says hello", *lines[4:]])
+    assert [len(thread.frames) for thread in read_log(written(tmp_path, mixed)).threads] == [2, 1]
+
+
+def test_second_fatal_error_of_one_process(tmp_path: Path) -> None:
+    """CPython 3.12 and 3.13: the GIL's fatal error first, then the signal that ended the process."""
+    text = "Fatal Python error: PyThreadState_Get: the function must be called with the GIL held\nPython runtime state: initialized\n\n"
+    evidence = read_log(written(tmp_path, text + DUMP))
+    assert evidence.signal is not None
+    assert evidence.signal.name == "SIGSEGV"
+    assert [line.fields.get("message", "").split(":")[0] for line in evidence.lines if line.kind == "fatal-python-error"] == [
+        "PyThreadState_Get",
+        "Segmentation fault",
+    ]
+
+
+def test_device_assert(tmp_path: Path) -> None:
+    line = read_log(written(tmp_path, BENIGN + ASSERT + "\n")).lines[0]
+    assert line.kind == "device-assert-line"
+    assert line.line == 2
+    assert line.fields == {
+        "place": "../aten/src/ATen/native/cuda/Loss.cu:242",
+        "kernel": "nll_loss_forward",
+        "block": "1,0,0",
+        "thread": "7,0,0",
+        "assertion": "t >= 0 && t < n_classes",
+    }
+
+
+def test_where_python_reported_it(tmp_path: Path) -> None:
+    text = 'Traceback (most recent call last):\n  File "/x.py", line 6, in f\n    loss.item()\nRuntimeError: CUDA error: device-side assert triggered\n'
+    line = read_log(written(tmp_path, ASSERT + "\n" + text)).lines[1]
+    assert (line.kind, line.fields["reported_at"]) == ("device-assert", "/x.py:6")
+
+
+CSAN = """============================
+CSAN detected a possible data race on tensor with data pointer 139719969079296
+Access by stream 94646435460352 during kernel:
+aten::mul.out(Tensor self, Tensor other, *, Tensor(a!) out) -> Tensor(a!)
+writing to argument(s) self, out, and to the output
+With stack trace:
+  File "example_error.py", line 6, in <module>
+    torch.mul(a, 5, out=a)
+  File "/venv/torch/cuda/_sanitizer.py", line 364, in _handle_kernel_launch
+    stack_trace = traceback.StackSummary.extract(
+
+Previous access by stream 0 during kernel:
+aten::rand(int[] size, *, int? dtype=None, Device? device=None) -> Tensor
+writing to the output
+With stack trace:
+  File "example_error.py", line 3, in <module>
+    a = torch.rand(10000, device="cuda")
+
+Tensor was allocated with stack trace:
+  File "example_error.py", line 3, in <module>
+    a = torch.rand(10000, device="cuda")
+"""
+
+
+def test_csan_report(tmp_path: Path) -> None:
+    fields = read_log(written(tmp_path, CSAN)).lines[0].fields
+    assert fields["stream"] == "94646435460352"
+    assert fields["previous_stream"] == "0"
+    assert fields["operator"].startswith("aten::mul.out(")
+    assert fields["previous_operator"].startswith("aten::rand(")
+    assert fields["effect"] == "writing to argument(s) self, out, and to the output"
+    assert fields["place"] == "example_error.py:6 in <module>"
+    assert fields["allocation_place"] == fields["previous_place"] == "example_error.py:3 in <module>"
+
+
+def test_compute_sanitizer_report(tmp_path: Path) -> None:
+    text = (
+        "========= COMPUTE-SANITIZER\n========= Invalid __global__ write of size 4 bytes\n=========     at store(int *, int)+0x90 in kernels.cu:3\n"
+        "=========     by thread (5,0,0) in block (1,0,0)\n=========     Address 0x7f0000000014 is out of bounds\n"
+    )
+    line = next(line for line in read_log(written(tmp_path, text)).lines if line.fields.get("kernel"))
+    assert line.fields["kernel"] == "store(int *, int)"
+    assert (line.fields["place"], line.fields["thread"], line.fields["block"]) == ("kernels.cu:3", "5,0,0", "1,0,0")
+
+
+@pytest.mark.parametrize(
+    ("text", "signal", "status"),
+    [
+        ("Segmentation fault (core dumped)", "SIGSEGV", 139),
+        ("./run.sh: line 3:  4711 Killed                  python train.py", "SIGKILL", 137),
+        ("Killed", "SIGKILL", 137),
+        ("Error: Process completed with exit code 139.", "SIGSEGV", 139),
+        ("failed (exitcode: -11) local_rank: 3 (pid: 4711) of binary: /usr/bin/python", "SIGSEGV", 139),
+        ("  traceback : Signal 6 (SIGABRT) received by PID 4711", "SIGABRT", 134),
+        ("python3[4711]: segfault at 10 ip 00007f1 sp 00007f2 error 4 in libc.so.6[7f0+1]", "SIGSEGV", 139),
+        ("terminate called without an active exception", "SIGABRT", 134),
+    ],
+)
+def test_how_it_ended(text: str, signal: str, status: int, tmp_path: Path) -> None:
+    evidence = read_log(written(tmp_path, text + "\n"))
+    assert evidence.signal is not None
+    assert evidence.signal.name == signal
+    assert evidence.process is not None
+    assert evidence.process.exit_status == status
+
+
+def test_kernel_line_tells_the_address(tmp_path: Path) -> None:
+    text = "[12345.678901] python3[4711]: segfault at 10 ip 00007f12345678 sp 00007f2 error 6 in libc.so.6[7f0+1]\n"
+    signal = read_log(written(tmp_path, text)).signal
+    assert signal is not None
+    assert (signal.address, signal.access, signal.reason) == (0x10, "write", "null-pointer")
+
+
+@pytest.mark.parametrize("content", [BENIGN * 100, "exited normally\n", "CUDA is available: True\n", "the signal was good\n"])
+def test_no_evidence(content: str, tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError, match="no crash evidence in this text"):
+        read_log(written(tmp_path, content))
+
+
+def test_line_without_end(tmp_path: Path) -> None:
+    """One line of 20 MB, the telling text in its middle and across the edge of what is read at once."""
+    for position in (10_000_000, skim.LONGEST_PIECE - 10, skim.CHUNK - 5):
+        content = b"x" * position + b" CUDA error: an illegal memory access was encountered " + b"y" * (20_000_000 - position)
+        evidence = read_log(written(tmp_path, content))
+        assert {line.kind for line in evidence.lines} == {"cuda-illegal-access"}
+        assert all(line.line == 1 for line in evidence.lines)
+
+
+def test_flood_is_bounded_and_rare_lines_survive_it(tmp_path: Path) -> None:
+    """Each of a hundred thousand lines is telling: the first and the last are kept, and the one of another kind in the middle."""
+    flood = "".join(ASSERT.replace("[7,0,0]", f"[{number},0,0]") + "\n" for number in range(60_000))
+    content = flood + "double free or corruption (fasttop)\n" + flood.replace("[1,0,0]", "[2,0,0]")
+    evidence = read_log(written(tmp_path, content))
+    assert len(evidence.lines) <= MOST_LINES
+    asserts = [line for line in evidence.lines if line.kind == "device-assert-line"]
+    assert len(asserts) <= MOST_OF_A_KIND
+    assert asserts[0].line == 1
+    assert asserts[-1].line == 120_001
+    assert [line.line for line in evidence.lines if line.kind == "double-free"] == [60_001]
+    assert any("left out" in error.message for error in evidence.soft_errors)
+
+
+def test_memory_is_bounded(tmp_path: Path) -> None:
+    path = tmp_path / "large.log"
+    with path.open("wb") as file:
+        for _ in range(300):
+            file.write(BENIGN.encode() * 32_000)
+        file.write(DUMP.encode())
+    code = (
+        "import resource, sys; from pathlib import Path; from crashkit.evidence.log import read_log\n"
+        "evidence = read_log(Path(sys.argv[1])); assert len(evidence.threads) == 2 and evidence.lines[0].line == 300 * 32_000 + 1, evidence\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    assert path.stat().st_size > 250_000_000
+    assert int(done.stdout) < 200_000, "kB"
+
+
+def test_compressed(tmp_path: Path) -> None:
+    path = tmp_path / "stderr.log.gz"
+    path.write_bytes(gzip.compress(DUMP.encode()))
+    assert len(read_log(path).threads) == 2
+
+
+def test_every_pattern_is_found_by_its_texts() -> None:
+    """A pattern without fixed text would never be reached by the search."""
+    assert [pattern.kind for pattern in line_patterns() if not literals(pattern.pattern)] == []
+    assert len(Classifier().literals) < 80, "more texts make the search slower: share them (log_lines.toml)"
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("abcdef", ("abcdef",)),
+        ("(?:abcd|efgh)x", ("abcd", "efgh")),
+        ("a+bcdefg?", ("bcdef",)),
+        ("(abcd)?", ()),
+        (r"\d+ abcde \w*", (" abcde ",)),
+        ("(?i)abcdef", ()),
+        (".*", ()),
+    ],
+)
+def test_fixed_texts_of_a_pattern(pattern: str, expected: tuple[str, ...]) -> None:
+    assert literals(pattern) == expected
+
+
+@given(st.binary(max_size=400))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_are_cleaned(raw: bytes) -> None:
+    text = clean(raw)
+    assert "\x1b" not in text
+    strip(text)
+
+
+@given(data=st.data())
+@settings(max_examples=60, deadline=None)
+def test_any_text_is_read(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Whatever stands in it: evidence or an EvidenceError, never another exception."""
+    pieces = [
+        *DUMP.splitlines(),
+        *CSAN.splitlines(),
+        ASSERT,
+        "Traceback (most recent call last):",
+        "#0  0x1 in f () from x",
+        "==1==ERROR: AddressSanitizer: x",
+    ]
+    lines = data.draw(st.lists(st.one_of(st.sampled_from(pieces), st.text(max_size=40)), max_size=40))
+    path = tmp_path_factory.mktemp("any") / "stderr.log"
+    path.write_text("\n".join(lines), encoding="utf-8", errors="replace")
+    try:
+        read_log(path)
+    except EvidenceError:
+        pass
