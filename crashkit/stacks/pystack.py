@@ -88,6 +88,10 @@ def python_stacks(
             soft_errors.append(SoftError(stage="pystack", message=f"{failure}{what}", hint=failure.hint))
             if last:
                 break
+        except OSError as error:
+            hint = "Make room in TMPDIR, or point it to a folder with room."
+            soft_errors.append(SoftError(stage="pystack", message=f"PyStack could not be run: {error}", hint=hint))
+            break
     return PystackResult(soft_errors=tuple(soft_errors))
 
 
