@@ -37,7 +37,7 @@ _POINTER_BITS = ~7
 
 
 def extract(request):
-    walker = Walker(load_libpython(request["libpython"]), request["limits"])
+    walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"))
     return walker.result()
 
 
@@ -72,10 +72,15 @@ def integer(value):
 
 
 class Walker:
-    def __init__(self, libpython, limits):
+    def __init__(self, libpython, limits, crashed):
         self.libpython = libpython
         self.limits = limits
+        self.crashed = crashed
+        self.threads_with_locals = self.threads_without = 0
+        self.wants_locals = True
         self.codes = {}
+        # Text of an object, by its address: `self` is the same in frame after frame.
+        self.texts_of = {}
         self.errors = []
         self.unit = gdb.lookup_type("unsigned char").pointer()
 
@@ -90,6 +95,7 @@ class Walker:
             for state in self.stray_states():
                 self.add_thread(state, {}, found["threads"])
         found["finalizing"] = self.guarded("finalization", self.finalizing)
+        found["threads_without_locals"] = self.threads_without
         found["errors"] = self.errors
         return found
 
@@ -156,6 +162,10 @@ class Walker:
             row["lwp"] = int(state["native_thread_id"])
         except (gdb.error, KeyError):
             pass
+        # Reading them is what takes time, a millisecond a frame.
+        self.wants_locals = row["ident"] == self.crashed or self.threads_with_locals < self.limits["threads_with_locals"]
+        self.threads_with_locals += self.wants_locals
+        self.threads_without += not self.wants_locals
         self.guarded("frames of thread 0x%x" % row["ident"], self.frames, state, row)
         return row
 
@@ -269,6 +279,8 @@ class Walker:
         return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
 
     def read_locals(self, row, code, slots):
+        if not self.wants_locals:
+            return
         local = {}
         start = slots[0].address
         if slots[0].type.strip_typedefs().code != gdb.TYPE_CODE_PTR:
@@ -290,11 +302,13 @@ class Walker:
         row["args"] = [name for name in code.local_names[: code.argument_count] if name in local]
 
     def represent(self, value):
-        try:
-            text = self.object(value).get_truncated_repr(self.limits["text"])
-        except UNREADABLE as error:
-            return "<unreadable: %s>" % error
-        return text
+        address = int(value)
+        if address not in self.texts_of:
+            try:
+                self.texts_of[address] = self.object(value).get_truncated_repr(self.limits["text"])
+            except UNREADABLE as error:
+                self.texts_of[address] = "<unreadable: %s>" % error
+        return self.texts_of[address]
 
     def gil_holder(self, interpreter):
         """Ident of the thread that holds the GIL; 0 where none does."""

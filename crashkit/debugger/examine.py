@@ -122,6 +122,11 @@ def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
         return file.path
 
 
+def _crashed_ident(scene: Scene) -> Optional[int]:
+    thread = scene.crash.thread
+    return int(thread.registers["fs_base"]) if thread and "fs_base" in thread.registers else None
+
+
 def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, notebook: _Notebook) -> None:
     interpreter = scene.interpreter
     if interpreter is None:
@@ -148,9 +153,12 @@ def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, 
     try:
         if file.path and (notebook.native is None or str(file.path) not in notebook.native.loaded):
             session.load(PlacedModule(file.path, interpreter.module.base, interpreter.module.end, interpreter.module.bias))
-        notebook.python = session.python(script)
+        notebook.python = session.python(script, _crashed_ident(scene))
     except DebuggerError as error:
         notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
         return
     notebook.script = script
     notebook.soft_errors += [SoftError(stage="python", message=message) for message in notebook.python.errors]
+    if notebook.python.threads_without_locals:
+        message = f"the local variables of {notebook.python.threads_without_locals} threads were not read: there are too many threads"
+        notebook.soft_errors.append(SoftError(stage="python", message=message))

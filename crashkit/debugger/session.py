@@ -21,6 +21,7 @@ _PYTHON_FRAMES = 1000
 _OUTER_FRAMES = 200
 """Of a stack deeper than that, how much of its outer end is taken."""
 _DETAILED_FRAMES = 64
+_THREADS_WITH_LOCALS = 64
 _VARIABLES = 64
 _TEXT = 200
 
@@ -91,6 +92,7 @@ class PythonResult(msgspec.Struct, frozen=True):
     """Ident of the thread that holds the GIL; 0 where none did, None where it is not known."""
     finalizing: Optional[bool] = None
     threads: tuple[PythonThread, ...] = ()
+    threads_without_locals: int = 0
     errors: tuple[str, ...] = ()
 
 
@@ -147,10 +149,19 @@ class Session:
         answer: NativeResult = self._ask("native", {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits}, NativeResult)
         return answer
 
-    def python(self, libpython: Path) -> PythonResult:
-        """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`."""
-        limits = {"python_frames": _PYTHON_FRAMES, "outer": _OUTER_FRAMES, "variables": _VARIABLES, "text": _TEXT}
-        answer: PythonResult = self._ask("python", {"libpython": str(libpython), "limits": limits}, PythonResult)
+    def python(self, libpython: Path, crashed: Optional[int] = None) -> PythonResult:
+        """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`.
+
+        `crashed` is the pthread ident of the thread whose local variables must not be left out.
+        """
+        limits = {
+            "python_frames": _PYTHON_FRAMES,
+            "threads_with_locals": _THREADS_WITH_LOCALS,
+            "outer": _OUTER_FRAMES,
+            "variables": _VARIABLES,
+            "text": _TEXT,
+        }
+        answer: PythonResult = self._ask("python", {"libpython": str(libpython), "crashed": crashed, "limits": limits}, PythonResult)
         return answer
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:
