@@ -65,6 +65,11 @@ def command(
         deadline=timeout,
         signatures=signatures,
     )
+    if out is not None or not as_json:
+        from crashkit.report import html
+
+        # While gdb works we wait: compile the template meanwhile.
+        threading.Thread(target=html.warm, daemon=True).start()
     with Progress(quiet=as_json) as progress:
         crash = analyze(paths, options=options, progress=progress.stage)
     written = None

@@ -227,7 +227,7 @@ def thread_label(thread: Thread) -> str:
     """`crasher (5883)`."""
     if thread.name and thread.tid is not None:
         return f"{thread.name} ({thread.tid})"
-    return thread.name or (str(thread.tid) if thread.tid is not None else "of unknown id")
+    return thread.name or (str(thread.tid) if thread.tid is not None else "(unnamed)")
 
 
 def plural(count: int, noun: str) -> str:
