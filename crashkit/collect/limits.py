@@ -37,12 +37,16 @@ def core_limit() -> tuple[int, int]:
     return resource.getrlimit(resource.RLIMIT_CORE)
 
 
-def allow_core(cuda: bool = False) -> list[str]:
-    """Raise this process's core limit to the hard limit and set its filter; both are inherited. What could not be done, in words."""
+def allow_core(cuda: bool = False, raise_limit: bool = True) -> list[str]:
+    """Raise this process's core limit to the hard limit and set its filter; both are inherited. What could not be done, in words.
+
+    Without `raise_limit` only the filter is set, which gdb's gcore heeds too.
+    """
     failures = []
     _, hard = core_limit()
     try:
-        resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
+        if raise_limit:
+            resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     except (OSError, ValueError) as error:
         failures.append(f"the core limit could not be raised: {error}")
     try:

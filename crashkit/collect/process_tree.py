@@ -48,6 +48,7 @@ class ProcessTree:
 
     def __init__(self, poll: select.poll) -> None:
         self.ours: set[int] = set()
+        """Our own helpers that run now."""
         self.interval = 0.05
         self._walks = 0
         self._poll = poll

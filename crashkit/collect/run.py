@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.collect import cuda, outlook
+from crashkit.collect.capture import watcher
 from crashkit.collect.crash import Settings, say
 from crashkit.collect.restart import Restart
 from crashkit.collect.spawn import SpawnError
@@ -75,7 +76,7 @@ def run(request: Request) -> int:
         keep_stderr=request.keep_stderr,
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
-        watcher=None,
+        watcher=watcher(folder, request.keep_core) if capture == "ptrace" else None,
     )
     try:
         return Supervisor(settings, options, folder).run()

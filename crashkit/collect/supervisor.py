@@ -58,6 +58,7 @@ _LOG_PATIENCE = 4.0
 """Seconds between a fatal error in the log and any other trace of the crash."""
 _SAME_DEATH = 10.0
 """Seconds within which a pid is taken to be the same process."""
+_DETACH_PATIENCE = 5.0
 _GPU_GRACE = 60.0
 _DRAIN = 900.0
 """Seconds that unfinished reports may take after the command has ended."""
@@ -70,8 +71,8 @@ class Options(NamedTuple):
     keep_stderr: bool = True
     restart: Optional[Restart] = None
     storm: Storm = Storm()
-    watcher: Optional[Callable[[int, set[signal.Signals]], int]] = None
-    """Starts what traces the command (pid, signal mask) before it is executed; its pid. See `capture`."""
+    watcher: Optional[Callable[[int], int]] = None
+    """Starts what traces the command (its pid) before it is executed; the tracer's pid. See `capture`."""
 
 
 class _Wanted(NamedTuple):
@@ -93,6 +94,7 @@ class Supervisor:
         self._leave_cores = core_limit()[0] != 0
         self._tail = open_tail(options.keep_stderr)
         self._command = 0
+        self._tracer = 0
         self._started = 0.0
         self._status: Optional[int] = None
         self._passed_on: set[int] = set()
@@ -156,7 +158,7 @@ class Supervisor:
         release, hold = os.pipe()
 
         def prepare() -> None:
-            allow_core(self._options.cuda)
+            allow_core(self._options.cuda, raise_limit=watcher is None)
             if watcher is not None:
                 with contextlib.suppress(OSError):
                     linux.prctl(linux.PR_SET_PTRACER, linux.PR_SET_PTRACER_ANY)
@@ -165,7 +167,8 @@ class Supervisor:
 
         def forked(pid: int) -> None:
             if watcher is not None:
-                self._tree.ours.add(watcher(pid, self._mask))
+                self._tracer = watcher(pid)
+                self._tree.ours.add(self._tracer)
             os.close(release)
             os.close(hold)
 
@@ -217,6 +220,11 @@ class Supervisor:
         unseen = self._tail.fatal_errors - len(self._reported)
         if unseen > 0 and self._tail.fatal_errors > 1:
             crash.say(f"{unseen} more fatal errors passed by on stderr, of processes whose end could not be seen")
+        if self._tracer in self._tree.ours:
+            # Daemons that outlive the command are let go.
+            with contextlib.suppress(OSError):
+                os.kill(self._tracer, signal.SIGTERM)
+            self._wait_until(time.monotonic() + _DETACH_PATIENCE, lambda: self._tracer not in self._tree.ours)
         self._cores.close()
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
@@ -396,7 +404,7 @@ class Supervisor:
 
     def _is_ours(self, core: CoreFile) -> bool:
         head = core.head
-        if head is None:
+        if head is None or head.pid in self._tree.ours:
             return False
         if self._tree.find(head.pid) is not None or self._tree.find(head.ppid) is not None:
             return True

@@ -1,0 +1,96 @@
+"""`--capture ptrace`: gdb watches the command and its children, and takes a core or the stacks at a fatal signal.
+
+For places where the kernel's cores go to somebody else, such as most containers. What runs in gdb is gdb_scripts/crashkit_capture.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import select
+import shutil
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+from crashkit.collect.crash import say
+from crashkit.collect.spawn import SpawnError, spawn
+from crashkit.errors import CollectError
+
+_ATTACH_DEADLINE = 30.0
+
+_OPTIONS = (
+    "-nx",
+    "-nh",
+    "-q",
+    "-batch",
+    "-iex",
+    "set auto-load no",
+    "-iex",
+    "set debuginfod enabled off",
+    "-iex",
+    "set auto-solib-add off",
+)
+
+
+def script() -> Path:
+    """In the package when installed, beside it in a checkout. Raises CollectError."""
+    package = Path(__file__).resolve().parent.parent
+    for folder in (package / "gdb_scripts", package.parent / "gdb_scripts"):
+        if (folder / "crashkit_capture.py").is_file():
+            return folder / "crashkit_capture.py"
+    raise CollectError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")
+
+
+def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
+    """A function that has gdb watch a process and returns gdb's pid once it does; 0 where that failed, which is said."""
+    program, commands = shutil.which("gdb") or "gdb", script()
+
+    def watch(pid: int) -> int:
+        reader, writer = os.pipe()
+        os.set_inheritable(writer, True)
+        environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_", "DEBUGINFOD"))},
+            "CRASHKIT_CAPTURE_FOLDER": str(folder),
+            "CRASHKIT_CAPTURE_CORE": "1" if keep_core else "0",
+            "CRASHKIT_CAPTURE_READY": str(writer),
+            "LC_ALL": "C.UTF-8",
+        }
+        log = os.open(folder / "gdb.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            gdb = spawn(
+                [program, *_OPTIONS, "-p", str(pid), "-x", str(commands)],
+                environment,
+                set(),
+                {0: nothing, 1: log, 2: log},
+                _apart,
+            )
+        except SpawnError as error:
+            say(f"{error}; nothing watches the command")
+            return 0
+        finally:
+            for descriptor in (writer, log, nothing):
+                os.close(descriptor)
+        ready = bool(select.select([reader], [], [], _ATTACH_DEADLINE)[0]) and os.read(reader, 1) == b"."
+        os.close(reader)
+        if not ready:
+            with contextlib.suppress(OSError):
+                os.kill(gdb, signal.SIGKILL)
+            say(f"gdb could not attach to the command, which runs unwatched: {_last_words(folder / 'gdb.log')}")
+        return gdb
+
+    return watch
+
+
+def _apart() -> None:
+    os.setsid()  # a terminal's Ctrl-C is for the command
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # gdb's own crash is no crash of the command
+
+
+def _last_words(log: Path) -> str:
+    with contextlib.suppress(OSError):
+        lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        return lines[-1][:300] if lines else "it said nothing"
+    return "it said nothing"
