@@ -9,9 +9,9 @@ import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Optional, Union
+from typing import NamedTuple, Optional, Union
 
 import msgspec
 from msgspec.structs import replace
@@ -20,9 +20,9 @@ from crashkit import __version__
 from crashkit.debugger.examine import Examined, Settings, can_read_python, examine
 from crashkit.debugger.names import Unwinding
 from crashkit.debugger.session import NativeThread
-from crashkit.diagnose import Catalog, diagnose, load_catalog
+from crashkit.diagnose import diagnose, load_catalog
 from crashkit.diagnose.fingerprint import fingerprint
-from crashkit.errors import CatalogError, EvidenceError
+from crashkit.errors import EvidenceError
 from crashkit.evidence.core import Core
 from crashkit.evidence.describe import Scene, describe
 from crashkit.evidence.input import Input
@@ -30,7 +30,7 @@ from crashkit.evidence.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.modules import ModuleIndex
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
-from crashkit.model import Crash, PythonRuntime, SoftError, Source
+from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source
 from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join
 from crashkit.stacks.libpython import PythonStack, python_stacks
@@ -90,72 +90,76 @@ def analyze(
 
 def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Crash:
     clock = _Clock()
-    catalog = _catalog(options)
-    with ExitStack() as open_files:
-        pieces = sort_out(paths, open_files)
-        logs = [read_log_input(text, catalog.log_patterns) for text in pieces.texts] if pieces.core is None else _logs(pieces, catalog)
+    with ExitStack() as stack:
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        # Reading the catalog takes as long as reading a core's notes, and gdb leaves us idle.
+        loading = pool.submit(load_catalog, options.signatures)
+        pieces = sort_out(paths, stack)
+        if options.signatures:
+            # What the user wrote may be wrong: say so before the long part.
+            loading.result()
+        logs = _read_logs(pieces, loading.result().log_patterns) if pieces.texts else []
+        clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, options, progress, clock)
+            crash = _analyze_core(pieces.core, pieces.core_input, logs, options, progress, clock, pool)
         else:
             crash = _of_logs(pieces, logs)
+        catalog = loading.result()
     crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors))
     if pieces.manifest is not None:
         crash = add_manifest(crash, pieces.manifest)
     progress("diagnose", crash)
-    crash = replace(crash, fingerprint=fingerprint(crash))
-    crash = diagnose(crash, catalog)
+    crash = diagnose(replace(crash, fingerprint=fingerprint(crash)), catalog)
     clock.lap("diagnose")
     return replace(crash, seconds=clock.laps)
 
 
-def _catalog(options: Options) -> Catalog:
-    try:
-        return load_catalog(options.signatures)
-    except CatalogError:
-        if options.signatures:
-            raise
-        return Catalog(())  # TODO: temporary
-
-
-def _logs(pieces: Pieces, catalog: Catalog) -> list[LogEvidence]:
-    """Texts beside a core need not tell anything."""
-    logs = []
+def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
+    """What the texts tell. A text beside other evidence need not tell anything; texts alone must."""
+    logs, problems = [], []
     for text in pieces.texts:
-        with suppress(EvidenceError):
-            logs.append(read_log_input(text, catalog.log_patterns))
+        try:
+            logs.append(_Log(text, read_log_input(text, patterns)))
+        except EvidenceError as error:
+            problems.append(error)
+    if problems and not logs and pieces.core is None and pieces.manifest is None:
+        raise problems[0]
     return logs
 
 
-def _of_logs(pieces: Pieces, logs: Sequence[LogEvidence]) -> Crash:
+def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
     """A crash that left texts only: the one with the most telling stacks speaks for it."""
     if not logs:
         if pieces.manifest is None:
             raise EvidenceError("there is no evidence of a crash in what was given", "Give a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
-    main = max(logs, key=lambda log: (log.signal is not None, len(log.threads)))
-    text = pieces.texts[logs.index(main)]
-    crash = crash_of_log(text.original, main, text.original_size)
-    return replace(crash, log=tuple(line for log in logs for line in log.lines))
+    main = max(logs, key=lambda log: (log.evidence.signal is not None, len(log.evidence.threads)))
+    crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
+    return replace(crash, log=_lines(logs))
 
 
-def _analyze_core(core: Core, source: Input, logs: Sequence[LogEvidence], options: Options, progress: Progress, clock: _Clock) -> Crash:
+def _lines(logs: Sequence[_Log]) -> tuple[LogLine, ...]:
+    return tuple(line for log in logs for line in log.evidence.lines)
+
+
+def _analyze_core(
+    core: Core, source: Input, logs: Sequence[_Log], options: Options, progress: Progress, clock: _Clock, pool: ThreadPoolExecutor
+) -> Crash:
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     scene = describe(core, source, finder, options.exe)
     clock.lap("notes")
     progress("gdb", scene.crash)
     gdb_is_there = options.gdb is not None and shutil.which(options.gdb) is not None
-    with ThreadPoolExecutor(1) as pool:
-        # Without debug info only PyStack can tell Python frames: do not wait for gdb to find that out.
-        early = pool.submit(_ask_pystack, source.path, scene, options, not gdb_is_there) if not can_read_python(scene) else None
-        examined = _ask_gdb(source.path, scene, finder, options, clock)
-        second = early.result() if early else None
+    # Without debug info only PyStack can tell Python frames: do not wait for gdb to find that out.
+    early = pool.submit(_ask_pystack, source.path, scene, options, not gdb_is_there) if not can_read_python(scene) else None
+    examined = _ask_gdb(source.path, scene, finder, options, clock)
+    second = early.result() if early else None
     if second is None or (examined.native is None and gdb_is_there):
         second = _ask_pystack(source.path, scene, options, examined.native is None) if _wants_second_opinion(examined) else PystackResult()
     clock.lap("pystack")
     crash = _add_stacks(scene, examined, second, logs, finder)
     clock.lap("stacks")
-    lines = tuple(line for log in logs for line in log.lines)
-    return replace(crash, log=lines)
+    return replace(crash, log=_lines(logs))
 
 
 def _ask_gdb(core: Path, scene: Scene, finder: Finder, options: Options, clock: _Clock) -> Examined:
@@ -192,12 +196,12 @@ def _ask_pystack(core: Path, scene: Scene, options: Options, native: bool) -> Py
     return pystack_stacks(core, file.path, files, options.deadline, native=native)
 
 
-def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: Sequence[LogEvidence], finder: Finder) -> Crash:
+def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: Sequence[_Log], finder: Finder) -> Crash:
     crash = scene.crash
     index = ModuleIndex(scene.modules)
     by_lwp = {thread.lwp: thread for thread in examined.native.threads} if examined.native else {}
     first = python_stacks(examined.python, crash.threads) if examined.python else {}
-    dumps = [of_faulthandler(log.threads, crash.threads) for log in logs if log.kind == "faulthandler"]
+    dumps = [of_faulthandler(log.evidence.threads, crash.threads) for log in logs if log.evidence.kind == "faulthandler"]
     chosen = choose([first, second.stacks, *dumps])
     sources = Sources(_locator(crash, finder), _modified(crash))
     soft_errors = [*examined.soft_errors, *second.soft_errors, *chosen.soft_errors]
@@ -278,6 +282,11 @@ def _modified(crash: Crash) -> Optional[float]:
         return Path(crash.source.path).stat().st_mtime if crash.source else None
     except OSError:
         return None
+
+
+class _Log(NamedTuple):
+    text: Input
+    evidence: LogEvidence
 
 
 class _Clock:
