@@ -27,6 +27,9 @@ TORCH_CUDA_MODULE = re.compile(r"/lib(torch_cuda\w*|caffe2_gpu)\.so")
 NOT_LAUNCHING = re.compile(r"c10d::.*|std::.*|c10::cuda::CUDACachingAllocator.*|execute_native_thread_routine")
 UNLOADING = re.compile(r"cu(ModuleUnload|LibraryUnload|CtxDestroy|DevicePrimaryCtx(Reset|Release))(_v\d+)?")
 
+_FROM_PYTHON = re.compile(
+    r"torch::autograd::THPVariable_\w+|THPVariable_\w+|THPEngine_\w+|_?PyEval_EvalFrame\w*|cfunction_\w+|_PyObject_\w*[Cc]all\w*"
+)
 _FORWARD = re.compile(r"(forward|_call_impl|__call__|_wrapped_call_impl)")
 _WORKER = re.compile(r"threading\.py:(_bootstrap\w*|run)|concurrent/futures/thread\.py:\w+|socketserver\.py:\w+|/gevent/.*")
 _GIL_WAIT = re.compile(
@@ -54,7 +57,7 @@ def concurrent_launch(view: View) -> Outcome:
 
 
 def two_threads_launch(view: View) -> Outcome:
-    """The crashed thread was launching work on the GPU, and another was too."""
+    """The crashed thread was in torch's CUDA code or further down the launch path, and another was too."""
     return _launches(view, at_least=1)
 
 
@@ -77,7 +80,7 @@ def _launches(view: View, at_least: int) -> Outcome:
     stack = view.crashed
     if stack is None:
         return no("no crashed thread is known")
-    launch = _entry(stack)
+    launch = _entry(stack) if at_least > 1 else _launching(stack)
     if launch is None:
         return no("the crashed thread is not in a CUDA launch path (torch operator, cuBLAS or cuDNN, runtime, driver)")
     if unloading := _first(view.stacks, UNLOADING):
@@ -111,9 +114,14 @@ def _is_library(frame: Native) -> bool:
 def _launching(stack: Stack) -> Optional[Native]:
     """A frame by which this thread is launching: an entry point, or torch's CUDA code that a Python thread runs."""
     entry = _entry(stack)
-    if entry is not None or not stack.pythons:
+    if entry is not None or not _called_from_python(stack):
         return entry
     return next((frame for frame in stack.natives if _is_torch_cuda(frame)), None)
+
+
+def _called_from_python(stack: Stack) -> bool:
+    """A thread of torch's own (watchdog, autograd) waits in its CUDA library all the time."""
+    return bool(stack.pythons) or any(_FROM_PYTHON.fullmatch(frame.name) for frame in stack.natives)
 
 
 def _is_torch_cuda(frame: Native) -> bool:
@@ -256,6 +264,23 @@ def _fill_byte(value: int) -> Optional[int]:
     return data[0] if data[0] in _FREED_BYTES and len(set(data[:6])) == 1 else None
 
 
+def runs_python(view: View) -> Outcome:
+    """The crashed thread held the GIL, or ran Python code."""
+    stack = view.crashed
+    if stack is None:
+        return no("no crashed thread is known")
+    if stack.thread.holds_gil or stack.pythons or any(re.fullmatch(r"_?PyEval_EvalFrame\w*", frame.name) for frame in stack.natives):
+        return Outcome(True, (Evidence(text="the crashed thread ran Python", thread=stack.thread.tid),))
+    return no("the crashed thread is not known to hold the GIL")
+
+
+def gil_held_by_it(view: View) -> Outcome:
+    """The crashed thread is known to be the one that held the GIL."""
+    if view.crashed is not None and view.crashed.thread.holds_gil:
+        return Outcome(True, (Evidence(text="the crashed thread held the GIL", thread=view.crashed.thread.tid),))
+    return no("the crashed thread is not known to hold the GIL")
+
+
 def free_threaded(view: View) -> Outcome:
     """The interpreter is a build without the GIL."""
     if view.crash.python is not None and view.crash.python.free_threaded:
@@ -388,6 +413,8 @@ FACTS: dict[str, Fact] = {
     "deep-cycle": deep_cycle,
     "freed-pattern": freed_pattern,
     "free-threaded": free_threaded,
+    "runs-python": runs_python,
+    "gil-held-by-it": gil_held_by_it,
     "two-llvm-openmp": two_llvm_openmp,
     "two-libstdcxx": two_libstdcxx,
     "lock-inversion": lock_inversion,

@@ -129,7 +129,7 @@ def plain(function: str) -> str:
     name = name.replace("(anonymous namespace)", "{anonymous}").replace("operator()", "operator{}")
     name = _without(name, "<", ">") if "operator<" not in name and "operator>" not in name and "->" not in name else name
     name = name.partition("(")[0].rstrip()
-    if " " in name and "operator " not in name:
+    if " " in name and "operator" not in name:
         name = name.rpartition(" ")[2]
     name = name.replace("{anonymous}", "(anonymous namespace)").replace("operator{}", "operator()")
     return name.removeprefix("__GI_").lstrip("*&")

@@ -36,7 +36,7 @@ MOST_BLOCKS = 64
 _Kept = TypeVar("_Kept")
 
 # Lines that stand beside evidence and are none by themselves.
-_SUPPORTING = frozenset({"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops"})
+_SUPPORTING = frozenset({"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised"})
 
 _BLOCK_TEXTS = (*faulthandler_text.OPENERS, *traceback_text.OPENERS, *gdb_text.OPENERS)
 _Block = faulthandler_text.FaultDump | traceback_text.Traceback | gdb_text.GdbStacks | sanitizer_text.Report
@@ -172,7 +172,8 @@ class _Reader:
         elif isinstance(block, traceback_text.Traceback):
             self._close_traceback(closing, block)
         else:
-            self._add(closing.number, who, closing.text, block.kind, block.fields)
+            text = block.headline if isinstance(block, sanitizer_text.DeviceReport) else closing.text
+            self._add(closing.number, who, text, block.kind, block.fields)
             if isinstance(block, sanitizer_text.NativeReport):
                 _keep(self._reports, block)
 

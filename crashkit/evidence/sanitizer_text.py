@@ -14,7 +14,7 @@ _ACCESS = re.compile(r"^(?P<previous>Access|Previous access) by stream (?P<strea
 _ALLOCATED = "Tensor was allocated with stack trace:"
 _PYTHON = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$')
 _EFFECT = re.compile(r"^(?:reading from|writing to) .*$")
-_TORCH = re.compile(r"/torch/(?:cuda/_sanitizer|utils/_python_dispatch|_ops|utils/_device)\.py$")
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/torch/")
 
 _ASAN = re.compile(
     r"==(?P<pid>\d+)==\s?ERROR: (?:Address|Leak|HWAddress)Sanitizer: (?P<problem>[\w-]+)"
@@ -29,7 +29,7 @@ _END = re.compile(r"^(?:SUMMARY: \w+Sanitizer|==\d+==ABORTING|={60,}$)")
 _DEVICE = re.compile(r"^=+ (?P<problem>(?:Invalid|Misaligned|Uninitialized|Leaked|Race reported|Potential|Barrier error|Program hit).*)$")
 _DEVICE_AT = re.compile(r"^=+ +at (?P<kernel>.+?)(?:\+0x[0-9a-f]+)?(?: in (?P<place>\S+:\d+))?$")
 _DEVICE_BY = re.compile(r"^=+ +by thread \((?P<thread>\d+,\d+,\d+)\) in block \((?P<block>\d+,\d+,\d+)\)")
-_DEVICE_ADDRESS = re.compile(r"^=+ +(?:Address|Access at) (?P<address>0x[0-9a-f]+) (?P<detail>.*)$")
+_DEVICE_ADDRESS = re.compile(r"^=+ +(?:Address|Access at|Access to) (?P<address>0x[0-9a-f]+) (?P<detail>.*)$")
 
 
 class StreamRace:
@@ -64,8 +64,8 @@ class StreamRace:
         return True
 
     def _place(self, match: re.Match[str]) -> None:
-        """The innermost frame that is not torch's own: the last such line, as stacks are printed outermost first."""
-        if not _TORCH.search(match["file"]):
+        """The innermost frame that is not installed: the last such line, as stacks are printed outermost first."""
+        if not _INSTALLED.search(match["file"]):
             self.fields[self._part + "place"] = f"{match['file']}:{match['line']} in {match['function']}"
 
 
@@ -106,6 +106,11 @@ class DeviceReport:
 
     def __init__(self, match: re.Match[str]) -> None:
         self.fields = {"problem": match["problem"]}
+
+    @property
+    def headline(self) -> str:
+        """The error with what was wrong about the address: "is misaligned", "is out of bounds"."""
+        return ", ".join(self.fields[name] for name in ("problem", "detail") if name in self.fields)
 
     def feed(self, text: str) -> bool:
         """Take the line; False where it is not of this report."""

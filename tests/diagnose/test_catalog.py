@@ -1,0 +1,208 @@
+"""The catalog is whole, its files are checked, its page is fresh, and what is not sure is not called certain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.diagnose.catalog import Catalog, conditions, line_of
+from crashkit.diagnose.page import of_catalog
+from crashkit.diagnose.signature import Condition, Rule, Signature
+from crashkit.diagnose.texts import fill
+from crashkit.diagnose.versions import parse_requirement, satisfies
+from crashkit.diagnose.view import plain
+from crashkit.errors import CatalogError
+from crashkit.evidence.log_patterns import kinds, line_patterns
+
+from .synthetic import crash
+
+DOCS = Path(__file__).parent.parent.parent / "docs"
+
+# Marked as candidates, unconfirmed or untested where they were gathered.
+NEVER_CERTAIN = {
+    "use-after-free",
+    "sigill-unsupported-cpu",
+    "sigfpe-library-heuristic",
+    "allocator-mix",
+    "free-threaded-race",
+    "cuda-concurrent-launch",
+    "cuda-stream-use-after-free",
+    "cuda-cublas-status",
+    "jit-cache-race",
+    "nccl-hang",
+    "killed-by-signal-9-unknown",
+    "tsan-report",
+    "import-order-libstdcxx",
+    "deadlock-gil-native-lock",
+    "torch-jit-load-malformed",
+    "triton-compile-crash",
+    "fork-grpc",
+    "cuda-launch-failure",
+}
+
+GOOD = """
+[[signature]]
+id = "model-server-oom"
+title = "The model server ran out of its arena"
+severity = "high"
+cause = "The arena is too small."
+fix = ["ARENA=2G serve"]
+[[signature.rule]]
+confidence = "certain"
+all = [{ log = "*", pattern = 'arena exhausted: (?P<wanted>\\d+) bytes' }]
+"""
+
+
+def test_seventy_five_signatures() -> None:
+    identities = [signature.id for signature in load_catalog().signatures]
+    assert len(identities) == len(set(identities)) == 75
+
+
+def test_what_is_not_confirmed_is_never_certain() -> None:
+    for signature in load_catalog().signatures:
+        confidences = {rule.confidence for rule in signature.rule}
+        assert signature.id not in NEVER_CERTAIN or "certain" not in confidences, signature.id
+
+
+def test_every_signature_helps() -> None:
+    for signature in load_catalog().signatures:
+        assert signature.fix, signature.id
+        assert signature.summary, signature.id
+        assert all(reference.startswith("https://") for reference in signature.references)
+
+
+def test_every_kind_of_line_that_a_signature_asks_for_exists() -> None:
+    asked = {condition.log for condition in conditions(load_catalog().signatures) if condition.log not in (None, "*")}
+    assert asked <= kinds()
+    assert {pattern.kind for pattern in line_patterns()} <= kinds()
+
+
+def test_page_is_fresh() -> None:
+    """Made by `python -m crashkit.diagnose.page docs/signatures.md`."""
+    assert (DOCS / "signatures.md").read_text() == of_catalog(load_catalog())
+
+
+def test_documented_example_is_valid(tmp_path: Path) -> None:
+    text = (DOCS / "adding-a-signature.md").read_text()
+    example = text.split("```toml\n")[1].split("```")[0]
+    (tmp_path / "mine.toml").write_text(example)
+    assert len(load_catalog([tmp_path]).signatures) == 76
+
+
+def test_own_signatures(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text(GOOD)
+    catalog = load_catalog([tmp_path])
+    assert catalog.find("model-server-oom").file == str(tmp_path / "mine.toml")
+    assert catalog.log_patterns == (r"arena exhausted: (?P<wanted>\d+) bytes",)
+    assert load_catalog().log_patterns == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "line", "problem"),
+    [
+        ('severity = "high"', 'severity = "huge"', 5, "severity is one of"),
+        ('confidence = "certain"', 'confidence = "sure"', 9, "confidence is one of"),
+        ('confidence = "certain"', "confidence = 3", 9, "Expected `str`, got `int`"),
+        ("title =", "titel =", 2, "unknown field `titel`"),
+        ("log =", "signal = ['SIGSEGV'], log =", 10, "asks one thing"),
+        ('log = "*"', 'log = "no-such-kind"', 10, "no kind of log line"),
+        (r"(?P<wanted>\d+)", r"(?P<wanted>\d+", 10, "missing )"),
+        (r"arena exhausted: (?P<wanted>\d+) bytes", r"\d+", 10, "no fixed text of 4 characters"),
+        ("all = [{ log", 'all = [{ fact = "magic" }, { log', 10, "no fact 'magic'"),
+        ("[[signature.rule]]", "[[signature.rule", 8, "Expected"),
+        ('id = "model-server-oom"', 'id = "Model Server"', 3, "lower case"),
+        ('id = "model-server-oom"', 'id = "null-deref"', None, "this id is taken"),
+        ('cause = "The', 'yields_to = ["nothing-such"]\ncause = "The', None, "which is no signature"),
+        ('all = [{ log = "*", pattern =', "all = [{ version = { python = '3.x' } }, { log = \"*\", pattern =", 10, "not of the form"),
+    ],
+)
+def test_what_is_wrong_is_told_with_file_and_line(old: str, new: str, line: int | None, problem: str, tmp_path: Path) -> None:
+    assert old in GOOD
+    (tmp_path / "mine.toml").write_text(GOOD.replace(old, new))
+    with pytest.raises(CatalogError) as caught:
+        load_catalog([tmp_path])
+    assert problem in str(caught.value)
+    place = f"{tmp_path / 'mine.toml'}:" + ("" if line is None else f"{line}:")
+    assert str(caught.value).startswith(place), str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe"])
+def test_unreadable_places(content: bytes | None, tmp_path: Path) -> None:
+    path = tmp_path / "mine.toml"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(CatalogError):
+        load_catalog([path])
+    with pytest.raises(CatalogError, match="no signature files"):
+        empty = tmp_path / "empty"
+        empty.mkdir()
+        load_catalog([empty])
+
+
+def test_line_of_nested_tables() -> None:
+    text = GOOD + GOOD
+    assert line_of(text, ".signature[0].rule[0].all[0].log") == 10
+    assert line_of(text, ".signature[1].rule[0].confidence") == 19
+    assert line_of(text, ".signature[1].id") == 13
+
+
+def test_rule_that_breaks_is_a_soft_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bad signature does not cost the others."""
+    broken = Signature(id="broken", title="", severity="low", cause="", rule=(Rule(confidence="likely", all=(Condition(modules="("),)),))
+    catalog = Catalog((broken, *load_catalog().signatures))
+    found = diagnose(crash(signal="SIGSEGV", code="SI_KERNEL", frames="f", modules=["/x.so"]), catalog)
+    assert [finding.id for finding in found.findings] == ["wild-pointer"]
+    assert [error.stage for error in found.soft_errors] == ["diagnose"]
+    assert "broken" in found.soft_errors[0].message
+
+
+def test_ruled_out_when_nothing_matched() -> None:
+    found = diagnose(crash(signal="SIGSEGV", frames="cuLaunchKernel [libcuda.so.1] > nvrtcCompile > main"), load_catalog())
+    assert not found.findings
+    assert diagnose(crash(signal="SIGABRT", frames="abort > __cxa_throw > main"), load_catalog()).ruled_out
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        ("cublasStatus_t cublasGemv<float, float, 128>(cublasContext*, int)", "cublasGemv"),
+        ("at::native::(anonymous namespace)::_cudnn_impl(at::Tensor const&)", "at::native::(anonymous namespace)::_cudnn_impl"),
+        ("std::ostream& std::ostream::_M_insert<unsigned long>(unsigned long)", "std::ostream::_M_insert"),
+        ("c10::SafePyObject::~SafePyObject()", "c10::SafePyObject::~SafePyObject"),
+        ("f.constprop.0.isra.1", "f"),
+        ("f(int) [clone .cold]", "f"),
+        ("__GI_raise", "raise"),
+        ("memcpy@@GLIBC_2.14", "memcpy"),
+        ("<signal handler called>", "<signal handler called>"),
+        ("Foo::operator()(int) const", "Foo::operator()"),
+        ("std::operator<< <char>(std::ostream&)", "std::operator<< <char>"),
+        ("", ""),
+    ],
+)
+def test_plain_names(function: str, expected: str) -> None:
+    assert plain(function) == expected
+
+
+def test_texts_are_filled() -> None:
+    assert fill("{a} and {b|c}", {"a": "1"}) == "1 and c"
+    assert fill("{a}", {}) is None
+    assert fill("{a|{b|c}}", {"b": "2"}) == "2"
+    assert fill("f() { return {a}; }", {"a": "{b}"}) == "f() { return {b}; }"
+
+
+@pytest.mark.parametrize(
+    ("version", "requirement", "expected"),
+    [
+        ("3.12.1", ">=3.12", True),
+        ("3.12.1", ">3.12", False),
+        ("2.11.0+cu130", "<2.12,>=2.1", True),
+        ("3.9", ">=3.10", False),
+        ("x", ">=1", False),
+    ],
+)
+def test_versions(version: str, requirement: str, expected: bool) -> None:
+    assert satisfies(version, requirement) is expected
+    with pytest.raises(ValueError, match="not of the form"):
+        parse_requirement("3.x")
