@@ -428,7 +428,8 @@ def version():
     """Of the crashed interpreter, such as 3.11.7."""
     try:
         number = int(gdb.parse_and_eval("(unsigned long)Py_Version"))
-        return "%d.%d.%d" % (number >> 24 & 255, number >> 16 & 255, number >> 8 & 255)
+        # Read-only data is not in the core; from a separate debug file it reads as zero.
+        return "%d.%d.%d" % (number >> 24 & 255, number >> 16 & 255, number >> 8 & 255) if number else None
     except (gdb.error, MemoryError):
         pass
     try:
