@@ -121,7 +121,9 @@ def made(folder: Path, name: str, script: str | Path, *arguments: str) -> Path:
     path = script if isinstance(script, Path) else place / "crash.py"
     if isinstance(script, str):
         path.write_text(script)
-    return crash([PYTHON, path, *arguments], place, {"PYTHONFAULTHANDLER": "1"}, PROGRAM).core
+    core = crash([PYTHON, path, *arguments], place, {"PYTHONFAULTHANDLER": "1"}, PROGRAM).core
+    os.sync()  # or the disk is busy writing it while it is read
+    return core
 
 
 def ratio(what: str, ours: float, theirs: float, most: float) -> Row:

@@ -22,6 +22,7 @@ from operator import add, ne
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit.debugger.unwind_table import UnwindTable
 from crashkit.evidence.elf_file import SHF_EXECINSTR, Section, open_elf, read_elf
 
 _SYMBOL = 24
@@ -49,10 +50,11 @@ class SymbolTable:
     Addresses are those of the file (st_value): program counter minus load bias.
     """
 
-    def __init__(self, data: bytes | mmap.mmap, sections: Sequence[Section]) -> None:
+    def __init__(self, data: bytes | mmap.mmap, sections: Sequence[Section], unwind: Optional[UnwindTable] = None) -> None:
         self._data = data
         self._sections = sections
         self._table = _table_of(sections)
+        self._unwind = unwind
 
     @classmethod
     def load(cls, path: Path) -> SymbolTable:
@@ -64,7 +66,8 @@ class SymbolTable:
         if elf is None or not (elf.wide and elf.order == "<" and sys.byteorder == "little"):
             return cls(b"", ())
         with path.open("rb") as file:
-            return cls(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), elf.sections)
+            data = mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ)
+            return cls(data, elf.sections, UnwindTable(data, elf))
 
     @property
     def kind(self) -> str:
@@ -88,6 +91,28 @@ class SymbolTable:
 
     def _look_up(self, wanted: list[int]) -> dict[int, Symbol]:
         words = self._words()
+        found = self._by_unwind_table(words, wanted) if self._unwind else {}
+        left = [address for address in wanted if address not in found]
+        return found | self._covering(words, left) if left else found
+
+    def _by_unwind_table(self, words: array[int], wanted: list[int]) -> dict[int, Symbol]:
+        """Functions whose symbol spans what the unwind tables say of them: a quarter of the time, because starts are only compared."""
+        assert self._unwind is not None
+        functions = {address: function for address in wanted if (function := self._unwind.function(address))}
+        at: dict[int, list[Symbol]] = {function.start: [] for function in functions.values()}
+        starts = words[1::3]
+        for index in compress(range(len(starts)), map(at.__contains__, starts)):
+            symbol = self._symbol(words, index)
+            if symbol:
+                at[symbol.start].append(symbol)
+        # Where sizes differ there may be more than one symbol in this range: that is for the long way.
+        return {
+            address: _choose(at[function.start])
+            for address, function in functions.items()
+            if at[function.start] and all(symbol.size == len(function) for symbol in at[function.start])
+        }
+
+    def _covering(self, words: array[int], wanted: list[int]) -> dict[int, Symbol]:
         starts, sizes = words[1::3], words[2::3]
         # How many wanted addresses lie below each symbol's start, and below its end.
         before_start = list(map(bisect_left, repeat(wanted), starts))

@@ -44,11 +44,16 @@ class UnwindTable:
 
     def covers(self, address: int) -> bool:
         """Whether a frame description entry reaches over `address`. For a return address ask for the byte before it."""
+        return self.function(address) is not None
+
+    def function(self, address: int) -> Optional[range]:
+        """The addresses of the entry that reaches over `address`: a function, or a part that the compiler moved elsewhere."""
         try:
             entry = self._entry(address)
-            return entry is not None and self._reaches(entry, address)
+            found = None if entry is None else self._range(entry)
         except (struct.error, IndexError, OverflowError):
-            return False
+            return None
+        return found if found is not None and address in found else None
 
     def _search_table(self) -> tuple[int, int]:
         """File offset and number of entries."""
@@ -78,17 +83,17 @@ class UnwindTable:
         begin, entry = struct.unpack_from(self._order + "ii", self._data, self._start + 8 * index)
         return self._base + begin, self._base + entry
 
-    def _reaches(self, entry: int, address: int) -> bool:
+    def _range(self, entry: int) -> Optional[range]:
         position = self._offset(entry)
         if position is None:
-            return False
+            return None
         length, parent = struct.unpack_from(self._order + "II", self._data, position)
         if length in (0, 0xFFFFFFFF):
-            return False
+            return None
         encoding = self._encoding(position + 4 - parent)
         form = _FORMATS.get(encoding & 0xF)
         if form is None or encoding == _OMITTED:
-            return False
+            return None
         size = struct.calcsize(form)
         (begin,) = struct.unpack_from(self._order + form, self._data, position + 8)
         (reach,) = struct.unpack_from(self._order + form.upper(), self._data, position + 8 + size)
@@ -96,7 +101,7 @@ class UnwindTable:
             begin += entry + 8
         elif encoding & 0x70 == _DATA_RELATIVE:
             begin += self._base
-        return bool(begin <= address < begin + reach)
+        return range(begin, begin + reach)
 
     def _encoding(self, parent: int) -> int:
         """How the entries of the common entry at this file offset write addresses: its augmentation's `R`."""

@@ -34,6 +34,8 @@ class FileTree(NamedTuple):
         """
         if not path.startswith("/") or "\0" in path:
             return None
+        if self.sysroot is None and not self.maps:
+            return Path(path)
         done, todo = self._start(_parts(path))
         links = 0
         while todo:

@@ -34,6 +34,8 @@ def test_coverage_is_that_of_readelf(kind: str) -> None:
         if table.covers(address) != any(start <= address < end for start, end in ranges)
     ]
     assert wrong == [], f"seed {SEED}"
+    start, end = ranges[len(ranges) // 2]
+    assert table.function(start) == table.function(end - 1) == range(start, end)
 
 
 def test_code_without_tables_is_not_covered(tmp_path: Path) -> None:
