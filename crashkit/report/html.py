@@ -98,7 +98,7 @@ class Page:
         self.sentence = view.sentence(crash)
         self.python = view.python_at(self.thread)
         self.own = view.own_at(self.thread)
-        self.native = view.native_at(self.thread)
+        self.native = view.native_at(self.thread, crash.signal)
         self.finding = view.best_finding(crash)
         self.groups = view.groups(thread for thread in crash.threads if thread is not self.thread)
         self.space = view.AddressSpace(crash.mappings, crash.modules, view.stack_pointer(self.thread))

@@ -104,7 +104,7 @@ def _answer(crash: Crash, style: _Style) -> Iterator[str]:
     if thread:
         yield from style.field("thread", _thread(crash, thread), code=_BOLD)
     yield from _python(thread, style)
-    native = view.native_at(thread)
+    native = view.native_at(thread, crash.signal)
     if native:
         yield from style.field("native", f"{view.native_function(native)}  {view.native_place(native)}")
     if crash.process:

@@ -276,11 +276,15 @@ def own_at(thread: Thread | None) -> PythonFrame | None:
     return next(filter(is_own, thread.pythons()), None) if thread else None
 
 
-def native_at(thread: Thread | None) -> NativeFrame | None:
-    """The innermost native frame that has a name and is not part of raising the signal itself; else the innermost one."""
+def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFrame | None:
+    """The innermost native frame that has a name and is not part of raising the signal itself; else the innermost one.
+
+    Below a signal handler, unless `signal` says that the handler itself ran into a fault.
+    """
     if not thread:
         return None
-    below = thread.frames[_handler_end(thread) :]
+    own_fault = signal is not None and not signal.recovered and (signal.code or 0) > 0
+    below = thread.frames[0 if own_fault else _handler_end(thread) :]
     natives = [frame for frame in below if isinstance(frame, NativeFrame)]
     named = (frame for frame in natives if frame.function and not _is_aborting(frame.function))
     return next(named, natives[0] if natives else None)
@@ -309,7 +313,7 @@ def ended(crash: Crash) -> str:
 def sentence(crash: Crash) -> str:
     """The answer in one sentence: what, why and where."""
     thread = crashed_thread(crash)
-    native, python = native_at(thread), python_at(thread)
+    native, python = native_at(thread, crash.signal), python_at(thread)
     parts = [ended(crash)]
     told = _told(crash, thread)
     if told:
