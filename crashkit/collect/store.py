@@ -134,8 +134,8 @@ class StoredCrash(NamedTuple):
     def matches(self, text: str) -> bool:
         """By pid, signal name or number, a part of the executable's name or of the id."""
         manifest = self.manifest
-        if text.isdigit() and int(text) in (manifest.get("pid"), manifest.get("namespace_pid"), manifest.get("signal")):
-            return True
+        if text.isdigit() and len(text) < 8:  # longer ones are the date of an id
+            return int(text) in (manifest.get("pid"), manifest.get("namespace_pid"), manifest.get("signal"))
         name = manifest.get("signal_name", "")
         if text.upper() in (name, name.removeprefix("SIG")):
             return True

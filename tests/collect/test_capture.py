@@ -1,0 +1,63 @@
+"""--capture ptrace: gdb takes the core or the stacks."""
+
+from __future__ import annotations
+
+import resource
+import shutil
+
+import pytest
+
+from tests.collect.conftest import SEGFAULT, Crashkit
+
+pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+
+WORKER = f"""
+import os, subprocess
+subprocess.run(["true"])
+pid = os.fork()
+if pid == 0:
+    {SEGFAULT}
+print(os.waitpid(pid, 0)[1] & 127, flush=True)
+subprocess.run(["echo", "after"])
+os._exit(5)
+"""
+
+
+def _no_cores() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def test_it_is_chosen_where_nothing_else_can_work_and_takes_the_core_of_a_worker(crashkit: Crashkit) -> None:
+    result = crashkit.python(WORKER, preexec_fn=_no_cores)
+    assert (result.stdout, result.returncode) == ("11\nafter\n", 5), result.stderr
+    assert "hard limit of core files is 0" in result.stderr.splitlines()[0] and "gdb watches" in result.stderr.splitlines()[0]
+    (crash,) = crashkit.crashes()
+    assert crash["capture"] == "ptrace" and not crash["is_command"]
+    core = next(file for file in crash["files"] if file["kind"] == "core")
+    # gdb stopped it at the fault itself, so that this core, unlike the kernel's, does not end in faulthandler's handler.
+    assert core["size"] >= core["expected"] > 0
+    assert crashkit.leftovers() == [] and list(crashkit.cwd.iterdir()) == []
+
+
+def test_stacks_instead_of_a_core(crashkit: Crashkit) -> None:
+    result = crashkit.python(SEGFAULT, options=("--no-analyze", "--capture", "ptrace", "--no-core"))
+    assert result.returncode == 139
+    (crash,) = crashkit.crashes()
+    assert [file["kind"] for file in crash["files"]].count("core") == 0
+    text = (crash["folder"] / "gdb.txt").read_text()
+    assert "signal SIGSEGV" in text and "strlen" in text and "#1 " in text
+
+
+def test_exit_status_and_a_missing_command(crashkit: Crashkit) -> None:
+    assert crashkit.run("sh", "-c", "exit 9", options=("--capture", "ptrace")).returncode == 9
+    assert crashkit.run("no-such-command", options=("--capture", "ptrace")).returncode == 127
+
+
+def test_without_gdb_it_says_so_and_the_command_runs(crashkit: Crashkit) -> None:
+    folder = crashkit.cwd / "bin"
+    folder.mkdir()
+    (folder / "sh").symlink_to("/bin/sh")
+    crashkit.environment["PATH"] = str(folder)
+    result = crashkit.run("sh", "-c", "echo hi", options=("--capture", "ptrace"))
+    assert (result.stdout, result.returncode) == ("hi\n", 0)
+    assert "gdb is missing" in result.stderr

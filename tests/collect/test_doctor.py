@@ -1,0 +1,54 @@
+"""crashkit doctor, here and in places made worse."""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+from pathlib import Path
+
+from crashkit.collect.doctor import cuda_findings, filter_finding, find_interpreter
+from tests.collect.conftest import Crashkit
+
+
+def _doctor(crashkit: Crashkit, *command: object, **options: object) -> tuple[int, dict[str, dict[str, str]]]:
+    result = crashkit("doctor", "--json", *(("--", *command) if command else ()), **options)
+    return result.returncode, {finding["check"]: finding for finding in json.loads(result.stdout)}
+
+
+def test_a_host_that_is_ready(crashkit: Crashkit) -> None:
+    status, findings = _doctor(crashkit)
+    assert {"core limit", "core pattern", "crash store", "gdb", "ptrace", "interpreter", "container"} <= set(findings)
+    assert status == (1 if any(finding["state"] == "problem" for finding in findings.values()) else 0)
+    assert findings["crash store"]["state"] == "ok"
+    text = crashkit("doctor")
+    assert text.stdout.splitlines()[0].startswith("ok       core limit: ")
+
+
+def test_hard_limit_0_no_gdb_and_a_store_that_is_a_file(crashkit: Crashkit, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    crashkit.environment.update(CRASHKIT_HOME=str(tmp_path / "file"), PATH="/no-such-folder")
+    status, findings = _doctor(crashkit, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
+    assert status == 1
+    for check in ("core", "gdb", "crash store"):
+        assert findings[check]["state"] == "problem" and findings[check]["mend"], check
+
+
+def test_the_interpreter_of_a_command(crashkit: Crashkit) -> None:
+    script = crashkit.script("tool", f"#!{sys.executable} -E\n")
+    script.chmod(0o755)
+    assert find_interpreter((str(script),)) == (Path(sys.executable).resolve(), None)
+    script.write_text(f"#!/usr/bin/env -S {sys.executable}\n")
+    assert find_interpreter((str(script),)) == (Path(sys.executable).resolve(), None)
+    script.write_text(f"#!{script}\n")
+    assert find_interpreter((str(script),))[0] is None
+    status, findings = _doctor(crashkit, "no-such-command")
+    assert status == 1 and "no command here" in findings["command"]["message"]
+
+
+def test_filter_and_cuda() -> None:
+    assert filter_finding(0x33).state == "ok" and filter_finding(0).state == "warning" and filter_finding(None).state == "warning"
+    assert [finding.state for finding in cuda_findings({})] == ["warning"]
+    on = {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1"}
+    assert [finding.state for finding in cuda_findings(on)] == ["ok"]
+    assert [finding.state for finding in cuda_findings({**on, "CUDA_COREDUMP_FILE": "core"})] == ["warning"]

@@ -1,0 +1,192 @@
+"""The crash store: atomic, private, safe against what others put there; and the commands that show it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from crashkit.collect.store import (
+    SCHEMA,
+    Manifest,
+    Retention,
+    Store,
+    create,
+    home,
+    identity,
+    open_regular,
+    overdue,
+    prune,
+    read_manifest,
+    write_manifest,
+)
+from crashkit.errors import CollectError
+from tests.collect.conftest import Crashkit
+
+
+def _crash(store: Store, name: str, **facts: object) -> Path:
+    work = store.work_folder("crash")
+    manifest: Manifest = {"schema": SCHEMA, "time": f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:00:00Z", **facts}  # type: ignore[typeddict-item]
+    write_manifest(work, manifest)
+    return store.publish(work, name)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def test_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CRASHKIT_HOME", "/srv/crashes")
+    assert home() == Path("/srv/crashes")
+    monkeypatch.delenv("CRASHKIT_HOME")
+    monkeypatch.setenv("XDG_STATE_HOME", "/state")
+    assert home() == Path("/state/crashkit")
+    monkeypatch.setenv("XDG_STATE_HOME", "relative")  # which the XDG specification says to ignore
+    assert home() == Path("~/.local/state/crashkit").expanduser()
+
+
+def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(CollectError, match="other users"):
+        Store(tmp_path / "open")
+    (tmp_path / "file").touch()
+    with pytest.raises(CollectError, match="cannot be made"):
+        Store(tmp_path / "file")
+
+
+def test_names() -> None:
+    assert identity(0, 7, "/usr/bin/python3.11") == "19700101T000000-7-python3.11"
+    assert identity(0, 7, "../../.hidden") == "19700101T000000-7-hidden"
+    assert identity(0, 7, "/x/..") == "19700101T000000-7-unknown"
+    assert identity(0, 7, "a b\n\x1b;$(x)") == "19700101T000000-7-a_b_____x_"
+
+
+def test_equal_names_get_numbers(store: Store) -> None:
+    paths = [_crash(store, "20260101T000000-7-x") for _ in range(3)]
+    assert [path.name for path in paths] == ["20260101T000000-7-x", "20260101T000000-7-x-2", "20260101T000000-7-x-3"]
+
+
+def test_links_and_fifos_are_not_followed(store: Store, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.write_text(json.dumps({"schema": SCHEMA}))
+    folder = store.path / "20260101T000000-7-x"
+    folder.mkdir()
+    (folder / "manifest.json").symlink_to(outside)
+    assert read_manifest(folder) is None
+    (folder / "manifest.json").unlink()
+    os.mkfifo(folder / "manifest.json")
+    assert read_manifest(folder) is None  # and does not wait for a writer
+    (store.path / "20260102T000000-7-y").symlink_to(tmp_path)
+    assert store.crashes() == []
+    with pytest.raises(OSError):
+        open_regular(folder / "manifest.json")
+    (folder / "core").symlink_to(outside)
+    with pytest.raises(FileExistsError):
+        create(folder / "core")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", '{"schema": "other/1"}', '{"schema": "crashkit.manifest/1", "argv": [1]}', "[" * 100000, "\x00"]
+)
+def test_what_is_no_manifest(store: Store, text: str) -> None:
+    folder = store.path / "20260101T000000-7-x"
+    folder.mkdir()
+    (folder / "manifest.json").write_text(text)
+    assert read_manifest(folder) is None and store.crashes() == []
+
+
+def test_file_names_cannot_leave_the_folder(store: Store) -> None:
+    folder = _crash(
+        store, "20260101T000000-7-x", files=[{"name": "../x", "kind": "core"}, {"name": "core", "kind": "core"}, {"kind": "log"}]
+    )
+    manifest = read_manifest(folder)
+    assert manifest is not None and [file["name"] for file in manifest["files"]] == ["core"]
+
+
+def test_states_of_a_core(store: Store) -> None:
+    whole = _crash(store, "20260101T000000-1-x", files=[{"name": "core", "kind": "core", "size": 4, "expected": 4}])
+    (whole / "core").write_bytes(b"1234")
+    cut = _crash(store, "20260102T000000-2-x", files=[{"name": "core", "kind": "core", "size": 4, "expected": 9}])
+    (cut / "core").write_bytes(b"1234")
+    _crash(store, "20260103T000000-3-x", files=[{"name": "core", "kind": "core", "size": 4, "expected": 4}])
+    _crash(store, "20260104T000000-4-x")
+    assert [crash.core_state for crash in store.crashes()] == ["missing", "missing", "truncated", "present"]
+
+
+def test_what_is_overdue() -> None:
+    crashes = [("a", 1.0, 10), ("b", 2.0, 10), ("c", 3.0, 10), ("d", 4.0, 10)]
+    assert overdue(crashes, Retention(crashes=2)) == ["c", "d"]
+    assert overdue(crashes, Retention(age=2.5)) == ["c", "d"]
+    assert overdue(crashes, Retention(size=25)) == ["c", "d"]
+    assert overdue([("a", 1e9, 1 << 40)], Retention()) == [], "the newest stays"
+
+
+def test_prune_spares_what_is_in_work(store: Store) -> None:
+    for day in (1, 2, 3):
+        _crash(store, f"2026010{day}T000000-{day}-x")
+    assert prune(store, Retention(crashes=1, age=1e12), keep=frozenset(["20260102T000000-2-x"])) == ["20260101T000000-1-x"]
+    assert [crash.id for crash in store.crashes()] == ["20260103T000000-3-x", "20260102T000000-2-x"]
+
+
+def test_sweep_removes_what_a_dead_process_left(store: Store) -> None:
+    dead, alive = store.path / ".crash-4194305-1", store.work_folder("run")  # no pid is larger than 4194304
+    dead.mkdir()
+    os.utime(dead, (0, 0))
+    os.utime(alive, (0, 0))
+    store.sweep()
+    assert not dead.exists() and alive.exists()
+
+
+@pytest.fixture
+def filled(crashkit: Crashkit) -> Crashkit:
+    store = Store(crashkit.home)
+    _crash(
+        store, "20260101T000000-11-python3.11", pid=11, signal=11, signal_name="SIGSEGV", executable="/usr/bin/python3.11", argv=["python3"]
+    )
+    _crash(store, "20260102T000000-22-gunicorn", pid=22, signal=6, signal_name="SIGABRT", argv=["a\x1b[31m\nb"])
+    return crashkit
+
+
+@pytest.mark.parametrize(
+    ("arguments", "ids"),
+    [
+        ((), ["22", "11"]),
+        (("SIGSEGV",), ["11"]),
+        (("abrt",), ["22"]),
+        (("11",), ["11"]),
+        (("6",), ["22"]),
+        (("python3.11",), ["11"]),
+        (("--since", "2026-01-02"), ["22"]),
+    ],
+)
+def test_list(filled: Crashkit, arguments: tuple[str, ...], ids: list[str]) -> None:
+    result = filled("list", *arguments)
+    assert [line.split()[0].split("-")[1] for line in result.stdout.splitlines()[1:]] == ids
+    documents = json.loads(filled("list", "--json", *arguments).stdout)
+    assert [str(document["pid"]) for document in documents] == ids and all(document["core_state"] == "missing" for document in documents)
+    assert "\x1b" not in result.stdout
+
+
+def test_list_without_a_match_and_without_a_store(filled: Crashkit, tmp_path: Path) -> None:
+    nothing = filled("list", "no-such-thing")
+    assert nothing.returncode == 1 and "no crash matches" in nothing.stderr
+    assert filled("list", "--since", "yesterdayish").returncode == 2
+    filled.environment["CRASHKIT_HOME"] = str(tmp_path / "none")
+    empty = filled("list")
+    assert empty.returncode == 0 and "No crashes" in empty.stderr and not (tmp_path / "none").exists()
+
+
+def test_show_and_rm(filled: Crashkit) -> None:
+    shown = filled("show", "11")
+    assert shown.returncode == 0 and "SIGSEGV" in shown.stdout and "crashkit analyze" in shown.stdout
+    assert json.loads(filled("show", "last", "--json").stdout)["pid"] == 22
+    assert filled("show", "--path", "gunicorn").stdout == f"{filled.home}/20260102T000000-22-gunicorn\n"
+    assert "2 crashes match" in filled("show", "2026").stderr
+    assert filled("rm").returncode == 2 and filled("rm", "nothing").returncode == 1
+    assert filled("rm", "22").returncode == 0
+    assert [crash["pid"] for crash in filled.crashes()] == [11]
+    assert filled("rm", "--older-than", "1d").returncode == 0 and filled.crashes() == [] and filled.leftovers() == []
