@@ -8,6 +8,7 @@ from __future__ import annotations
 import bisect
 import struct
 from collections.abc import Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional
 
@@ -125,21 +126,21 @@ class Core:
         self.auxv: dict[int, int] = {}
         self.files: list[notes.FileMapping] = []
         self._auxv_bytes = b""
-        for part in parts:
-            for _name, kind, payload in notes.split(part, self.word.order):
-                if kind == notes.NT_PRSTATUS:
-                    status = notes.status(payload, self.word, self.architecture)
-                    if status:
-                        self.statuses.append(status)
-                elif kind == notes.NT_PRPSINFO:
-                    self.process = notes.process_info(payload, self.word)
-                elif kind == notes.NT_SIGINFO:
-                    self.signal = notes.signal_info(payload, self.word)
-                elif kind == notes.NT_AUXV:
-                    self.auxv = notes.auxiliary_vector(payload, self.word)
-                    self._auxv_bytes = payload
-                elif kind == notes.NT_FILE:
-                    self.files = notes.file_mappings(payload, self.word)
+        every = chain.from_iterable(notes.split(part, self.word.order) for part in parts)
+        for _name, kind, payload in islice(every, notes.MOST_NOTES):
+            if kind == notes.NT_PRSTATUS:
+                status = notes.status(payload, self.word, self.architecture)
+                if status:
+                    self.statuses.append(status)
+            elif kind == notes.NT_PRPSINFO:
+                self.process = notes.process_info(payload, self.word)
+            elif kind == notes.NT_SIGINFO:
+                self.signal = notes.signal_info(payload, self.word)
+            elif kind == notes.NT_AUXV:
+                self.auxv = notes.auxiliary_vector(payload, self.word)
+                self._auxv_bytes = payload
+            elif kind == notes.NT_FILE:
+                self.files = notes.file_mappings(payload, self.word)
         if not self.statuses:
             self.soft_errors.append(
                 SoftError(

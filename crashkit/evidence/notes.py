@@ -25,7 +25,7 @@ PROGRAM_COUNTER = {"x86_64": "rip", "i386": "eip", "aarch64": "pc"}
 STACK_POINTER = {"x86_64": "rsp", "i386": "esp", "aarch64": "sp"}
 
 # More notes, or more file mappings, than any real process has: past this the file is lying.
-_MOST_NOTES = 1_000_000
+MOST_NOTES = 1_000_000
 _MOST_FILES = 1_000_000
 
 
@@ -80,7 +80,7 @@ class FileMapping(NamedTuple):
 def split(data: bytes, order: str) -> Iterator[tuple[str, int, bytes]]:
     """Name, type and payload of every note in a PT_NOTE segment; stops where the data ends or makes no sense."""
     position = 0
-    for _ in range(_MOST_NOTES):
+    for _ in range(MOST_NOTES):
         if position + 12 > len(data):
             return
         name_size, payload_size, kind = struct.unpack_from(order + "III", data, position)
@@ -101,7 +101,7 @@ def status(payload: bytes, word: Word, architecture: str) -> Optional[Status]:
     (tid,) = struct.unpack_from(word.order + "i", payload, pid_at)
     names = REGISTERS.get(architecture, [])
     count = min(len(names), max(0, len(payload) - registers_at) // word.size)
-    values = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload, registers_at)
+    values = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload, registers_at) if count else ()
     return Status(signal, tid, dict(zip(names, values, strict=False)))
 
 
