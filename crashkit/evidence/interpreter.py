@@ -9,9 +9,10 @@ from typing import NamedTuple, Optional
 
 from crashkit.evidence.modules import LoadedModule
 
-_LIBRARY = re.compile(r"libpython(\d+\.\d+)([td]*)\.so")
-_EXECUTABLE = re.compile(r"python(\d+(?:\.\d+)?)?([td]*)(?:-dbg)?$")
-_EXTENSION = re.compile(r"\.cpython-(\d)(\d+)([td]*)-|\.abi3\.so$|/python(\d+\.\d+)/lib-dynload/")
+# ABI flags: t free-threaded (3.13), d debug, m pymalloc (up to 3.7).
+_LIBRARY = re.compile(r"libpython(\d+\.\d+)([tdm]*)\.so")
+_EXECUTABLE = re.compile(r"python(\d+(?:\.\d+)?)?([tdm]*)(?:-dbg)?$")
+_EXTENSION = re.compile(r"\.cpython-(\d)(\d+)([tdm]*)-|\.abi3\.so$|/python(\d+\.\d+)/lib-dynload/")
 
 
 class Interpreter(NamedTuple):

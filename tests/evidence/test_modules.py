@@ -55,10 +55,12 @@ def test_build_ids_and_biases_are_those_of_the_files(source):
 @pytest.mark.parametrize("python", [pytest.param(one, id=one.name) for one in interpreters()])
 def test_the_interpreter_is_found_in_the_core(python: Interpreter):
     with open_file(python_crash("threads.py", python=python)) as core:
-        found = find_interpreter(loaded_modules(core), core.executable())
+        modules = loaded_modules(core)
+        found = find_interpreter(modules, core.executable())
+        holders = [module.path for module in modules if "libpython" in module.path] or [core.executable()]
     assert found.version == ".".join(map(str, python.version[:2]))
     assert not found.free_threaded
-    assert "python" in Path(found.module.path).name
+    assert found.module.path == holders[0]
 
 
 def test_a_program_without_python_has_no_interpreter():
@@ -79,7 +81,7 @@ def test_every_program_counter_lies_in_its_module():
     ("path", "executable", "others", "expected"),
     [
         ("/usr/lib/libpython3.13t.so.1.0", "/opt/server", (), ("3.13", True)),
-        ("/usr/lib/libpython3.8m.so.1.0", "/opt/server", (), ("3.8", False)),
+        ("/usr/lib/libpython3.7m.so.1.0", "/opt/server", (), ("3.7", False)),
         ("/usr/bin/python3.12", "/usr/bin/python3.12", (), ("3.12", False)),
         ("/usr/bin/python3.14t", "/usr/bin/python3.14t", (), ("3.14", True)),
         ("/usr/bin/python", "/usr/bin/python", ("/x/_json.cpython-310-x86_64-linux-gnu.so",), ("3.10", False)),
