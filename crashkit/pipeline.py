@@ -18,8 +18,6 @@ from msgspec.structs import replace
 
 from crashkit import __version__
 from crashkit.debugger.examine import Examined, Settings, can_read_python, examine
-from crashkit.debugger.names import Unwinding
-from crashkit.debugger.session import NativeThread
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import EvidenceError
@@ -28,13 +26,9 @@ from crashkit.evidence.describe import Scene, describe
 from crashkit.evidence.input import Input
 from crashkit.evidence.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.module_files import Finder
-from crashkit.evidence.modules import ModuleIndex
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source
-from crashkit.stacks.choose import choose, of_faulthandler
-from crashkit.stacks.deep import Ends, join
-from crashkit.stacks.libpython import PythonStack, python_stacks
-from crashkit.stacks.native import frames_between, native_frames
+from crashkit.stacks.assemble import assemble
 from crashkit.stacks.pystack import PystackResult
 from crashkit.stacks.pystack import python_stacks as pystack_stacks
 from crashkit.stacks.source import Sources
@@ -198,61 +192,23 @@ def _ask_pystack(core: Path, scene: Scene, options: Options, native: bool) -> Py
 
 def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: Sequence[_Log], finder: Finder) -> Crash:
     crash = scene.crash
-    index = ModuleIndex(scene.modules)
-    by_lwp = {thread.lwp: thread for thread in examined.native.threads} if examined.native else {}
-    first = python_stacks(examined.python, crash.threads) if examined.python else {}
-    dumps = [of_faulthandler(log.evidence.threads, crash.threads) for log in logs if log.evidence.kind == "faulthandler"]
-    chosen = choose([first, second.stacks, *dumps])
     sources = Sources(_locator(crash, finder), _modified(crash))
-    soft_errors = [*examined.soft_errors, *second.soft_errors, *chosen.soft_errors]
-    covered = Unwinding(index, {path: file.path for path, file in scene.files.items()}).covers
-    threads = []
-    for thread in crash.threads:
-        tid = thread.tid or 0
-        stack = chosen.stacks.get(tid, PythonStack((), None, None))
-        walked = by_lwp.get(tid, NativeThread(lwp=0, cut="not walked"))
-        natives = native_frames(walked.frames, index, covered)
-        outer, between = native_frames(walked.outer, index, covered), frames_between(walked)
-        if not natives and tid in second.native:
-            natives, outer, between = second.native[tid].frames, second.native[tid].outer, None
-        annotated = tuple(map(sources.annotate, stack.frames))
-        merged = join(
-            Ends(
-                native=natives,
-                python=annotated,
-                native_outer=outer,
-                python_outer=tuple(map(sources.annotate, stack.outer)),
-                native_cut=walked.cut is not None,
-                python_total=stack.total,
-                python_cut=stack.cut,
-                native_between=between,
-            )
-        )
-        if merged.frames is None:
-            soft_errors.append(SoftError(stage="merge", message=f"thread {tid}: {merged.why}; both stacks are shown side by side"))
-        threads.append(
-            replace(
-                thread,
-                name=stack.name,
-                holds_gil=stack.holds_gil,
-                frames=merged.frames if merged.frames is not None else natives,
-                python_frames=() if merged.frames is not None else annotated,
-            )
-        )
-    soft_errors += [
+    dumps = [log.evidence.threads for log in logs if log.evidence.kind == "faulthandler"]
+    assembled = assemble(scene, examined, second, dumps, sources)
+    changed = [
         SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
         for name in sorted(sources.newer)
     ]
     return replace(
         crash,
-        threads=tuple(threads),
+        threads=assembled.threads,
         python=_runtime(crash, examined, second),
         modules=tuple(
             replace(module, symbols=examined.symbols[module.path]) if module.path in examined.symbols else module
             for module in crash.modules
         ),
         debugger=examined.debugger,
-        soft_errors=(*crash.soft_errors, *soft_errors),
+        soft_errors=(*crash.soft_errors, *examined.soft_errors, *second.soft_errors, *assembled.soft_errors, *changed),
     )
 
 

@@ -103,6 +103,15 @@ class Unwinding:
         table = self._tables[module.path]
         return table.covers(address - module.bias) if table and table.is_known else None
 
+    def function_start(self, address: int) -> Optional[int]:
+        """Where the function at the address starts, in the process."""
+        module = self._index.at(address)
+        if module is None or self.covers(address) is None:
+            return None
+        table = self._tables[module.path]
+        found = table.function(address - module.bias) if table else None
+        return found.start + module.bias if found else None
+
     def _load(self, path: str) -> Optional[UnwindTable]:
         file = self._files.get(path)
         try:

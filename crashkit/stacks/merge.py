@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.model import Frame, NativeFrame, PythonFrame
 
-_EVALUATE = "_PyEval_EvalFrameDefault"
+EVALUATE = "_PyEval_EvalFrameDefault"
 # Between an evaluation and whoever asked for it: they say nothing that the Python frame does not.
 _AROUND = frozenset(
     (
@@ -38,12 +38,12 @@ def plain(function: Optional[str]) -> str:
 
 
 def is_evaluation(frame: NativeFrame) -> bool:
-    return plain(frame.function) == _EVALUATE
+    return plain(frame.function) == EVALUATE
 
 
 def is_interpreter(frame: NativeFrame) -> bool:
     """Whether the frame only serves to evaluate the Python frame beside it."""
-    return plain(frame.function) == _EVALUATE or plain(frame.function) in _AROUND
+    return plain(frame.function) == EVALUATE or plain(frame.function) in _AROUND
 
 
 def runs(frames: Sequence[PythonFrame]) -> list[list[PythonFrame]]:

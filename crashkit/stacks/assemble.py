@@ -1,0 +1,121 @@
+"""The threads of a crash with their stacks: what gdb, libpython.py, PyStack and faulthandler gave, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from msgspec.structs import replace
+
+from crashkit.debugger.examine import Examined
+from crashkit.debugger.names import Unwinding
+from crashkit.debugger.session import NativeThread
+from crashkit.evidence.describe import Scene
+from crashkit.evidence.modules import ModuleIndex
+from crashkit.model import NativeFrame, SoftError, Thread
+from crashkit.stacks.choose import choose, of_faulthandler
+from crashkit.stacks.deep import Ends, join
+from crashkit.stacks.evaluation import Walk, evaluation_starts
+from crashkit.stacks.libpython import PythonStack, python_stacks
+from crashkit.stacks.merge import EVALUATE, is_evaluation, runs
+from crashkit.stacks.native import frames_between, native_frames
+from crashkit.stacks.pystack import PystackResult
+from crashkit.stacks.source import Sources
+
+
+class Assembled(NamedTuple):
+    threads: tuple[Thread, ...]
+    soft_errors: tuple[SoftError, ...]
+
+
+def assemble(scene: Scene, examined: Examined, second: PystackResult, dumps: Sequence[Sequence[Thread]], sources: Sources) -> Assembled:
+    """`second` is PyStack's opinion, `dumps` are faulthandler's, as read from the logs."""
+    threads = scene.crash.threads
+    first = python_stacks(examined.python, threads) if examined.python else {}
+    chosen = choose([first, second.stacks, *(of_faulthandler(dump, threads) for dump in dumps)])
+    index = ModuleIndex(scene.modules)
+    unwinding = Unwinding(index, {path: file.path for path, file in scene.files.items()})
+    walks = {thread.lwp: thread for thread in examined.native.threads} if examined.native else {}
+    stacks = [chosen.stacks.get(thread.tid or 0, PythonStack((), None, None)) for thread in threads]
+    ends = [_ends(thread.tid or 0, stack, walks, second, index, unwinding, sources) for thread, stack in zip(threads, stacks, strict=True)]
+    ends = _name_evaluation(ends, scene, index, unwinding)
+    soft_errors = list(chosen.soft_errors)
+    done = []
+    for thread, stack, both in zip(threads, stacks, ends, strict=True):
+        merged = join(both)
+        if merged.frames is None:
+            message = f"thread {thread.tid}: {merged.why}; both stacks are shown side by side"
+            soft_errors.append(SoftError(stage="merge", message=message))
+        done.append(
+            replace(
+                thread,
+                name=stack.name,
+                holds_gil=stack.holds_gil,
+                frames=both.native if merged.frames is None else merged.frames,
+                python_frames=both.python if merged.frames is None else (),
+            )
+        )
+    return Assembled(tuple(done), tuple(soft_errors))
+
+
+def _ends(
+    tid: int,
+    stack: PythonStack,
+    walks: dict[int, NativeThread],
+    second: PystackResult,
+    index: ModuleIndex,
+    unwinding: Unwinding,
+    sources: Sources,
+) -> Ends:
+    walk = walks.get(tid)
+    python = tuple(map(sources.annotate, stack.frames))
+    python_outer = tuple(map(sources.annotate, stack.outer))
+    if walk is not None and walk.frames:
+        return Ends(
+            native=native_frames(walk.frames, index, unwinding.covers),
+            python=python,
+            native_outer=native_frames(walk.outer, index, unwinding.covers),
+            python_outer=python_outer,
+            native_cut=walk.cut is not None,
+            python_total=stack.total,
+            python_cut=stack.cut,
+            native_between=frames_between(walk),
+        )
+    native = second.native.get(tid)
+    return Ends(
+        native=native.frames if native else (),
+        python=python,
+        native_outer=native.outer if native else (),
+        python_outer=python_outer,
+        native_cut=True,
+        python_total=stack.total,
+        python_cut=stack.cut,
+    )
+
+
+def _name_evaluation(ends: Sequence[Ends], scene: Scene, index: ModuleIndex, unwinding: Unwinding) -> list[Ends]:
+    """Where a stripped interpreter's evaluating function has no name, find it by counting and name it."""
+    if scene.interpreter is None or all(sum(map(is_evaluation, both.native)) == len(runs(both.python)) for both in ends):
+        return list(ends)
+    base = scene.interpreter.module.base
+
+    def starts(frames: Sequence[NativeFrame]) -> tuple[Optional[int], ...]:
+        found = []
+        for frame in frames:
+            # The byte before a return address lies in the calling function for sure.
+            address = None if frame.pc is None else frame.pc if frame.trust == "context" else frame.pc - 1
+            module = index.at(address) if address is not None else None
+            found.append(unwinding.function_start(address) if address is not None and module and module.base == base else None)
+        return tuple(found)
+
+    whole = [both for both in ends if both.native and not both.native_cut and not both.python_cut and both.python_total is None]
+    evaluating = evaluation_starts([Walk(starts(both.native), len(runs(both.python))) for both in whole])
+    if not evaluating:
+        return list(ends)
+
+    def named(frames: tuple[NativeFrame, ...]) -> tuple[NativeFrame, ...]:
+        return tuple(
+            replace(frame, function=EVALUATE) if start in evaluating else frame for frame, start in zip(frames, starts(frames), strict=True)
+        )
+
+    return [both._replace(native=named(both.native), native_outer=named(both.native_outer)) for both in ends]
