@@ -165,7 +165,7 @@ def _ask_gdb(core: Path, scene: Scene, finder: Finder, options: Options, clock: 
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = Settings(options.gdb, options.deadline, tuple(folders), options.libpython)
+    settings = Settings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot)
     return examine(core, scene, finder, settings, clock.lap)
 
 

@@ -361,7 +361,8 @@ class Walker:
 
     def item(self, dictionary, wanted):
         for key, value in self.items(dictionary):
-            if key.safe_tp_name() == "str" and key.proxyval(set()) == wanted:
+            # Not by the type's name: that lies in read-only memory, which cores leave out.
+            if isinstance(key, self.libpython.PyUnicodeObjectPtr) and key.proxyval(set()) == wanted:
                 return value
         return None
 

@@ -27,6 +27,8 @@ class Settings(NamedTuple):
     debug_folders: tuple[Path, ...]
     libpython: Optional[Path]
     """The script to use; None to look for it."""
+    sysroot: Optional[Path]
+    """The crashed system's root folder."""
 
 
 class Examined(NamedTuple):
@@ -61,7 +63,7 @@ def examine(core: Path, scene: Scene, finder: Finder, settings: Settings, lap: C
     try:
         with (
             tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
-            Session(core, settings.deadline, settings.program, settings.debug_folders) as session,
+            Session(core, settings.deadline, settings.program, settings.debug_folders, settings.sysroot) as session,
         ):
             notebook.debugger = session.version
             _native(session, scene, Path(twins), notebook)

@@ -102,7 +102,9 @@ class Session:
     Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
     """
 
-    def __init__(self, core: Path, deadline: float, program: str = "gdb", debug_folders: Sequence[Path] = ()) -> None:
+    def __init__(
+        self, core: Path, deadline: float, program: str = "gdb", debug_folders: Sequence[Path] = (), sysroot: Optional[Path] = None
+    ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="crashkit-gdb-")
         self._count = 0
         try:
@@ -114,6 +116,9 @@ class Session:
             self.version = self._check()
             if debug_folders:
                 self._gdb.console(f"set debug-file-directory {':'.join(map(str, debug_folders))}")
+            if sysroot:
+                # Read-only data is not in a core: gdb reads it from the files that were mapped.
+                self._gdb.console(f"set sysroot {sysroot.absolute()}")
             # gdb's versions differ in how they unquote a core's path: give it one without anything to quote.
             link = Path(self._folder.name) / "core"
             link.symlink_to(core.absolute())
