@@ -20,7 +20,7 @@ _STAGES = {"gdb": "asking gdb for the stacks", "diagnose": "looking for known fa
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="PATH...")
 @click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, where it is not where the core says.")
 @click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
 @click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look below TO for what the core says is below FROM.")

@@ -1,0 +1,346 @@
+"""`crashkit analyze` and the command line around it, end to end: exit statuses, what is printed, what is written.
+
+Inputs of every kind are in test_inputs.py, hostile content in test_hostile.py.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+
+import click
+import pytest
+
+import crashkit.cli
+from crashkit.cli import COMMANDS
+from tests.crashes import Folder, c_crash, interpreter, python_crash
+from tests.evidence import synthetic
+
+CRASHKIT = [sys.executable, "-m", "crashkit"]
+ROOT = Path(__file__).parent.parent
+
+
+@pytest.fixture(scope="module")
+def crashed() -> Folder:
+    return python_crash("threads.py", python=interpreter("3.11"))
+
+
+def crashkit_(*arguments: str | Path, **options) -> subprocess.CompletedProcess[str]:
+    command = [*map(str, options.pop("before", ())), *CRASHKIT, *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, env=environment, **options)
+
+
+def status_of(capfd, *arguments: str | Path) -> tuple[int, str, str]:
+    """The same in this process, which spares an interpreter's start."""
+    status = crashkit.cli._status(list(map(str, arguments)))
+    captured = capfd.readouterr()
+    return status, captured.out, captured.err
+
+
+def expected_error(result: tuple[int, str, str], what: str) -> None:
+    """One line what, one line what to try, on stderr."""
+    status, out, err = result
+    assert (status, out) == (1, "")
+    first, second = err.splitlines()
+    assert first.startswith("crashkit: ") and re.search(what, first), err
+    assert second and not second.startswith("crashkit:")
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+class TestBadInput:
+    def test_missing(self, capfd, tmp_path):
+        expected_error(status_of(capfd, "analyze", tmp_path / "no-such-core"), "does not exist")
+
+    def test_empty(self, capfd, tmp_path):
+        (tmp_path / "core").touch()
+        expected_error(status_of(capfd, "analyze", tmp_path / "core"), "is empty")
+
+    def test_text_that_is_no_evidence(self, capfd, tmp_path):
+        (tmp_path / "notes.txt").write_text("Buy milk.\n" * 100)
+        expected_error(status_of(capfd, "analyze", tmp_path / "notes.txt"), "notes.txt")
+        assert list(tmp_path.iterdir()) == [tmp_path / "notes.txt"]
+
+    def test_executable(self, capfd):
+        expected_error(status_of(capfd, "analyze", Path("/bin/true").resolve()), "not a core")
+
+    def test_executable_under_a_name_that_tries_to_write_the_terminal(self, capfd, tmp_path):
+        path = tmp_path / "core\x1b[2J\nsecond\udcff"
+        shutil.copy("/bin/true", path)
+        result = status_of(capfd, "analyze", path)
+        expected_error(result, "not a core")
+        assert "\x1b" not in result[2]
+
+    def test_folder_without_evidence(self, capfd, tmp_path):
+        expected_error(status_of(capfd, "analyze", tmp_path), "holds no evidence")
+
+    def test_two_cores(self, capfd, crashed):
+        expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "two cores: two crashes")
+
+    @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root reads everything, and there is no setpriv here")
+    @pytest.mark.parametrize("what", ["file", "folder"])
+    def test_unreadable(self, tmp_path, what):
+        path = tmp_path / "core"
+        path.mkdir() if what == "folder" else path.write_bytes(b"\x7fELF")
+        path.chmod(0)
+        # Root without its capabilities is a user like others.
+        without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
+        done = crashkit_("analyze", path, before=without)
+        path.chmod(0o700)
+        expected_error((done.returncode, done.stdout, done.stderr), "may not be read|cannot be read")
+
+    def test_nothing_given_is_wrong_usage(self, capfd):
+        status, out, err = status_of(capfd, "analyze")
+        assert (status, out) == (2, "") and "Missing argument" in err
+
+    @pytest.mark.parametrize("arguments", [["--path-map", "nonsense"], ["--timeout", "0"], ["--no-such-option"]])
+    def test_wrong_usage(self, capfd, crashed, arguments):
+        status, out, _ = status_of(capfd, "analyze", crashed.core, *arguments)
+        assert (status, out) == (2, "")
+
+    def test_report_that_cannot_be_written(self, capfd, crashed, tmp_path):
+        (tmp_path / "out").write_text("a file")
+        status, _, err = status_of(capfd, "analyze", crashed.core, "--no-gdb", "--out", tmp_path / "out")
+        assert status == 1
+        assert err.splitlines()[-2].endswith("File exists") and "--out" in err.splitlines()[-1]
+        assert (tmp_path / "out").read_text() == "a file"
+
+
+class TestOutput:
+    def test_report_beside_the_core_for_this_user_only(self, capfd, crashed, tmp_path):
+        core = tmp_path / "core"
+        core.symlink_to(crashed.core)
+        before = os.umask(0)
+        try:
+            status, out, err = status_of(capfd, "analyze", core)
+        finally:
+            os.umask(before)
+        assert status == 0
+        folder = tmp_path / "core-report"
+        assert str(folder / "report.html") in out.replace("\n", "")
+        assert {path.name for path in folder.iterdir()} == {"report.html", "report.json"}
+        assert mode(folder) == 0o700
+        assert {mode(path) for path in folder.iterdir()} == {0o600}
+        # The first answer comes before gdb starts.
+        assert err.startswith("SIGSEGV")
+        first_screen = "\n".join(out.splitlines()[:16])
+        for said in ("null pointer", "crasher", "threads.py:70", "return ctypes.string_at(address)", "strlen"):
+            assert said in first_screen
+
+    def test_out(self, capfd, crashed, tmp_path):
+        folder = tmp_path / "deep" / "er"
+        assert status_of(capfd, "analyze", crashed.core, "--no-gdb", "--out", folder)[0] == 0
+        assert mode(folder) == 0o700
+        assert json.loads((folder / "report.json").read_bytes())["schema"] == "crashkit.report/1"
+        # Again: the report is replaced, and nothing else is left there.
+        assert status_of(capfd, "analyze", crashed.core, "--no-gdb", "--out", folder)[0] == 0
+        assert {path.name for path in folder.iterdir()} == {"report.html", "report.json"}
+
+    def test_a_link_in_the_way_is_replaced_not_followed(self, capfd, crashed, tmp_path):
+        victim = tmp_path / "victim"
+        victim.write_text("precious")
+        (tmp_path / "out").mkdir()
+        (tmp_path / "out" / "report.json").symlink_to(victim)
+        assert status_of(capfd, "analyze", crashed.core, "--no-gdb", "--out", tmp_path / "out")[0] == 0
+        assert victim.read_text() == "precious"
+        assert not (tmp_path / "out" / "report.json").is_symlink()
+
+    def test_json_writes_json_and_no_files(self, capfd, crashed, tmp_path):
+        core = tmp_path / "core"
+        core.symlink_to(crashed.core)
+        status, out, err = status_of(capfd, "analyze", core, "--json")
+        assert (status, err) == (0, "")
+        document = json.loads(out)
+        assert (document["schema"], document["signal"]["name"]) == ("crashkit.report/1", "SIGSEGV")
+        assert list(tmp_path.iterdir()) == [core]
+
+    def test_json_and_out(self, capfd, crashed, tmp_path):
+        status, out, _ = status_of(capfd, "analyze", crashed.core, "--no-gdb", "--json", "--out", tmp_path / "out")
+        assert status == 0
+        assert json.loads((tmp_path / "out" / "report.json").read_bytes()) == json.loads(out)
+
+    def test_without_gdb(self, capfd, crashed, tmp_path):
+        _, out, _ = status_of(capfd, "analyze", crashed.core, "--no-gdb", "--json")
+        document = json.loads(out)
+        assert document["signal"]["reason"] == "null-pointer"
+        crashed_thread = next(thread for thread in document["threads"] if thread.get("crashed"))
+        assert any(frame.get("function") == "read" and frame["line"] == 70 for frame in crashed_thread["frames"])
+        assert any(error["stage"] == "gdb" for error in document["soft_errors"])
+
+    @pytest.mark.skipif(
+        subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0, reason="no user and mount namespaces"
+    )
+    def test_input_on_a_read_only_disk(self, crashed, tmp_path):
+        """The report goes to the working directory then."""
+        evidence, work = tmp_path / "evidence", tmp_path / "work"
+        evidence.mkdir()
+        work.mkdir()
+        shutil.copy(crashed.core, evidence / "core")
+        script = f'mount --bind "{evidence}" "{evidence}" && mount -o remount,ro,bind "{evidence}" && cd "{work}" && exec "$@"'
+        done = crashkit_("analyze", evidence / "core", "--no-gdb", before=["unshare", "-rm", "sh", "-c", script, "sh"])
+        assert done.returncode == 0, done.stderr
+        (folder,) = work.iterdir()
+        assert folder.name.startswith("crashkit-report-")
+        assert {path.name for path in folder.iterdir()} == {"report.html", "report.json"}
+        assert [path.name for path in evidence.iterdir()] == ["core"]
+
+    def test_nobody_reads_what_we_print(self, crashed):
+        process = subprocess.Popen(
+            [*CRASHKIT, "analyze", str(crashed.core), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
+        process.stdout.close()
+        assert (process.stderr.read(), process.wait(60)) == ("", 1)
+
+
+class TestPartialEvidence:
+    def test_core_of_another_architecture(self, capfd, tmp_path):
+        path = tmp_path / "core"
+        path.write_bytes(synthetic.aarch64())
+        status, out, _ = status_of(capfd, "analyze", path)
+        assert status == 0
+        assert "SIGSEGV" in out and "4242" in out
+        document = json.loads((tmp_path / "core-report" / "report.json").read_bytes())
+        assert document["process"]["architecture"] == "aarch64"
+        assert all(error["message"] and "\n" not in error["message"] for error in document["soft_errors"])
+
+    @pytest.mark.parametrize("program", ["/no/such/gdb", "/bin/false"])
+    def test_gdb_that_cannot_be_used(self, capfd, crashed, program):
+        status, out, _ = status_of(capfd, "analyze", crashed.core, "--json", "--gdb", program)
+        document = json.loads(out)
+        assert status == 0 and len(document["threads"]) == 7
+        (error,) = [error for error in document["soft_errors"] if error["stage"] == "gdb"]
+        assert error["hint"]
+
+    def test_wrong_executable_is_told(self, capfd, crashed):
+        _, out, _ = status_of(capfd, "analyze", crashed.core, "--no-gdb", "--json", "--exe", "/bin/true")
+        assert any("is not the executable that crashed" in error["message"] for error in json.loads(out)["soft_errors"])
+
+
+class TestCommands:
+    def test_help_lists_every_command(self, capfd):
+        status, out, _ = status_of(capfd, "--help")
+        assert status == 0
+        text = " ".join(out.split())
+        for name, help_line in COMMANDS.items():
+            assert f"{name} {help_line}" in text
+
+    @pytest.mark.parametrize("name", COMMANDS)
+    def test_the_line_is_that_of_the_commands_own_help(self, name):
+        command = import_module(f"crashkit.cli.{name}").command
+        assert isinstance(command, click.Command)
+        assert command.help.strip().splitlines()[0] == COMMANDS[name]
+
+    def test_every_command_module_is_listed(self):
+        there = {
+            path.stem
+            for path in (ROOT / "crashkit" / "cli").glob("*.py")
+            if "def command(" in path.read_text() or "\ncommand = " in path.read_text()
+        }
+        assert there == COMMANDS.keys()
+
+    def test_help_imports_no_command(self):
+        code = "import sys; from crashkit.cli import _status; _status(['--help']); print(*sorted(sys.modules), file=sys.stderr)"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+        loaded = set(done.stderr.split())
+        assert not loaded & {f"crashkit.cli.{name}" for name in COMMANDS}
+        assert not loaded & {"msgspec", "jinja2", "elftools", "rich", "crashkit.pipeline"}
+
+    def test_unknown_command(self, capfd):
+        status, _, err = status_of(capfd, "analyse")
+        assert status == 2 and "No such command" in err
+
+    def test_version(self, capfd):
+        assert status_of(capfd, "--version")[:2] == (0, f"crashkit, version {crashkit.__version__}\n")
+
+    def test_only_the_command_line_prints_and_exits(self):
+        """And only the debugger speaks MI: the contract of the layers."""
+        for path in (ROOT / "crashkit").rglob("*.py"):
+            tree = ast.parse(path.read_text())
+            called = {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
+            imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+            imported |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
+            inside = path.relative_to(ROOT / "crashkit")
+            if inside.parts[0] not in ("cli", "__main__.py", "demo_server.py"):
+                assert not called & {"print", "sys.exit", "exit", "quit"}, inside
+                assert "click" not in imported, inside
+            if inside.parts[0] != "debugger":
+                assert "pygdbmi" not in imported, inside
+
+
+class TestOurBug:
+    """What nobody foresaw: status 3, a log file with the traceback, its path on stderr, no traceback there."""
+
+    @pytest.fixture
+    def broken(self, monkeypatch):
+        def explode(*_arguments, **_names):
+            raise ZeroDivisionError("not foreseen")
+
+        monkeypatch.setattr("crashkit.pipeline.describe", explode)
+
+    def test_log_file(self, capfd, crashed, tmp_path, broken, monkeypatch):
+        monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+        status, out, err = status_of(capfd, "analyze", crashed.core)
+        assert (status, out) == (3, "")
+        assert "Traceback" not in err and len(err.splitlines()) == 2
+        (log,) = tmp_path.iterdir()
+        assert str(log) in err
+        assert mode(log) == 0o600
+        text = log.read_text()
+        assert f"crashkit {crashkit.__version__}, Python {sys.version.split()[0]}" in text
+        assert str(crashed.core) in text
+        assert text.rstrip().endswith("ZeroDivisionError: not foreseen")
+
+    def test_no_room_for_the_log_file(self, capfd, crashed, broken, monkeypatch):
+        def full(*_arguments, **_names):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr("crashkit.cli.tempfile.mkstemp", full)
+        status, _, err = status_of(capfd, "analyze", crashed.core)
+        assert status == 3 and "ZeroDivisionError: not foreseen" in err
+
+
+def interrupted(arguments: Sequence[str | Path], gate: Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Send SIGINT once something below the command has opened the gate, as Ctrl-C does: to the whole process group."""
+    process = subprocess.Popen(
+        [*CRASHKIT, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        start_new_session=True,
+    )
+    try:
+        gate.read_bytes()
+        os.killpg(process.pid, signal.SIGINT)
+        out, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+        process.wait()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+
+def test_interrupted_while_gdb_works(crashed, tmp_path):
+    """A gdb that never answers, which says through a FIFO that it was started."""
+    gate, program = tmp_path / "gate", tmp_path / "slow-gdb"
+    os.mkfifo(gate)
+    program.write_text(f"#!/bin/sh\n: > '{gate}'\nexec sleep 1000\n")
+    program.chmod(0o755)
+    done = interrupted(["analyze", crashed.core, "--gdb", program, "--out", tmp_path / "out"], gate, tmp_path)
+    assert done.returncode == 130
+    assert "Traceback" not in done.stderr
+    assert not (tmp_path / "out").exists()
