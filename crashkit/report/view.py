@@ -279,6 +279,8 @@ def own_at(thread: Thread | None) -> PythonFrame | None:
 def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFrame | None:
     """The innermost native frame that has a name and is not part of raising the signal itself; else the innermost one.
 
+    Where an access faulted, not a frame of another module than the one that it faulted in, named or not.
+
     Below a signal handler, unless `signal` says that the handler itself ran into a fault.
     """
     if not thread:
@@ -286,6 +288,8 @@ def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFram
     own_fault = signal is not None and not signal.recovered and (signal.code or 0) > 0
     below = thread.frames[0 if own_fault else _handler_end(thread) :]
     natives = [frame for frame in below if isinstance(frame, NativeFrame)]
+    if natives and signal is not None and (own_fault or signal.recovered):
+        natives = [frame for frame in natives if frame.module == natives[0].module]
     named = (frame for frame in natives if frame.function and not _is_aborting(frame.function))
     return next(named, natives[0] if natives else None)
 
@@ -320,6 +324,8 @@ def sentence(crash: Crash) -> str:
         parts.append(f": {_short(told)}")
     if native and native.function:
         parts.append(f" in {_short(said_name(native))}")
+    elif native:
+        parts.append(f" in {_short(native_place(native))}")
     if python and python.function:
         parts.append(f", called from {_short(python.function)}" if native else f" in {_short(python.function)}")
         if python.file:
