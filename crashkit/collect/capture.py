@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from crashkit.collect.crash import say
+from crashkit.collect.seen import say
 from crashkit.collect.spawn import SpawnError, spawn
 from crashkit.errors import CollectError
 

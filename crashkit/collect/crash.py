@@ -9,73 +9,26 @@ import contextlib
 import os
 import platform
 import shlex
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from crashkit import __version__
 from crashkit.collect import cuda, handlers, oom
 from crashkit.collect.core_file import read_head
-from crashkit.collect.core_pattern import CorePattern
 from crashkit.collect.core_watch import CoreFile
 from crashkit.collect.limits import FILTER, all_limits
 from crashkit.collect.redaction import allowed_environment, scrub, scrub_argv
-from crashkit.collect.snapshot import ProcessSnapshot, versions
-from crashkit.collect.store import SCHEMA, File, Killed, Manifest, Retention, Store, create, identity, prune, write_manifest
+from crashkit.collect.seen import Seen, Settings, say, signal_name
+from crashkit.collect.snapshot import versions
+from crashkit.collect.store import SCHEMA, File, Killed, Manifest, Store, create, identity, prune, read_manifest, write_manifest
 
 _RESERVE = 256 << 20
 """Bytes of disk that we leave free."""
 _ANALYSIS_DEADLINE = 900
-
-
-class Seen(NamedTuple):
-    """A crash, as the supervisor saw it."""
-
-    when: float
-    """Seconds since the epoch."""
-    pid: int
-    start: int
-    signal: int
-    """0 where only a log tells of it."""
-    core_dumped: bool
-    is_command: bool
-    process: Optional[ProcessSnapshot]
-    core: Optional[CoreFile]
-    stderr: bytes
-    killed: Optional[Killed]
-    notes: tuple[str, ...] = ()
-
-
-class Settings(NamedTuple):
-    """What holds for the whole run."""
-
-    command: tuple[str, ...]
-    environment: Mapping[str, str]
-    """The command's."""
-    store: Store
-    pattern: CorePattern
-    capture: str
-    capture_folder: Path
-    gpu_folder: Optional[Path]
-    began: float
-    """Seconds since the epoch."""
-    began_monotonic: float
-    retention: Retention
-    keep_core: bool
-    compress: bool
-    on_crash: Optional[str]
-    analyze: bool
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number > 31 else f"signal {number}"
 
 
 def keep(seen: Seen, settings: Settings) -> Path:
@@ -266,16 +219,8 @@ def compress_core(folder: Path, manifest: Manifest) -> None:
     os.unlink(folder / "core")
 
 
-def say(text: str) -> None:
-    """One line on stderr, in one write."""
-    with contextlib.suppress(OSError):
-        os.write(2, f"crashkit: {text}\n".encode(errors="replace"))
-
-
 def process(seen: Seen, settings: Settings) -> None:
     """All that is to be done about one crash."""
-    from crashkit.collect.store import read_manifest
-
     os.nice(19)
     folder = keep(seen, settings)
     manifest = read_manifest(folder) or {}

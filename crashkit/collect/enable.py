@@ -167,7 +167,8 @@ def _adopt(store: Store, folder: Path, manifest: Manifest, core: Optional[Path],
         manifest.setdefault("files", []).append({"name": "faulthandler.log", "kind": "faulthandler"})
     if core is not None:
         from crashkit.collect.core_watch import CoreFile
-        from crashkit.collect.crash import copy_core, signal_name
+        from crashkit.collect.crash import copy_core
+        from crashkit.collect.seen import signal_name
 
         taken = CoreFile(str(core), os.open(core, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), None, False)
         taken.head = read_head(taken.descriptor)

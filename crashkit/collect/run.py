@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.collect import cuda, outlook
-from crashkit.collect.capture import watcher
-from crashkit.collect.crash import Settings, say
 from crashkit.collect.restart import Restart
+from crashkit.collect.seen import Settings, say
 from crashkit.collect.spawn import SpawnError
 from crashkit.collect.store import Retention, Store
 from crashkit.collect.storm import Storm
@@ -76,7 +76,7 @@ def run(request: Request) -> int:
         keep_stderr=request.keep_stderr,
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
-        watcher=watcher(folder, request.keep_core) if capture == "ptrace" else None,
+        watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,
     )
     try:
         return Supervisor(settings, options, folder).run()
@@ -85,6 +85,12 @@ def run(request: Request) -> int:
         return error.status
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def _watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
+    from crashkit.collect.capture import watcher
+
+    return watcher(folder, keep_core)
 
 
 def evidence_variables(environment: dict[str, str], request: Request, gpu_folder: Optional[Path]) -> dict[str, str]:

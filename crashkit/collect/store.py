@@ -19,7 +19,6 @@ from __future__ import annotations
 import calendar
 import contextlib
 import errno
-import json
 import os
 import re
 import shutil
@@ -299,6 +298,8 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
     temporary = folder / f".manifest-{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
+    import json  # not at the start of `crashkit run`: it costs time there, as does msgspec below
+
     with create(temporary) as file:
         file.write(json.dumps(manifest, indent=1, ensure_ascii=True).encode())
     os.rename(temporary, folder / "manifest.json")
@@ -309,7 +310,7 @@ def read_manifest(folder: Path) -> Optional[Manifest]:
     try:
         with open_regular(folder / "manifest.json") as file:
             text = file.read(_MAX_MANIFEST)
-        import msgspec  # not at the start of `crashkit run`: it costs a tenth of the time that we may take
+        import msgspec
 
         manifest = msgspec.json.decode(text, type=Manifest)
     except (OSError, ValueError, RecursionError):

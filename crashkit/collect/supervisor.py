@@ -17,13 +17,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect import crash, cuda, linux, oom, proc_events
+from crashkit.collect import cuda, linux, oom, proc_events
 from crashkit.collect.core_watch import CoreFile, CoreWatch
-from crashkit.collect.crash import Seen, Settings, signal_name
 from crashkit.collect.group_witness import GroupWitness
 from crashkit.collect.limits import allow_core, core_limit
 from crashkit.collect.process_tree import Death, ProcessTree
 from crashkit.collect.restart import Restart
+from crashkit.collect.seen import Seen, Settings, say, signal_name
 from crashkit.collect.snapshot import read_stat
 from crashkit.collect.spawn import SpawnError, spawn
 from crashkit.collect.stderr_tail import open_tail
@@ -139,7 +139,7 @@ class Supervisor:
             pause = self._pause_before_restart()
             if pause is None:
                 break
-            crash.say(f"starting the command again in {pause:g} s")
+            say(f"starting the command again in {pause:g} s")
             self._wait_until(time.monotonic() + pause, lambda: bool(self._passed_on))
             if self._passed_on:
                 break
@@ -198,7 +198,7 @@ class Supervisor:
             return None
         pause = self._options.restart.pause(time.monotonic() - self._started)
         if pause is None:
-            crash.say(f"the command crashed {self._options.restart.limit + 1} times: not started again")
+            say(f"the command crashed {self._options.restart.limit + 1} times: not started again")
         return pause
 
     def _wait_until(self, deadline: float, done: Callable[[], bool]) -> None:
@@ -214,12 +214,12 @@ class Supervisor:
                 os.killpg(self._worker, signal.SIGTERM)
             self._abandoned = True
         if self._abandoned or self._queue:
-            crash.say(f"not every report was finished; crashkit list shows what is there: {self._settings.store.path}")
+            say(f"not every report was finished; crashkit list shows what is there: {self._settings.store.path}")
         if summary := self._options.storm.summary():
-            crash.say(summary)
+            say(summary)
         unseen = self._tail.fatal_errors - len(self._reported)
         if unseen > 0 and self._tail.fatal_errors > 1:
-            crash.say(f"{unseen} more fatal errors passed by on stderr, of processes whose end could not be seen")
+            say(f"{unseen} more fatal errors passed by on stderr, of processes whose end could not be seen")
         if self._tracer in self._tree.ours:
             # Daemons that outlive the command are let go.
             with contextlib.suppress(OSError):
@@ -291,7 +291,7 @@ class Supervisor:
             return
         if self._gpu_dump_running() and number in ASKED_TO_END:
             if not self._held:
-                crash.say(f"{signal_name(number)} waits until the GPU core dump is written, at most {_GPU_GRACE:g} s")
+                say(f"{signal_name(number)} waits until the GPU core dump is written, at most {_GPU_GRACE:g} s")
                 self._held_until = time.monotonic() + _GPU_GRACE
             self._held.append(number)
             return
@@ -339,7 +339,7 @@ class Supervisor:
             if pid == self._worker:
                 self._worker = 0
                 if status:
-                    crash.say("a crash could not be written to the crash store")
+                    say("a crash could not be written to the crash store")
                 continue
             if pid in self._tree.ours:
                 self._tree.ours.discard(pid)
@@ -441,7 +441,7 @@ class Supervisor:
             if core is not None:
                 core.drop()
             if sum(self._options.storm.dropped.values()) == 1:
-                crash.say(f"more than {self._options.storm.burst} crashes at once: those that follow are counted, not kept")
+                say(f"more than {self._options.storm.burst} crashes at once: those that follow are counted, not kept")
             return
         self._queue.append(
             Seen(
@@ -506,10 +506,12 @@ class Supervisor:
                 for number in (signal.SIGPIPE, signal.SIGXFSZ):
                     signal.signal(number, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, set())
+                from crashkit.collect import crash  # not before: most runs never crash, and its imports cost time at the start
+
                 crash.process(seen, self._settings)
                 status = 0
             except BaseException as error:
-                crash.say(f"{type(error).__name__}: {error}")
+                say(f"{type(error).__name__}: {error}")
             finally:
                 os._exit(status)
         self._worker = pid

@@ -12,11 +12,11 @@ from crashkit.cli.list import age, parse_since, size
 from crashkit.cli.run import parse_size
 from crashkit.collect import cuda, limits, oom, proc_events
 from crashkit.collect.core_pattern import parse
-from crashkit.collect.crash import signal_name
 from crashkit.collect.outlook import Facts, judge
 from crashkit.collect.redaction import allowed_environment, scrub, scrub_argv
 from crashkit.collect.restart import Restart
 from crashkit.collect.run import Request, evidence_variables
+from crashkit.collect.seen import signal_name
 from crashkit.collect.snapshot import namespace_pid, parse_stat, telling_paths
 from crashkit.collect.stderr_tail import Ring
 from crashkit.collect.storm import Storm

@@ -1,0 +1,67 @@
+"""What the supervisor hands to the process that keeps a crash."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.collect.core_pattern import CorePattern
+from crashkit.collect.core_watch import CoreFile
+from crashkit.collect.snapshot import ProcessSnapshot
+from crashkit.collect.store import Killed, Retention, Store
+
+
+class Seen(NamedTuple):
+    """A crash, as the supervisor saw it."""
+
+    when: float
+    """Seconds since the epoch."""
+    pid: int
+    start: int
+    signal: int
+    """0 where only a log tells of it."""
+    core_dumped: bool
+    is_command: bool
+    process: Optional[ProcessSnapshot]
+    core: Optional[CoreFile]
+    stderr: bytes
+    killed: Optional[Killed]
+    notes: tuple[str, ...] = ()
+
+
+class Settings(NamedTuple):
+    """What holds for the whole run."""
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    """The command's."""
+    store: Store
+    pattern: CorePattern
+    capture: str
+    capture_folder: Path
+    gpu_folder: Optional[Path]
+    began: float
+    """Seconds since the epoch."""
+    began_monotonic: float
+    retention: Retention
+    keep_core: bool
+    compress: bool
+    on_crash: Optional[str]
+    analyze: bool
+
+
+def signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number > 31 else f"signal {number}"
+
+
+def say(text: str) -> None:
+    """One line on stderr, in one write."""
+    with contextlib.suppress(OSError):
+        os.write(2, f"crashkit: {text}\n".encode(errors="replace"))
