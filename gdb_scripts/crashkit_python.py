@@ -29,6 +29,7 @@ UNREADABLE = (
     IndexError,
 )
 MOST_INTERPRETERS = 256
+MOST_ERRORS = 50
 MOST_C_FRAMES = 200
 MOST_NAMES = 10000
 # A Python frame takes 100 bytes or more.
@@ -103,7 +104,8 @@ class Walker:
         try:
             return function(*arguments)
         except UNREADABLE as error:
-            self.errors.append("%s: %s: %s" % (what, type(error).__name__, error))
+            if len(self.errors) < MOST_ERRORS:
+                self.errors.append("%s: %s: %s" % (what, type(error).__name__, error))
             return None
 
     def interpreters(self):
@@ -205,11 +207,15 @@ class Walker:
 
     def frame_object(self, frame, rows):
         """3.10 and older: PyFrameObject. Each was run by an interpreter call of its own."""
-        code = self.code(frame["f_code"])
-        row = {"function": code.name, "file": code.file, "line": code.line(int(frame["f_lasti"])), "entry": True}
+        row = {"function": None, "file": None, "line": None, "entry": True}
         rows.append(row)
-        self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["f_localsplus"])
+        self.guarded("code of a frame", self.read_frame_object, frame, row)
         return frame["f_back"]
+
+    def read_frame_object(self, frame, row):
+        code = self.code(frame["f_code"])
+        row.update(function=code.name, file=code.file, line=code.line(int(frame["f_lasti"])))
+        self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["f_localsplus"])
 
     def interpreter_frame(self, frame, rows):
         """3.11 and newer: _PyInterpreterFrame, and a shim frame (3.12 and newer) where an interpreter call begins."""
@@ -222,15 +228,20 @@ class Walker:
             if rows:
                 rows[-1]["entry"] = True
             return frame["previous"]
-        code = self.code(gdb.Value(pointer).cast(gdb.lookup_type("PyCodeObject").pointer()))
-        row = {"function": code.name, "file": code.file, "line": code.line(self.instruction(frame, code)), "entry": False}
+        row = {"function": None, "file": None, "line": None, "entry": False}
         try:
             row["entry"] = bool(int(frame["is_entry"]))
         except (gdb.error, KeyError):
             pass
         rows.append(row)
-        self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
+        # In a damaged core the code may be lost and the frames further out not.
+        self.guarded("code of a frame", self.read_interpreter_frame, frame, pointer, row)
         return frame["previous"]
+
+    def read_interpreter_frame(self, frame, pointer, row):
+        code = self.code(gdb.Value(pointer).cast(gdb.lookup_type("PyCodeObject").pointer()))
+        row.update(function=code.name, file=code.file, line=code.line(self.instruction(frame, code)))
+        self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
 
     def instruction(self, frame, code):
         """Index of the current instruction, in code units."""

@@ -1,0 +1,163 @@
+"""Stacks that overflowed: the reason, both ends, what repeats between them, in a report of bounded size."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import Crash, ElidedFrames, NativeFrame, PythonFrame, Thread
+from crashkit.pipeline import analyze
+from crashkit.report import html, json
+from crashkit.stacks.deep import INNER, OUTER
+from tests.crashes import Folder, c_crash, interpreter, needs_x86_64, python_crash
+
+pytestmark = [needs_x86_64(), pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")]
+
+PURE_PYTHON = """\
+import sys
+sys.setrecursionlimit(10**9)
+
+def down(depth):
+    return down(depth + 1)
+
+def main():
+    down(0)
+
+main()
+"""
+
+PURE_C = """\
+#include <stdio.h>
+
+__attribute__((noinline, noclone)) static long even(volatile long *depth);
+
+__attribute__((noinline, noclone)) static long odd(volatile long *depth)
+{
+    ++*depth;
+    return even(depth) + 1;
+}
+
+__attribute__((noinline, noclone)) static long even(volatile long *depth)
+{
+    ++*depth;
+    return odd(depth) + 2;
+}
+
+int main(void)
+{
+    volatile long depth = 0;
+    return (int)even(&depth);
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def write(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Path]:
+    folder = tmp_path_factory.mktemp("overflow")
+
+    def written(name: str, text: str) -> Path:
+        path: Path = folder / name
+        path.write_text(text)
+        return path
+
+    return written
+
+
+@cache
+def analyzed(folder: Folder) -> Crash:
+    return analyze(folder.core)
+
+
+def check(crash: Crash) -> tuple[Thread, ElidedFrames]:
+    """What holds for every overflow."""
+    assert crash.signal.reason == "stack-overflow"
+    assert "stack" in crash.signal.detail
+    thread = crash.thread
+    assert not thread.python_frames
+    (gap,) = [frame for frame in thread.frames if isinstance(frame, ElidedFrames)]
+    assert len(thread.frames) <= INNER + OUTER + 1
+    assert [error.message for error in crash.soft_errors if error.stage in ("gdb", "native", "merge")] == []
+    assert len(json.encode(crash)) < 1 << 20
+    assert len(html.render(crash)) < 2 << 20
+    return thread, gap
+
+
+def ends(thread: Thread) -> tuple[list[str], list[str]]:
+    names = ["…" if isinstance(frame, ElidedFrames) else frame.function or "??" for frame in thread.frames]
+    at = names.index("…")
+    return names[:at], names[at + 1 :]
+
+
+def frames_of_gdb(folder: Folder) -> int:
+    """How many frames a plain gdb counts; it names none, which keeps it quick."""
+    options = ["-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no"]
+    command = ["gdb", *options, "-ex", "bt -1", str(folder.program), str(folder.core)]
+    out = subprocess.run(command, capture_output=True, text=True, timeout=200, check=True).stdout
+    return int(out.strip().splitlines()[-1].split()[0].lstrip("#")) + 1
+
+
+@pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
+def test_python_recursion(write, handler):
+    """3.8: every Python call is a call of the interpreter."""
+    crash = analyzed(python_crash(write("pure.py", PURE_PYTHON), python=interpreter("3.8"), faulthandler=handler))
+    thread, gap = check(crash)
+    inner, outer = ends(thread)
+    assert inner.count("down") > 30
+    assert outer[-1] == "_start" and "main" in outer and "<module>" in outer
+    assert outer.index("down") < outer.index("main") < outer.index("<module>")
+    assert "down" in gap.cycle
+    # 8 MiB hold some ten thousand Python calls of some hundred bytes each.
+    assert 10_000 < gap.count < 500_000
+    assert crash.signal.recovered == handler
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.13"])
+def test_python_recursion_through_c(version):
+    """`sorted(key=...)` in a thread with a small stack: from 3.11 on only a call through C takes stack."""
+    crash = analyzed(python_crash("faults.py", "python_overflow", python=interpreter(version), faulthandler=False))
+    thread, gap = check(crash)
+    assert thread.name == "deep"
+    inner, outer = ends(thread)
+    assert {"recurse", "list_sort_impl"} <= set(gap.cycle)
+    assert "recurse" in inner and outer[-1] in ("clone3", "__clone3", "clone")
+    assert [name for name in outer if name in ("run", "_bootstrap_inner", "_bootstrap")] == ["run", "_bootstrap_inner", "_bootstrap"]
+    pythons = [frame for frame in thread.frames if isinstance(frame, PythonFrame)]
+    assert {frame.source for frame in pythons if frame.function == "recurse"} == {"return sorted([item, item], key=recurse)"}
+    assert 50 < gap.count < 5000
+
+
+def test_c_recursion(write):
+    """Against the number of frames that a plain gdb counts, one by one."""
+    folder = c_crash(str(write("recursion.c", PURE_C)))
+    crash = analyzed(folder)
+    thread, gap = check(crash)
+    inner, outer = ends(thread)
+    assert set(inner) == {"even", "odd"}
+    assert outer[-3:] == ["main", "__libc_start_call_main", "__libc_start_main_impl"] or outer[-1] == "_start"
+    assert sorted(gap.cycle) == ["even", "odd"]
+    assert all(frame.module.endswith("/recursion") for frame in thread.frames[:INNER] if isinstance(frame, NativeFrame))
+    shown = len(inner) + len(outer)
+    true = frames_of_gdb(folder)
+    assert true > 100_000
+    assert abs(gap.count + shown - true) < true / 100
+
+
+@pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
+@pytest.mark.parametrize("kind", ["c_overflow", "c_overflow_thread"])
+def test_c_recursion_below_python(kind, handler):
+    """The Python frames stand at the outer end, which gdb was never walked to."""
+    crash = analyzed(python_crash("faults.py", kind, python=interpreter("3.11"), faulthandler=handler))
+    thread, gap = check(crash)
+    _, outer = ends(thread)
+    pythons = [frame.function for frame in thread.pythons()]
+    assert pythons[:2] == ["execute", "c_overflow"]
+    assert pythons[-1] == ("_bootstrap" if kind.endswith("thread") else "<module>")
+    assert outer[-1] in ("_start", "clone3", "__clone3", "clone")
+    assert outer.index("execute") < outer.index(pythons[-1]) < len(outer) - 1
+    # The machine code calls itself with eight bytes a call.
+    assert 900_000 < gap.count < 1_100_000

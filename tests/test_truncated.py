@@ -1,0 +1,117 @@
+"""One real core, cut where a full disk would have cut it."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import Crash, Thread
+from crashkit.pipeline import analyze
+from crashkit.report import json
+from tests.crashes import Folder, interpreter, needs_x86_64, python_crash
+from tests.test_stacks_truth import python_lines, true_lines
+from tests.truth import backtrace, faulthandler
+
+pytestmark = needs_x86_64()
+
+KEPT = [95, 60, 30, 5]
+STACKS_OF_THE_INTERPRETER = ("_PyEval_", "PyEval_EvalCode", "_PyFunction_", "function_code_fastcall")
+
+
+@pytest.fixture(scope="module")
+def crashed() -> Folder:
+    return python_crash("threads.py", python=interpreter("3.11"))
+
+
+@pytest.fixture(scope="module")
+def cut(crashed: Folder, tmp_path_factory: pytest.TempPathFactory):
+    """The report of the core cut to so many percent."""
+    data, folder = crashed.core.read_bytes(), tmp_path_factory.mktemp("cut")
+
+    @cache
+    def analyzed(percent: int) -> Crash:
+        path: Path = folder / f"core-{percent}"
+        path.write_bytes(data[: len(data) * percent // 100])
+        return analyze(path)
+
+    return analyzed
+
+
+@pytest.mark.parametrize("percent", KEPT)
+def test_how_much_is_missing_is_said(crashed, cut, percent):
+    crash = cut(percent)
+    size = crashed.core.stat().st_size
+    assert crash.source.truncated
+    assert crash.source.size == size * percent // 100
+    assert crash.source.missing == size - crash.source.size
+    assert any(f"{crash.source.missing:,} bytes of memory are missing" in error.message and error.hint for error in crash.soft_errors)
+    assert json.decode(json.encode(crash)) == crash
+
+
+@pytest.mark.parametrize("percent", KEPT)
+def test_what_the_notes_tell_is_all_there(crashed, cut, percent):
+    """They lie at the beginning of the file."""
+    crash, whole = cut(percent), analyze(crashed.core)
+    assert (crash.signal.number, crash.signal.name) == (11, "SIGSEGV")
+    assert [thread.tid for thread in crash.threads] == [thread.tid for thread in whole.threads]
+    assert crash.crashed_thread == whole.crashed_thread
+    assert [module.path for module in crash.modules if module.symbols != "missing"]
+    assert crash.process.pid == whole.process.pid
+    for ours, all_of_it in zip(crash.threads[1:], whole.threads[1:], strict=True):
+        assert ours.registers == all_of_it.registers
+
+
+@pytest.mark.parametrize("percent", KEPT)
+def test_reason_is_right_or_not_given(crashed, cut, percent):
+    """It lies on the crashed thread's stack, behind faulthandler's raise."""
+    signal = cut(percent).signal
+    if signal.recovered:
+        assert (signal.reason, signal.address) == ("null-pointer", 16)
+    else:
+        assert signal.reason is None and signal.address is None
+    assert signal.recovered == (percent >= 30)
+
+
+def without_the_interpreter(names: list[str]) -> list[str]:
+    return [name for name in names if not name.startswith(STACKS_OF_THE_INTERPRETER)]
+
+
+@pytest.mark.parametrize("percent", KEPT)
+def test_native_frames_that_are_there_are_gdbs_of_the_whole_core(crashed, cut, percent):
+    truth = backtrace(crashed.backtrace())
+    crash = cut(percent)
+    for thread in crash.threads:
+        ours = without_the_interpreter([frame.function or "??" for frame in thread.natives()])
+        true = without_the_interpreter(truth[thread.tid])
+        assert ours == true[: len(ours)], thread.tid
+        assert ours, "a frame needs no memory: its registers are in the notes"
+    deep = [thread for thread in crash.threads if _is_whole(thread, truth[thread.tid or 0])]
+    assert len(deep) >= {95: 6, 60: 3, 30: 1, 5: 0}[percent]
+
+
+def _is_whole(thread: Thread, truth: list[str]) -> bool:
+    return [frame.function for frame in thread.natives()][-1:] == truth[-1:]
+
+
+def test_python_frames_of_a_core_of_which_little_is_missing(crashed, cut):
+    truth = faulthandler(crashed.stderr)
+    exact = 0
+    for thread in cut(95).threads:
+        lines = python_lines(thread)
+        if lines:
+            assert lines == true_lines(truth[thread.registers["fs_base"]])
+            exact += 1
+    assert exact >= 6
+    assert python_lines(cut(95).thread)
+
+
+@pytest.mark.parametrize("percent", [60, 30, 5])
+def test_python_frames_that_are_there_are_not_made_up(crashed, cut, percent):
+    truth = faulthandler(crashed.stderr)
+    for thread in cut(percent).threads:
+        true = true_lines(truth[thread.registers["fs_base"]])
+        rest = iter(true)
+        # A frame whose code is lost stands without a name.
+        assert all(any(line in (one, (None, None, "")) for one in rest) for line in python_lines(thread))
