@@ -79,8 +79,8 @@ def _open(path: Path) -> BinaryIO:
     return os.fdopen(os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK), "rb", buffering=0)
 
 
-def read_elf(file: BinaryIO) -> Optional[ElfFile]:
-    """The headers of an opened file; None where it is no ELF file."""
+def read_elf(file: BinaryIO, sections: bool = True) -> Optional[ElfFile]:
+    """The headers of an opened file, those of its sections only if asked for; None where it is no ELF file."""
     head = _read(file, 0, 64)
     if len(head) < 64 or head[:4] != b"\x7fELF" or head[4] not in (1, 2) or head[5] not in (1, 2):
         return None
@@ -88,15 +88,15 @@ def read_elf(file: BinaryIO) -> Optional[ElfFile]:
     (machine,) = struct.unpack_from(order + "H", head, 18)
     layout = order + ("QQIHHHHHH" if wide else "IIIHHHHHH")
     phoff, shoff, _, _, phentsize, phnum, shentsize, shnum, names = struct.unpack_from(layout, head, 32 if wide else 28)
-    programs, sections = _Table(phoff, phentsize, phnum), _Table(shoff, shentsize, shnum)
+    programs, table = _Table(phoff, phentsize, phnum), _Table(shoff, shentsize, shnum)
     return ElfFile(
         order,
         wide,
         machine,
         tuple(_program_headers(file, order, wide, programs)),
-        tuple(_sections(file, order, wide, sections, names)),
+        tuple(_sections(file, order, wide, table, names)) if sections else (),
         programs,
-        sections,
+        table,
     )
 
 
@@ -140,7 +140,7 @@ def read_build_id(path: Path) -> Optional[str]:
     """The GNU build-id of an ELF file, in hexadecimal; None where there is none or the file cannot be read."""
     try:
         with _open(path) as file:
-            elf = read_elf(file)
+            elf = read_elf(file, sections=False)
             return _build_id(file, elf) if elf else None
     except (OSError, ValueError):
         return None
@@ -148,9 +148,16 @@ def read_build_id(path: Path) -> Optional[str]:
 
 def _build_id(file: BinaryIO, elf: ElfFile) -> Optional[str]:
     notes = [(header.offset, header.size) for header in elf.program_headers if header.kind == PT_NOTE]
+    found = _build_id_in(file, elf.order, notes)
+    if found:
+        return found
     # A file that was split into code and debug info keeps its notes, but its program headers may point astray.
-    notes += [(section.offset, section.size) for section in elf.sections if section.kind == SHT_NOTE]
-    found = (_find_build_id(_read(file, offset, min(size, _MAX_NOTES)), elf.order) for offset, size in notes)
+    elf = read_elf(file) or elf
+    return _build_id_in(file, elf.order, [(section.offset, section.size) for section in elf.sections if section.kind == SHT_NOTE])
+
+
+def _build_id_in(file: BinaryIO, order: str, notes: list[tuple[int, int]]) -> Optional[str]:
+    found = (_find_build_id(_read(file, offset, min(size, _MAX_NOTES)), order) for offset, size in notes)
     return next(filter(None, found), None)
 
 

@@ -114,7 +114,7 @@ class Finder:
         for candidate in self._debug_candidates(path, build_id):
             if candidate != module and _is_file(candidate) and read_build_id(candidate) == build_id and has_debug_symbols(candidate):
                 return candidate
-        if module is not None and has_debug_symbols(module):
+        if not self.debuginfod or (module is not None and has_debug_symbols(module)):
             return None
         return self._fetch("debuginfo", build_id)
 
