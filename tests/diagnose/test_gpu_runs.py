@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
@@ -104,3 +105,8 @@ def test_concurrent_launches_below_a_dump_that_crashed() -> None:
 
 def test_one_launching_thread_is_not_concurrent() -> None:
     assert "cuda-concurrent-launch" not in [finding.id for finding in of_report("concurrent-1").findings]
+    crash = of_report("concurrent-5")
+    alone = tuple(thread for thread in crash.threads if thread.crashed or not any(thread.pythons()))
+    assert len(alone) > 10, "the driver's and OpenBLAS's own threads"
+    findings = diagnose(msgspec.structs.replace(crash, threads=alone), load_catalog()).findings
+    assert "cuda-concurrent-launch" not in [finding.id for finding in findings]

@@ -1,5 +1,7 @@
 """A diagnosis never raises, does not depend on the order of threads, and what has nothing to do with the crash does not change what is certain."""
 
+# ruff: noqa: E501
+
 from __future__ import annotations
 
 import random

@@ -1,0 +1,119 @@
+"""Real crashes, each made to be known by one signature (fixtures/crashers/causes.py and faults.py), with their cores and logs."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import pytest
+
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+
+from ..crashes import CRASHERS, Folder, Interpreter, lock, python_crash
+
+DEADLINE = 120
+
+
+class Cause(NamedTuple):
+    signature: str
+    script: str = "causes.py"
+    kind: Optional[str] = None
+    """Argument of the script, where it is not the signature's name."""
+    needs_library: bool = False
+    pythons: tuple[str, ...] = ("3.9", "3.11", "3.13")
+    log_alone: Optional[str] = "same"
+    """What the log without the core gives; "same" as the core, None for nothing."""
+    core_alone: Optional[str] = "same"
+
+
+def cxx(signature: str, **more: object) -> Cause:
+    return Cause(signature, needs_library=True, **more)  # type: ignore[arg-type]
+
+
+# What a log without native frames leaves open is said in `log_alone`.
+CAUSES = (
+    Cause("null-deref", "faults.py", "null", log_alone=None),
+    Cause("null-function-call", "faults.py", "null_call", log_alone=None),
+    Cause("wild-pointer", "faults.py", "wild", log_alone=None),
+    Cause("write-to-readonly", "faults.py", "read_only", log_alone=None),
+    Cause("stack-overflow", "faults.py", "c_overflow", log_alone=None),
+    Cause("sigfpe-integer-divide", "faults.py", "divide"),
+    Cause("sigill-trap", "faults.py", "ud2", log_alone=None),
+    Cause("heap-corruption-double-free"),
+    Cause("heap-corruption-invalid-free", core_alone="heap-corruption-double-free"),
+    Cause("heap-corruption-overflow"),
+    Cause("gil-not-held", pythons=("3.9", "3.11", "3.12", "3.13")),
+    Cause("refcount-none-dealloc", pythons=("3.8", "3.11")),
+    Cause("mmap-file-truncated-sigbus"),
+    Cause("dataloader-worker-sigbus", log_alone=None),
+    cxx("cxx-uncaught-exception"),
+    cxx("cxx-throw-in-destructor", log_alone="cxx-uncaught-exception"),
+    cxx("cxx-terminate-no-exception"),
+    cxx("cxx-pure-virtual"),
+    cxx("stack-smashing"),
+    cxx("cxx-forced-unwind", pythons=("3.11", "3.13"), log_alone="cxx-terminate-no-exception"),
+    cxx("finalization-static-dtor", log_alone=None),
+    cxx("deadlock-gil-native-lock", log_alone=None),
+    cxx("deadlock-gil-static-init", log_alone=None),
+)
+
+
+@cache
+def library(name: str, *options: str, source: Optional[str] = None) -> Path:
+    """A shared library: causes.cpp, or this text. Built once a session."""
+    compiler = shutil.which("g++")
+    if compiler is None:
+        pytest.skip("g++ is not installed")
+    root = Path(os.environ["CRASHKIT_TEST_CRASHES"])
+    path = root / f"lib{name}.so"
+    with lock(root / f"lib{name}.lock"):
+        if not path.exists():
+            text = root / f"{name}.cpp"
+            text.write_text(source if source is not None else (CRASHERS / "causes.cpp").read_text())
+            partial = path.with_suffix(".part")
+            flags = ["-g", "-O0", "-w", "-shared", "-fPIC", "-fstack-protector-all", "-pthread", *options]
+            subprocess.run([compiler, *flags, text, "-o", partial, "-ldl"], check=True, timeout=DEADLINE)
+            partial.rename(path)
+    return path
+
+
+def made(cause: Cause, python: Interpreter, faulthandler: bool = True) -> Folder:
+    arguments = [cause.kind or cause.signature]
+    if cause.needs_library:
+        arguments.append(str(library("causes")))
+    return python_crash(cause.script, *arguments, python=python, faulthandler=faulthandler)
+
+
+def evidence(folder: Folder) -> list[Path]:
+    """Core and log, as a crash folder holds them."""
+    log = folder.path / "stderr.txt"
+    return [folder.core, log] if log.stat().st_size else [folder.core]
+
+
+def first(crash: Crash) -> Optional[str]:
+    return crash.findings[0].id if crash.findings else None
+
+
+def analyzed(paths: list[Path]) -> Crash:
+    return analyze(list(paths))
+
+
+def log_of(tmp_path: Path, *command: str, **environment: str) -> Path:
+    """Output of a program that ends without a core worth keeping."""
+    log = tmp_path / "stderr.log"
+    with log.open("wb") as file:
+        subprocess.run(
+            ["prlimit", "--core=0", *command],
+            stdout=file,
+            stderr=file,
+            check=False,
+            timeout=DEADLINE,
+            cwd=tmp_path,
+            env={**os.environ, **environment},
+        )
+    return log

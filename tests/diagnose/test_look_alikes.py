@@ -1,0 +1,249 @@
+"""Cases of our own: signatures without a public report, and look-alikes that must not match."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.evidence.log import crash_of_log, read_log
+from crashkit.model import Crash, PythonRuntime
+
+from .synthetic import crash, lines
+from .test_public_cases import EVAL, RNN, WORKER, Case
+
+TRAINING = "py /venv/lib/python3.12/site-packages/torch/nn/modules/linear.py:134 forward > py /srv/train.py:40 main"
+
+KNOWN = {
+    "asan": Case(
+        "",
+        "asan-report",
+        log="==811==ERROR: AddressSanitizer: heap-use-after-free on address 0x60200 at pc 0x55 bp 0x7f sp 0x7f\nREAD of size 1 at 0x60200 thread T0\n    #0 0x55 in main program.cpp:2\n",
+    ),
+    "asan-order": Case(
+        "",
+        "asan-runtime-order",
+        log="==811==ASan runtime does not come first in initial library list; you should either link runtime to your application or manually preload it with LD_PRELOAD.\n",
+    ),
+    "ubsan": Case("", "ubsan-report", log="program.cpp:1:66: runtime error: shift exponent 40 is too large for 32-bit type 'int'\n"),
+    "tsan": Case(
+        "",
+        "tsan-report",
+        log="WARNING: ThreadSanitizer: data race (pid=811)\n  Write of size 4 at 0x55 by main thread:\n    #0 main program.cpp:1 (program+0x1)\n",
+    ),
+    "gloo": Case(
+        "",
+        "gloo-timeout",
+        log="RuntimeError: [../third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:84] Timed out waiting 1800000ms for recv operation to complete\n",
+    ),
+    "oom-cgroup": Case(
+        "",
+        "host-oom-cgroup",
+        log="oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),cpuset=pod,mems_allowed=0,oom_memcg=/kubepods,task_memcg=/kubepods/x,task=python,pid=811,uid=0\n"
+        "Memory cgroup out of memory: Killed process 811 (python) total-vm:1kB, anon-rss:1kB\nRuntimeError: DataLoader worker (pid 811) is killed by signal: Killed.\n",
+    ),
+    "inductor-toolchain": Case(
+        "",
+        "inductor-toolchain",
+        log="torch._inductor.exc.InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')\n",
+    ),
+    "freed-pattern": Case(
+        "",
+        "use-after-free",
+        {"signal": "SIGSEGV", "reason": "non-canonical", "address": 0xDDDDDDDDDDDDDDED, "frames": "Node::next > " + WORKER},
+    ),
+    "openmp-after-fork": Case(
+        "",
+        "fork-openmp-hang",
+        {"frames": "syscall > gomp_team_barrier_wait_end > gomp_team_end > GOMP_parallel > at::native::add_kernel > " + TRAINING},
+    ),
+    "worker-segv-core": Case(
+        "",
+        "dataloader-worker-killed-segv",
+        {
+            "signal": "SIGSEGV",
+            "frames": "raise > handler_SIGSEGV(int, siginfo_t*, void*) [libtorch_python.so] > <signal handler called> > decode_jpeg > py /srv/data.py:9 load",
+        },
+    ),
+    "exit-137": Case("", "killed-by-signal-9-unknown", {"exit_status": 137, "frames": "poll > main"}),
+    "watchdog": Case(
+        "",
+        "hang-faulthandler-timeout",
+        log='Timeout (0:00:01)!\nThread 0x00007f01 (most recent call first):\n  File "/x.py", line 3 in f\n',
+    ),
+}
+
+LOOK_ALIKES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
+    "address 0 with SI_KERNEL is no null pointer": (
+        {"signal": "SIGSEGV", "code": "SI_KERNEL", "address": 0, "frames": "f > " + WORKER},
+        "",
+        ("null-*",),
+    ),
+    "jump to null is no null dereference": (
+        {
+            "signal": "SIGSEGV",
+            "code": "SEGV_MAPERR",
+            "address": 0,
+            "reason": "null-pointer",
+            "access": "execute",
+            "frames": "?? > call_it > " + WORKER,
+        },
+        "",
+        ("null-deref",),
+    ),
+    "stack guard is no read-only write": (
+        {"signal": "SIGSEGV", "code": "SEGV_ACCERR", "reason": "stack-overflow", "access": "write", "frames": "f"},
+        "",
+        ("write-to-readonly",),
+    ),
+    "null pointer in an API call of a thread that runs Python": (
+        {
+            "signal": "SIGSEGV",
+            "reason": "null-pointer",
+            "address": 0x200,
+            "frames": f"memcpy > PyBytes_FromStringAndSize > cfunction_call > {EVAL} > " + WORKER + " > start_thread",
+        },
+        "",
+        ("gil-not-held",),
+    ),
+    "merged stack without interpreter frames": (
+        {
+            "signal": "SIGSEGV",
+            "reason": "null-pointer",
+            "address": 0x10,
+            "frames": "memcpy > PyBytes_FromStringAndSize > py /srv/app.py:3 read > start_thread",
+        },
+        "",
+        ("gil-not-held",),
+    ),
+    "heap victim under Py_FinalizeEx": (
+        {
+            "signal": "SIGSEGV",
+            "reason": "null-pointer",
+            "address": 8,
+            "frames": "subtype_dealloc > dict_dealloc > Py_FinalizeEx > Py_RunMain > main",
+        },
+        "",
+        ("finalization-*",),
+    ),
+    "idle OpenMP workers of a healthy process": (
+        {
+            "frames": "gomp_team_barrier_wait_end > gomp_simple_barrier_wait > gomp_thread_start > start_thread",
+            "others": [TRAINING, "poll > start_thread"],
+        },
+        "",
+        ("fork-openmp-hang",),
+    ),
+    "plain stream synchronisation": (
+        {"frames": "?? [libcuda.so.1] > cuStreamSynchronize > cudaStreamSynchronize > " + TRAINING},
+        "",
+        ("nccl-hang",),
+    ),
+    "one thread that waits for the GIL": (
+        {"frames": EVAL + " > " + TRAINING, "others": ["futex_wait > take_gil > PyEval_RestoreThread > c10::f > " + WORKER]},
+        "",
+        ("deadlock-*",),
+    ),
+    "two threads that wait for each other's Python locks": (
+        {
+            "frames": f"futex_wait > sem_wait > PyThread_acquire_lock_timed > lock_acquire > {EVAL} > " + WORKER,
+            "others": ["futex_wait > take_gil > PyEval_RestoreThread > c10::f > " + WORKER],
+        },
+        "",
+        ("deadlock-gil*",),
+    ),
+    "main thread joins workers at exit": (
+        {
+            "frames": "futex_wait > take_gil > PyEval_RestoreThread > lock_acquire > wait_for_thread_shutdown > Py_FinalizeEx > Py_Exit > main"
+        },
+        "",
+        ("deadlock-finalization",),
+    ),
+    "warning of the CUDA IPC alone": (
+        {},
+        "[W CudaIPCTypes.cpp:15] Producer process has been terminated before all shared CUDA tensors released.\nSegmentation fault (core dumped)\n",
+        ("finalization-*",),
+    ),
+    "killed worker without a kernel line": (
+        {},
+        "RuntimeError: DataLoader worker (pid 8) is killed by signal: Killed.\nKilled\n",
+        ("host-oom-cgroup",),
+    ),
+    "out of memory of the GPU is not of the host": (
+        {},
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB.\n",
+        ("host-oom*", "killed*"),
+    ),
+    "cuDNN crash of one thread among idle driver threads": (
+        {
+            "signal": "SIGSEGV",
+            "reason": "null-pointer",
+            "address": 8,
+            "frames": "?? [libcudnn.so.9] > cudnnBackendExecute > " + RNN,
+            "others": [
+                "poll > ?? [libcuda.so.1] > start_thread",
+                "pthread_cond_wait > c10d::ProcessGroupNCCL::watchdogHandler() [libtorch_cuda.so] > start_thread",
+            ],
+        },
+        "",
+        ("cuda-concurrent-launch",),
+    ),
+    "main waits for the autograd thread that launches": (
+        {
+            "signal": "SIGSEGV",
+            "frames": "?? [libcuda.so.1] > cuLaunchKernel [libcuda.so.1] > cublasGemmEx > torch::autograd::Engine::thread_main > start_thread",
+            "others": ["pthread_cond_wait > torch::autograd::Engine::execute > THPEngine_run_backward > py /srv/train.py:50 main"],
+        },
+        "",
+        ("cuda-concurrent-launch",),
+    ),
+    "JonathanSalwan's Triton": (
+        {"signal": "SIGSEGV", "frames": "triton::arch::Architecture::disassembly > llvm::f"},
+        "",
+        ("triton-compile-crash",),
+    ),
+    "a SIGBUS of a regular file in a worker": (
+        {"signal": "SIGBUS", "code": "BUS_ADRERR", "address": 0x7F0000001000, "mapped": "/data/train.bin", "frames": "memcpy > " + WORKER},
+        "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n",
+        ("dataloader-worker-sigbus", "dataloader-shm-exhausted"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_known(name: str, tmp_path: Path) -> None:
+    case = KNOWN[name]
+    if case.crash:
+        subject = crash(**case.crash)
+    else:
+        (tmp_path / "stderr.log").write_text(case.log)
+        subject = crash_of_log(tmp_path / "stderr.log", read_log(tmp_path / "stderr.log"))
+    assert [finding.id for finding in diagnose(subject, load_catalog()).findings][:1] == [case.expect]
+
+
+@pytest.mark.parametrize("name", LOOK_ALIKES)
+def test_look_alike(name: str, tmp_path: Path) -> None:
+    facts, log, forbidden = LOOK_ALIKES[name]
+    subject: Crash
+    if facts:
+        subject = crash(**facts, log=lines(log, tmp_path) if log else ())
+    else:
+        (tmp_path / "stderr.log").write_text(log)
+        subject = crash_of_log(tmp_path / "stderr.log", read_log(tmp_path / "stderr.log"))
+    ids = [finding.id for finding in diagnose(subject, load_catalog()).findings]
+    assert not [identity for identity in ids for pattern in forbidden if fnmatchcase(identity, pattern)], ids
+
+
+def test_free_threaded_build_is_only_possible() -> None:
+    subject = msgspec.structs.replace(
+        crash(signal="SIGSEGV", frames="f > " + WORKER), python=PythonRuntime(version="3.14.0", free_threaded=True)
+    )
+    assert [(finding.id, finding.confidence) for finding in diagnose(subject, load_catalog()).findings] == [
+        ("free-threaded-race", "possible")
+    ]
