@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -98,8 +99,9 @@ def _explain(signature: Signature, crash: Crash) -> None:
 
 def _load(more: tuple[Path, ...]) -> Catalog:
     from crashkit.diagnose import load_catalog
+    from crashkit.diagnose.catalog import configured
 
-    return load_catalog(more)
+    return load_catalog((*configured(os.environ), *more))
 
 
 def _crash(path: Path, exe: Optional[Path], more: tuple[Path, ...]) -> Crash:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
-from crashkit.diagnose.catalog import Catalog, conditions, line_of
+from crashkit.diagnose.catalog import Catalog, conditions, configured, line_of
 from crashkit.diagnose.page import of_catalog
 from crashkit.diagnose.signature import Condition, Rule, Signature
 from crashkit.diagnose.texts import fill
@@ -97,6 +97,18 @@ def test_own_signatures(tmp_path: Path) -> None:
     assert catalog.find("model-server-oom").file == str(tmp_path / "mine.toml")
     assert catalog.log_patterns == (r"arena exhausted: (?P<wanted>\d+) bytes",)
     assert load_catalog().log_patterns == ()
+
+
+def test_configured_folder(tmp_path: Path) -> None:
+    assert configured({}) == ()
+    assert configured({"XDG_CONFIG_HOME": str(tmp_path)}) == ()
+    folder = tmp_path / "crashkit" / "signatures"
+    folder.mkdir(parents=True)
+    assert configured({"XDG_CONFIG_HOME": str(tmp_path)}) == ()
+    (folder / "mine.toml").write_text(GOOD)
+    assert configured({"XDG_CONFIG_HOME": str(tmp_path)}) == (folder,)
+    (tmp_path / ".config").symlink_to(tmp_path)
+    assert configured({"HOME": str(tmp_path)}) == (tmp_path / ".config" / "crashkit" / "signatures",)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import Path
@@ -60,6 +60,13 @@ def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
     if not extra:
         return builtin()
     return Catalog(_checked((*builtin().signatures, *_files(extra))))
+
+
+def configured(environment: Mapping[str, str]) -> tuple[Path, ...]:
+    """The user's own folder, `$XDG_CONFIG_HOME/crashkit/signatures`, where there is one with signature files in it."""
+    home = environment.get("XDG_CONFIG_HOME") or (f"{environment['HOME']}/.config" if environment.get("HOME") else "")
+    folder = Path(home) / "crashkit" / "signatures"
+    return (folder,) if home and any(folder.glob("*.toml")) else ()
 
 
 def conditions(signatures: Iterable[Signature]) -> Iterator[Condition]:
