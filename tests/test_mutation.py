@@ -9,6 +9,7 @@ import json
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 import traceback
@@ -172,3 +173,46 @@ def run(folder: Path, what: str) -> str | None:
         return None if json.loads(done.stdout)["schema"] == "crashkit.report/1" else f"{what}: another schema"
     except (ValueError, KeyError) as error:
         return f"{what}: {error!r}: {done.stdout[:500]}"
+
+
+LIES = ["no notes", "file sizes", "memory sizes", "note size", "offsets", "too many headers", "no headers"]
+
+
+def lie(core: bytes, kind: str) -> bytes:
+    """A core whose program headers say what is not so (elf(5))."""
+    lying = bytearray(core)
+    (table,) = struct.unpack_from("<Q", core, 32)
+    (count,) = struct.unpack_from("<H", core, 56)
+    if kind in ("too many headers", "no headers"):
+        struct.pack_into("<H", lying, 56, 65000 if kind == "too many headers" else 0)
+    for at in range(table, table + 56 * count, 56):
+        segment, _, offset, _, _, stored, size = struct.unpack_from("<IIQQQQQ", core, at)
+        if segment == 4 and kind == "no notes":
+            struct.pack_into("<I", lying, at, 0)
+        elif segment == 4 and kind == "note size":
+            struct.pack_into("<Q", lying, at + 32, 1 << 50)
+        elif segment == 1 and kind == "offsets":
+            struct.pack_into("<Q", lying, at + 8, offset + (1 << 45))
+        elif segment == 1 and kind == "file sizes":
+            struct.pack_into("<Q", lying, at + 32, stored + (1 << 40))
+        elif segment == 1 and kind == "memory sizes":
+            struct.pack_into("<Q", lying, at + 40, size + (1 << 40))
+    return bytes(lying)
+
+
+@pytest.mark.parametrize("kind", LIES)
+def test_lying_headers(kind: str, tmp_path: Path) -> None:
+    made = python_crash("threads.py", python=interpreter("3.11"))
+    (tmp_path / "core").write_bytes(lie(made.core.read_bytes(), kind))
+    with at_most(3 * DEADLINE, kind):
+        crash = analyze(tmp_path / "core", options=Options(exe=made.program))
+    check(crash)
+    if kind in ("no notes", "no headers"):
+        assert any("notes are missing" in error.message for error in crash.soft_errors)
+        return
+    assert crash.signal and crash.signal.name == "SIGSEGV" and crash.thread and crash.thread.registers
+    assert len(crash.threads) == 7 and crash.modules
+    if kind == "memory sizes":
+        assert all(thread.frames for thread in crash.threads)
+    else:
+        assert crash.soft_errors
