@@ -8,11 +8,21 @@ Standard library only, Python 3.8 and newer.
 """
 
 import os
+import re
 import time
 
 import gdb
 
-FATAL = ("SIGSEGV", "SIGBUS", "SIGABRT", "SIGFPE", "SIGILL", "SIGSYS", "SIGQUIT")
+MEANING = {
+    "SIGSEGV": "Segmentation fault",
+    "SIGBUS": "Bus error",
+    "SIGABRT": "Aborted",
+    "SIGFPE": "Arithmetic exception",
+    "SIGILL": "Illegal instruction",
+    "SIGSYS": "Bad system call",
+    "SIGQUIT": "Quit",
+}
+FATAL = tuple(MEANING)
 AGAIN = 2.0
 """Seconds within which a second fatal signal is the first one, raised again by its handler: the first stop has the better stacks."""
 
@@ -36,8 +46,9 @@ SETTINGS = (
 )
 
 
-def capture(inferior, folder, core_wanted):
+def capture(inferior, signal, folder, core_wanted):
     """One core or one text for the stopped process; the core gets its name when it is whole."""
+    thread = gdb.selected_thread()
     base = os.path.join(folder, str(inferior.pid))
     if core_wanted:
         try:
@@ -52,11 +63,12 @@ def capture(inferior, folder, core_wanted):
     else:
         failure = ""
     gdb.execute("sharedlibrary", to_string=True)
-    stacks = gdb.execute("thread apply all backtrace -frame-arguments scalars 200", to_string=True)
-    signal = gdb.execute("info program", to_string=True)
+    stacks = gdb.execute("thread apply %d.* backtrace -frame-arguments scalars 200" % inferior.num, to_string=True)
+    # As in a gdb that knows of one process.
+    stacks = re.sub(r"(?m)^Thread %d\.(\d+) " % inferior.num, r"Thread \1 ", stacks)
     descriptor = os.open(base + ".gdb.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(failure + signal + stacks)
+        file.write(failure + 'Thread %d "%s" received signal %s, %s.\n' % (thread.num, thread.name, signal, MEANING[signal]) + stacks)
 
 
 def watch(folder, core_wanted):
@@ -78,7 +90,7 @@ def watch(folder, core_wanted):
         fatal = [event for event in stopped if isinstance(event, gdb.SignalEvent) and event.stop_signal in FATAL]
         if fatal and inferior.pid and time.monotonic() - taken.get(inferior.pid, -AGAIN) >= AGAIN:
             try:
-                capture(inferior, folder, core_wanted)
+                capture(inferior, fatal[-1].stop_signal, folder, core_wanted)
             except Exception as error:  # the command goes on, whatever happens here
                 print("capture of %d: %s" % (inferior.pid, error), flush=True)
             taken[inferior.pid] = time.monotonic()

@@ -9,6 +9,7 @@ import contextlib
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -24,15 +25,15 @@ from crashkit.collect.limits import FILTER, all_limits
 from crashkit.collect.redaction import allowed_environment, scrub, scrub_argv
 from crashkit.collect.seen import Seen, Settings, say, signal_name
 from crashkit.collect.snapshot import versions
-from crashkit.collect.store import SCHEMA, File, Killed, Manifest, Store, create, identity, prune, read_manifest, write_manifest
+from crashkit.collect.store import SCHEMA, File, Killed, Manifest, Store, create, identity, prune, write_manifest
 
 _RESERVE = 256 << 20
 """Bytes of disk that we leave free."""
 _ANALYSIS_DEADLINE = 900
 
 
-def keep(seen: Seen, settings: Settings) -> Path:
-    """Write the crash's folder; its path. Raises OSError and CollectError."""
+def keep(seen: Seen, settings: Settings) -> tuple[Path, Manifest]:
+    """Write the crash's folder. Raises OSError and CollectError."""
     store = settings.store
     work = store.work_folder("crash")
     notes = list(seen.notes)
@@ -46,11 +47,13 @@ def keep(seen: Seen, settings: Settings) -> Path:
         with create(work / "stderr.log") as file:
             file.write(scrub(seen.stderr.decode("utf-8", "replace")).encode())
         files.append({"name": "stderr.log", "kind": "log"})
-    for path in _captured(settings, seen.pid):
-        os.rename(path, work / path.name.partition(".")[2])
-        name = path.name.partition(".")[2]
-        if name != "core":
-            files.append({"name": name, "kind": "gdb"})
+    if settings.capture == "ptrace":
+        stacks = settings.capture_folder / f"{seen.pid}.gdb.txt"
+        if stacks.exists():
+            os.rename(stacks, work / "gdb.txt")
+            files.append({"name": "gdb.txt", "kind": "gdb"})
+        elif core is None and seen.signal != signal.SIGKILL:
+            notes.append("gdb watched the process, but took neither a core nor its stacks")
     if settings.gpu_folder is not None:
         for path in cuda.dumps(settings.gpu_folder, _own_pid(seen)):
             os.rename(path, work / path.name)
@@ -71,15 +74,11 @@ def keep(seen: Seen, settings: Settings) -> Path:
     if folder.name != name:
         manifest["id"] = folder.name
         write_manifest(folder, manifest)
-    return folder
+    return folder, manifest
 
 
 def _own_pid(seen: Seen) -> int:
     return seen.process.namespace_pid if seen.process else seen.pid
-
-
-def _captured(settings: Settings, pid: int) -> list[Path]:
-    return sorted(settings.capture_folder.glob(f"{pid}.*")) if settings.capture == "ptrace" else []
 
 
 def _keep_core(seen: Seen, settings: Settings, work: Path) -> tuple[Optional[File], Optional[str]]:
@@ -93,8 +92,8 @@ def _keep_core(seen: Seen, settings: Settings, work: Path) -> tuple[Optional[Fil
             os.chmod(target, 0o600)
         else:
             failure = copy_core(core, target, settings.store)
-        core.drop() if target.exists() or failure else None
-    elif settings.pattern.kind == "pipe" and seen.core_dumped:
+        core.drop()
+    elif settings.capture == "core" and settings.pattern.kind == "pipe" and seen.core_dumped:
         failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, target)
     captured = settings.capture_folder / f"{seen.pid}.core"
     if not target.exists() and captured.exists():
@@ -222,8 +221,7 @@ def compress_core(folder: Path, manifest: Manifest) -> None:
 def process(seen: Seen, settings: Settings) -> None:
     """All that is to be done about one crash."""
     os.nice(19)
-    folder = keep(seen, settings)
-    manifest = read_manifest(folder) or {}
+    folder, manifest = keep(seen, settings)
     what = _describe(seen, manifest)
     done = analyse(folder) if settings.analyze else False
     manifest["analysis"] = "done" if done else "failed" if settings.analyze else "none"

@@ -67,10 +67,10 @@ _DRAIN = 900.0
 class Options(NamedTuple):
     environment: dict[str, str]
     """The command's."""
+    storm: Storm
     cuda: bool = False
     keep_stderr: bool = True
     restart: Optional[Restart] = None
-    storm: Storm = Storm()
     watcher: Optional[Callable[[int], int]] = None
     """Starts what traces the command (its pid) before it is executed; the tracer's pid. See `capture`."""
 
@@ -436,7 +436,8 @@ class Supervisor:
         self._reported[death.pid] = (death.start, time.monotonic())
         self._crashed = self._crashed or is_command
         self._fatal_until = 0.0
-        notes = (self._why_no_core(death),) if core is None and death.signal in FATAL else ()
+        by_kernel = self._settings.capture == "core" and death.signal in FATAL
+        notes = (self._why_no_core(death),) if core is None and by_kernel else ()
         if not self._options.storm.keeps(signal_name(death.signal), time.monotonic()):
             if core is not None:
                 core.drop()

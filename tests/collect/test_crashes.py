@@ -445,3 +445,70 @@ def test_enable_leaves_nothing_after_a_clean_exit(crashkit: Crashkit) -> None:
     code = "from crashkit.collect.enable import enable; print(enable().folder)"
     subprocess.run([sys.executable, "-c", code], cwd=crashkit.cwd, env=crashkit.environment, check=True, capture_output=True)
     assert list(crashkit.home.iterdir()) == []
+
+
+def test_as_pid_1_it_reaps_orphans_and_reports(crashkit: Crashkit) -> None:
+    unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    if subprocess.run([*unshare, "true"], capture_output=True).returncode:
+        pytest.skip("a pid namespace cannot be made: that needs root")
+    code = """
+    import ctypes, os
+    for n in range(3):
+        if os.fork() == 0:
+            if os.fork() == 0:
+                os._exit(0)
+            os._exit(0)
+        os.wait()
+    def state(pid):
+        try:
+            return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return ""
+    while "Z" in [state(pid) for pid in os.listdir("/proc") if pid.isdigit()]: pass
+    print(os.getppid(), flush=True)
+    ctypes.string_at(0)
+    """
+    command = [*unshare, *crashkit.argv("run", "--no-analyze", "--", sys.executable, "-c", textwrap.dedent(code))]
+    result = subprocess.run(command, cwd=crashkit.cwd, env=crashkit.environment, capture_output=True, text=True, timeout=DEADLINE)
+    assert (result.stdout, result.returncode) == ("1\n", 139), result.stderr
+    (crash,) = crashkit.crashes()
+    assert crash["is_command"] and any(file["kind"] == "core" for file in crash["files"])
+
+
+def test_a_kill_for_want_of_memory_is_told_with_its_evidence(crashkit: Crashkit) -> None:
+    group = Path(f"/sys/fs/cgroup/memory/crashkit-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(64 << 20))
+    except OSError as error:
+        pytest.skip(f"no memory cgroup (version 1) can be made: {error}")
+    try:
+        result = crashkit.run(
+            sys.executable, "-c", "b = [bytes([1]) * (1 << 20) for _ in range(200)]",
+            preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())),
+        )  # fmt: skip
+        assert result.returncode == 137 and "died of SIGKILL, out of memory" in result.stderr
+        (crash,) = crashkit.crashes()
+        assert crash["killed"]["by"] == "oom" and any(
+            "oom_kill" in line or "Killed process" in line for line in crash["killed"]["evidence"]
+        )
+    finally:
+        group.rmdir()
+
+
+def test_sigterm_waits_for_a_gpu_dump(crashkit: Crashkit) -> None:
+    """A stand-in for the CUDA driver: a dump that grows until SIGTERM was held, and a moment longer."""
+    code = """
+    import os, signal, sys, time
+    signal.signal(signal.SIGTERM, lambda *rest: (os.write(1, b"terminated"), os._exit(0)))
+    dump = os.environ["CUDA_COREDUMP_FILE"].replace("%h", "host").replace("%p", str(os.getpid())).replace("%t", "1")
+    open(dump, "w").close()
+    print("ready", flush=True)
+    while True: signal.pause()
+    """
+    process = crashkit.start("run", "--cuda", "--no-analyze", "--", sys.executable, "-c", textwrap.dedent(code))
+    assert process.stdout is not None and process.stderr is not None
+    assert process.stdout.readline() == "ready\n"
+    process.terminate()
+    assert process.stderr.readline() == "crashkit: SIGTERM waits until the GPU core dump is written, at most 60 s\n"
+    assert process.communicate(timeout=DEADLINE)[0] == "terminated" and process.returncode == 0
