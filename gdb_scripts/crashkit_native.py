@@ -9,7 +9,8 @@ import gdb.unwinder
 SIGNAL_FRAME = "<signal handler called>"
 LIMIT = "limit"
 # Where to look for the outer end of a stack too deep to walk, and how often to try.
-OUTER_WINDOW = 16 << 10
+# The window holds the environment, too, which lies beyond the main thread's frames.
+OUTER_WINDOW = 256 << 10
 MOST_TRIES = 400
 # A dead slot of the stack can look like a return address and lead into the true chain: so many frames are not believed.
 UNSURE = 3
@@ -122,7 +123,7 @@ class FrameId:
 
 
 class Outward(gdb.unwinder.Unwinder):
-    """Makes the newest frame's caller whatever `target` (pc, sp) says: the walk goes on from there."""
+    """Makes the newest frame's caller whatever `target` (pc, sp, bp) says: the walk goes on from there."""
 
     def __init__(self):
         super().__init__("crashkit-outward")
@@ -137,8 +138,8 @@ class Outward(gdb.unwinder.Unwinder):
             return None
         info = pending.create_unwind_info(FrameId(sp, pc))
         kind = gdb.lookup_type("unsigned long")
-        info.add_saved_register("rip", gdb.Value(self.target[0]).cast(kind))
-        info.add_saved_register("rsp", gdb.Value(self.target[1]).cast(kind))
+        for register, value in zip(("rip", "rsp", "rbp"), self.target):
+            info.add_saved_register(register, gdb.Value(value).cast(kind))
         return info
 
 
@@ -158,22 +159,41 @@ def outer_end(modules, cut_at, most, ends, entry):
     OUTWARD.newest = (newest.pc(), stack_pointer(newest))
     gdb.unwinder.register_unwinder(None, OUTWARD, replace=True)
     try:
-        for slot, address in return_addresses(modules, start, data, MOST_TRIES):
-            OUTWARD.target = (address, slot + 8)
-            gdb.invalidate_cached_frames()
-            try:
-                frames, cut = walk(modules, most + 1)
-                if cut is None and len(frames) > UNSURE + 2 and is_beginning(frames[-1], ends, entry):
-                    rows = [describe(frame, None) for frame in frames[UNSURE + 1 :]]
-                    if all(modules.at(row["pc"]) for row in rows):
-                        rows[0]["found"] = True
-                        return rows
-            except (gdb.error, RuntimeError, ValueError):
-                continue
+        found = search(modules, list(return_addresses(modules, start, data)), most, ends, entry)
     finally:
         OUTWARD.target = None
         gdb.invalidate_cached_frames()
-    return []
+    return found
+
+
+def search(modules, candidates, most, ends, entry):
+    """The frames from the return address farthest in from which `most` frames lead to the thread's beginning, by bisection."""
+    best, low, high = [], 0, len(candidates)
+    for _ in range(MOST_TRIES):
+        if low >= high or len(best) > most // 2:
+            break
+        middle = (low + high) // 2
+        OUTWARD.target = candidates[middle]
+        gdb.invalidate_cached_frames()
+        try:
+            frames, cut = walk(modules, most + 1)
+            arrived = cut is None and is_beginning(frames[-1], ends, entry)
+            rows = [describe(frame, None) for frame in frames[UNSURE + 1 :]] if arrived else []
+        except (gdb.error, RuntimeError, ValueError):
+            cut, arrived = "error", False
+        if cut == LIMIT:
+            low = middle + 1
+        elif arrived and all(modules.at(row["pc"]) for row in rows):
+            high = middle
+            if len(rows) > 1:
+                best = rows
+        else:
+            # No frame's return address, though it looked like one.
+            del candidates[middle]
+            high -= 1
+    if best:
+        best[0]["found"] = True
+    return best
 
 
 def is_beginning(frame, ends, entry):
@@ -220,9 +240,11 @@ def stack_end(address, thread):
     return start, bytes(memory.read_memory(start, high - start))
 
 
-def return_addresses(modules, start, data, most):
-    """Words of the stack that point behind a call instruction, from the inner side on: (slot, address)."""
-    seen = 0
+def return_addresses(modules, start, data):
+    """Words of the stack that point behind a call instruction, from the inner side on, as (pc, sp, bp) of the caller.
+
+    Code that keeps a frame pointer saves its caller's below the return address; other code does not care what bp holds.
+    """
     words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) // 8 * 8])
     for index, word in enumerate(words):
         if modules.at(word) is None:
@@ -234,10 +256,7 @@ def return_addresses(modules, start, data, most):
             continue
         # e8 rel32; ff /2 with a register, or with a displacement of 0, 1 or 4 bytes.
         if before[2] == 0xE8 or any(before[-size] == 0xFF and before[1 - size] & 0x38 == 0x10 for size in (2, 3, 4, 6, 7)):
-            yield start + 8 * index, word
-            seen += 1
-            if seen >= most:
-                return
+            yield word, start + 8 * index + 8, words[index - 1] if index else 0
 
 
 def describe(frame, limits):

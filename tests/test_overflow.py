@@ -38,14 +38,16 @@ __attribute__((noinline, noclone)) static long even(volatile long *depth);
 
 __attribute__((noinline, noclone)) static long odd(volatile long *depth)
 {
-    ++*depth;
-    return even(depth) + 1;
+    volatile char room[1000];
+    room[0] = (char)++*depth;
+    return even(depth) + room[0];
 }
 
 __attribute__((noinline, noclone)) static long even(volatile long *depth)
 {
-    ++*depth;
-    return odd(depth) + 2;
+    volatile char room[500];
+    room[0] = (char)++*depth;
+    return odd(depth) + room[0];
 }
 
 int main(void)
@@ -143,7 +145,7 @@ def test_c_recursion(write):
     assert all(frame.module.endswith("/recursion") for frame in thread.frames[:INNER] if isinstance(frame, NativeFrame))
     shown = len(inner) + len(outer)
     true = frames_of_gdb(folder)
-    assert true > 100_000
+    assert true > 5_000
     assert abs(gap.count + shown - true) < true / 100
 
 
