@@ -41,6 +41,7 @@ class Request(NamedTuple):
 
 def run(request: Request) -> int:
     """Run the command; the status to exit with. Whatever is wrong on our side, the command runs."""
+    closed = _occupy_closed_streams()
     store, folder = _store()
     facts = outlook.gather(os.getcwd())
     problems = outlook.judge(facts)
@@ -73,7 +74,7 @@ def run(request: Request) -> int:
     options = Options(
         environment=environment,
         cuda=request.cuda,
-        keep_stderr=request.keep_stderr,
+        keep_stderr=request.keep_stderr and 2 not in closed,
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
         watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,
@@ -103,6 +104,15 @@ def evidence_variables(environment: dict[str, str], request: Request, gpu_folder
     if gpu_folder is not None:
         wanted.update(cuda.variables(environment, gpu_folder))
     return {name: value for name, value in wanted.items() if name not in environment}
+
+
+def _occupy_closed_streams() -> set[int]:
+    """Which of the standard streams are closed. Nothing of ours may land on their numbers; the command finds them closed as it would."""
+    closed = set()
+    while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
+        closed.add(descriptor)
+    os.close(descriptor)
+    return closed
 
 
 def _store() -> tuple[Store, Path]:

@@ -47,6 +47,8 @@ FATAL = frozenset(
 """Those whose default is to dump a core, signal(7): a crash whoever sent it."""
 
 ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
+"""After these a whole tree ends; SIGHUP also means: reload."""
 EXPECTED = ASKED_TO_END | {signal.SIGPIPE}
 """Deaths of these are no crashes: somebody asked, or nobody read on."""
 
@@ -98,6 +100,7 @@ class Supervisor:
         self._started = 0.0
         self._status: Optional[int] = None
         self._passed_on: set[int] = set()
+        self._told_to_end = False
         self._held: list[int] = []
         self._held_until = 0.0
         self._wanted: list[_Wanted] = []
@@ -140,8 +143,8 @@ class Supervisor:
             if pause is None:
                 break
             say(f"starting the command again in {pause:g} s")
-            self._wait_until(time.monotonic() + pause, lambda: bool(self._passed_on))
-            if self._passed_on:
+            self._wait_until(time.monotonic() + pause, lambda: self._told_to_end)
+            if self._told_to_end:
                 break
             self._start()
         self._finish()
@@ -194,7 +197,7 @@ class Supervisor:
         self._wait_until(time.monotonic() + _CORE_PATIENCE, lambda: not self._wanted)
 
     def _pause_before_restart(self) -> Optional[float]:
-        if self._options.restart is None or not self._crashed or self._passed_on:
+        if self._options.restart is None or not self._crashed or self._told_to_end or self._passed_on & ENDING:
             return None
         pause = self._options.restart.pause(time.monotonic() - self._started)
         if pause is None:
@@ -207,7 +210,6 @@ class Supervisor:
 
     def _finish(self) -> None:
         """See the reports through, unless somebody asks us to end."""
-        self._passed_on.clear()
         self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
         if self._worker:
             with contextlib.suppress(OSError):
@@ -230,7 +232,7 @@ class Supervisor:
         os.kill(self._witness.pid, signal.SIGKILL)
 
     def _idle(self) -> bool:
-        if self._passed_on:
+        if self._told_to_end:
             return True
         return not (self._worker or self._queue or self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
 
@@ -283,7 +285,7 @@ class Supervisor:
         if number == signal.SIGWINCH:
             self._tail.resize()
         if not self._command or self._status is not None:
-            self._passed_on.add(number)
+            self._told_to_end = self._told_to_end or number in ASKED_TO_END | {signal.SIGQUIT}
             return
         reached_group = number != signal.SIGCONT and self._witness.saw(number, self._command)
         self._passed_on.add(number)
@@ -358,7 +360,7 @@ class Supervisor:
             return
         if number == signal.SIGKILL:
             killed = self._blame()
-            if killed["by"] == "unknown" and not is_command and self._passed_on & ASKED_TO_END:
+            if killed["by"] == "unknown" and not is_command and self._passed_on & ENDING:
                 return  # a master that was asked to end does this to workers that take too long
             self._crash(death, is_command, None, killed)
             return

@@ -512,3 +512,13 @@ def test_sigterm_waits_for_a_gpu_dump(crashkit: Crashkit) -> None:
     process.terminate()
     assert process.stderr.readline() == "crashkit: SIGTERM waits until the GPU core dump is written, at most 60 s\n"
     assert process.communicate(timeout=DEADLINE)[0] == "terminated" and process.returncode == 0
+
+
+def test_who_asks_us_to_end_need_not_wait_for_a_report(crashkit: Crashkit) -> None:
+    process = crashkit.start("run", "--no-analyze", "--on-crash", "sleep 1000", "--", "sh", "-c", "kill -SEGV $$")
+    assert process.stderr is not None
+    assert "died of SIGSEGV" in process.stderr.readline()
+    process.terminate()
+    assert process.wait(DEADLINE) == 139
+    assert "not every report was finished" in process.stderr.read()
+    assert len(crashkit.crashes()) == 1

@@ -7,6 +7,7 @@ import os
 import re
 import resource
 import select
+import shlex
 import signal
 import subprocess
 import sys
@@ -241,6 +242,22 @@ while True: signal.pause()
     process.terminate()
     # Nothing was read of stderr: the command ends all the same.
     assert process.wait(DEADLINE) == 42
+
+
+@pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
+def test_closed_streams_stay_closed(crashkit: Crashkit, tmp_path: Path, closed: tuple[int, ...]) -> None:
+    answer = tmp_path / "answer"
+    code = f"import os; open({str(answer)!r}, 'w').write(' '.join(str(n) for n in range(3) if not os.path.exists(f'/proc/self/fd/{{n}}')))"
+    redirections = " ".join(f"{number}<&-" for number in closed)
+    argv = [*crashkit.argv("run", "--"), sys.executable, "-c", code]
+    quoted = " ".join(shlex.quote(word) for word in argv)
+    result = subprocess.run(["sh", "-c", f"{quoted} {redirections}"], cwd=crashkit.cwd, env=crashkit.environment, timeout=DEADLINE)
+    assert result.returncode == 0
+    # Python itself may put a file on a free number: what matters is that it saw the same as without us.
+    ours = answer.read_text()
+    bare = " ".join(shlex.quote(word) for word in argv[-3:])
+    subprocess.run(["sh", "-c", f"{bare} {redirections}"], cwd=crashkit.cwd, env=crashkit.environment, check=True)
+    assert ours == answer.read_text()
 
 
 def test_the_core_limit_of_the_command_alone_is_raised(crashkit: Crashkit) -> None:
