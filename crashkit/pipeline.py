@@ -5,7 +5,6 @@ Every stage adds to the `Crash` of the stage before. One that fails leaves a sof
 
 from __future__ import annotations
 
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,10 +16,11 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import __version__
-from crashkit.debugger.examine import Examined, Settings, can_read_python, examine
+from crashkit.debugger.examine import Examined, Settings, boot, can_read_python, examine
+from crashkit.debugger.gdb import Gdb
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.diagnose.fingerprint import fingerprint
-from crashkit.errors import EvidenceError
+from crashkit.errors import DebuggerError, EvidenceError
 from crashkit.evidence.core import Core
 from crashkit.evidence.describe import Scene, describe
 from crashkit.evidence.input import Input
@@ -85,20 +85,17 @@ def analyze(
 def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Crash:
     clock = _Clock()
     with ExitStack() as stack:
-        pool = stack.enter_context(ThreadPoolExecutor(2))
-        # Reading the catalog takes as long as reading a core's notes, and gdb leaves us idle.
-        loading = pool.submit(load_catalog, options.signatures)
         pieces = sort_out(paths, stack)
-        if options.signatures:
-            # What the user wrote may be wrong: say so before the long part.
-            loading.result()
-        logs = _read_logs(pieces, loading.result().log_patterns) if pieces.texts else []
+        # What the user wrote may be wrong: say so before the long part.
+        logs = _read_logs(pieces, load_catalog(options.signatures).log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, options, progress, clock, pool)
+            gdb = _boot_gdb(options, stack)
+            pool = stack.enter_context(ThreadPoolExecutor(2))
+            crash = _analyze_core(pieces.core, pieces.core_input, logs, gdb, options, progress, clock, pool)
         else:
             crash = _of_logs(pieces, logs)
-        catalog = loading.result()
+    catalog = load_catalog(options.signatures)
     crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors))
     if pieces.manifest is not None:
         crash = add_manifest(crash, pieces.manifest)
@@ -106,6 +103,15 @@ def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Cra
     crash = diagnose(replace(crash, fingerprint=fingerprint(crash)), catalog)
     clock.lap("diagnose")
     return replace(crash, seconds=clock.laps)
+
+
+def _boot_gdb(options: Options, stack: ExitStack) -> Union[Gdb, DebuggerError]:
+    if options.gdb is None:
+        return DebuggerError("gdb was not asked (--no-gdb)", "Ask it for inlined frames, lines, arguments and locals.")
+    gdb = boot(options.gdb, options.deadline)
+    if isinstance(gdb, Gdb):
+        stack.callback(gdb.close)
+    return gdb
 
 
 def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
@@ -129,7 +135,11 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
     main = max(logs, key=lambda log: (log.evidence.signal is not None, len(log.evidence.threads)))
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
-    return replace(crash, log=_lines(logs))
+    return replace(crash, log=_lines(logs), soft_errors=_soft_errors(logs))
+
+
+def _soft_errors(logs: Sequence[_Log]) -> tuple[SoftError, ...]:
+    return tuple(error for log in logs for error in log.evidence.soft_errors)
 
 
 def _lines(logs: Sequence[_Log]) -> tuple[LogLine, ...]:
@@ -137,16 +147,25 @@ def _lines(logs: Sequence[_Log]) -> tuple[LogLine, ...]:
 
 
 def _analyze_core(
-    core: Core, source: Input, logs: Sequence[_Log], options: Options, progress: Progress, clock: _Clock, pool: ThreadPoolExecutor
+    core: Core,
+    source: Input,
+    logs: Sequence[_Log],
+    gdb: Union[Gdb, DebuggerError],
+    options: Options,
+    progress: Progress,
+    clock: _Clock,
+    pool: ThreadPoolExecutor,
 ) -> Crash:
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     scene = describe(core, source, finder, options.exe)
     clock.lap("notes")
     progress("gdb", scene.crash)
-    gdb_is_there = options.gdb is not None and shutil.which(options.gdb) is not None
+    # gdb leaves us idle: read the catalog meanwhile.
+    pool.submit(load_catalog)
+    gdb_is_there = isinstance(gdb, Gdb)
     # Without debug info only PyStack can tell Python frames: do not wait for gdb to find that out.
     early = pool.submit(_ask_pystack, source.path, scene, options, not gdb_is_there) if not can_read_python(scene) else None
-    examined = _ask_gdb(source.path, scene, finder, options, clock)
+    examined = examine(source.path, scene, finder, _settings(options), gdb, clock.lap)
     second = early.result() if early else None
     if second is None or (examined.native is None and gdb_is_there):
         second = _ask_pystack(source.path, scene, options, examined.native is None) if _wants_second_opinion(examined) else PystackResult()
@@ -156,17 +175,11 @@ def _analyze_core(
     return replace(crash, log=_lines(logs))
 
 
-def _ask_gdb(core: Path, scene: Scene, finder: Finder, options: Options, clock: _Clock) -> Examined:
-    if options.gdb is None:
-        error = SoftError(
-            stage="gdb", message="gdb was not asked (--no-gdb)", hint="Ask it for inlined frames, lines, arguments and locals."
-        )
-        return Examined(soft_errors=(error,))
+def _settings(options: Options) -> Settings:
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = Settings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot)
-    return examine(core, scene, finder, settings, clock.lap)
+    return Settings(options.deadline, tuple(folders), options.libpython, options.sysroot)
 
 
 def _wants_second_opinion(examined: Examined) -> bool:
@@ -208,7 +221,7 @@ def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: S
             for module in crash.modules
         ),
         debugger=examined.debugger,
-        soft_errors=(*crash.soft_errors, *examined.soft_errors, *second.soft_errors, *assembled.soft_errors, *changed),
+        soft_errors=(*crash.soft_errors, *_soft_errors(logs), *examined.soft_errors, *second.soft_errors, *assembled.soft_errors, *changed),
     )
 
 

@@ -65,12 +65,7 @@ def command(
         deadline=timeout,
         signatures=signatures,
     )
-    if out is not None or not as_json:
-        from crashkit.report import html
-
-        # While gdb works we wait: compile the template meanwhile.
-        threading.Thread(target=html.warm, daemon=True).start()
-    with Progress(quiet=as_json) as progress:
+    with Progress(quiet=as_json, renders=out is not None or not as_json) as progress:
         crash = analyze(paths, options=options, progress=progress.stage)
     written = None
     if out is not None or not as_json:
@@ -137,8 +132,9 @@ def _path_map(text: str) -> tuple[str, Path]:
 class Progress:
     """On stderr: the first answer before gdb starts, and what takes longer than a second."""
 
-    def __init__(self, quiet: bool) -> None:
+    def __init__(self, quiet: bool, renders: bool = True) -> None:
         self._quiet = quiet
+        self._renders = renders
         self._stage = ""
         self._began = time.monotonic()
         self._done = threading.Event()
@@ -158,6 +154,11 @@ class Progress:
             click.echo("\r\x1b[K", nl=False, err=True)
 
     def stage(self, name: str, crash: Crash) -> None:
+        if name == "gdb" and self._renders:
+            from crashkit.report import html
+
+            # While gdb works we wait: compile the template meanwhile.
+            threading.Thread(target=html.warm, daemon=True).start()
         if name == "gdb" and not self._quiet:
             from crashkit.report import text
 

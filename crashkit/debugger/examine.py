@@ -5,8 +5,9 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
+from crashkit.debugger.gdb import Gdb
 from crashkit.debugger.libpython_file import find_script
 from crashkit.debugger.names import complete_names
 from crashkit.debugger.session import NativeResult, PlacedModule, PythonResult, Session
@@ -21,7 +22,6 @@ from crashkit.model import SoftError
 
 
 class Settings(NamedTuple):
-    program: str
     deadline: float
     """Seconds for all of it."""
     debug_folders: tuple[Path, ...]
@@ -57,13 +57,25 @@ class _Notebook:
         return Examined(self.native, self.python, self.script, self.symbols, self.debugger, tuple(self.soft_errors))
 
 
-def examine(core: Path, scene: Scene, finder: Finder, settings: Settings, lap: Callable[[str], None]) -> Examined:
-    """Native stacks, then Python stacks. `lap` is told the name of each part as it ends."""
+def boot(program: str, deadline: float) -> Union[Gdb, DebuggerError]:
+    """Start gdb, which takes a moment to come up, before there is anything to ask; or why that fails."""
+    try:
+        return Gdb(deadline, program)
+    except DebuggerError as error:
+        return error
+
+
+def examine(
+    core: Path, scene: Scene, finder: Finder, settings: Settings, gdb: Union[Gdb, DebuggerError], lap: Callable[[str], None]
+) -> Examined:
+    """Native stacks, then Python stacks, from what `boot` gave. `lap` is told the name of each part as it ends."""
     notebook = _Notebook()
+    if isinstance(gdb, DebuggerError):
+        return Examined(soft_errors=(SoftError(stage="gdb", message=str(gdb), hint=gdb.hint),))
     try:
         with (
             tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
-            Session(core, settings.deadline, settings.program, settings.debug_folders, settings.sysroot) as session,
+            Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=gdb) as session,
         ):
             notebook.debugger = session.version
             _native(session, scene, Path(twins), notebook)

@@ -97,18 +97,24 @@ class PythonResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One gdb over one core. A context manager.
+    """One gdb over one core, which it ends. A context manager. `gdb` is one that was started before.
 
     Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
     """
 
     def __init__(
-        self, core: Path, deadline: float, program: str = "gdb", debug_folders: Sequence[Path] = (), sysroot: Optional[Path] = None
+        self,
+        core: Path,
+        deadline: float,
+        program: str = "gdb",
+        debug_folders: Sequence[Path] = (),
+        sysroot: Optional[Path] = None,
+        gdb: Optional[Gdb] = None,
     ) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="crashkit-gdb-")
         self._count = 0
         try:
-            self._gdb = Gdb(deadline, program)
+            self._gdb = gdb or Gdb(deadline, program)
         except BaseException:
             self._folder.cleanup()
             raise
