@@ -38,7 +38,9 @@ def assemble(scene: Scene, examined: Examined, second: PystackResult, dumps: Seq
     walks = {thread.lwp: thread for thread in examined.native.threads} if examined.native else {}
     stacks = [chosen.stacks.get(thread.tid or 0, PythonStack((), None, None)) for thread in threads]
     ends = [_ends(thread.tid or 0, stack, walks, second, index, unwinding, sources) for thread, stack in zip(threads, stacks, strict=True)]
-    ends = _name_evaluation(ends, scene, index, unwinding)
+    # With debug info the names are right: in a damaged core it is the Python stacks that do not count.
+    if scene.interpreter is not None and examined.symbols.get(scene.interpreter.module.path) != "full":
+        ends = _name_evaluation(ends, scene.interpreter.module.base, index, unwinding)
     soft_errors = list(chosen.soft_errors)
     done = []
     for thread, stack, both in zip(threads, stacks, ends, strict=True):
@@ -93,11 +95,10 @@ def _ends(
     )
 
 
-def _name_evaluation(ends: Sequence[Ends], scene: Scene, index: ModuleIndex, unwinding: Unwinding) -> list[Ends]:
-    """Where a stripped interpreter's evaluating function has no name, find it by counting and name it."""
-    if scene.interpreter is None or all(sum(map(is_evaluation, both.native)) == len(runs(both.python)) for both in ends):
+def _name_evaluation(ends: Sequence[Ends], base: int, index: ModuleIndex, unwinding: Unwinding) -> list[Ends]:
+    """Where a stripped interpreter's evaluating function has no name, find it by counting and name it. `base` is the interpreter's."""
+    if all(sum(map(is_evaluation, both.native)) == len(runs(both.python)) for both in ends):
         return list(ends)
-    base = scene.interpreter.module.base
 
     def starts(frames: Sequence[NativeFrame]) -> tuple[Optional[int], ...]:
         found = []
