@@ -6,6 +6,7 @@ everybody only since Linux 6.6, which can also leave the ordinary exits out. Wit
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import socket
@@ -19,6 +20,7 @@ _PROC_CN_MCAST_LISTEN = 1
 _PROC_EVENT_NONZERO_EXIT = 0x20000000
 _PROC_EVENT_EXIT = 0x80000000
 _NLMSG_DONE = 3
+_KERNEL = 0
 _HEADERS = 36
 """struct nlmsghdr (16 bytes) and struct cn_msg (20)."""
 
@@ -41,12 +43,14 @@ class ProcessEvents:
         """Of whole processes, on the whole machine, without blocking."""
         while True:
             try:
-                data = self._socket.recv(65536)
+                data, (sender, _) = self._socket.recvfrom(65536)
             except BlockingIOError:
                 return
-            except OSError:  # ENOBUFS: some were lost
-                continue
-            if (event := parse(data)) is not None:
+            except OSError as error:
+                if error.errno == errno.ENOBUFS:  # some were lost
+                    continue
+                return
+            if sender == _KERNEL and (event := parse(data)) is not None:
                 yield event
 
 

@@ -6,11 +6,12 @@ import signal
 import struct
 from pathlib import Path
 
+import click
 import pytest
 
 from crashkit.cli.list import age, parse_since, size
-from crashkit.cli.run import parse_size
-from crashkit.collect import cuda, limits, oom, proc_events
+from crashkit.cli.run import command, parse_size
+from crashkit.collect import cuda, handlers, limits, oom, proc_events
 from crashkit.collect.core_pattern import parse
 from crashkit.collect.outlook import Facts, judge
 from crashkit.collect.redaction import allowed_environment, scrub, scrub_argv
@@ -186,3 +187,15 @@ def test_words_of_the_command_line() -> None:
     assert [size(number) for number in (5, 2048, 50 << 20, 3 << 40)] == ["5B", "2.0K", "50M", "3.0T"]
     assert parse_since("2h", 10000) == 2800 and parse_since("2026-11-20", 0) < parse_since("2026-11-20T23:12", 0)
     assert signal_name(11) == "SIGSEGV" and signal_name(signal.SIGRTMIN + 3) == "SIGRTMIN+3"
+
+
+def test_apport_names() -> None:
+    boot = "0b4a2f4e-7a52-4b1c-9f0e-0d8c7f1f2a3b"
+    names = [f"core._usr_bin_python3.1000.{boot}.7.123", f"core._usr_bin_python3.1000.{boot}.77.123", "core", f"core.x.1000.{boot}.7"]
+    assert handlers.apport_names(names, 7) == names[:1]
+
+
+def test_every_option_of_run_is_in_its_page() -> None:
+    page = (Path(__file__).parent.parent.parent / "docs" / "run.md").read_text()
+    options = [option for parameter in command.params if isinstance(parameter, click.Option) for option in parameter.opts]
+    assert [option for option in options if option not in page and option.replace("--", "--no-") not in page] == []
