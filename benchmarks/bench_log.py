@@ -30,8 +30,12 @@ evidence = read_log(Path(sys.argv[1]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(evidence.lines))
 """
 
-END = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f0000000001 (most recent call first):\n  File "/srv/app.py", line 10 in infer\n'
-ASSERT = "../aten/src/ATen/native/cuda/Loss.cu:242: nll_loss: block: [1,0,0], thread: [7,0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
+END = """Fatal Python error: Segmentation fault
+
+Current thread 0x00007f0000000001 (most recent call first):
+  File "/srv/app.py", line 10 in infer
+"""
+ASSERT = "../aten/Loss.cu:242: nll_loss: block: [1,0,0], thread: [7,0,0] Assertion `t >= 0 && t < n_classes` failed.\n"
 TRACEBACK = 'Traceback (most recent call last):\n  File "/srv/app.py", line 5, in f\n    g()\nValueError: handled\nINFO next request\n'
 
 
@@ -43,9 +47,9 @@ def chatter() -> str:
         lines.append(
             chosen.choice(
                 (
-                    f"2026-11-20T23:12:{step % 60:02d}.123456789Z [rank{step % 8}]: epoch {step // 100} step {step} loss {chosen.random():.5f}\n",
+                    f"2026-11-20T23:12:{step % 60:02d}.1Z [rank{step % 8}]: epoch {step // 100} step {step} loss {chosen.random():.5f}\n",
                     f'INFO:     10.0.0.{step % 255}:5{step % 1000:04d} - "POST /v1/completions HTTP/1.1" 200 OK\n',
-                    f"WARNING 11-20 23:12:{step % 60:02d} scheduler.py:118] Sequence group {step} is preempted, rate={chosen.random():.3f}\n",
+                    f"WARNING 11-20 23:12:{step % 60:02d} scheduler.py:118] group {step} preempted, rate={chosen.random():.3f}\n",
                 )
             )
         )

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Optional
 
 import msgspec
+from ahocorasick_rs import AhoCorasick
 
 SHORTEST_LITERAL = 4
 
@@ -57,9 +58,12 @@ class Classifier:
         rules: list[tuple[Optional[str], str]] = [*table, *((None, pattern) for pattern in further)]
         self._rules = [(kind, re.compile(pattern), literals(pattern)) for kind, pattern in rules]
         self.literals = fewest(_shorten(literal) for _, _, found in self._rules for literal in found)
+        self._any = AhoCorasick(list(self.literals))
 
     def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
         """Kind and fields of a telling line, None for any other."""
+        if not self._any.find_matches_as_indexes(text):
+            return None
         for kind, pattern, required in self._rules:
             if any(literal in text for literal in required) and (match := pattern.search(text)):
                 return kind, {name: value for name, value in match.groupdict().items() if value is not None}

@@ -23,7 +23,7 @@ FLOOD = 2000
 """Lines after which a text is no longer followed."""
 MOST_ATTENDED = 300_000
 """Lines before the tail that are looked at only because they follow others."""
-TAIL = 4 << 20
+TAIL = 2 << 20
 """Bytes at the end of the file in which every text is followed again."""
 _GROUP = 32
 """Texts a search: more of them lose the vectorised search (Teddy), which took 0.3 s a GB where an automaton took 2 s."""
