@@ -112,6 +112,18 @@ class Unwinding:
         found = table.function(address - module.bias) if table else None
         return found.start + module.bias if found else None
 
+    def name(self, address: int) -> Optional[str]:
+        """The function at the address, as its module's symbol table has it (mangled)."""
+        module = self._index.at(address)
+        file = self._files.get(module.path) if module else None
+        if module is None or file is None:
+            return None
+        try:
+            symbol = SymbolTable.load(file).name(address - module.bias)
+        except (OSError, ValueError):
+            return None
+        return symbol.name if symbol else None
+
     def _load(self, path: str) -> Optional[UnwindTable]:
         file = self._files.get(path)
         try:

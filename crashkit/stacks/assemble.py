@@ -12,7 +12,8 @@ from crashkit.debugger.names import Unwinding
 from crashkit.debugger.session import NativeThread
 from crashkit.evidence.describe import Scene
 from crashkit.evidence.modules import ModuleIndex
-from crashkit.model import NativeFrame, SoftError, Thread
+from crashkit.evidence.notes import PROGRAM_COUNTER
+from crashkit.model import Address, NativeFrame, Offset, SoftError, Thread
 from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join
 from crashkit.stacks.evaluation import Walk, evaluation_starts
@@ -37,7 +38,7 @@ def assemble(scene: Scene, examined: Examined, second: PystackResult, dumps: Seq
     unwinding = Unwinding(index, {path: file.path for path, file in scene.files.items()})
     walks = {thread.lwp: thread for thread in examined.native.threads} if examined.native else {}
     stacks = [chosen.stacks.get(thread.tid or 0, PythonStack((), None, None)) for thread in threads]
-    ends = [_ends(thread.tid or 0, stack, walks, second, index, unwinding, sources) for thread, stack in zip(threads, stacks, strict=True)]
+    ends = [_ends(thread, stack, walks, second, index, unwinding, sources) for thread, stack in zip(threads, stacks, strict=True)]
     # With debug info the names are right: in a damaged core it is the Python stacks that do not count.
     if scene.interpreter is not None and examined.symbols.get(scene.interpreter.module.path) != "full":
         ends = _name_evaluation(ends, scene.interpreter.module.base, index, unwinding)
@@ -61,7 +62,7 @@ def assemble(scene: Scene, examined: Examined, second: PystackResult, dumps: Seq
 
 
 def _ends(
-    tid: int,
+    thread: Thread,
     stack: PythonStack,
     walks: dict[int, NativeThread],
     second: PystackResult,
@@ -69,7 +70,7 @@ def _ends(
     unwinding: Unwinding,
     sources: Sources,
 ) -> Ends:
-    walk = walks.get(tid)
+    walk = walks.get(thread.tid or 0)
     python = tuple(map(sources.annotate, stack.frames))
     python_outer = tuple(map(sources.annotate, stack.outer))
     if walk is not None and walk.frames:
@@ -83,15 +84,32 @@ def _ends(
             python_cut=stack.cut,
             native_between=frames_between(walk),
         )
-    native = second.native.get(tid)
+    native = second.native.get(thread.tid or 0)
     return Ends(
-        native=native.frames if native else (),
+        native=native.frames if native else _where_it_stood(thread, index, unwinding),
         python=python,
         native_outer=native.outer if native else (),
         python_outer=python_outer,
         native_cut=True,
         python_total=stack.total,
         python_cut=stack.cut,
+    )
+
+
+def _where_it_stood(thread: Thread, index: ModuleIndex, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
+    """The one frame that the registers give when nobody could unwind the stack."""
+    pc = next((int(thread.registers[name]) for name in PROGRAM_COUNTER.values() if name in thread.registers), None)
+    if pc is None:
+        return ()
+    module = index.at(pc)
+    return (
+        NativeFrame(
+            function=unwinding.name(pc),
+            module=module.path if module else None,
+            offset=Offset(pc - module.bias) if module else None,
+            pc=Address(pc),
+            trust="context",
+        ),
     )
 
 
