@@ -75,7 +75,7 @@ def measure(rounds: int) -> list[Row]:
         starts(ours, home)  # compiles
         late = min(starts(ours, home) for _ in range(rounds * 3)) - min(starts([], home) for _ in range(rounds * 3))
         whole = min(run([*ours, "true"], home)[0] for _ in range(rounds * 3)) - min(run(["true"], home)[0] for _ in range(rounds * 3))
-        work = [sys.executable, "-c", WORK, "8"]
+        work = [sys.executable, "-c", WORK, "5"]
         nothing = min(run([*ours, "true"], home)[1] for _ in range(rounds)) - min(run(["true"], home)[1] for _ in range(rounds))
         pairs = [(run(work, home), run([*ours, *work], home)) for _ in range(rounds)]
     bare_cpu, ours_cpu = min(bare[1] for bare, _ in pairs), min(ours[1] for _, ours in pairs)
