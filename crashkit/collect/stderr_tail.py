@@ -12,10 +12,13 @@ import os
 import select
 import stat
 import termios
+import time
 from typing import Optional
 
 KEPT = 256 * 1024
 _CHUNK = 65536
+_REST = 0.01
+"""Seconds. A server that logs each request would wake us as often as it works; nobody sees a line come this much later."""
 _FATAL = b"Fatal Python error: "
 
 
@@ -51,8 +54,15 @@ class StderrTail:
         """Descriptor and events to poll for before `pump`."""
         return None
 
+    def rest(self) -> float:
+        """Seconds for which nothing need be polled: many short lines are passed on together."""
+        return 0.0
+
     def pump(self) -> None:
         """Pass on what is there; never blocks."""
+
+    def catch_up(self) -> None:
+        """Read what was written by now, so that `tail` has it."""
 
     def started(self) -> None:
         """No further command will be given this stderr."""
@@ -92,6 +102,7 @@ class RelayTail(StderrTail):
         self._ring = Ring()
         self._seam = b""
         self._pending = b""
+        self._rest_until = 0.0
         self.both = both
         self._in: Optional[int]
         self._terminal = os.isatty(descriptor)
@@ -106,6 +117,9 @@ class RelayTail(StderrTail):
             self._in, self.command_stderr = os.pipe()
         os.set_blocking(self._in, False)
         self._out, self._chunk = _non_blocking(descriptor)
+
+    def rest(self) -> float:
+        return 0.0 if self._pending or self._in is None else max(0.0, self._rest_until - time.monotonic())
 
     def interest(self) -> Optional[tuple[int, int]]:
         if self._in is None:
@@ -144,7 +158,15 @@ class RelayTail(StderrTail):
         self._ring.add(data)
         self.fatal_errors += (self._seam + data).count(_FATAL)
         self._seam = data[-len(_FATAL) + 1 :]
-        self._pending = data
+        self._pending += data
+        if len(data) < _CHUNK // 4 and not self._terminal:
+            self._rest_until = time.monotonic() + _REST
+
+    def catch_up(self) -> None:
+        for _ in range(KEPT // _CHUNK):
+            if self._in is None or not select.select([self._in], [], [], 0)[0]:
+                return
+            self._read(self._in)
 
     def _write(self) -> None:
         try:

@@ -246,9 +246,13 @@ class Supervisor:
         return max(0.01, self._next_walk - time.monotonic())
 
     def _step(self, timeout: float) -> None:
-        interest = self._tail.interest()
+        rest = self._tail.rest()
+        interest = self._tail.interest() if not rest else None
         if interest is not None:
             self._poll.register(*interest)
+        if rest:
+            timeout = min(timeout, rest)
+        stirred = False
         deaths: list[tuple[Death, bool]] = []
         for descriptor, _ in self._poll.poll(max(0.0, timeout) * 1000):
             if descriptor == self._signals:
@@ -259,6 +263,8 @@ class Supervisor:
                         self._pass_on(info.number)
             elif interest is not None and descriptor == interest[0]:
                 self._tail.pump()
+            elif descriptor == self._cores.descriptor:
+                stirred = True
             elif self._events is not None and descriptor == self._events.fileno():
                 deaths += [
                     (death, False) for event in self._events.exits() if (death := self._tree.told(event.pid, event.parent, event.status))
@@ -274,7 +280,8 @@ class Supervisor:
             self._next_walk = now + self._tree.interval
         for death, is_command in deaths:
             self._died(death, is_command, now)
-        self._match_cores(now)
+        if stirred or deaths or self._wanted or self._unclaimed or self._cores.busy:
+            self._match_cores(now)
         self._read_log(now)
         self._let_go_of_signals(now)
         self._start_worker()
@@ -446,6 +453,7 @@ class Supervisor:
             if sum(self._options.storm.dropped.values()) == 1:
                 say(f"more than {self._options.storm.burst} crashes at once: those that follow are counted, not kept")
             return
+        self._tail.catch_up()
         self._queue.append(
             Seen(
                 time.time(),
