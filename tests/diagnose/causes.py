@@ -26,40 +26,36 @@ class Cause(NamedTuple):
     """Argument of the script, where it is not the signature's name."""
     needs_library: bool = False
     pythons: tuple[str, ...] = ("3.9", "3.11", "3.13")
-    log_alone: Optional[str] = "same"
-    """What the log without the core gives; "same" as the core, None for nothing."""
-    core_alone: Optional[str] = "same"
 
 
 def cxx(signature: str, **more: object) -> Cause:
     return Cause(signature, needs_library=True, **more)  # type: ignore[arg-type]
 
 
-# What a log without native frames leaves open is said in `log_alone`.
 CAUSES = (
-    Cause("null-deref", "faults.py", "null", log_alone=None),
-    Cause("null-function-call", "faults.py", "null_call", log_alone=None),
-    Cause("wild-pointer", "faults.py", "wild", log_alone=None),
-    Cause("write-to-readonly", "faults.py", "read_only", log_alone=None),
-    Cause("stack-overflow", "faults.py", "c_overflow", log_alone=None),
+    Cause("null-deref", "faults.py", "null"),
+    Cause("null-function-call", "faults.py", "null_call"),
+    Cause("wild-pointer", "faults.py", "wild"),
+    Cause("write-to-readonly", "faults.py", "read_only"),
+    Cause("stack-overflow", "faults.py", "c_overflow"),
     Cause("sigfpe-integer-divide", "faults.py", "divide"),
-    Cause("sigill-trap", "faults.py", "ud2", log_alone=None),
+    Cause("sigill-trap", "faults.py", "ud2"),
     Cause("heap-corruption-double-free"),
-    Cause("heap-corruption-invalid-free", core_alone="heap-corruption-double-free"),
+    Cause("heap-corruption-invalid-free"),
     Cause("heap-corruption-overflow"),
     Cause("gil-not-held", pythons=("3.9", "3.11", "3.12", "3.13")),
     Cause("refcount-none-dealloc", pythons=("3.8", "3.11")),
     Cause("mmap-file-truncated-sigbus"),
-    Cause("dataloader-worker-sigbus", log_alone=None),
+    Cause("dataloader-worker-sigbus"),
     cxx("cxx-uncaught-exception"),
-    cxx("cxx-throw-in-destructor", log_alone="cxx-uncaught-exception"),
+    cxx("cxx-throw-in-destructor"),
     cxx("cxx-terminate-no-exception"),
     cxx("cxx-pure-virtual"),
     cxx("stack-smashing"),
-    cxx("cxx-forced-unwind", pythons=("3.11", "3.13"), log_alone="cxx-terminate-no-exception"),
-    cxx("finalization-static-dtor", log_alone=None),
-    cxx("deadlock-gil-native-lock", log_alone=None),
-    cxx("deadlock-gil-static-init", log_alone=None),
+    cxx("cxx-forced-unwind", pythons=("3.11", "3.13")),
+    cxx("finalization-static-dtor"),
+    cxx("deadlock-gil-native-lock"),
+    cxx("deadlock-gil-static-init"),
 )
 
 

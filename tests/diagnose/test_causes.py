@@ -1,5 +1,4 @@
-"""Each real crash is known by its own signature, first: from its core and log together, from each alone, on several interpreters."""
-
+"""Each real crash is known by its own signature, first, on several interpreters. What core and log tell alone: test_confusion.py."""
 
 from __future__ import annotations
 
@@ -11,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.errors import EvidenceError
 from crashkit.pipeline import analyze
 
 from ..crashes import CRASHERS, interpreter
@@ -26,24 +24,6 @@ def test_core_and_log(cause: Cause, version: str) -> None:
     crash = analyzed(evidence(folder))
     assert first(crash) == cause.signature, [(finding.id, finding.confidence) for finding in crash.findings]
     assert not [error for error in crash.soft_errors if error.stage == "diagnose"]
-
-
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.signature)
-def test_log_alone(cause: Cause) -> None:
-    log = made(cause, interpreter("3.11")).path / "stderr.txt"
-    expected = cause.signature if cause.log_alone == "same" else cause.log_alone
-    try:
-        crash = analyze(log)
-    except EvidenceError:
-        assert expected is None
-        return
-    assert first(crash) == expected, crash.findings
-
-
-@pytest.mark.parametrize("cause", CAUSES, ids=lambda cause: cause.signature)
-def test_core_alone(cause: Cause) -> None:
-    expected = cause.signature if cause.core_alone == "same" else cause.core_alone
-    assert first(analyze(made(cause, interpreter("3.11")).core)) == expected
 
 
 def test_finding_in_the_users_words() -> None:
