@@ -138,8 +138,8 @@ class Outward(gdb.unwinder.Unwinder):
             return None
         info = pending.create_unwind_info(FrameId(sp, pc))
         kind = gdb.lookup_type("unsigned long")
-        for register, value in zip(("rip", "rsp", "rbp"), self.target):
-            info.add_saved_register(register, gdb.Value(value).cast(kind))
+        for index, register in enumerate(("rip", "rsp", "rbp")):
+            info.add_saved_register(register, gdb.Value(self.target[index]).cast(kind))
         return info
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.debugger.gdb import Gdb, quote
+from crashkit.debugger.gdb import Gdb
 from crashkit.debugger.session import PlacedModule, Session
 from crashkit.errors import DebuggerError
 from crashkit.model import Crash
