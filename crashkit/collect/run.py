@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
@@ -86,6 +87,8 @@ def run(request: Request) -> int:
         return error.status
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            store.path.rmdir()  # only where no crash is in it
 
 
 def _watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:

@@ -419,6 +419,7 @@ def test_a_store_that_cannot_be_written_to_does_not_keep_the_command_from_runnin
     result = crashkit.run("echo", "hi")
     assert (result.stdout, result.returncode) == ("hi\n", 0)
     assert "crash store" in result.stderr and "CRASHKIT_HOME" in result.stderr
+    assert not Path(result.stderr.strip().rsplit(" ", 1)[-1]).exists()
 
 
 def test_enable_from_inside(crashkit: Crashkit) -> None:
