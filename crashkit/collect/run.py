@@ -20,6 +20,10 @@ from crashkit.collect.supervisor import Options, Supervisor
 from crashkit.errors import CollectError
 
 
+_TEMPORARY = "crashkit-store-"
+"""Name of a store that stands in for one that cannot be written to."""
+
+
 class Request(NamedTuple):
     """The options of the command line."""
 
@@ -87,8 +91,9 @@ def run(request: Request) -> int:
         return error.status
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):
-            store.path.rmdir()  # only where no crash is in it
+        if store.path.name.startswith(_TEMPORARY):
+            with contextlib.suppress(OSError):
+                store.path.rmdir()  # where no crash is in it
 
 
 def _watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
@@ -128,7 +133,7 @@ def _store() -> tuple[Store, Path]:
         import tempfile
 
         hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a folder that you may write"
-        store = Store(Path(tempfile.mkdtemp(prefix="crashkit-")))
+        store = Store(Path(tempfile.mkdtemp(prefix=_TEMPORARY)))
         say(f"{error}; {hint}; crashes go to {store.path}")
         return store, store.work_folder("run")
 
