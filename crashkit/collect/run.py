@@ -19,7 +19,6 @@ from crashkit.collect.storm import Storm
 from crashkit.collect.supervisor import Options, Supervisor
 from crashkit.errors import CollectError
 
-
 _TEMPORARY = "crashkit-store-"
 """Name of a store that stands in for one that cannot be written to."""
 
