@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from crashkit.evidence.log_patterns import line_patterns
@@ -76,7 +77,7 @@ def extended_patterns() -> str:
     return "\n".join(texts) + "\n"
 
 
-def main() -> int:
+def main(_arguments: Sequence[str] = ()) -> int:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("--size", type=float, default=1.0, help="GiB")
     size = int(arguments.parse_args().size * (1 << 30))

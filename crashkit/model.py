@@ -33,7 +33,7 @@ class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     pass
 
 
-class Source(_Fact):
+class Source(_Fact, frozen=True):
     """The main piece of evidence that was analysed."""
 
     path: str
@@ -47,7 +47,7 @@ class Source(_Fact):
     compression: Optional[str] = None
 
 
-class Process(_Fact):
+class Process(_Fact, frozen=True):
     pid: Optional[int] = None
     ppid: Optional[int] = None
     uid: Optional[int] = None
@@ -65,7 +65,7 @@ class Process(_Fact):
     """Of python, torch, cuda, driver and the like, where the evidence tells them."""
 
 
-class Signal(_Fact):
+class Signal(_Fact, frozen=True):
     number: int
     name: str
     code: Optional[int] = None
@@ -84,7 +84,7 @@ class Signal(_Fact):
     """True where a signal handler hid the fault and it was read back from the signal frame."""
 
 
-class PythonRuntime(_Fact):
+class PythonRuntime(_Fact, frozen=True):
     version: Optional[str] = None
     debug_info: Optional[bool] = None
     executable: Optional[str] = None
@@ -95,7 +95,7 @@ class PythonRuntime(_Fact):
     free_threaded: Optional[bool] = None
 
 
-class NativeFrame(_Fact, tag_field="kind", tag="native"):
+class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
@@ -109,7 +109,7 @@ class NativeFrame(_Fact, tag_field="kind", tag="native"):
     locals: dict[str, str] = {}
 
 
-class PythonFrame(_Fact, tag_field="kind", tag="python"):
+class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
@@ -128,7 +128,7 @@ class PythonFrame(_Fact, tag_field="kind", tag="python"):
     """True where this frame was entered from C: an interpreter call of its own begins here."""
 
 
-class ElidedFrames(_Fact, tag_field="kind", tag="elided"):
+class ElidedFrames(_Fact, frozen=True, tag_field="kind", tag="elided"):
     """Frames left out of the middle of a stack."""
 
     count: Optional[int] = None
@@ -139,7 +139,7 @@ class ElidedFrames(_Fact, tag_field="kind", tag="elided"):
 Frame = Union[NativeFrame, PythonFrame, ElidedFrames]
 
 
-class Thread(_Fact):
+class Thread(_Fact, frozen=True):
     tid: Optional[int] = None
     name: Optional[str] = None
     crashed: bool = False
@@ -160,7 +160,7 @@ class Thread(_Fact):
         return (frame for frame in self.frames if isinstance(frame, PythonFrame))
 
 
-class Module(_Fact):
+class Module(_Fact, frozen=True):
     path: str
     build_id: Optional[str] = None
     base: Optional[Address] = None
@@ -172,7 +172,7 @@ class Module(_Fact):
     """The file on the analysing machine, where it is another path."""
 
 
-class Mapping(_Fact):
+class Mapping(_Fact, frozen=True):
     """One range of the process's address space."""
 
     start: Address
@@ -183,7 +183,7 @@ class Mapping(_Fact):
     offset: Optional[Offset] = None
 
 
-class Instruction(_Fact):
+class Instruction(_Fact, frozen=True):
     address: Address
     text: str
     bytes: Optional[str] = None
@@ -192,7 +192,7 @@ class Instruction(_Fact):
     faulting: bool = False
 
 
-class LogLine(_Fact):
+class LogLine(_Fact, frozen=True):
     """One telling line of a log, taken out of it by the evidence stage."""
 
     text: str
@@ -208,7 +208,7 @@ class LogLine(_Fact):
     """What was parsed out of it."""
 
 
-class Evidence(_Fact):
+class Evidence(_Fact, frozen=True):
     """One fact that a finding rests on; which fields are set says where it lies."""
 
     text: str
@@ -221,7 +221,7 @@ class Evidence(_Fact):
     module: Optional[str] = None
 
 
-class Finding(_Fact):
+class Finding(_Fact, frozen=True):
     id: str
     title: str
     confidence: str
@@ -238,14 +238,14 @@ class Finding(_Fact):
     references: tuple[str, ...] = ()
 
 
-class Fingerprint(_Fact):
+class Fingerprint(_Fact, frozen=True):
     hash: Optional[str] = None
     frames: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     """Why each frame was taken or left out."""
 
 
-class SoftError(_Fact):
+class SoftError(_Fact, frozen=True):
     """Something that could not be done; the rest of the report stands."""
 
     stage: str
@@ -254,7 +254,7 @@ class SoftError(_Fact):
     """What to try."""
 
 
-class Crash(_Fact):
+class Crash(_Fact, frozen=True):
     schema: str = msgspec.field(default_factory=lambda: SCHEMA)
     crashkit: Optional[str] = None
     id: Optional[str] = None

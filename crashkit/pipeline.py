@@ -5,6 +5,7 @@ Every stage adds to the `Crash` of the stage before. One that fails leaves a sof
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +19,15 @@ from msgspec.structs import replace
 from crashkit import __version__
 from crashkit.debugger.examine import Examined, Settings, boot, can_read_python, examine
 from crashkit.debugger.gdb import Gdb
-from crashkit.diagnose import diagnose, load_catalog
+from crashkit.diagnose import Catalog, diagnose, load_catalog
+from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
-from crashkit.errors import DebuggerError, EvidenceError
+from crashkit.errors import CatalogError, DebuggerError, EvidenceError
 from crashkit.evidence.core import Core
 from crashkit.evidence.describe import Scene, describe
 from crashkit.evidence.input import Input
 from crashkit.evidence.log import LogEvidence, crash_of_log, read_log_input
+from crashkit.evidence.log_patterns import Classifier
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source
@@ -87,7 +90,7 @@ def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Cra
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
         # What the user wrote may be wrong: say so before the long part.
-        logs = _read_logs(pieces, load_catalog(options.signatures).log_patterns) if pieces.texts or options.signatures else []
+        logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
             gdb = _boot_gdb(options, stack)
@@ -95,14 +98,25 @@ def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Cra
             crash = _analyze_core(pieces.core, pieces.core_input, logs, gdb, options, progress, clock, pool)
         else:
             crash = _of_logs(pieces, logs)
-    catalog = load_catalog(options.signatures)
-    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors))
+    catalog, problems = _catalog(options)
+    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems))
     if pieces.manifest is not None:
         crash = add_manifest(crash, pieces.manifest)
     progress("diagnose", crash)
     crash = diagnose(replace(crash, fingerprint=fingerprint(crash)), catalog)
     clock.lap("diagnose")
     return replace(crash, seconds=clock.laps)
+
+
+def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
+    """The built-in signatures, those of the user's configuration, and those asked for; only the last must be right."""
+    own = configured(os.environ)
+    try:
+        return load_catalog((*own, *options.signatures)), ()
+    except CatalogError as error:
+        if not own:
+            raise
+        return load_catalog(options.signatures), (SoftError(stage="diagnose", message=str(error), hint=error.hint),)
 
 
 def _boot_gdb(options: Options, stack: ExitStack) -> Union[Gdb, DebuggerError]:
@@ -172,7 +186,16 @@ def _analyze_core(
     clock.lap("pystack")
     crash = _add_stacks(scene, examined, second, logs, finder)
     clock.lap("stacks")
-    return replace(crash, log=_lines(logs))
+    return replace(crash, log=(*_lines(logs), *_abort_message(examined)))
+
+
+def _abort_message(examined: Examined) -> tuple[LogLine, ...]:
+    """What glibc said before it aborted is in the core, too."""
+    text = examined.native.abort_message if examined.native else None
+    if not text:
+        return ()
+    kind, fields = Classifier().classify(text) or (None, {})
+    return (LogLine(text=text, kind=kind, path="core", fields=fields),)
 
 
 def _settings(options: Options) -> Settings:

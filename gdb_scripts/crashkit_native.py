@@ -12,6 +12,7 @@ LIMIT = "limit"
 # The window holds the environment, too, which lies beyond the main thread's frames.
 OUTER_WINDOW = 256 << 10
 MOST_TRIES = 400
+MOST_MESSAGE = 1000
 # A dead slot of the stack can look like a return address and lead into the true chain: so many frames are not believed.
 UNSURE = 3
 BEGINNINGS = ("_start", "clone3", "__clone3", "clone", "__clone", "thread_start")
@@ -86,7 +87,22 @@ def extract(request):
                     row["outer"] = outer_end(modules, row["frames"][-1]["sp"], limits["outer"], ends, request.get("entry"))
                 except (gdb.error, RuntimeError, ValueError) as error:
                     modules.errors.append("outer end of thread %d: %s" % (row["lwp"], error))
-    return {"threads": threads, "loaded": modules.loaded, "errors": modules.errors}
+    return {"threads": threads, "loaded": modules.loaded, "abort_message": abort_message(), "errors": modules.errors}
+
+
+def abort_message():
+    """What glibc said when it aborted the process (assert, malloc's checks, fortify): it keeps the text for debuggers.
+
+    `__abort_msg` points to an unsigned size and the text (glibc, sysdeps/posix/libc_fatal.c).
+    """
+    try:
+        pointer = int(gdb.parse_and_eval("*(unsigned long *) &__abort_msg"))
+        if pointer == 0:
+            return None
+        text = gdb.Value(pointer + 4).cast(gdb.lookup_type("char").pointer()).string(errors="replace", length=MOST_MESSAGE)
+        return text.split("\0")[0].strip() or None
+    except (gdb.error, MemoryError, ValueError, RuntimeError, UnicodeError):
+        return None
 
 
 def walk(modules, most):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Optional
 
 import click
@@ -33,7 +34,7 @@ def command(identity: str, as_json: bool, only_path: bool) -> None:
         click.echo(str(crash.path))
     elif as_json:
         document = report or _read(crash, "manifest.json") or b""
-        click.get_binary_stream("stdout").write(document)
+        sys.stdout.buffer.write(document)
     elif report is None or not _print_report(report, crash):
         _print_manifest(crash)
 

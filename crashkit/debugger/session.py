@@ -61,6 +61,8 @@ class NativeThread(msgspec.Struct, frozen=True):
 class NativeResult(msgspec.Struct, frozen=True):
     threads: tuple[NativeThread, ...] = ()
     loaded: tuple[str, ...] = ()
+    abort_message: Optional[str] = None
+    """What glibc said when it aborted the process."""
     errors: tuple[str, ...] = ()
 
 

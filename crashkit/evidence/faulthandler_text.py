@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import Optional
 
+from msgspec.structs import replace
+
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, Thread
 
 MOST_THREADS = 1000
@@ -130,11 +132,11 @@ class _Block:
         self.frames: list[Frame] = []
 
     def thread(self, fatal: bool, c_stack: Optional[list[Frame]]) -> Thread:
-        common = {"tid": self.ident, "name": self.name, "crashed": self.current and fatal}
+        thread = Thread(tid=self.ident, name=self.name, crashed=self.current and fatal, frames=tuple(self.frames))
         if self.current and c_stack:
             pythons = tuple(frame for frame in self.frames if isinstance(frame, PythonFrame))
-            return Thread(**common, frames=tuple(c_stack), python_frames=pythons)
-        return Thread(**common, frames=tuple(self.frames))
+            return replace(thread, frames=tuple(c_stack), python_frames=pythons)
+        return thread
 
 
 def opens(text: str) -> Optional[FaultDump]:
