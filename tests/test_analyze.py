@@ -9,6 +9,7 @@ import ast
 import json
 import os
 import re
+import select
 import shutil
 import signal
 import stat
@@ -335,12 +336,18 @@ def interrupted(arguments: Sequence[str | Path], gate: Path, folder: Path) -> su
 
 
 def test_interrupted_while_gdb_works(crashed, tmp_path):
-    """A gdb that never answers, which says through a FIFO that it was started."""
-    gate, program = tmp_path / "gate", tmp_path / "slow-gdb"
+    """A gdb that takes its first command and never answers; it holds a FIFO open for as long as it lives."""
+    gate, held, program = tmp_path / "gate", tmp_path / "held", tmp_path / "slow-gdb"
     os.mkfifo(gate)
-    program.write_text(f"#!/bin/sh\n: > '{gate}'\nexec sleep 1000\n")
+    os.mkfifo(held)
+    alive = os.open(held, os.O_RDONLY | os.O_NONBLOCK)
+    program.write_text(f"#!/bin/sh\nexec 3> '{held}'\nread -r command\n: > '{gate}'\nexec sleep 1000\n")
     program.chmod(0o755)
     done = interrupted(["analyze", crashed.core, "--gdb", program, "--out", tmp_path / "out"], gate, tmp_path)
     assert done.returncode == 130
     assert "Traceback" not in done.stderr
     assert not (tmp_path / "out").exists()
+    ended = select.poll()
+    ended.register(alive, select.POLLHUP)
+    assert ended.poll(30_000), "gdb was left behind"
+    os.close(alive)
