@@ -54,6 +54,11 @@ class StderrTail:
         """Descriptor and events to poll for before `pump`."""
         return None
 
+    @property
+    def behind(self) -> bool:
+        """Something was read and not yet passed on."""
+        return False
+
     def rest(self) -> float:
         """Seconds for which nothing need be polled: many short lines are passed on together."""
         return 0.0
@@ -117,6 +122,10 @@ class RelayTail(StderrTail):
             self._in, self.command_stderr = os.pipe()
         os.set_blocking(self._in, False)
         self._out, self._chunk = _non_blocking(descriptor)
+
+    @property
+    def behind(self) -> bool:
+        return bool(self._pending)
 
     def rest(self) -> float:
         return 0.0 if self._pending or self._in is None else max(0.0, self._rest_until - time.monotonic())

@@ -58,6 +58,7 @@ _DEATH_PATIENCE = 1.0
 """Seconds between a core and the news of its process's death."""
 _LOG_PATIENCE = 4.0
 """Seconds between a fatal error in the log and any other trace of the crash."""
+_TAIL_PATIENCE = 2.0
 _SAME_DEATH = 10.0
 """Seconds within which a pid is taken to be the same process."""
 _DETACH_PATIENCE = 5.0
@@ -321,6 +322,8 @@ class Supervisor:
 
     def _stop_too(self, number: int) -> None:
         """The command was stopped: stop, so that a shell sees its job stopped. Goes on when somebody continues us."""
+        if number != signal.SIGSTOP:
+            signal.sigtimedwait({number}, 0)  # the terminal's, if it still waits here: once is enough
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
         os.kill(os.getpid(), number)
         with contextlib.suppress(ValueError):
@@ -508,6 +511,8 @@ class Supervisor:
     def _start_worker(self) -> None:
         if self._worker or not self._queue:
             return
+        if self._tail.behind and time.time() - self._queue[0].when < _TAIL_PATIENCE:
+            return  # our line comes after the command's own
         seen = self._queue.popleft()
         pid = os.fork()
         if pid == 0:
