@@ -58,7 +58,7 @@ _DEATH_PATIENCE = 1.0
 """Seconds between a core and the news of its process's death."""
 _LOG_PATIENCE = 4.0
 """Seconds between a fatal error in the log and any other trace of the crash."""
-_TAIL_PATIENCE = 2.0
+_TAIL_PATIENCE = 10.0
 _SAME_DEATH = 10.0
 """Seconds within which a pid is taken to be the same process."""
 _DETACH_PATIENCE = 5.0
