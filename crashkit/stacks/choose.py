@@ -26,7 +26,7 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
         chosen[tid] = best._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None)
         for other in candidates:
-            if other is not best and other.frames and best.frames and _lines(other.frames) != _lines(best.frames):
+            if other is not best and _disagree(best, other):
                 soft_errors.append(
                     SoftError(
                         stage="python",
@@ -35,6 +35,15 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
                     )
                 )
     return Chosen(chosen, tuple(soft_errors))
+
+
+def _disagree(one: PythonStack, other: PythonStack) -> bool:
+    if not one.frames or not other.frames:
+        return False
+    # Of a deep or broken stack only the inner end is there.
+    whole = not (one.cut or other.cut or one.total or other.total)
+    common = None if whole else min(len(one.frames), len(other.frames))
+    return _lines(one.frames[:common]) != _lines(other.frames[:common])
 
 
 def has_gaps(stack: PythonStack) -> bool:
