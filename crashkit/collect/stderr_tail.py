@@ -131,9 +131,9 @@ class RelayTail(StderrTail):
         return 0.0 if self._pending or self._in is None else max(0.0, self._rest_until - time.monotonic())
 
     def interest(self) -> Optional[tuple[int, int]]:
-        if self._in is None:
-            return None
-        return (self._out, select.POLLOUT) if self._pending else (self._in, select.POLLIN)
+        if self._pending:
+            return self._out, select.POLLOUT
+        return None if self._in is None else (self._in, select.POLLIN)
 
     def started(self) -> None:
         if self.command_stderr is not None:
@@ -147,9 +147,7 @@ class RelayTail(StderrTail):
                 fcntl.ioctl(self._in, termios.TIOCSWINSZ, size)
 
     def pump(self) -> None:
-        if self._in is None:
-            return
-        if not self._pending:
+        if not self._pending and self._in is not None:
             self._read(self._in)
         if self._pending:
             self._write()
@@ -162,7 +160,7 @@ class RelayTail(StderrTail):
         except OSError:  # EIO: nobody holds the other side of the terminal any more
             data = b""
         if not data:
-            self._close()
+            self._close_in()  # what was read before is still to be passed on
             return
         self._ring.add(data)
         self.fatal_errors += (self._seam + data).count(_FATAL)
@@ -187,8 +185,11 @@ class RelayTail(StderrTail):
             self._close()
 
     def _close(self) -> None:
-        self.started()
         self._pending = b""
+        self._close_in()
+
+    def _close_in(self) -> None:
+        self.started()
         if self._in is not None:
             os.close(self._in)
             self._in = None
