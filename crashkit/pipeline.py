@@ -30,8 +30,8 @@ from crashkit.evidence.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.log_patterns import Classifier
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
-from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source
-from crashkit.stacks.assemble import assemble
+from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
+from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.pystack import PystackResult
 from crashkit.stacks.pystack import python_stacks as pystack_stacks
 from crashkit.stacks.source import Sources
@@ -147,9 +147,15 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
         if pieces.manifest is None:
             raise EvidenceError("there is no evidence of a crash in what was given", "Give a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
-    main = max(logs, key=lambda log: (log.evidence.signal is not None, len(log.evidence.threads)))
+    main = max(logs, key=lambda log: (log.evidence.kind == "gdb", log.evidence.signal is not None, len(log.evidence.threads)))
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
+    if main.evidence.kind == "gdb":
+        crash = replace(crash, threads=add_dumps(crash.threads, _dumps(logs)))
     return replace(crash, log=_lines(logs), soft_errors=_soft_errors(logs))
+
+
+def _dumps(logs: Sequence[_Log]) -> list[tuple[Thread, ...]]:
+    return [log.evidence.threads for log in logs if log.evidence.kind == "faulthandler"]
 
 
 def _soft_errors(logs: Sequence[_Log]) -> tuple[SoftError, ...]:
@@ -229,8 +235,7 @@ def _ask_pystack(core: Path, scene: Scene, options: Options, native: bool) -> Py
 def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: Sequence[_Log], finder: Finder) -> Crash:
     crash = scene.crash
     sources = Sources(_locator(crash, finder), _modified(crash))
-    dumps = [log.evidence.threads for log in logs if log.evidence.kind == "faulthandler"]
-    assembled = assemble(scene, examined, second, dumps, sources)
+    assembled = assemble(scene, examined, second, _dumps(logs), sources)
     changed = [
         SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
         for name in sorted(sources.newer)

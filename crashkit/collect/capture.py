@@ -17,6 +17,7 @@ from pathlib import Path
 from crashkit.collect.seen import say
 from crashkit.collect.spawn import SpawnError, spawn
 from crashkit.errors import CollectError
+from crashkit.gdb_files import gdb_file
 
 _ATTACH_DEADLINE = 30.0
 
@@ -35,12 +36,11 @@ _OPTIONS = (
 
 
 def script() -> Path:
-    """In the package when installed, beside it in a checkout. Raises CollectError."""
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "gdb_scripts", package.parent / "gdb_scripts"):
-        if (folder / "crashkit_capture.py").is_file():
-            return folder / "crashkit_capture.py"
-    raise CollectError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")
+    """What gdb runs while it watches. Raises CollectError where the installation lacks it."""
+    found = gdb_file("crashkit_capture.py")
+    if found is None:
+        raise CollectError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")
+    return found
 
 
 def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:

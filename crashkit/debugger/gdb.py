@@ -21,6 +21,7 @@ from typing import Any, Optional
 from pygdbmi import gdbmiparser
 
 from crashkit.errors import DebuggerError
+from crashkit.gdb_files import gdb_file
 
 _START = [
     "-nx",
@@ -239,13 +240,9 @@ def _environment() -> dict[str, str]:
     return {**kept, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
 
-def scripts() -> Path:
-    """Where the files that run inside gdb lie: in the package when installed, beside it in a checkout.
-
-    Raises DebuggerError where neither is there.
-    """
-    package = Path(__file__).resolve().parent.parent
-    for folder in (package / "gdb_scripts", package.parent / "gdb_scripts"):
-        if (folder / "crashkit_commands.py").is_file():
-            return folder
-    raise DebuggerError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")
+def commands_file() -> Path:
+    """The file that defines our MI commands. Raises DebuggerError where the installation lacks it."""
+    found = gdb_file("crashkit_commands.py")
+    if found is None:
+        raise DebuggerError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")
+    return found

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from crashkit.debugger.gdb import Gdb, quote, scripts
+from crashkit.debugger.gdb import Gdb, commands_file, quote
 from crashkit.errors import DebuggerError
 
 _FRAMES = 1000
@@ -131,7 +131,7 @@ class Session:
             link = Path(self._folder.name) / "core"
             link.symlink_to(core.absolute())
             self._gdb.command(f"-target-select core {link}")
-            self._gdb.console(f"source {scripts() / 'crashkit_commands.py'}")
+            self._gdb.console(f"source {commands_file()}")
         except BaseException:
             self.close()
             raise

@@ -13,7 +13,9 @@ MOST_FRAMES = 1000
 OPENERS = ("(LWP ", "#0  ", "Program terminated with signal", " received signal ")
 
 _PROMPT = re.compile(r"^(?:\(gdb\) ?)+")
-_THREAD = re.compile(r"^Thread (?P<number>\d+) \((?:Thread 0x[0-9a-f]+ )?\(?LWP (?P<lwp>\d+)\)?(?: \"(?P<name>[^\"]*)\")?\)?.*:?$")
+_THREAD = re.compile(
+    r"^Thread (?P<number>\d+) \((?:Thread 0x(?P<ident>[0-9a-f]+) )?\(?LWP (?P<lwp>\d+)\)?(?: \"(?P<name>[^\"]*)\")?\)?.*:?$"
+)
 _CURRENT = re.compile(r"^\[Current thread is (?P<number>\d+) \(.*?LWP (?P<lwp>\d+).*\]$")
 _SIGNAL = re.compile(r"^(?:Program|Thread (?P<number>\d+) .*?) (?:terminated with|received) signal (?P<signal>SIG\w+), (?P<text>.*)$")
 _FRAME = re.compile(r"^#(?P<level>\d+) +(?:0x(?P<pc>[0-9a-f]+) in )?(?P<rest>\S.*)$")
@@ -61,7 +63,7 @@ class GdbStacks:
     def _feed_head(self, text: str) -> bool:
         if match := _THREAD.match(text):
             if len(self._threads) < MOST_THREADS:
-                self._threads.append(_Stack(int(match["number"]), int(match["lwp"]), match["name"]))
+                self._threads.append(_Stack(int(match["number"]), int(match["lwp"]), match["name"], match["ident"]))
         elif match := _CURRENT.match(text):
             self._current = int(match["lwp"])
         elif match := _SIGNAL.match(text):
@@ -134,8 +136,9 @@ class GdbStacks:
 
 
 class _Stack:
-    def __init__(self, number: Optional[int], lwp: Optional[int], name: Optional[str]) -> None:
+    def __init__(self, number: Optional[int], lwp: Optional[int], name: Optional[str], ident: Optional[str] = None) -> None:
         self.number = number
+        self.ident = ident
         self.lwp = lwp
         self.name = name
         self.frames: list[tuple[Optional[str], str]] = []
@@ -144,13 +147,16 @@ class _Stack:
     def absorb(self, other: _Stack) -> None:
         self.number = self.number or other.number
         self.lwp = self.lwp or other.lwp
+        self.ident = self.ident or other.ident
         self.name = self.name or other.name
         self.frames = max(self.frames, other.frames, key=len)
         self.pythons = self.pythons or other.pythons
 
     def thread(self, crashed: bool) -> Thread:
         frames = tuple(_frame(pc, rest) for pc, rest in self.frames)
-        return Thread(tid=self.lwp, name=self.name, crashed=crashed, frames=frames, python_frames=tuple(self.pythons))
+        # What gdb calls the thread is its pthread ident; on x86-64 that is the base of fs.
+        registers = {"fs_base": Address(int(self.ident, 16))} if self.ident else {}
+        return Thread(tid=self.lwp, name=self.name, crashed=crashed, frames=frames, python_frames=tuple(self.pythons), registers=registers)
 
 
 def opens(text: str) -> Optional[GdbStacks]:

@@ -61,6 +61,24 @@ def assemble(scene: Scene, examined: Examined, second: PystackResult, dumps: Seq
     return Assembled(tuple(done), tuple(soft_errors))
 
 
+def add_dumps(threads: tuple[Thread, ...], dumps: Sequence[Sequence[Thread]]) -> tuple[Thread, ...]:
+    """Native stacks that were read from gdb's text, with the Python frames that faulthandler printed of the same threads."""
+    chosen = choose([of_faulthandler(dump, threads) for dump in dumps]).stacks
+    done = []
+    for thread in threads:
+        stack = chosen.get(thread.tid or 0)
+        if stack is None or thread.python_frames:
+            done.append(thread)
+            continue
+        merged = join(Ends(native=tuple(thread.natives()), python=stack.frames))
+        name = thread.name or stack.name
+        if merged.frames is None:
+            done.append(replace(thread, name=name, python_frames=stack.frames))
+        else:
+            done.append(replace(thread, name=name, frames=merged.frames))
+    return tuple(done)
+
+
 def _ends(
     thread: Thread,
     stack: PythonStack,

@@ -68,6 +68,9 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
         return Merged(tuple(native))
     groups = runs(python)
     evaluations = sum(map(is_evaluation, native))
+    if evaluations == 1 and all(frame.entry is None for frame in python):
+        # faulthandler does not tell where runs begin: but here there is only one.
+        groups = [list(python)]
     if evaluations == 0 and not native:
         return Merged(tuple(python))
     if evaluations != len(groups) and not (native_cut and evaluations < len(groups)) and not (python_cut and evaluations > len(groups)):
