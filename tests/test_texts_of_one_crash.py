@@ -1,0 +1,32 @@
+"""What gdb printed and what faulthandler printed of one crash, without its core."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import NativeFrame, PythonFrame
+from crashkit.pipeline import analyze
+from tests.crashes import interpreters, python_crash
+from tests.truth import faulthandler
+
+DEBUGGABLE = [python for python in interpreters() if python.has_debug_info][-1:]
+
+
+@pytest.mark.parametrize("python", DEBUGGABLE, ids=lambda python: python.name)
+def test_both_are_given_to_the_same_threads(python: object, tmp_path: Path) -> None:
+    folder = python_crash("threads.py", python=python)
+    (tmp_path / "gdb.txt").write_text(folder.backtrace())
+    (tmp_path / "stderr.log").write_text(folder.stderr)
+    crash = analyze([tmp_path / "stderr.log", tmp_path / "gdb.txt"])
+    truth = faulthandler(folder.stderr)
+    assert len(truth) >= 4
+    stacks = {int(thread.registers["fs_base"]): thread for thread in crash.threads if "fs_base" in thread.registers}
+    for ident, frames in truth.items():
+        thread = stacks[ident]
+        told = [(frame.function, frame.line) for frame in thread.pythons()]
+        assert told == [(frame[0], frame[1]) for frame in frames]
+        assert any(isinstance(frame, NativeFrame) for frame in thread.frames)
+    merged = [thread for thread in crash.threads if any(isinstance(frame, PythonFrame) for frame in thread.frames)]
+    assert merged, "the stacks of a thread with one interpreter call can be merged"
