@@ -75,7 +75,9 @@ def test_gdb_finds_the_same_frames_through_twins(tmp_path: Path) -> None:
     def program_counters(twins: bool) -> list[str]:
         options = ["-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-solib-add off", "-ex", f"core-file {made.core}"]
         for module in modules:
-            file = write_twin(Path(module.path), tmp_path) if twins else Path(module.path)
+            # libc is not twinned by us either: a thread can stand in its hand-written code, where gdb reads instructions.
+            twin = twins and not module.path.endswith("/libc.so.6")
+            file = write_twin(Path(module.path), tmp_path) if twin else Path(module.path)
             options += ["-ex", f"add-symbol-file {file} -o {module.bias}"] if file else []
         command = [gdb, *options, "-ex", f"python\n{WALK}"]
         run = subprocess.run(command, capture_output=True, text=True, check=True)
