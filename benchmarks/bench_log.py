@@ -77,10 +77,10 @@ def extended_patterns() -> str:
     return "\n".join(texts) + "\n"
 
 
-def main(_arguments: Sequence[str] = ()) -> int:
-    arguments = argparse.ArgumentParser(description=__doc__)
-    arguments.add_argument("--size", type=float, default=1.0, help="GiB")
-    size = int(arguments.parse_args().size * (1 << 30))
+def main(arguments: Sequence[str] = ()) -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--size", type=float, default=1.0, help="GiB")
+    size = int(options.parse_known_args(arguments)[0].size * (1 << 30))
     good = True
     with tempfile.TemporaryDirectory(prefix="crashkit-bench-") as name:
         folder = Path(name)
@@ -109,4 +109,4 @@ def main(_arguments: Sequence[str] = ()) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
