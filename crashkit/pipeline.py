@@ -243,7 +243,7 @@ def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: S
     return replace(
         crash,
         threads=assembled.threads,
-        python=_runtime(crash, examined, second),
+        python=_runtime(scene, examined, second),
         modules=tuple(
             replace(module, symbols=examined.symbols[module.path]) if module.path in examined.symbols else module
             for module in crash.modules
@@ -253,11 +253,11 @@ def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: S
     )
 
 
-def _runtime(crash: Crash, examined: Examined, second: PystackResult) -> Optional[PythonRuntime]:
-    runtime = crash.python
+def _runtime(scene: Scene, examined: Examined, second: PystackResult) -> Optional[PythonRuntime]:
+    runtime = scene.crash.python
     if runtime is None:
         return PythonRuntime(version=second.version) if second.stacks else None
-    runtime = replace(runtime, version=runtime.version or second.version, debug_info=examined.python is not None)
+    runtime = replace(runtime, version=runtime.version or second.version, debug_info=can_read_python(scene))
     if examined.python is not None:
         runtime = replace(
             runtime,

@@ -35,10 +35,11 @@ class Interpreter:
     path: Path
     version: tuple[int, int, int]
     has_debug_info: bool
+    free_threaded: bool = False
 
     @property
     def name(self) -> str:
-        kind = "" if self.has_debug_info else "-stripped"
+        kind = ("t" if self.free_threaded else "") + ("" if self.has_debug_info else "-stripped")
         return ".".join(map(str, self.version)) + kind
 
 
@@ -84,16 +85,16 @@ def interpreters() -> tuple[Interpreter, ...]:
 def _inspect(path: Path) -> Interpreter | None:
     script = (
         "import sys, sysconfig; print(*sys.version_info[:3]); print(sysconfig.get_config_var('LDLIBRARY')); "
-        "print(sysconfig.get_config_var('LIBDIR'))"
+        "print(sysconfig.get_config_var('LIBDIR')); print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
     )
     try:
         run = subprocess.run([path, "-I", "-c", script], capture_output=True, text=True, timeout=DEADLINE, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    version, library, folder = run.stdout.splitlines()
+    version, library, folder, free_threaded = run.stdout.splitlines()
     shared = Path(folder) / library
     file = shared if library.endswith(".so") and shared.exists() else path
-    return Interpreter(path, tuple(map(int, version.split())), b".debug_info" in file.read_bytes())
+    return Interpreter(path, tuple(map(int, version.split())), b".debug_info" in file.read_bytes(), free_threaded == "1")
 
 
 def interpreter(version: str) -> Interpreter:

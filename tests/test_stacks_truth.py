@@ -44,13 +44,15 @@ def true_lines(lines: list[Line]) -> list[tuple[str, int, str]]:
     return [(line.function, line.line, PurePosixPath(line.file).name) for line in lines]
 
 
-def check_python(folder: Folder, crash: Crash) -> None:
+def check_python(folder: Folder, crash: Crash, running: tuple[str, ...] = ()) -> None:
+    """`running` are threads that nothing holds between faulthandler's dump and the core: only their outer frames stay."""
     truth = faulthandler(folder.stderr)
     ours = {int(thread.registers["fs_base"]): thread for thread in crash.threads}
     assert truth
     assert truth.keys() <= ours.keys()
     for ident, lines in truth.items():
-        assert python_lines(ours[ident]) == true_lines(lines), f"thread {ours[ident].name}"
+        outer = slice(-3, None) if ours[ident].name in running else slice(None)
+        assert python_lines(ours[ident])[outer] == true_lines(lines)[outer], f"thread {ours[ident].name}"
     for ident in ours.keys() - truth.keys():
         assert not python_lines(ours[ident])
     assert crash.thread is ours[faulting_thread(folder.stderr)]
@@ -77,7 +79,8 @@ def check_native(folder: Folder, crash: Crash) -> None:
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("python", EVERY_INTERPRETER)
 def test_python_frames_of_every_thread_are_faulthandlers(python, script):
-    check_python(*crash_of(script, python))
+    running = ("spinner-1", "spinner-7") if python.free_threaded else ()
+    check_python(*crash_of(script, python), running)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -106,7 +109,7 @@ def test_names_source_locals_and_the_gil(python):
         ["MainThread", "crasher", "reader", "sorter", "spinner-1", "spinner-7", "waiter"]
     )
     assert crash.thread.name == "crasher"
-    assert [thread.name for thread in crash.threads if thread.holds_gil] == ["crasher"]
+    assert [thread.name for thread in crash.threads if thread.holds_gil] == ([] if python.free_threaded else ["crasher"])
     read = next(frame for frame in crash.thread.pythons() if frame.function == "read")
     assert read.source == "return ctypes.string_at(address)"
     assert read.locals["address"] == "16"

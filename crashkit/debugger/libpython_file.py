@@ -44,10 +44,11 @@ def find_script(interpreter: Interpreter, executable: Optional[str], files: Mapp
 def _candidates(interpreter: Interpreter, executable: Optional[str], files: Mapping[str, ModuleFile], finder: Finder) -> Iterator[Path]:
     names = [name for name in (interpreter.module.path, executable) if name]
     if executable and interpreter.version:
-        names.append(str(PurePosixPath(executable).with_name(f"python{interpreter.version}")))
+        program = f"python{interpreter.version}{'t' if interpreter.free_threaded else ''}"
+        names.append(str(PurePosixPath(executable).with_name(program)))
         # A library in PREFIX/lib has its script beside PREFIX/bin/pythonX.Y.
         prefix = PurePosixPath(interpreter.module.path).parent.parent
-        names.append(str(prefix / "bin" / f"python{interpreter.version}"))
+        names.append(str(prefix / "bin" / program))
     for name in names:
         for place in (f"{name}-gdb.py", f"{_AUTO_LOAD}{name}-gdb.py"):
             found = finder.source(place)

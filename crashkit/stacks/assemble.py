@@ -53,7 +53,7 @@ def assemble(scene: Scene, examined: Examined, second: PystackResult, dumps: Seq
             replace(
                 thread,
                 name=stack.name,
-                holds_gil=stack.holds_gil,
+                holds_gil=None if scene.interpreter and scene.interpreter.free_threaded else stack.holds_gil,
                 frames=both.native if merged.frames is None else merged.frames,
                 python_frames=both.python if merged.frames is None else (),
             )
