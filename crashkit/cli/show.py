@@ -73,6 +73,7 @@ def _print_manifest(crash: StoredCrash) -> None:
         ("process", f"{manifest.get('name', 'unknown')} [{manifest.get('pid', '?')}]"),
         ("command", " ".join(manifest.get("argv") or manifest.get("command") or [])),
         ("signal", manifest.get("signal_name", "unknown")),
+        *(("killed", line) for line in _killed(crash)),
         ("core", crash.core_state),
         ("folder", str(crash.path)),
         *(("note", note) for note in manifest.get("notes", [])),
@@ -80,3 +81,11 @@ def _print_manifest(crash: StoredCrash) -> None:
     ]
     for name, value in rows:
         click.echo(safe.line(f"{name + ':':<9} {value}"))
+
+
+def _killed(crash: StoredCrash) -> list[str]:
+    killed = crash.manifest.get("killed")
+    if killed is None:
+        return []
+    by = "by the kernel, out of memory" if killed.get("by") == "oom" else "by somebody unknown"
+    return [by, *killed.get("evidence", [])]

@@ -85,6 +85,7 @@ def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
 
 
 def _apart() -> None:
+    os.chdir("/")  # gdb aborts where its working directory was removed
     os.setsid()  # a terminal's Ctrl-C is for the command
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # gdb's own crash is no crash of the command
 

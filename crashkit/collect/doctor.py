@@ -14,6 +14,7 @@ from typing import NamedTuple, Optional
 from crashkit.collect import cuda, outlook
 from crashkit.collect.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.outlook import Facts
+from crashkit.collect.snapshot import working_folder
 from crashkit.collect.store import Store, home
 from crashkit.errors import CollectError
 
@@ -30,7 +31,7 @@ class Finding(NamedTuple):
 
 def examine(command: tuple[str, ...] = ()) -> list[Finding]:
     """All findings for a command started here and now; for this very Python where none is given."""
-    facts = outlook.gather(os.getcwd())
+    facts = outlook.gather(working_folder())
     findings = [*core_findings(facts), filter_finding(_filter()), *store_findings(), *gdb_findings(), ptrace_finding()]
     findings += interpreter_findings(command)
     if os.path.exists("/proc/driver/nvidia/version") or any(name.startswith("CUDA_") for name in os.environ):
@@ -51,6 +52,7 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
         limit = "unlimited" if hard < 0 else f"{hard} bytes"
         raised = "" if soft == hard else " (crashkit run raises the soft limit, and nothing else does)"
         yield Finding("core limit", "ok", f"cores may be written: hard limit {limit}{raised}")
+    if not outlook.judge(facts._replace(hard_limit=-1)):
         yield Finding("core pattern", "ok", _who_gets_it(facts))
     if facts.suid_dumpable == 0 and os.geteuid() == 0:
         yield Finding(
@@ -181,7 +183,7 @@ def find_interpreter(command: tuple[str, ...]) -> tuple[Optional[Path], Optional
 def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     program, failure = find_interpreter(command)
     if program is None:
-        yield Finding("command", "problem", failure or "unknown")
+        yield Finding("command", "problem", failure or "unknown", "give the path of the program, or add its folder to PATH")
         return
     if "python" not in program.name:
         yield Finding("command", "ok", f"{program} is no Python itself; each Python below it is looked at when it crashes")

@@ -18,7 +18,7 @@ from crashkit.collect.core_file import read_head
 from crashkit.collect.core_pattern import parse, resolve
 from crashkit.collect.limits import FILTER, allow_core, core_limit
 from crashkit.collect.redaction import allowed_environment, scrub_argv
-from crashkit.collect.snapshot import read_stat, snapshot, versions
+from crashkit.collect.snapshot import read_stat, snapshot, versions, working_folder
 from crashkit.collect.store import SCHEMA, Manifest, Store, create, identity, read_manifest, write_manifest
 from crashkit.errors import CollectError
 
@@ -34,6 +34,7 @@ class Enabled(NamedTuple):
 
 
 _log: Optional[BinaryIO] = None
+_log_folder: Optional[Path] = None
 
 
 def enable(cuda: bool = True) -> Enabled:
@@ -44,25 +45,26 @@ def enable(cuda: bool = True) -> Enabled:
     exception instead of ending the process). Never raises; `could_not` says what is missing. Nothing watches the process: with
     `crashkit run`, more is seen.
     """
-    global _log
+    global _log, _log_folder
     done: list[str] = []
     could_not = list(allow_core(cuda))
     if not could_not:
         done.append(f"core limit raised to {_limit(core_limit()[0])}")
-    could_not += [f"{problem.message}; {problem.mend}" for problem in outlook.judge(outlook.gather(os.getcwd()))]
-    folder: Optional[Path] = None
+    could_not += [f"{problem.message}; {problem.mend}" for problem in outlook.judge(outlook.gather(working_folder()))]
     try:
-        folder = _folder()
         if _log is None:
-            _log = create(folder / "faulthandler.log")
-            faulthandler.enable(file=_log, all_threads=True)
-            atexit.register(_leave, folder, os.getpid())
-            done.append(f"faulthandler writes to {folder / 'faulthandler.log'}")
-        else:
-            folder = Path(_log.name).parent if isinstance(_log.name, str) else None
+            _log_folder = _folder()
+            _log = create(_log_folder / "faulthandler.log")
+            atexit.register(_leave, _log_folder, os.getpid())
+        faulthandler.enable(file=_log, all_threads=True)
+        done.append(f"faulthandler writes to {_log_folder}/faulthandler.log")
     except (OSError, CollectError) as error:
         could_not.append(f"faulthandler has no file of its own: {error}")
-        faulthandler.enable()
+        try:
+            faulthandler.enable()
+        except (OSError, RuntimeError, ValueError, AttributeError):  # sys.stderr is closed, None, or no file
+            could_not.append("faulthandler is off: there is no stderr that it could write to")
+    folder = _log_folder
     if cuda and folder is not None and os.path.exists("/proc/driver/nvidia/version"):
         if _cuda_started():
             could_not.append("torch has started CUDA already: call crashkit.enable() before the first use of a GPU")
@@ -99,7 +101,7 @@ def _folder() -> Path:
         "name": stat.name if stat else "python",
         "executable": sys.executable,
         "argv": scrub_argv(me.argv if me else sys.argv),
-        "cwd": os.getcwd(),
+        "cwd": working_folder(),
         "environment": allowed_environment(os.environ),
         "versions": versions(sys.executable, me.libraries if me else ()),
         "core_pattern": outlook.read_pattern().text,
@@ -178,6 +180,9 @@ def _adopt(store: Store, folder: Path, manifest: Manifest, core: Optional[Path],
             manifest["exit_status"] = 128 + taken.head.signal
             taken.remove_original()
         taken.drop()
+    for dump in cuda_variables.dumps(folder, manifest.get("pid", 0)):
+        dump.chmod(0o600)
+        manifest.setdefault("files", []).append({"name": dump.name, "kind": "gpu-core", "size": dump.stat().st_size})
     name = identity(when, manifest.get("pid", 0), manifest.get("executable", "python"))
     manifest["id"] = name
     write_manifest(folder, manifest)

@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from crashkit.collect import cuda, outlook
 from crashkit.collect.restart import Restart
 from crashkit.collect.seen import Settings, say
+from crashkit.collect.snapshot import working_folder
 from crashkit.collect.spawn import SpawnError
 from crashkit.collect.store import Retention, Store
 from crashkit.collect.storm import Storm
@@ -47,7 +48,7 @@ def run(request: Request) -> int:
     """Run the command; the status to exit with. Whatever is wrong on our side, the command runs."""
     closed = _occupy_closed_streams()
     store, folder = _store()
-    facts = outlook.gather(os.getcwd())
+    facts = outlook.gather(working_folder())
     problems = outlook.judge(facts)
     capture = _capture(request.capture, problems)
     if capture != "ptrace":

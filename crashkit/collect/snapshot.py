@@ -109,6 +109,11 @@ def telling_paths(maps: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def working_folder() -> str:
+    """Of this process. Not os.getcwd(), which raises where the folder was removed; the kernel then says `/path (deleted)`."""
+    return _link(os.getpid(), "cwd") or "/"
+
+
 def _read(pid: int, name: str, limit: int = _MAX_TEXT) -> str:
     try:
         with open(f"/proc/{pid}/{name}", "rb") as file:

@@ -24,7 +24,7 @@ from crashkit.collect.limits import allow_core, core_limit
 from crashkit.collect.process_tree import Death, ProcessTree
 from crashkit.collect.restart import Restart
 from crashkit.collect.seen import Seen, Settings, say, signal_name
-from crashkit.collect.snapshot import read_stat
+from crashkit.collect.snapshot import read_stat, working_folder
 from crashkit.collect.spawn import SpawnError, spawn
 from crashkit.collect.stderr_tail import open_tail
 from crashkit.collect.store import Killed
@@ -134,7 +134,7 @@ class Supervisor:
         self._tree.ours.add(self._witness.pid)
         if self._cores.descriptor is not None:
             self._poll.register(self._cores.descriptor, select.POLLIN)
-            self._cores.watch({os.getcwd()})
+            self._cores.watch({working_folder()})
         self._start()
         if self._options.restart is None:
             self._give_up_descriptors()
@@ -404,7 +404,7 @@ class Supervisor:
             if found is None and now < wanted.until:
                 # A process that changed its directory and died at once: daemons go to the root.
                 cwds = {wanted.death.process.cwd} if wanted.death.process and wanted.death.process.cwd else self._tree.folders()
-                for folder in {folder for cwd in cwds | {os.getcwd(), "/"} for folder in self._cores.folders(cwd)}:
+                for folder in {folder for cwd in cwds | {working_folder(), "/"} for folder in self._cores.folders(cwd)}:
                     self._cores.search(folder)
                 continue
             self._wanted.remove(wanted)

@@ -117,6 +117,25 @@ def test_an_absolute_pattern_with_fields(own_pattern: tuple[Crashkit, Path]) -> 
     assert list(cores.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("text", "uses_pid"), [("%e.%p.%s.%t.%h.core", False), ("sub/x%%.%P.%i.%I.%u.%g.%d.%f.%c", False), ("core.%E", True), ("core", True)]
+)
+def test_a_relative_pattern_as_the_kernel_writes_it(own_pattern: tuple[Crashkit, Path], text: str, uses_pid: bool) -> None:
+    crashkit, _ = own_pattern
+    switch = Path("/proc/sys/kernel/core_uses_pid")
+    before = switch.read_text()
+    (crashkit.cwd / "sub").mkdir()
+    _set(text)
+    switch.write_text("1" if uses_pid else "0")
+    try:
+        crashkit.python(SEGFAULT, options=("--no-analyze", "--capture", "core"))
+    finally:
+        switch.write_text(before)
+    (crash,) = crashkit.crashes()
+    assert any(file["kind"] == "core" for file in crash["files"]), crash["notes"]
+    assert [path.name for path in crashkit.cwd.rglob("*")] == ["sub"]
+
+
 def test_a_pipe_to_a_program_of_the_host_is_said_before(own_pattern: tuple[Crashkit, Path]) -> None:
     crashkit, _ = own_pattern
     _set("|/bin/false")

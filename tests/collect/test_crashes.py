@@ -316,6 +316,7 @@ def test_sigkill_from_nobody_known_is_told_as_such(crashkit: Crashkit) -> None:
     (crash,) = crashkit.crashes()
     assert crash["killed"] == {"by": "unknown", "evidence": []}
     assert "sent by somebody unknown" in result.stderr
+    assert "killed:   by somebody unknown" in crashkit("show").stdout
 
 
 def test_hard_limit_0_is_said_before_and_the_log_still_makes_a_crash(crashkit: Crashkit) -> None:
@@ -424,9 +425,12 @@ def test_a_store_that_cannot_be_written_to_does_not_keep_the_command_from_runnin
 
 def test_enable_from_inside(crashkit: Crashkit) -> None:
     code = """
-    import sys
+    import os, sys
     from crashkit.collect.enable import enable
-    enabled = enable()
+    enabled = enable(cuda=False)
+    again = enable(cuda=False)
+    assert again == enabled and again.folder is not None, again
+    (again.folder / f"gpu.host.{os.getpid()}.1.nvcudmp").touch()
     assert "torch" not in sys.modules
     print(enabled.folder, enabled.could_not)
     import ctypes; ctypes.string_at(0)
@@ -439,7 +443,43 @@ def test_enable_from_inside(crashkit: Crashkit) -> None:
     assert listed.returncode == 0 and "present" in listed.stdout, listed.stderr
     (crash,) = crashkit.crashes()
     assert "Segmentation fault" in (crash["folder"] / "faulthandler.log").read_text()
+    assert [file["kind"] for file in crash["files"]] == ["faulthandler", "core", "gpu-core"] and crashkit.leftovers() == []
     assert list(crashkit.cwd.iterdir()) == []
+
+
+def test_enable_never_raises(crashkit: Crashkit) -> None:
+    """The working directory is gone, the store cannot be made, and stderr is closed."""
+    crashkit.environment["CRASHKIT_HOME"] = "/dev/null/store"
+    code = """
+    import os, sys
+    os.mkdir("gone"); os.chdir("gone"); os.rmdir("../gone")
+    sys.stderr = None
+    from crashkit.collect.enable import enable
+    print(*enable().could_not, sep="\\n")
+    """
+    argv = [sys.executable, "-c", textwrap.dedent(code)]
+    result = subprocess.run(argv, cwd=crashkit.cwd, env=crashkit.environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    for part in ("gone (deleted)", "no file of its own", "faulthandler is off"):
+        assert part in result.stdout
+
+
+@pytest.mark.parametrize("capture", ["core", "ptrace"])
+def test_a_working_directory_that_was_removed(crashkit: Crashkit, capture: str) -> None:
+    if capture == "ptrace" and shutil.which("gdb") is None:
+        pytest.skip("gdb is missing")
+    folder = crashkit.cwd / "gone"
+    folder.mkdir()
+
+    def enter() -> None:
+        os.chdir(folder)
+        folder.rmdir()
+
+    result = crashkit.run("/bin/sh", "-c", "kill -SEGV $$", options=("--no-analyze", "--capture", capture), preexec_fn=enter)
+    assert result.returncode == 139, result.stderr
+    (crash,) = crashkit.crashes()
+    assert crash["signal"] == 11
+    assert any(file["kind"] == "core" for file in crash["files"]) == (capture == "ptrace"), result.stderr
 
 
 def test_enable_leaves_nothing_after_a_clean_exit(crashkit: Crashkit) -> None:

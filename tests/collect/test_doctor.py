@@ -30,6 +30,7 @@ def test_hard_limit_0_no_gdb_and_a_store_that_is_a_file(crashkit: Crashkit, tmp_
     crashkit.environment.update(CRASHKIT_HOME=str(tmp_path / "file"), PATH="/no-such-folder")
     status, findings = _doctor(crashkit, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
     assert status == 1
+    assert "the kernel writes 'core'" in findings["core pattern"]["message"]
     for check in ("core", "gdb", "crash store"):
         assert findings[check]["state"] == "problem" and findings[check]["mend"], check
 
@@ -43,7 +44,7 @@ def test_the_interpreter_of_a_command(crashkit: Crashkit) -> None:
     script.write_text(f"#!{script}\n")
     assert find_interpreter((str(script),))[0] is None
     status, findings = _doctor(crashkit, "no-such-command")
-    assert status == 1 and "no command here" in findings["command"]["message"]
+    assert status == 1 and "no command here" in findings["command"]["message"] and findings["command"]["mend"]
 
 
 def test_filter_and_cuda() -> None:
