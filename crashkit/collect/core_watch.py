@@ -36,6 +36,7 @@ class CoreFile:
         self.in_store = in_store
         self.head: Optional[CoreHead] = None
         self._size = -1
+        self._closed_at: Optional[int] = None
         self._since = time.monotonic()
 
     @property
@@ -72,12 +73,20 @@ class CoreFile:
             if (status.st_dev, status.st_ino) == self.identity:
                 os.unlink(self.original)
 
+    def is_same(self, status: os.stat_result) -> bool:
+        """Whether a file with our identity is this one: an inode number comes again once nobody holds the file, with a later time."""
+        return self._closed_at is None or self._closed_at == status.st_mtime_ns
+
+    def close(self) -> None:
+        self._closed_at = os.fstat(self.descriptor).st_mtime_ns
+        os.close(self.descriptor)
+
     def drop(self) -> None:
         """Let go of it without keeping it."""
         if self.link is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.link)
-        os.close(self.descriptor)
+        self.close()
 
 
 class CoreWatch:
@@ -94,7 +103,7 @@ class CoreWatch:
         self._watched: dict[int, str] = {}
         self._known: set[str] = set()
         self._writing: list[CoreFile] = []
-        self._taken: set[tuple[int, int]] = set()
+        self._taken: dict[tuple[int, int], CoreFile] = {}
         self._count = 0
         self._began = time.time()
         if pattern.kind == "file":
@@ -186,13 +195,15 @@ class CoreWatch:
             return
         status = os.fstat(descriptor)
         identity = (status.st_dev, status.st_ino)
-        if identity in self._taken or not stat.S_ISREG(status.st_mode):
-            self.overwritten += created and identity in self._taken
+        known = self._taken.get(identity)
+        taken = known is not None and known.is_same(status)
+        if taken or not stat.S_ISREG(status.st_mode):
+            self.overwritten += created and taken
             os.close(descriptor)
             return
-        self._taken.add(identity)
         link, in_store = self._link(path, identity)
-        self._writing.append(CoreFile(path, descriptor, link, in_store))
+        self._taken[identity] = CoreFile(path, descriptor, link, in_store)
+        self._writing.append(self._taken[identity])
 
     def _link(self, path: str, identity: tuple[int, int]) -> tuple[Optional[str], bool]:
         """A second name for it: path, and whether that is in the store."""
@@ -206,10 +217,6 @@ class CoreWatch:
                     return target, in_store
                 os.unlink(target)  # it was overwritten in between
         return None, False
-
-    def forget(self, core: CoreFile) -> None:
-        """Its inode number may come again."""
-        self._taken.discard(core.identity)
 
     def close(self) -> None:
         for core in self._writing:

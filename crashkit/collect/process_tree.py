@@ -58,10 +58,6 @@ class ProcessTree:
         self._looked_again: dict[int, float] = {}
         self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
-    @property
-    def alive(self) -> dict[int, ProcessSnapshot]:
-        return self._alive
-
     def find(self, pid: int) -> Optional[ProcessSnapshot]:
         """The process that has, or lately had, this pid, here or in its own namespace."""
         known = self._alive.get(pid) or self._gone.get(pid)
@@ -190,9 +186,6 @@ class ProcessTree:
             self._gone[pid] = process
             while len(self._gone) > 200:
                 del self._gone[next(iter(self._gone))]
-
-    def knows_pidfd(self, descriptor: int) -> bool:
-        return descriptor in self._pidfds
 
     def folders(self) -> set[str]:
         """Working directories of all that live."""

@@ -534,7 +534,7 @@ class Supervisor:
         self._tree.ours.add(pid)
         if seen.core is not None:
             # The worker has its own descriptor and moves the file.
-            os.close(seen.core.descriptor)
+            seen.core.close()
 
 
 __all__ = ["EXPECTED", "FATAL", "Options", "SpawnError", "Supervisor"]

@@ -414,6 +414,22 @@ def test_compressed_cores(crashkit: Crashkit) -> None:
         assert zstandard.ZstdDecompressor().stream_reader(file).read(4) == b"\x7fELF"
 
 
+def test_a_core_with_the_inode_number_of_one_that_is_gone(crashkit: Crashkit) -> None:
+    """Compressing frees the core's inode, and most file systems give its number to the next core."""
+    code = """
+    import glob, os, signal
+    home = os.environ["CRASHKIT_HOME"]
+    for n in range(3):
+        if os.fork() == 0: os.kill(os.getpid(), signal.SIGSEGV)
+        os.wait()
+        while len(glob.glob(f"{home}/2*")) <= n or glob.glob(f"{home}/2*/core"): pass
+    """
+    result = crashkit.python(code, options=("--no-analyze", "--zstd"))
+    crashes = crashkit.crashes()
+    assert [crash["notes"] for crash in crashes] == [[], [], []], result.stderr
+    assert all((crash["folder"] / "core.zst").exists() for crash in crashes)
+
+
 def test_a_store_that_cannot_be_written_to_does_not_keep_the_command_from_running(crashkit: Crashkit, tmp_path: Path) -> None:
     crashkit.environment["CRASHKIT_HOME"] = str(tmp_path / "file")
     (tmp_path / "file").write_text("")
