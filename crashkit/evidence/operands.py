@@ -115,7 +115,7 @@ def _decode_x86(code: bytes, registers: Mapping[str, int]) -> Decoded | None:
     branches = plain in ("call", "jmp")
     # capstone calls the operand of `lock cmpxchg` read-only; a locked operation always writes.
     writes = mnemonic.startswith("lock ")
-    for operand in instruction.operands:
+    for position, operand in enumerate(instruction.operands):
         if operand.type == x86.X86_OP_REG:
             name = instruction.reg_name(operand.reg)
             named.append(name)
@@ -126,7 +126,9 @@ def _decode_x86(code: bytes, registers: Mapping[str, int]) -> Decoded | None:
         elif operand.type == x86.X86_OP_IMM and branches:
             accesses += _jump(operand.imm & _U64)
         elif operand.type == x86.X86_OP_MEM and _is_access(mnemonic):
-            part = _memory_x86(instruction, operand, registers, writes)
+            # capstone 5 calls the target of an AVX-512 store read: the first operand of a move is what it writes.
+            stores = position == 0 and plain.startswith(("mov", "vmov", "vpmov", "vextract", "vcompress", "vpcompress"))
+            part = _memory_x86(instruction, operand, registers, writes or stores)
             named += [instruction.reg_name(r) for r in (operand.mem.base, operand.mem.index) if r]
             accesses += part
             complete = complete and bool(part)

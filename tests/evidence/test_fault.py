@@ -257,3 +257,19 @@ def test_any_evidence_gives_an_answer(number, code, address, registers, instruct
     assert found.detail is None or "\n" not in found.detail
     if found.recovered:
         assert trap is not None
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("62e1fe487f07", "vmovdqu64 [rdi], zmm16"),
+        ("62e17f497f00", "vmovdqu8 [rax] {k1}, zmm16"),
+        ("c5fe7f07", "vmovdqu [rdi], ymm0"),
+    ],
+)
+def test_a_vector_store_writes(code: str, text: str) -> None:
+    """capstone 5 says that AVX-512 stores read their target."""
+    registers = {"rip": 0x400000, "rdi": 0xDEAD000, "rax": 0xDEAD000, "rsp": 0x7FFC00000000}
+    signal = Signal(number=11, name="SIGSEGV", code=1, code_name="SEGV_MAPERR", address=Address(0xDEAD000))
+    explained = explain(signal, registers, bytes.fromhex(code))
+    assert explained.access == "write", (text, explained)
