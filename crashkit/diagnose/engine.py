@@ -13,11 +13,14 @@ from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.outcome import Outcome
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
 from crashkit.diagnose.texts import fill_all, names
-from crashkit.diagnose.view import View
+from crashkit.diagnose.view import FAULTS, View
 from crashkit.model import Crash, Evidence, Finding, SoftError
 
-MOST_RULED_OUT = 8
+MOST_RULED_OUT = 12
 MOST_EVIDENCE = 24
+
+# Facts of most processes, which make no signature come close.
+_ORDINARY = frozenset({"single-thread", "runs-python", "gil-held-by-it", "user-division", "hang"})
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -38,7 +41,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
     """The crash with its findings, best first, and the ids of what was looked for and ruled out. Never raises for a bad rule."""
     view = View(crash)
     matches: list[Match] = []
-    near: list[str] = []
+    near: list[tuple[int, bool, int, str]] = []
     errors: list[SoftError] = []
     for signature in catalog.signatures:
         try:
@@ -50,12 +53,13 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
         if match is not None:
             matches.append(match)
         elif close:
-            near.append(signature.id)
+            near.append((-close, not signature.general, SEVERITIES.index(signature.severity), signature.id))
     findings = tuple(_finding(match, view, followers) for match, followers in _ranked(matches))
+    explained = any(not match.signature.general for match in matches)
     return msgspec.structs.replace(
         crash,
         findings=findings,
-        ruled_out=() if any(not match.signature.general for match in matches) else tuple(near[:MOST_RULED_OUT]),
+        ruled_out=() if explained else tuple(identity for *_, identity in sorted(near)[:MOST_RULED_OUT]),
         soft_errors=(*crash.soft_errors, *errors),
     )
 
@@ -65,11 +69,12 @@ def match_signature(signature: Signature, view: View) -> Optional[Match]:
     return _try(signature, view)[0]
 
 
-def _try(signature: Signature, view: View) -> tuple[Optional[Match], bool]:
-    """The match, and else whether something telling of it was there: a frame, a line, a module, a fact."""
+def _try(signature: Signature, view: View) -> tuple[Optional[Match], int]:
+    """The match, and how close it came: 2 where something telling of it was there (a frame, a line, a module, a fact), 1 where the
+    signal at least was its own, else 0."""
     if not signature.rule or any(answer(condition, view).holds for condition in signature.none):
-        return None, False
-    close = False
+        return None, 0
+    close = 0
     for rule in signature.rule:
         outcomes, told = _answers(rule, view)
         if outcomes is not None:
@@ -77,18 +82,25 @@ def _try(signature: Signature, view: View) -> tuple[Optional[Match], bool]:
             fields: dict[str, str] = {}
             for outcome in outcomes:
                 fields = {**outcome.fields, **fields}
-            return Match(signature, rule.confidence, evidence[:MOST_EVIDENCE], fields), True
-        close = close or told
+            return Match(signature, _confidence(signature, rule, view), evidence[:MOST_EVIDENCE], fields), 2
+        close = max(close, told)
     return None, close
 
 
-def _answers(rule: Rule, view: View) -> tuple[Optional[list[Outcome]], bool]:
-    told = False
+def _confidence(signature: Signature, rule: Rule, view: View) -> str:
+    signal = view.crash.signal
+    faulted = signal is not None and signal.name in FAULTS
+    return "possible" if signature.exception and faulted else rule.confidence
+
+
+def _answers(rule: Rule, view: View) -> tuple[Optional[list[Outcome]], int]:
+    told = 0
     held: list[Outcome] = []
     matches = True
     for condition in rule.all:
         outcome = answer(condition, view)
-        told = told or (outcome.holds and _tells(condition))
+        if outcome.holds:
+            told = max(told, 2 if _tells(condition) else int(condition.signal is not None))
         matches = matches and outcome.holds
         held.append(outcome)
         if not matches and not outcome.holds and not _tells(condition):
@@ -102,6 +114,8 @@ def _answers(rule: Rule, view: View) -> tuple[Optional[list[Outcome]], bool]:
 
 
 def _tells(condition: Condition) -> bool:
+    if condition.fact in _ORDINARY:
+        return False
     return any(getattr(condition, name) is not None for name in ("frames", "log", "threads", "anywhere", "fact", "modules", "python"))
 
 

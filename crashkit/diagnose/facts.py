@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Optional
 
 from crashkit.diagnose.outcome import Outcome, no
-from crashkit.diagnose.view import Native, Stack, View, is_own
+from crashkit.diagnose.view import FAULTS, Native, Stack, View, is_own
 from crashkit.model import Evidence, PythonFrame
 
 Fact = Callable[[View], Outcome]
@@ -45,7 +45,6 @@ _BYTECODE_LOCKS = re.compile(
 _ABORTS = re.compile(
     r"_*(abort|libc_message|assert_fail|_Py_FatalErrorFunc|std::terminate|GI_abort)|_Py_FatalError\w*|std::terminate|fatal_error"
 )
-_FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
 
 # Bytes with which allocators fill what was freed: CPython's debug hooks, MSVC-style poison, jemalloc's junk, ASan, slub, glibc perturb.
 _FREED_BYTES = frozenset({0xDD, 0xDB, 0xFD, 0x5A, 0x6B, 0xEF, 0xCD})
@@ -208,7 +207,7 @@ def hang(view: View) -> Outcome:
     signal = view.crash.signal
     if signal is None:
         return Outcome(True, (), {}, "no signal")
-    if signal.name in _FAULTS and signal.reason != "sent-from-outside" and signal.code != 0:
+    if signal.name in FAULTS and signal.reason != "sent-from-outside" and signal.code != 0:
         return no(f"{signal.name} is a fault")
     if view.crashed is not None and any(_ABORTS.fullmatch(frame.name) for frame in view.crashed.natives):
         return no("the process aborted by itself")

@@ -37,10 +37,15 @@ def plain_name(function: str) -> str:
     name = _LAMBDA.sub("{lambda}", name)
     name = _without_arguments(name)
     name = _ALIASES.sub("", name)
-    variant = _VARIANT.match(name)
-    name = variant[1] if variant else name
+    name = without_variant(name)
     name = _ALLOCATOR.get(name, name)
     return stable(name)[:_LONGEST]
+
+
+def without_variant(name: str) -> str:
+    """`strlen` for `__strlen_evex`."""
+    variant = _VARIANT.match(name)
+    return variant[1] if variant else name
 
 
 def python_name(frame: PythonFrame) -> str:

@@ -25,6 +25,9 @@ def of_signature(signature: Signature) -> str:
     return "\n".join(_lines(signature))
 
 
+_EXCEPTION = "An exception that may have been caught: possible at most where a fault ended the process"
+
+
 def of_catalog(catalog: Catalog) -> str:
     """The whole page, Markdown."""
     parts = [_HEAD]
@@ -42,6 +45,8 @@ def _section(signature: Signature) -> str:
     for text in signature.fix:
         lines += ["```", text, "```", ""]
     lines += [f"- Note: {note}" for note in signature.notes]
+    if signature.exception:
+        lines.append(f"- {_EXCEPTION}")
     lines += [f"- {reference}" for reference in signature.references]
     if signature.yields_to:
         lines.append(f"- Follows from: {', '.join(f'`{identity}`' for identity in signature.yields_to)}, where one of them is found")
@@ -56,6 +61,8 @@ def _lines(signature: Signature) -> Iterator[str]:
     yield from _list("Notes", signature.notes)
     yield "\nRecognised by:"
     yield from (f"  {line}" for line in _rules(signature))
+    if signature.exception:
+        yield f"\n{_EXCEPTION}"
     if signature.yields_to:
         yield f"\nFollows from (where found): {', '.join(signature.yields_to)}"
     yield from _list("See", signature.references)

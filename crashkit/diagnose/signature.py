@@ -110,5 +110,7 @@ class Signature(_Part, frozen=True):
     """Ids (with *) of signatures that, when they match at least as `likely`, make this one a consequence."""
     general: bool = False
     """Says what kind of fault it is, not why: stands behind every other finding."""
+    exception: bool = False
+    """Python raises it, and a program may catch it and go on: no more than `possible` where a fault ended the process."""
     file: str = ""
     """Where it is from; set on loading."""

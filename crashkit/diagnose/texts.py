@@ -6,7 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
-from crashkit.diagnose.view import View
+from crashkit.diagnose.function_names import without_variant
+from crashkit.diagnose.view import FAULTS, Native, Stack, View
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 
@@ -29,6 +30,7 @@ def names(view: View) -> dict[str, str]:
     if crash.process is not None:
         found["executable"] = crash.process.executable
         found["pid"] = str(crash.process.pid) if crash.process.pid is not None else None
+    found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
     return {name: value for name, value in found.items() if value}
 
 
@@ -39,13 +41,36 @@ def _of_crashed(view: View) -> dict[str, Optional[str]]:
     tid = stack.thread.tid
     found: dict[str, Optional[str]] = {"tid": str(tid) if tid is not None else None}
     found["who"] = f"thread {tid}" if tid is not None else None
-    found["function"] = next((frame.name for frame in stack.failing if frame.name), None)
-    found["module"] = next((frame.module for frame in stack.failing if frame.module), None)
+    found["function"], found["module"] = _failed_in(stack, view)
     if (own := stack.own_python()) is not None:
         frame = own[1]
         found["python"] = f"{frame.file}:{frame.line} in {frame.function}"
         found["source"] = frame.source
     return found
+
+
+def _failed_in(stack: Stack, view: View) -> tuple[Optional[str], Optional[str]]:
+    """The function and the module that failed. Of an access that faulted in code without a name, its place there: whoever called
+    it from another module did not fail."""
+    frames = stack.failing
+    if frames and _is_fault(view):
+        inside = [frame for frame in frames if frame.module == frames[0].module]
+        return next((without_variant(frame.name) for frame in inside if frame.name), _place(frames[0])), frames[0].module or None
+    name = next((frame.name for frame in frames if frame.name), None)
+    return name, next((frame.module for frame in frames if frame.module), None)
+
+
+def _is_fault(view: View) -> bool:
+    signal = view.crash.signal
+    return signal is not None and signal.name in FAULTS and signal.reason != "sent-from-outside"
+
+
+def _place(frame: Native) -> Optional[str]:
+    """`extension.so+0x1139`."""
+    if not frame.module:
+        return None
+    name = frame.module.rpartition("/")[2]
+    return name if frame.frame.offset is None else f"{name}+{frame.frame.offset}"
 
 
 def fill(text: str, known: dict[str, str]) -> Optional[str]:

@@ -12,6 +12,8 @@ import msgspec
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Crash, NativeFrame, PythonFrame, Thread
 
+FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
+
 SIGNAL_FRAME = "<signal handler called>"
 
 # What stands above the frame that failed when a process aborts itself.

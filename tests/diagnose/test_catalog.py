@@ -174,6 +174,9 @@ def test_ruled_out_when_nothing_matched() -> None:
     found = diagnose(crash(signal="SIGSEGV", frames="cuLaunchKernel [libcuda.so.1] > nvrtcCompile > main"), load_catalog())
     assert not found.findings
     assert diagnose(crash(signal="SIGABRT", frames="abort > __cxa_throw > main"), load_catalog()).ruled_out
+    assert "null-deref" in diagnose(crash(signal="SIGSEGV", frames="f > main"), load_catalog()).ruled_out, "looked for at every fault"
+    close = diagnose(crash(signal="SIGSEGV", frames="f > main", modules=["/a/libiomp5.so", "/b/libiomp5.so"]), load_catalog()).ruled_out
+    assert close[0] == "duplicate-openmp-runtime", "what came closest stands first"
 
 
 @pytest.mark.parametrize(
@@ -195,6 +198,23 @@ def test_ruled_out_when_nothing_matched() -> None:
 )
 def test_plain_names(function: str, expected: str) -> None:
     assert plain(function) == expected
+
+
+NAMELESS = "?? [own.so] > cfunction_call [libpython3.11.so.1.0] > py /srv/app.py:6 fail"
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        (NAMELESS, "own.so used a null pointer"),
+        ("__strlen_evex [libc.so.6] > cout [own.so]", "strlen used a null pointer"),
+        ("?? [own.so] > entry [own.so] > cfunction_call [libpython3.11.so.1.0]", "entry used a null pointer"),
+    ],
+)
+def test_a_caller_in_another_module_is_not_blamed(frames: str, told: str) -> None:
+    subject = crash(signal="SIGSEGV", reason="null-pointer", address=0x20, frames=frames)
+    (finding,) = diagnose(subject, load_catalog()).findings
+    assert finding.summary is not None and finding.summary.startswith(told)
 
 
 def test_texts_are_filled() -> None:

@@ -208,6 +208,16 @@ LOOK_ALIKES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "",
         ("triton-compile-crash",),
     ),
+    "a leak is no memory error": (
+        {},
+        "==12==ERROR: LeakSanitizer: detected memory leaks\n\nDirect leak of 7 byte(s) in 1 object(s) allocated from:\n    #0 0x5c in leak /src/leak.c:4\n",
+        ("asan-report",),
+    ),
+    "a worker was stopped, and the process itself failed": (
+        {"signal": "SIGSEGV", "reason": "null-pointer", "address": 8, "frames": "own > " + WORKER},
+        "RuntimeError: DataLoader worker (pid 33) is killed by signal: Terminated.\n",
+        ("killed-by-sigterm",),
+    ),
     "a SIGBUS of a regular file in a worker": (
         {"signal": "SIGBUS", "code": "BUS_ADRERR", "address": 0x7F0000001000, "mapped": "/data/train.bin", "frames": "memcpy > " + WORKER},
         "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n",
@@ -238,6 +248,30 @@ def test_look_alike(name: str, tmp_path: Path) -> None:
         subject = crash_of_log(tmp_path / "stderr.log", read_log(tmp_path / "stderr.log"))
     ids = [finding.id for finding in diagnose(subject, load_catalog()).findings]
     assert not [identity for identity in ids for pattern in forbidden if fnmatchcase(identity, pattern)], ids
+
+
+def test_a_symbol_with_at_in_its_name_is_not_certainly_torch(tmp_path: Path) -> None:
+    log = lines("ImportError: /x/own.so: undefined symbol: _ZNSt6atomicIiE5storeEi\n", tmp_path)
+    assert [finding.confidence for finding in diagnose(crash(log=log), load_catalog()).findings] == ["possible"]
+
+
+CAUGHT = {
+    "cuda-oom": "CUDA out of memory. Tried to allocate 2.00 GiB\n",
+    "abi-undefined-symbol": "ImportError: /x/flash_attn.so: undefined symbol: _ZN3c105ErrorC2Ev\n",
+}
+
+
+@pytest.mark.parametrize("name", CAUGHT)
+def test_an_exception_before_a_fault_may_have_been_caught(name: str, tmp_path: Path) -> None:
+    log = lines(CAUGHT[name], tmp_path)
+    alone, before = (diagnose(subject, load_catalog()).findings[0] for subject in (crash(log=log), crash(log=log, signal="SIGSEGV")))
+    assert [(finding.id, finding.confidence) for finding in (alone, before)] == [(name, "certain"), (name, "possible")]
+
+
+def test_what_of_an_uncaught_exception_is_told(tmp_path: Path) -> None:
+    log = lines("terminate called after throwing an instance of 'std::runtime_error'\n  what():  no such file {x}\n", tmp_path)
+    summary = diagnose(crash(log=log), load_catalog()).findings[0].summary
+    assert summary is not None and "It said: no such file {x}." in summary
 
 
 def test_free_threaded_build_is_only_possible() -> None:
