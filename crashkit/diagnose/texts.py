@@ -53,6 +53,9 @@ def _failed_in(stack: Stack, view: View) -> tuple[Optional[str], Optional[str]]:
     """The function and the module that failed. Of an access that faulted in code without a name, its place there: whoever called
     it from another module did not fail."""
     frames = stack.failing
+    signal = view.crash.signal
+    if signal is not None and signal.recovered and len(stack.natives) == len(stack.whole):
+        return None, None  # the stack broke off within the handler
     if frames and _is_fault(view):
         inside = [frame for frame in frames if frame.module == frames[0].module]
         return next((without_variant(frame.name) for frame in inside if frame.name), _place(frames[0])), frames[0].module or None

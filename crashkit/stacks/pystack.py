@@ -243,6 +243,10 @@ def _python_frame(row: dict[str, Any]) -> PythonFrame:
     )
 
 
+# What glibc has the kernel return to from a signal handler (sysdeps/unix/sysv/linux/x86_64/libc_sigaction.c): the fault lies below it.
+_SIGNAL_RETURN = "__restore_rt"
+
+
 def _native_frame(row: dict[str, Any]) -> NativeFrame:
     function = _text(row["function"])
     inlined = function.endswith(" (inlined)")
@@ -252,7 +256,7 @@ def _native_frame(row: dict[str, Any]) -> NativeFrame:
         line=row["line"] or None,
         module=_text(row["module"]) or None,
         pc=Address(row["pc"]) if row["pc"] else None,
-        trust="inline" if inlined else None,
+        trust="inline" if inlined else "signal" if function == _SIGNAL_RETURN else None,
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
@@ -215,6 +216,14 @@ def test_a_caller_in_another_module_is_not_blamed(frames: str, told: str) -> Non
     subject = crash(signal="SIGSEGV", reason="null-pointer", address=0x20, frames=frames)
     (finding,) = diagnose(subject, load_catalog()).findings
     assert finding.summary is not None and finding.summary.startswith(told)
+
+
+def test_nothing_is_blamed_where_the_stack_broke_off_within_a_handler() -> None:
+    subject = crash(signal="SIGSEGV", reason="null-pointer", address=0x20, frames="?? [libc.so.6] > ?? [libfault.so]")
+    assert subject.signal is not None
+    recovered = msgspec.structs.replace(subject, signal=msgspec.structs.replace(subject.signal, recovered=True))
+    (finding,) = diagnose(recovered, load_catalog()).findings
+    assert finding.summary is not None and finding.summary.startswith("Native code used a null pointer")
 
 
 def test_texts_are_filled() -> None:
