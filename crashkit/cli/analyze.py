@@ -83,7 +83,8 @@ def print_summary(crash: Crash, written: Optional[Path]) -> None:
     from crashkit.report import text
 
     color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    width = shutil.get_terminal_size((100, 24)).columns
+    # Nothing is cut where it is not a terminal that is narrow.
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
     for line in text.summary(crash, written / "report.html" if written else None, color=color, width=width):
         click.echo(line, color=color)
 

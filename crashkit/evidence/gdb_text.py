@@ -90,6 +90,9 @@ class GdbStacks:
             return False
         frames = self._threads[-1].frames
         pc, rest = frames[-1]
+        if rest.count("(") <= rest.count(")") and not text.lstrip().startswith(("at ", "from ")):
+            # The frame is whole: these are gdb's own words, such as how to let it load a script.
+            return False
         if len(rest) < 1 << 14:
             frames[-1] = (pc, f"{rest} {text.strip()}")
         return True

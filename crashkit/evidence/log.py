@@ -240,8 +240,18 @@ class _Reader:
             signal=signal,
             process=process,
             python=python if finalizing or free_threaded else None,
-            soft_errors=(*errors, *left_out),
+            soft_errors=(*errors, *left_out, *self._several()),
         )
+
+    def _several(self) -> tuple[SoftError, ...]:
+        """Dumps do not name their process: say so where there is more than one crash."""
+        dumps = (dump for _, dump in self._dumps if dump.message is not None and dump.threads())
+        threads = (thread for dump in dumps for thread in dump.threads() if thread.crashed)
+        crashes = {tuple((frame.file, frame.line) for frame in thread.pythons()) for thread in threads}
+        if len(crashes) < 2:
+            return ()
+        message = f"this text holds the dumps of {len(crashes)} crashes, and a dump does not name its process: the first is shown"
+        return (SoftError(stage="log", message=message, hint="Cut the text to the crash that you look for, or give its core."),)
 
     def _stacks(self) -> tuple[str, tuple[Thread, ...], Optional[faulthandler_text.FaultDump]]:
         """The most telling stacks, of what kind, and the first fatal dump."""

@@ -94,21 +94,24 @@ def summary(crash: Crash, written: Path | None, color: bool, width: int) -> Iter
 def _answer(crash: Crash, style: _Style) -> Iterator[str]:
     signal, thread = crash.signal, view.crashed_thread(crash)
     name = signal.name if signal else view.ended(crash)
-    reason = (view.why(signal) if signal else None) or (view.ended(crash) if signal else "")
+    reason = ((view.why(signal) or view.ended(crash)) if signal else view.told(crash, thread)) or ""
     room = style.width - min(safe.cells(_clean(name)), 20) - 2
     headline = _clean(reason) + (f", at {signal.address}" if signal and signal.address is not None else "")
     yield style.paint(safe.clip(_clean(name), 20), _RED) + style.paint(f"  {safe.clip(headline, room)}" if headline else "", _BOLD)
-    if signal and signal.detail:
+    if signal and signal.detail and signal.detail != reason:
         yield from (f"  {row}" for row in _wrapped(signal.detail, style.width - 2, 2))
     yield ""
     if thread:
         yield from style.field("thread", _thread(crash, thread), code=_BOLD)
-    yield from _python(thread, style)
+    yield from _python(crash, thread, style)
     native = view.native_at(thread, crash.signal)
     if native:
         yield from style.field("native", f"{view.native_function(native)}  {view.native_place(native)}")
-    if crash.process:
-        yield from style.field("process", _process(crash))
+    said = next((line.text for line in crash.log if line.path == "core"), None)
+    if said:
+        yield from style.field("said", said, lines=2)
+    if crash.process and _process(crash).strip():
+        yield from style.field("process", _process(crash).strip())
     if crash.source and crash.source.truncated:
         yield from style.field("evidence", "the core is truncated: what its missing part held is not in this report", code=_YELLOW)
     if not thread and crash.log:
@@ -120,24 +123,26 @@ def _thread(crash: Crash, thread: Thread) -> str:
     return f"{view.thread_label(thread)}, {view.among(crash)}{gil}"
 
 
-def _python(thread: Thread | None, style: _Style) -> Iterator[str]:
+def _python(crash: Crash, thread: Thread | None, style: _Style) -> Iterator[str]:
     inner, own = view.python_at(thread), view.own_at(thread)
     if inner is None:
         if thread:
             yield from style.field("python", "no Python frame in this thread")
         return
-    yield from _python_line("python", inner, style)
+    yield from _python_line(crash, "python", inner, style)
     if own is not None and own is not inner:
-        yield from _python_line("your code", own, style)
+        yield from _python_line(crash, "your code", own, style)
 
 
-def _python_line(label: str, frame: PythonFrame, style: _Style) -> Iterator[str]:
+def _python_line(crash: Crash, label: str, frame: PythonFrame, style: _Style) -> Iterator[str]:
     function = safe.clip(_clean(frame.function or "(no name)"), 30)
     place = safe.clip_front(_clean(view.full_place(frame)), style.width - _LABEL - 4 - safe.cells(function))
     yield from style.field(label, f"{function}  {place}", code=_BLUE)
     source = view.source_line(frame)
     if source:
         yield from style.field("", f"  {_clean(source)}")
+        if view.is_changed(crash, frame):
+            yield from style.field("", "  (the file was changed after the crash: this line may be another)", code=_YELLOW)
 
 
 def _process(crash: Crash) -> str:
@@ -182,12 +187,14 @@ def _missing(crash: Crash, style: _Style) -> Iterator[str]:
         return
     yield ""
     shown = errors if len(errors) <= 2 else errors[:1]
+    # The first screen has 24 lines, and a finding takes up to eight.
+    lines = 1 if crash.findings else 2
     for index, error in enumerate(shown):
-        yield from style.field("missing" if index == 0 else "", error.message)
+        yield from style.field("missing" if index == 0 else "", error.message, lines=lines)
     if len(errors) > 2:
         yield from style.field("", f"and {len(errors) - 1} more in the report", code=_DIM)
     elif len(errors) == 1 and errors[0].hint:
-        yield from style.field("", errors[0].hint, code=_DIM)
+        yield from style.field("", errors[0].hint, code=_DIM, lines=lines)
 
 
 # Stacks

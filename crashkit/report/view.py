@@ -22,6 +22,8 @@ SIGNALS = {
     "SIGSYS": "Forbidden system call",
     "SIGTERM": "Terminated",
     "SIGTRAP": "Trap",
+    "SIGXCPU": "CPU time limit reached",
+    "SIGXFSZ": "File size limit reached",
 }
 
 _ACCESSES = {"read": "read", "write": "written", "execute": "called"}
@@ -122,6 +124,9 @@ _VARIANT = re.compile(r"(64|_(avx|evex|sse)\w*|_(erms|unaligned|impl|internal|im
 
 
 # Names and places
+
+_LARGEST_TID = 1 << 22
+"""Linux gives no larger ones (PID_MAX_LIMIT, include/linux/threads.h)."""
 
 
 def short_function(name: str) -> str:
@@ -227,6 +232,9 @@ def thread_label(thread: Thread) -> str:
     """`crasher (5883)`."""
     if thread.name and thread.tid is not None:
         return f"{thread.name} ({thread.tid})"
+    if thread.name is None and thread.tid is not None and thread.tid > _LARGEST_TID:
+        # A dump names threads by their pthread ident, in hexadecimal.
+        return f"0x{thread.tid:016x}"
     return thread.name or (str(thread.tid) if thread.tid is not None else "(unnamed)")
 
 
@@ -269,6 +277,11 @@ def python_at(thread: Thread | None) -> PythonFrame | None:
 def is_own(frame: PythonFrame) -> bool:
     """Whether its file lies outside the standard library and installed packages."""
     return bool(frame.file and not _LIBRARY.search(frame.file))
+
+
+def is_changed(crash: Crash, frame: PythonFrame) -> bool:
+    """Whether the frame's file was changed after the crash."""
+    return any(error.stage == "source" and error.message.startswith(f"{frame.file} ") for error in crash.soft_errors)
 
 
 def own_at(thread: Thread | None) -> PythonFrame | None:
@@ -319,9 +332,9 @@ def sentence(crash: Crash) -> str:
     thread = crashed_thread(crash)
     native, python = native_at(thread, crash.signal), python_at(thread)
     parts = [ended(crash)]
-    told = _told(crash, thread)
-    if told:
-        parts.append(f": {_short(told)}")
+    reason = told(crash, thread)
+    if reason:
+        parts.append(f": {_short(reason)}")
     if native and native.function:
         parts.append(f" in {_short(said_name(native))}")
     elif native:
@@ -333,12 +346,15 @@ def sentence(crash: Crash) -> str:
     return "".join(parts).rstrip(".") + "."
 
 
-def _told(crash: Crash, thread: Thread | None) -> str | None:
+def told(crash: Crash, thread: Thread | None) -> str | None:
     """The reason; where there is no signal, the best finding or the first telling line of the log."""
     if crash.signal:
         return why(crash.signal)
     if crash.findings:
         return crash.findings[0].title
+    exceptions = [line.text for line in crash.log if line.kind == "exception"]
+    if exceptions:
+        return exceptions[-1]
     return crash.log[0].text if crash.log and not thread else None
 
 
