@@ -218,6 +218,11 @@ LOOK_ALIKES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "RuntimeError: DataLoader worker (pid 33) is killed by signal: Terminated.\n",
         ("killed-by-sigterm",),
     ),
+    "the kernel killed another process": (
+        {"signal": "SIGSEGV", "reason": "null-pointer", "address": 8, "frames": "own > " + WORKER},
+        "Memory cgroup out of memory: Killed process 811 (node) total-vm:1kB, anon-rss:1kB\n",
+        ("host-oom-cgroup",),
+    ),
     "a SIGBUS of a regular file in a worker": (
         {"signal": "SIGBUS", "code": "BUS_ADRERR", "address": 0x7F0000001000, "mapped": "/data/train.bin", "frames": "memcpy > " + WORKER},
         "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n",
@@ -257,6 +262,7 @@ def test_a_symbol_with_at_in_its_name_is_not_certainly_torch(tmp_path: Path) -> 
 
 CAUGHT = {
     "cuda-oom": "CUDA out of memory. Tried to allocate 2.00 GiB\n",
+    "cuda-after-fork": "RuntimeError: Cannot re-initialize CUDA in forked subprocess.\n",
     "abi-undefined-symbol": "ImportError: /x/flash_attn.so: undefined symbol: _ZN3c105ErrorC2Ev\n",
 }
 
