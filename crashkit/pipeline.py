@@ -81,7 +81,8 @@ def analyze(
         options = replace(options, exe=Path(exe))
     if sysroot is not None:
         options = replace(options, sysroot=Path(sysroot))
-    places = [Path(paths)] if isinstance(paths, (str, Path)) else [Path(path) for path in paths]
+    given = [paths] if isinstance(paths, (str, Path)) else paths
+    places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     return _analyze(places, options, progress or (lambda _stage, _crash: None))
 
 
@@ -223,6 +224,9 @@ def _ask_pystack(core: Path, scene: Scene, options: Options, native: bool) -> Py
     file = scene.files.get(main) if main else None
     if scene.interpreter is None and not native:
         return PystackResult()
+    if scene.interpreter is not None and scene.interpreter.is_too_old:
+        message = f"Python {scene.interpreter.version} is too old: Python frames are read of 3.6 and newer"
+        return PystackResult(soft_errors=(SoftError(stage="python", message=message),))
     if file is None or file.path is None:
         message = f"the executable {main or ''} is not on this machine: PyStack cannot read the core without it"
         return PystackResult(

@@ -80,9 +80,10 @@ def test_standard_input(made: Folder, plain: dict[str, Any], packed: bool, tmp_p
     assert told(report) == plain
 
 
-def test_standard_input_from_a_file(made: Folder, plain: dict[str, Any], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["/dev/stdin", "-"])
+def test_standard_input_from_a_file(made: Folder, plain: dict[str, Any], name: str, tmp_path: Path) -> None:
     with made.core.open("rb") as file:
-        assert told(analyze(Path("/dev/stdin"), tmp_path / "tmp", stdin=file)) == plain
+        assert told(analyze(Path(name), tmp_path / "tmp", stdin=file)) == plain
 
 
 def test_fifo(made: Folder, plain: dict[str, Any], tmp_path: Path) -> None:

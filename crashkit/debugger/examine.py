@@ -116,7 +116,7 @@ def _no_debug_info(interpreter: Interpreter) -> SoftError:
 
 def can_read_python(scene: Scene) -> bool:
     """Whether libpython.py can work: the interpreter's debug info is here."""
-    return scene.interpreter is not None and _is_full(scene.files[scene.interpreter.module.path])
+    return scene.interpreter is not None and not scene.interpreter.is_too_old and _is_full(scene.files[scene.interpreter.module.path])
 
 
 def _is_full(file: ModuleFile) -> bool:
@@ -143,7 +143,7 @@ def _crashed_ident(scene: Scene) -> Optional[int]:
 
 def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, notebook: _Notebook) -> None:
     interpreter = scene.interpreter
-    if interpreter is None:
+    if interpreter is None or interpreter.is_too_old:
         return
     if not can_read_python(scene):
         notebook.soft_errors.append(_no_debug_info(interpreter))

@@ -21,6 +21,11 @@ class Interpreter(NamedTuple):
     """Major and minor, such as 3.11."""
     free_threaded: bool
 
+    @property
+    def is_too_old(self) -> bool:
+        """Python 2: neither libpython.py as it is used here nor PyStack reads it."""
+        return self.version is not None and self.version.startswith("2.")
+
 
 def find_interpreter(modules: Sequence[LoadedModule], executable: Optional[str]) -> Optional[Interpreter]:
     """libpython where one is mapped; else the executable, if its name or the extension modules beside it say Python."""

@@ -314,3 +314,35 @@ def test_any_text_is_read(data: st.DataObject, tmp_path_factory: pytest.TempPath
     path.write_text("\n".join(lines), encoding="utf-8", errors="replace")
     with contextlib.suppress(EvidenceError):
         read_log(path)
+
+
+DECLINED = """\
+Program terminated with signal SIGSEGV, Segmentation fault.
+#0  __strlen_evex () at ../sysdeps/x86_64/multiarch/strlen-evex.S:79
+79\t../sysdeps/x86_64/multiarch/strlen-evex.S: No such file or directory.
+warning: File "/usr/bin/python3.11-gdb.py" auto-loading has been declined by your `auto-load safe-path' set to "$debugdir".
+To enable execution of this file add
+\tadd-auto-load-safe-path /usr/bin/python3.11-gdb.py
+line to your configuration file "/home/me/.config/gdb/gdbinit".
+\tinfo "(gdb)Auto-loading safe path"
+#0  __strlen_evex () at ../sysdeps/x86_64/multiarch/strlen-evex.S:79
+#1  0x00007f30f914c608 in string_at (size=-1,
+    ptr=0x0) at Modules/_ctypes/_ctypes.c:5564
+"""
+
+
+def test_what_gdb_says_of_scripts_is_no_frame(tmp_path: Path) -> None:
+    path = tmp_path / "gdb.log"
+    path.write_text(DECLINED)
+    (thread,) = read_log(path).threads
+    assert thread.crashed
+    assert [(frame.function, frame.line) for frame in thread.natives()] == [("__strlen_evex", 79), ("string_at", 5564)]
+
+
+def test_several_crashes_in_one_text_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "stderr.log"
+    path.write_text(DUMP + "restarting\n" + DUMP.replace("line 10 in infer", "line 11 in infer"))
+    (error,) = [error for error in read_log(path).soft_errors if "crashes" in error.message]
+    assert "the dumps of 2 crashes" in error.message
+    path.write_text(DUMP)
+    assert not read_log(path).soft_errors
