@@ -276,7 +276,7 @@ class Supervisor:
             self._poll.unregister(interest[0])
         now = time.monotonic()
         # Where one process dies, others may too: whoever is not known by then is never heard of again.
-        if now >= self._next_walk or stirred or self._tail.fatal_errors > self._fatal_errors:
+        if now >= self._next_walk or self._tail.fatal_errors > self._fatal_errors:
             self._tree.walk()
             self._cores.watch(self._tree.folders())
             self._next_walk = now + self._tree.interval
