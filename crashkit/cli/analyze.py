@@ -50,7 +50,8 @@ def command(
 ) -> None:
     """Say where and why a process died, from its core or other evidence.
 
-    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a log, a faulthandler dump, gdb's text. - is stdin.
+    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a log, a faulthandler dump, gdb's text.
+    A PATH of - is the standard input.
     """
     from crashkit.pipeline import Options, analyze
 
