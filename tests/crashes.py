@@ -28,6 +28,7 @@ CRASHERS = Path(__file__).parent.parent / "fixtures" / "crashers"
 PATTERN = Path("/proc/sys/kernel/core_pattern")
 PATTERN_LOCK = Path("/tmp/crashkit-core-pattern.lock")
 DEADLINE = 120
+MOST_TRIES = 25
 
 
 @dataclass(frozen=True)
@@ -179,14 +180,32 @@ def python_crash(
     python: Interpreter | Path | None = None,
     faulthandler: bool = True,
     environment: dict[str, str] | None = None,
+    wanted: int | None = None,
 ) -> Folder:
-    """The crash of a script of fixtures/crashers (or a path), made once in a test session and shared by all that ask for it."""
+    """The crash of a script of fixtures/crashers (or a path), made once in a test session and shared by all that ask for it.
+
+    `wanted` is the signal of a crash that is a race by nature: it is made again until that ends it, MOST_TRIES times at most.
+    """
     path = CRASHERS / script
     program = python.path if isinstance(python, Interpreter) else Path(python or sys.executable)
     variables = {**(environment or {}), **({"PYTHONFAULTHANDLER": "1"} if faulthandler else {})}
     key = repr((str(program), path.read_bytes(), arguments, sorted(variables.items())))
     name = f"{program.parent.parent.name}-{path.stem}-{hashlib.sha256(key.encode()).hexdigest()[:12]}"
-    return _once(name, lambda folder: crash([program, path, *arguments], folder, variables))
+
+    def make(folder: Path) -> Folder:
+        for left in reversed(range(MOST_TRIES if wanted else 1)):
+            try:
+                made = crash([program, path, *arguments], folder, variables)
+                if wanted is None or made.status == -wanted:
+                    return made
+            except AssertionError:
+                if not left:
+                    raise
+            for entry in folder.iterdir():
+                entry.unlink()
+        raise AssertionError(f"{path} {arguments} did not end by signal {wanted} in {MOST_TRIES} tries")
+
+    return _once(name, make)
 
 
 def c_crash(source: str, *arguments: str, python: Interpreter | None = None) -> Folder:

@@ -113,7 +113,8 @@ def _answer(crash: Crash, style: _Style) -> Iterator[str]:
     if crash.process and _process(crash).strip():
         yield from style.field("process", _process(crash).strip())
     if crash.source and crash.source.truncated:
-        yield from style.field("evidence", "the core is truncated: what its missing part held is not in this report", code=_YELLOW)
+        missing = f"{crash.source.missing:,} bytes of it are missing" if crash.source.missing else "some of it is missing"
+        yield from style.field("evidence", f"the core is truncated: {missing}, and what they held is not in this report", code=_YELLOW)
     if not thread and crash.log:
         yield from style.field("log", crash.log[0].text, lines=2)
 

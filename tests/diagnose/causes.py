@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,8 @@ class Cause(NamedTuple):
     """Argument of the script, where it is not the signature's name."""
     needs_library: bool = False
     pythons: tuple[str, ...] = ("3.9", "3.11", "3.13")
+    wanted: Optional[int] = None
+    """The signal by which it ends, where that is a race."""
 
 
 def cxx(signature: str, **more: object) -> Cause:
@@ -52,7 +55,7 @@ CAUSES = (
     cxx("cxx-terminate-no-exception"),
     cxx("cxx-pure-virtual"),
     cxx("stack-smashing"),
-    cxx("cxx-forced-unwind", pythons=("3.11", "3.13")),
+    cxx("cxx-forced-unwind", pythons=("3.11", "3.13"), wanted=signal.SIGABRT),
     cxx("finalization-static-dtor"),
     cxx("deadlock-gil-native-lock"),
     cxx("deadlock-gil-static-init"),
@@ -82,7 +85,7 @@ def made(cause: Cause, python: Interpreter, faulthandler: bool = True) -> Folder
     arguments = [cause.kind or cause.signature]
     if cause.needs_library:
         arguments.append(str(library("causes")))
-    return python_crash(cause.script, *arguments, python=python, faulthandler=faulthandler)
+    return python_crash(cause.script, *arguments, python=python, faulthandler=faulthandler, wanted=cause.wanted)
 
 
 def evidence(folder: Folder) -> list[Path]:
