@@ -11,6 +11,7 @@ from crashkit.collect.store import Manifest, read_manifest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core import Core, open_core
 from crashkit.evidence.input import Input, open_input
+from crashkit.evidence.log_patterns import Classifier
 from crashkit.evidence.signals import signal_name
 from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 
@@ -103,9 +104,7 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
     if signal is None and number:
         signal = Signal(number=number, name=signal_name(number))
     killed = manifest.get("killed")
-    lines = (
-        tuple(LogLine(text=text, kind="oom-kill") for text in killed.get("evidence", ())) if killed and killed.get("by") == "oom" else ()
-    )
+    lines = tuple(map(_oom_line, killed.get("evidence", ()))) if killed and killed.get("by") == "oom" else ()
     return replace(
         crash,
         id=manifest.get("id", crash.id),
@@ -115,3 +114,9 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
         log=(*crash.log, *lines),
         soft_errors=(*crash.soft_errors, *(SoftError(stage="collect", message=note) for note in manifest.get("notes", ()))),
     )
+
+
+def _oom_line(text: str) -> LogLine:
+    """What the collector noted: a line of the kernel, or its own words about the cgroup's counter."""
+    kind, fields = Classifier().classify(text) or ("oom-event", {})
+    return LogLine(text=text, kind=kind, fields=fields)
