@@ -17,7 +17,7 @@ from crashkit.model import Address, NativeFrame, Offset, SoftError, Thread
 from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join
 from crashkit.stacks.evaluation import Walk, evaluation_starts
-from crashkit.stacks.libpython import PythonStack, python_stacks
+from crashkit.stacks.from_gdb import PythonStack, python_stacks
 from crashkit.stacks.merge import EVALUATE, is_evaluation, runs
 from crashkit.stacks.native import frames_between, native_frames
 from crashkit.stacks.pystack import PystackResult

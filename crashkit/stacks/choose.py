@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from crashkit.model import PythonFrame, SoftError, Thread
-from crashkit.stacks.libpython import PythonStack
+from crashkit.stacks.from_gdb import PythonStack
 
 
 class Chosen(NamedTuple):

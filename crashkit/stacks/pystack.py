@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Optional
 
 from crashkit.model import Address, NativeFrame, PythonFrame, SoftError
-from crashkit.stacks.libpython import PythonStack
+from crashkit.stacks.from_gdb import PythonStack
 
 _INNER, _OUTER = 1000, 200
 _VARIABLES = 64

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from crashkit.model import Address, PythonFrame, Thread
 from crashkit.stacks.choose import choose, has_gaps, of_faulthandler
-from crashkit.stacks.libpython import PythonStack
+from crashkit.stacks.from_gdb import PythonStack
 
 
 def frame(function: str | None = "f", line: int | None = 1, origin: str = "libpython", **values: str) -> PythonFrame:
