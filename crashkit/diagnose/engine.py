@@ -153,6 +153,14 @@ def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
     )
 
 
+def _fitting(fixes: tuple[str, ...], crash: Crash) -> tuple[str, ...]:
+    """Without those for torch where a core shows that the process had none, unless nothing else is left."""
+    paths = [module.path for module in crash.modules] + list(crash.process.versions if crash.process else ())
+    if not crash.modules or any("torch" in path for path in paths):
+        return fixes
+    return tuple(fix for fix in fixes if "torch" not in fix) or fixes
+
+
 def _finding(match: Match, view: View, followers: Iterable[Match]) -> Finding:
     signature = match.signature
     known = {**names(view), **match.fields}
@@ -166,7 +174,7 @@ def _finding(match: Match, view: View, followers: Iterable[Match]) -> Finding:
         severity=signature.severity,
         summary=" ".join(fill_all(signature.summary, known)) or signature.title,
         cause=signature.cause,
-        fix=fill_all(signature.fix, known),
+        fix=_fitting(fill_all(signature.fix, known), view.crash),
         next_steps=() if match.confidence == "certain" else fill_all(signature.next_steps, known),
         evidence=(*match.evidence, *follows),
         references=signature.references,

@@ -16,6 +16,7 @@ from crashkit.diagnose.versions import parse_requirement, satisfies
 from crashkit.diagnose.view import plain
 from crashkit.errors import CatalogError
 from crashkit.evidence.log_patterns import kinds, line_patterns
+from crashkit.model import Crash, Module, NativeFrame, Signal, Thread
 
 from .synthetic import crash
 
@@ -247,3 +248,15 @@ def test_versions(version: str, requirement: str, expected: bool) -> None:
     assert satisfies(version, requirement) is expected
     with pytest.raises(ValueError, match="not of the form"):
         parse_requirement("3.x")
+
+
+@pytest.mark.parametrize(("module", "torch"), [("/usr/lib/libtorch_cpu.so", True), ("/usr/lib/libm.so.6", False)])
+def test_fixes_for_torch_are_for_processes_that_have_it(module: str, torch: bool) -> None:
+    died = Crash(
+        signal=Signal(number=8, name="SIGFPE", code=1, code_name="FPE_INTDIV", reason="integer-divide"),
+        threads=(Thread(tid=1, crashed=True, frames=(NativeFrame(function="divide", module="/srv/ext.so"),)),),
+        modules=(Module(path=module),),
+    )
+    (finding,) = [finding for finding in diagnose(died, load_catalog()).findings if finding.id == "sigfpe-integer-divide"]
+    assert any("torch" in fix for fix in finding.fix) == torch
+    assert finding.fix
