@@ -275,7 +275,10 @@ def python_at(thread: Thread | None) -> PythonFrame | None:
 
 
 def is_own(frame: PythonFrame) -> bool:
-    """Whether its file lies outside the standard library and installed packages."""
+    """Whether its file lies outside the standard library and installed packages; `python -c` and `python -` are one's own too."""
+    if frame.file in ("<string>", "<stdin>"):
+        # Methods that dataclasses and the like make up have no other file either.
+        return not (frame.function or "").startswith("__")
     return bool(frame.file and not _LIBRARY.search(frame.file))
 
 

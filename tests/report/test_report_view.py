@@ -184,3 +184,17 @@ def test_a_log_alone_gives_its_first_line() -> None:
 )
 def test_a_sentence_is_told_from_something_to_paste(fix: str, prose: bool) -> None:
     assert view.is_prose(fix) is prose
+
+
+@pytest.mark.parametrize(
+    ("file", "function", "own"),
+    [
+        ("<string>", "<module>", True),
+        ("<stdin>", "work", True),
+        ("<string>", "__init__", False),
+        ("<frozen runpy>", "_run_code", False),
+        ("/srv/app.py", "__init__", True),
+    ],
+)
+def test_whose_code_it_is(file: str, function: str, own: bool) -> None:
+    assert view.is_own(PythonFrame(file=file, function=function)) == own
