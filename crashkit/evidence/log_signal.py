@@ -27,6 +27,7 @@ _BY_KIND = {
     "oom-cgroup": SIGKILL,
     "oom-host": SIGKILL,
     "shell-killed": SIGKILL,
+    "server-worker-killed": SIGKILL,
     "stack-smashing": SIGABRT,
     "double-free": SIGABRT,
     "invalid-free": SIGABRT,
