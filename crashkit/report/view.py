@@ -111,7 +111,7 @@ _NAME = 160
 # What raises a signal on the program's behalf, by `plain_name`.
 _ABORTING = re.compile(
     r"(raise|abort|gsignal|kill|tgkill|pthread_kill|message|fatal|assert_fail\w*|fortify_fail|chk_fail|stack_chk_fail|malloc_printerr"
-    r"|std::terminate|cxxabiv1::\w+|gnu_cxx::verbose_terminate_handler|cxa_throw|cxa_rethrow|fatal_error\w*|Py_Fatal\w+|faulthandler_\w+)$"
+    r"|std::terminate|cxxabiv1::\w+|gnu_cxx::verbose_terminate_handler|cxa_throw|cxa_rethrow|fatal_error\w*|Py_Fatal\w+|Py_DumpStack|faulthandler_\w+)$"
 )
 # Brackets that are an operator's name do not nest.
 _OPERATOR = re.compile(r"\boperator\s*(\(\)|<=>|<<|>>|->|<|>)")
@@ -230,12 +230,11 @@ def source_line(frame: PythonFrame) -> str | None:
 
 def thread_label(thread: Thread) -> str:
     """`crasher (5883)`."""
-    if thread.name and thread.tid is not None:
-        return f"{thread.name} ({thread.tid})"
-    if thread.name is None and thread.tid is not None and thread.tid > _LARGEST_TID:
-        # A dump names threads by their pthread ident, in hexadecimal.
-        return f"0x{thread.tid:016x}"
-    return thread.name or (str(thread.tid) if thread.tid is not None else "(unnamed)")
+    if thread.tid is None:
+        return thread.name or "(unnamed)"
+    # A dump names threads by their pthread ident, in hexadecimal.
+    number = f"0x{thread.tid:016x}" if thread.tid > _LARGEST_TID else str(thread.tid)
+    return f"{thread.name} ({number})" if thread.name else number
 
 
 def plural(count: int, noun: str) -> str:

@@ -346,3 +346,16 @@ def test_several_crashes_in_one_text_are_told(tmp_path: Path) -> None:
     assert "the dumps of 2 crashes" in error.message
     path.write_text(DUMP)
     assert not read_log(path).soft_errors
+
+
+def test_dump_of_python_3_14() -> None:
+    """What Debian's 3.14 printed; fixtures/logs/README.md says how it was made."""
+    evidence = read_log(Path(__file__).parents[2] / "fixtures" / "logs" / "faulthandler-3.14.txt")
+    crashed = next(thread for thread in evidence.threads if thread.crashed)
+    assert crashed.name == "crasher"
+    assert [frame.function for frame in crashed.pythons()] == ["string_at", "boom", "crash", "run", "_bootstrap_inner", "_bootstrap"]
+    natives = list(crashed.natives())
+    assert natives[0].function == "_Py_DumpStack"
+    assert "ffi_call" in [frame.function for frame in natives]
+    assert len(natives) == 27
+    assert len(evidence.threads) == 4
