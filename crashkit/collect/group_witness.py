@@ -36,9 +36,9 @@ class GroupWitness:
                 os.dup2(reader, 0)
             # Whoever waits for the end of the command's output must not wait for us.
             os.closerange(1, 65536)
-            while os.read(0, 1):
-                while signal.sigtimedwait(signal.valid_signals(), 0):
-                    pass
+            while number := os.read(0, 1):
+                # That one alone: another may have come meanwhile, which nobody has asked about yet.
+                signal.sigtimedwait(number, 0)
         finally:
             os._exit(0)
 
@@ -55,7 +55,7 @@ class GroupWitness:
                 pending = re.search(r"^ShdPnd:\s*([0-9a-f]+)", file.read(), re.MULTILINE)
             if pending is None or not int(pending.group(1), 16) >> (number - 1) & 1:
                 return False
-            os.write(self._drain, b".")
+            os.write(self._drain, bytes([number]))
         except OSError:
             return False
         return True

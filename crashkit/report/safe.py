@@ -26,14 +26,21 @@ def _visible(match: re.Match[str]) -> str:
     return match[0].encode("unicode_escape").decode("ascii")
 
 
+def _printable(text: str, kept: str = "") -> str:
+    """What Unicode has not assigned, or left to private use, shows as its escape, too."""
+    if text.isprintable():
+        return text
+    return "".join(one if one.isprintable() or one in kept else one.encode("unicode_escape").decode("ascii", "replace") for one in text)
+
+
 def line(text: str) -> str:
     """`text` on one line, with control characters, overrides and lone surrogates as escapes."""
-    return text if text.isascii() and text.isprintable() else _IN_LINES.sub(_visible, text)
+    return text if text.isascii() and text.isprintable() else _printable(_IN_LINES.sub(_visible, text))
 
 
 def block(text: str) -> str:
     """As `line`, but newlines and tabs stay."""
-    return text if text.isascii() and text.isprintable() else _IN_BLOCKS.sub(_visible, text)
+    return text if text.isascii() and text.isprintable() else _printable(_IN_BLOCKS.sub(_visible, text), "\n\t")
 
 
 def cells(text: str) -> int:

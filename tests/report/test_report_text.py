@@ -112,3 +112,10 @@ def test_clipping_counts_cells(text_: str, width: int, clipped: str) -> None:
 
 def test_a_path_is_clipped_from_its_front() -> None:
     assert safe.clip_front("/usr/lib/torch/rnn.py", 10) == "…ch/rnn.py"
+
+
+@pytest.mark.parametrize("character", ["\u0378", "\ue000", "\U000f0000", "\u2003", "\xa0"])
+def test_no_character_without_a_shape(character: str) -> None:
+    """Unassigned, private or odd blanks: a terminal may do anything with them."""
+    assert safe.line(f"a{character}b").isprintable()
+    assert safe.block(f"a\n\tb{character}").replace("\n\t", "").isprintable()
