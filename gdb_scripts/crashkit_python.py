@@ -83,7 +83,6 @@ class Walker:
         # Text of an object, by its address: `self` is the same in frame after frame.
         self.texts_of = {}
         self.errors = []
-        self.unit = gdb.lookup_type("unsigned char").pointer()
 
     def result(self):
         found = {"version": version(), "gil": None, "threads": [], "finalizing": None}

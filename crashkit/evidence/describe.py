@@ -12,6 +12,7 @@ from crashkit.collect.redaction import allowed_environment, scrub_argv
 from crashkit.evidence import fault, notes, signal_frame
 from crashkit.evidence.core import Core
 from crashkit.evidence.disassembly import REACH, disassemble
+from crashkit.evidence.elf_file import read_build_id
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
@@ -109,8 +110,6 @@ def _elsewhere(path: str, file: ModuleFile) -> Optional[str]:
 
 
 def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ...], files: dict[str, ModuleFile]) -> list[SoftError]:
-    from crashkit.evidence.elf_file import read_build_id
-
     wanted = next((module.build_id for module in modules if module.path == main), None)
     there = read_build_id(executable)
     if wanted and there != wanted:

@@ -7,6 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from msgspec.structs import replace
+
 from crashkit.collect.store import Manifest, read_manifest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core import Core, open_core
@@ -85,8 +87,6 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
 
 def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
     """What the collector saw of the death, where the evidence itself does not say it."""
-    from msgspec.structs import replace
-
     process = crash.process or Process()
     process = replace(
         process,

@@ -22,7 +22,6 @@ _EXCEPTION = re.compile(
     r"^(?P<type>[A-Za-z_][\w.]*?(?:Error|Exception|Exit|Interrupt|Warning|Iteration|Group|Timeout|[A-Z]\w*))(?:: (?P<message>.*))?$"
 )
 _LEVEL = re.compile(r"^(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL|FATAL|TRACE)\b")
-_CHAIN = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 _MARGIN = re.compile(r"^ *(?:\| |\+-[+-]*)(?P<rest>.*)$")
 _MARKS = re.compile(r"^[ ~^|]*$")
 _RULE = re.compile(r"^[-+ |.]*\d*[-+ |.]*$")
