@@ -147,7 +147,9 @@ def row(outcome: Outcome) -> str:
     result = "works" if outcome.passed else "**fails**"
     detail = f" ({outcome.detail})" if outcome.command == "make test" or not outcome.passed else ""
     size = f"{outcome.downloaded / 1e6:.0f} MB"
-    return f"| {SUITES[outcome.suite]} | {USERS[outcome.user]} | `{outcome.command}` | {result}{detail} | {outcome.seconds:.0f} s | {size} |"
+    return (
+        f"| {SUITES[outcome.suite]} | {USERS[outcome.user]} | `{outcome.command}` | {result}{detail} | {outcome.seconds:.0f} s | {size} |"
+    )
 
 
 def table(outcomes: Sequence[Outcome], today: datetime.date) -> str:
