@@ -27,7 +27,8 @@ MATRIX = ROOT / "docs" / "support-matrix.md"
 BEGIN, END = "<!-- anywhere: begin -->", "<!-- anywhere: end -->"
 
 SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "Debian sid"}
-USERS = {"root": "root", "user": "a user with sudo"}
+USERS = {"root": "root", "user": "a user with sudo", "guest": "a user without sudo"}
+"""The last finds no gdb and cannot install it: the demo goes without, the tests cannot be set up."""
 PACKAGES = "python3,python3-venv,make,git,ca-certificates,sudo"
 """What a person has who was able to clone the repository."""
 
@@ -88,6 +89,7 @@ def fresh_copy(suite: str, user: str, folder: Path) -> str:
     clone = folder / home.relative_to("/") / "crashkit"
     if user != "root":
         subprocess.run(["chroot", folder, "useradd", "--create-home", "--shell", "/bin/bash", user], check=True)
+    if user == "user":
         (folder / "etc/sudoers.d" / user).write_text(f"{user} ALL=(ALL) NOPASSWD: ALL\n")
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
     subprocess.run(["chroot", folder, "chown", "-R", f"{user}:", str(home / "crashkit")], check=True)
@@ -131,7 +133,7 @@ def try_system(suite: str, user: str, demo_only: bool, logs: Path) -> list[Outco
         folder = Path(name)
         folder.chmod(0o755)
         clone = fresh_copy(suite, user, folder)
-        for command in ("make demo",) if demo_only else ("make demo", "make test"):
+        for command in ("make demo",) if demo_only or user == "guest" else ("make demo", "make test"):
             log = logs / f"{suite}-{user}-{command.split()[-1]}.log"
             print(f"{SUITES[suite]}, {USERS[user]}: {command} ...", flush=True)
             before, began = received(), time.monotonic()
