@@ -36,6 +36,8 @@ for folder in lib lib64; do [ -e "$root/$folder" ] || ln -s "usr/$folder" "$root
 mkdir -p "$root/proc" "$root/dev" "$root/tmp"
 mount --rbind /proc "$root/proc"
 for device in null zero urandom; do : > "$root/dev/$device"; mount --bind "/dev/$device" "$root/dev/$device"; done
+ln -s /proc/self/fd "$root/dev/fd"
+ln -s /proc/self/fd/0 "$root/dev/stdin"
 case $1 in
     tmp) mount -t tmpfs tmpfs "$root/tmp" ;;
     evidence) mount --bind "$2" "$root/tmp" ;;

@@ -37,7 +37,9 @@ def wheel() -> Path:
     with lock(folder.with_suffix(".lock")):
         if not folder.exists():
             source = folder.with_name("wheel-source")
-            shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "core", "core.[0-9]*", "crashkit-demo", "tests", "__pycache__"))
+            shutil.copytree(
+                ROOT, source, ignore=shutil.ignore_patterns(".*", "core", "core.[0-9]*", "crashkit-demo", "tests", "__pycache__")
+            )
             run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source)
     (built,) = folder.glob("*.whl")
     return built
