@@ -1,6 +1,7 @@
 """Native frames of every thread, with modules loaded when the unwinder first meets them."""
 
 import bisect
+import os
 import struct
 
 import gdb
@@ -193,7 +194,7 @@ def search(modules, candidates, most, ends, entry):
         gdb.invalidate_cached_frames()
         try:
             frames, cut = walk(modules, most + 1)
-            arrived = cut is None and is_beginning(frames[-1], ends, entry)
+            arrived = cut is None and is_beginning(frames[-1], modules, ends, entry)
             rows = [describe(frame, None) for frame in frames[UNSURE + 1 :]] if arrived else []
         except (gdb.error, RuntimeError, ValueError):
             cut, arrived = "error", False
@@ -212,9 +213,14 @@ def search(modules, candidates, most, ends, entry):
     return best
 
 
-def is_beginning(frame, ends, entry):
+def is_beginning(frame, modules, ends, entry):
     pc = frame.pc()
-    return pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64)
+    if pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64):
+        return True
+    # A stripped C library names no clone; but its unwind tables say that nothing called it.
+    row = modules.at(pc)
+    library = row is not None and os.path.basename(row.get("file") or "").startswith(("libc.", "libc-", "ld-musl"))
+    return library and frame.unwind_stop_reason() == gdb.FRAME_UNWIND_OUTERMOST
 
 
 def thread_pointer(frame):

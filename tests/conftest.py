@@ -1,4 +1,4 @@
-"""One folder of crashes for the whole test session, shared by pytest-xdist's workers and removed at the end.
+"""One folder of crashes for the whole test session, shared by pytest-xdist's workers and removed at the end; a summary of the skips.
 
 Set CRASHKIT_TEST_CRASHES to a folder of your own to keep the crashes from one run to the next.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections import Counter
 
 import pytest
 
@@ -25,3 +26,19 @@ def pytest_unconfigure(config: pytest.Config) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         del os.environ["CRASHKIT_TEST_CRASHES"]
     _made.clear()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """One line a reason, which says what is missing and how to get it."""
+    reasons = Counter(_reason(report) for report in terminalreporter.stats.get("skipped", []))
+    if reasons:
+        terminalreporter.section("skipped")
+    for reason, count in sorted(reasons.items(), key=lambda item: (-item[1], item[0])):
+        terminalreporter.line(f"{count:4}  {reason}")
+
+
+def _reason(report: pytest.TestReport | pytest.CollectReport) -> str:
+    """Without the place, which differs from test to test."""
+    where_and_why = report.longrepr
+    reason = where_and_why[2] if isinstance(where_and_why, tuple) else str(where_and_why)
+    return reason.removeprefix("Skipped: ")

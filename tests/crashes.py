@@ -22,6 +22,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from _pytest.mark import ParameterSet
+
+from crashkit.evidence.elf_file import has_dwarf, read_build_id
 
 CRASHERS = Path(__file__).parent.parent / "fixtures" / "crashers"
 
@@ -29,6 +32,25 @@ PATTERN = Path("/proc/sys/kernel/core_pattern")
 PATTERN_LOCK = Path("/tmp/crashkit-core-pattern.lock")
 DEADLINE = 120
 MOST_TRIES = 25
+
+# Reasons to skip are said in the same words everywhere: the summary counts them (conftest.py).
+NO_PYTHON = "no Python here but that of the tests: apt-get install python3"
+NO_DEBUG_INFO = "no Python with debug info here: pyenv install 3.11, or the distribution's python3-dbg"
+NO_SUCH_VERSION = "no Python of the one version that the test is about: pyenv install 3.8 3.11 3.13"
+NO_HEADERS = "no headers of Python here: apt-get install python3-dev"
+NO_CORES = "the hard limit for cores is 0: ulimit -H -c unlimited, as root"
+CORES_GO_ELSEWHERE = "core_pattern leaves no core in the working directory, and cannot be changed: sysctl kernel.core_pattern=core"
+NO_GDB = "no gdb here: apt-get install gdb"
+NO_COMPILER = "no compiler here: apt-get install gcc g++ libc6-dev"
+NO_BINUTILS = "no strip, objcopy, readelf here: apt-get install binutils"
+NO_TORCH = "torch is not installed: pip install '.[tests]'"
+NO_NAMESPACES = "namespaces may not be made here: run as root outside of a container"
+
+needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason=NO_GDB)
+needs_binutils = pytest.mark.skipif(shutil.which("objcopy") is None, reason=NO_BINUTILS)
+
+FAVOURITE = (3, 11)
+"""The version of the tests that take one interpreter of those at hand."""
 
 
 @dataclass(frozen=True)
@@ -85,26 +107,79 @@ def interpreters() -> tuple[Interpreter, ...]:
 
 def _inspect(path: Path) -> Interpreter | None:
     script = (
-        "import sys, sysconfig; print(*sys.version_info[:3]); print(sysconfig.get_config_var('LDLIBRARY')); "
-        "print(sysconfig.get_config_var('LIBDIR')); print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0)"
+        "import sys, sysconfig; print(*sys.version_info[:3]); print(sysconfig.get_config_var('Py_GIL_DISABLED') or 0); "
+        "print(next((line.split()[-1] for line in open('/proc/self/maps') if 'libpython' in line), ''))"
     )
     try:
         run = subprocess.run([path, "-I", "-c", script], capture_output=True, text=True, timeout=DEADLINE, check=True)
     except (OSError, subprocess.SubprocessError):
         return None
-    version, library, folder, free_threaded = run.stdout.splitlines()
-    shared = Path(folder) / library
-    file = shared if library.endswith(".so") and shared.exists() else path
-    return Interpreter(path, tuple(map(int, version.split())), b".debug_info" in file.read_bytes(), free_threaded == "1")
+    version, free_threaded, library = run.stdout.splitlines()
+    debuggable = _has_debug_info(Path(library) if library else path)
+    return Interpreter(path, tuple(map(int, version.split())), debuggable, free_threaded == "1")
+
+
+def _has_debug_info(file: Path) -> bool:
+    """In the file, or in the separate one that the distribution's debug package puts where gdb looks."""
+    build_id = read_build_id(file) or ""
+    return has_dwarf(file) or has_dwarf(Path(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug"))
+
+
+def _favourite(among: Sequence[Interpreter]) -> Interpreter:
+    """The newest one of the favourite version; without it the newest of all."""
+    return max(among, key=lambda one: (one.version[:2] == FAVOURITE, not one.free_threaded, one.version))
+
+
+def an_interpreter() -> Interpreter:
+    """For what every CPython must show: one with debug info where there is one, else the distribution's as it is."""
+    found = [one for one in interpreters() if one.has_debug_info] or interpreters()
+    if not found:
+        pytest.skip(NO_PYTHON)
+    return _favourite(found)
+
+
+def a_debuggable_interpreter() -> Interpreter:
+    """For what only debug info can tell."""
+    found = [one for one in interpreters() if one.has_debug_info]
+    if not found:
+        pytest.skip(NO_DEBUG_INFO)
+    return _favourite(found)
 
 
 def interpreter(version: str) -> Interpreter:
-    """The newest one of that version with debug info; skips the test where there is none."""
+    """Exactly this version: only where it is the point."""
+    found = at_hand(version)
+    if found is None:
+        pytest.skip(NO_SUCH_VERSION)
+    return found
+
+
+def at_hand(version: str) -> Interpreter | None:
+    """The newest one of that version, with debug info if there is one."""
     wanted = tuple(map(int, version.split(".")))
-    found = [one for one in interpreters() if one.version[: len(wanted)] == wanted and one.has_debug_info]
-    if not found:
-        pytest.skip(f"no CPython {version} with debug info here (pyenv)")
-    return found[-1]
+    found = [one for one in interpreters() if one.version[: len(wanted)] == wanted]
+    return max(found, key=lambda one: (one.has_debug_info, one.version), default=None)
+
+
+def some_interpreters(*versions: str) -> list[ParameterSet]:
+    """Parameters: one interpreter a version, of those that are at hand; without any of them the one that there is."""
+    found = [one for one in map(at_hand, versions) if one]
+    return _parameters(found or ([_favourite(interpreters())] if interpreters() else []), NO_PYTHON)
+
+
+def these_versions(*versions: str) -> list[ParameterSet]:
+    """The same without a substitute: where the versions are the point."""
+    return _parameters([one for one in map(at_hand, versions) if one], NO_SUCH_VERSION)
+
+
+def every_interpreter(debuggable: bool = False) -> list[ParameterSet]:
+    """Parameters: all that are at hand."""
+    return _parameters([one for one in interpreters() if one.has_debug_info or not debuggable], NO_DEBUG_INFO if debuggable else NO_PYTHON)
+
+
+def _parameters(found: Sequence[Interpreter], missing: str) -> list[ParameterSet]:
+    """Where there is none, one skipped parameter says so."""
+    return [pytest.param(one, id=one.name) for one in found] or [pytest.param(None, id="none", marks=pytest.mark.skip(missing))]
 
 
 @contextmanager
@@ -125,7 +200,7 @@ def leaves_core_in_cwd(pattern: str) -> bool:
 def cores_land_in_cwd() -> Iterator[None]:
     """While this holds, a process that dies leaves its core in its working directory; skips the test where that cannot be had."""
     if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
-        pytest.skip("the hard limit for cores is 0")
+        pytest.skip(NO_CORES)
     with lock(PATTERN_LOCK, shared=True):
         if leaves_core_in_cwd(PATTERN.read_text().strip()):
             yield
@@ -138,7 +213,7 @@ def cores_land_in_cwd() -> Iterator[None]:
         try:
             PATTERN.write_text("core")
         except OSError:
-            pytest.skip(f"core_pattern is {before.strip()!r} and cannot be changed: run as root, or: sysctl kernel.core_pattern=core")
+            pytest.skip(CORES_GO_ELSEWHERE)
         try:
             yield
         finally:
@@ -215,6 +290,7 @@ def c_crash(source: str, *arguments: str, python: Interpreter | None = None) -> 
 
     def make(folder: Path) -> Folder:
         build = folder.with_name(f"{folder.name}-build")
+        shutil.rmtree(build, ignore_errors=True)
         build.mkdir()
         program = build / path.stem
         compile_c(path, program, python)
@@ -226,17 +302,22 @@ def c_crash(source: str, *arguments: str, python: Interpreter | None = None) -> 
 def compile_c(source: Path, program: Path, python: Interpreter | None = None) -> None:
     compiler = shutil.which("gcc")
     if compiler is None:
-        pytest.skip("no gcc here")
+        pytest.skip(NO_COMPILER)
     options = ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread"]
     if python:
         prefix = python.path.parent.parent
         version = ".".join(map(str, python.version[:2]))
         abi = "m" if python.version < (3, 8) else ""
-        options += [f"-I{prefix}/include/python{version}{abi}"]
+        headers = prefix / "include" / f"python{version}{abi}"
+        if not (headers / "Python.h").exists():
+            pytest.skip(NO_HEADERS)
+        options += [f"-I{headers}"]
         libraries = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", f"-lpython{version}{abi}"]
     else:
         libraries = []
-    subprocess.run([compiler, *options, source, "-o", program, *libraries], check=True, timeout=DEADLINE)
+    command = [compiler, *options, source, "-o", program, *libraries]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    assert done.returncode == 0, f"{source.name} could not be built:\n{done.stderr}"
 
 
 def _once(name: str, make) -> Folder:
@@ -256,7 +337,7 @@ def _once(name: str, make) -> Folder:
 def plain_gdb(program: Path, core: Path) -> str:
     gdb = shutil.which("gdb")
     if gdb is None:
-        pytest.skip("no gdb here")
+        pytest.skip(NO_GDB)
     options = ["-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no", "-ex", "set print frame-arguments none"]
     command = [gdb, *options, "-ex", "thread apply all bt", program, core]
     return subprocess.run(command, capture_output=True, timeout=DEADLINE, check=True).stdout.decode(errors="backslashreplace")

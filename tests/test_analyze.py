@@ -25,7 +25,7 @@ import pytest
 
 import crashkit.cli
 from crashkit.cli import COMMANDS
-from tests.crashes import Folder, c_crash, interpreter, python_crash
+from tests.crashes import NO_NAMESPACES, Folder, an_interpreter, c_crash, python_crash
 from tests.evidence import synthetic
 
 CRASHKIT = [sys.executable, "-m", "crashkit"]
@@ -34,7 +34,7 @@ ROOT = Path(__file__).parent.parent
 
 @pytest.fixture(scope="module")
 def crashed() -> Folder:
-    return python_crash("threads.py", python=interpreter("3.11"))
+    return python_crash("threads.py", python=an_interpreter())
 
 
 def crashkit_(*arguments: str | Path, **options) -> subprocess.CompletedProcess[str]:
@@ -139,8 +139,10 @@ class TestOutput:
         # The first answer comes before gdb starts.
         assert err.startswith("SIGSEGV")
         first_screen = "\n".join(out.splitlines()[:16])
-        for said in ("null pointer", "crasher", "threads.py:70", "return ctypes.string_at(address)", "strlen"):
+        for said in ("null pointer", "crasher", "threads.py:70", "return ctypes.string_at(address)"):
             assert said in first_screen
+        # A stripped C library has no name for the variant of strlen that the processor asked for.
+        assert re.search(r"native +\S*(strlen.* in libc\.so\.6|\(no name\) +libc\.so\.6\+0x)", first_screen)
 
     def test_out(self, capfd, crashed, tmp_path):
         folder = tmp_path / "deep" / "er"
@@ -182,9 +184,7 @@ class TestOutput:
         assert any(frame.get("function") == "read" and frame["line"] == 70 for frame in crashed_thread["frames"])
         assert any(error["stage"] == "gdb" for error in document["soft_errors"])
 
-    @pytest.mark.skipif(
-        subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0, reason="no user and mount namespaces"
-    )
+    @pytest.mark.skipif(subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0, reason=NO_NAMESPACES)
     def test_input_on_a_read_only_disk(self, crashed, tmp_path):
         """The report goes to the working directory then."""
         evidence, work = tmp_path / "evidence", tmp_path / "work"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crashes import interpreter, python_crash
+from tests.crashes import NO_DEBUG_INFO, python_crash, some_interpreters
 
 ROOT = Path(__file__).parent.parent
 ARGUMENT = b"<marquee onload=alert(2)>\xff\x1b]0;owned\x07\n--flag"
@@ -30,10 +30,10 @@ class Tags(HTMLParser):
         self.attributes += [name for name, _ in attributes]
 
 
-@pytest.fixture(scope="module", params=["3.8", "3.12"])
+@pytest.fixture(scope="module", params=some_interpreters("3.8", "3.12"))
 def analyzed(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("hostile")
-    crash = python_crash("hostile.py", ARGUMENT, python=interpreter(request.param))
+    crash = python_crash("hostile.py", ARGUMENT, python=request.param)
     command = [sys.executable, "-m", "crashkit", "analyze", crash.core, "--out", folder / "report"]
     run = subprocess.run(command, capture_output=True, timeout=120, cwd=folder, env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"})
     assert run.returncode == 0, run.stderr
@@ -57,10 +57,23 @@ def test_the_report_has_no_markup_of_the_process(analyzed):
     assert "alert" in page  # it is shown, as text
 
 
-def test_json_is_valid_and_keeps_what_was_there(analyzed):
-    _, folder = analyzed
+def crashed_thread(folder):
     report = json.loads((folder / "report" / "report.json").read_bytes())
-    crashed = next(thread for thread in report["threads"] if thread.get("crashed"))
+    return report["python"]["debug_info"], next(thread for thread in report["threads"] if thread.get("crashed"))
+
+
+def test_json_is_valid(analyzed):
+    _, folder = analyzed
+    _, crashed = crashed_thread(folder)
+    assert {"string_at", "crash", "run"} <= {frame["function"] for frame in crashed["frames"] if frame["kind"] == "python"}
+
+
+def test_json_keeps_what_was_there(analyzed):
+    """PyStack leaves out the frame whose file has a name beyond Latin-1, and names no threads."""
+    _, folder = analyzed
+    debuggable, crashed = crashed_thread(folder)
+    if not debuggable:
+        pytest.skip(NO_DEBUG_INFO)
     assert crashed["name"].startswith("</script><script>")
     frame = next(frame for frame in crashed["frames"] if frame["kind"] == "python" and frame["function"] != "string_at")
     assert frame["function"].startswith("</script><script>")

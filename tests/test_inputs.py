@@ -17,7 +17,7 @@ import lz4.frame
 import pytest
 import zstandard
 
-from tests.crashes import Folder, c_crash, interpreter, python_crash
+from tests.crashes import Folder, an_interpreter, c_crash, python_crash
 
 COMPRESS: dict[str, Callable[[bytes], bytes]] = {
     "gzip": lambda data: gzip.compress(data, 1),
@@ -29,7 +29,7 @@ COMPRESS: dict[str, Callable[[bytes], bytes]] = {
 
 @pytest.fixture(scope="module", params=["python", "c"])
 def made(request: pytest.FixtureRequest) -> Folder:
-    return c_crash("no_python.c") if request.param == "c" else python_crash("threads.py", python=interpreter("3.11"))
+    return c_crash("no_python.c") if request.param == "c" else python_crash("threads.py", python=an_interpreter())
 
 
 def analyze(path: Path, temporary: Path, stdin: Any = subprocess.DEVNULL, feed: Optional[bytes] = None) -> dict[str, Any]:

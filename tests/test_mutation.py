@@ -30,7 +30,7 @@ from crashkit.pipeline import Options, analyze
 from crashkit.report import html, text
 from crashkit.report import json as report_json
 from crashkit.stacks.pystack import PystackResult
-from tests.crashes import c_crash, interpreter, python_crash
+from tests.crashes import an_interpreter, c_crash, python_crash
 
 SEED = int(os.environ.get("CRASHKIT_TEST_SEED", random.randrange(1 << 32)))
 NOTES_ONLY = 360
@@ -135,7 +135,7 @@ def test_notes_of_damaged_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_whole_path_of_damaged_cores(tmp_path: Path) -> None:
-    native, python = c_crash("no_python.c"), python_crash("threads.py", python=interpreter("3.11"))
+    native, python = c_crash("no_python.c"), python_crash("threads.py", python=an_interpreter())
     originals = [(made.core.read_bytes(), header_size(made.core)) for made in (native, python)]
 
     def one(number: int) -> str | None:
@@ -202,7 +202,7 @@ def lie(core: bytes, kind: str) -> bytes:
 
 @pytest.mark.parametrize("kind", LIES)
 def test_lying_headers(kind: str, tmp_path: Path) -> None:
-    made = python_crash("threads.py", python=interpreter("3.11"))
+    made = python_crash("threads.py", python=an_interpreter())
     (tmp_path / "core").write_bytes(lie(made.core.read_bytes(), kind))
     with at_most(3 * DEADLINE, kind):
         crash = analyze(tmp_path / "core", options=Options(exe=made.program))

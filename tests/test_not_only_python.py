@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crashkit.pipeline import analyze
-from tests.crashes import c_crash, interpreter
+from tests.crashes import c_crash, some_interpreters
 
 
 def test_a_c_program():
@@ -20,10 +20,10 @@ def test_a_c_program():
     assert not any(error.stage == "python" for error in crash.soft_errors)
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.12"])
-def test_a_program_that_embeds_python(version):
-    crash = analyze(c_crash("embed.c", python=interpreter(version)).core)
-    assert crash.python.version.startswith(version)
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.12"))
+def test_a_program_that_embeds_python(python):
+    crash = analyze(c_crash("embed.c", python=python).core)
+    assert crash.python.version.startswith("{}.{}".format(*python.version))
     functions = [(type(frame).__name__, frame.function) for frame in crash.thread.frames]
     assert functions[:2] == [("NativeFrame", "follow"), ("NativeFrame", "host_follow")]
     pythons = [frame.function for frame in crash.thread.pythons() if frame.function != "<listcomp>"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from collections.abc import Callable
 from functools import cache
@@ -14,9 +13,9 @@ from crashkit.model import Crash, ElidedFrames, NativeFrame, PythonFrame, Thread
 from crashkit.pipeline import analyze
 from crashkit.report import html, json
 from crashkit.stacks.deep import INNER, OUTER
-from tests.crashes import Folder, c_crash, interpreter, needs_x86_64, python_crash
+from tests.crashes import Folder, an_interpreter, c_crash, interpreter, needs_gdb, needs_x86_64, python_crash, some_interpreters
 
-pytestmark = [needs_x86_64(), pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")]
+pytestmark = [needs_x86_64(), needs_gdb]
 
 PURE_PYTHON = """\
 import sys
@@ -95,6 +94,14 @@ def ends(thread: Thread) -> tuple[list[str], list[str]]:
     return names[:at], names[at + 1 :]
 
 
+def begins(thread: Thread) -> bool:
+    """Whether the outermost frame is the one where threads begin, which a stripped C library does not name."""
+    last = thread.frames[-1]
+    assert isinstance(last, NativeFrame)
+    in_library = last.function is None and (last.module or "").endswith("/libc.so.6")
+    return in_library or last.function in ("_start", "clone3", "__clone3", "clone")
+
+
 def frames_of_gdb(folder: Folder) -> int:
     """How many frames a plain gdb counts; it names none, which keeps it quick."""
     options = ["-nx", "-batch", "-iex", "set debuginfod enabled off", "-iex", "set auto-load no"]
@@ -118,15 +125,16 @@ def test_python_recursion(write, handler):
     assert crash.signal.recovered == handler
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.13"])
-def test_python_recursion_through_c(version):
+@pytest.mark.parametrize("python", some_interpreters("3.11", "3.13"))
+def test_python_recursion_through_c(python):
     """`sorted(key=...)` in a thread with a small stack: from 3.11 on only a call through C takes stack."""
-    crash = analyzed(python_crash("faults.py", "python_overflow", python=interpreter(version), faulthandler=False))
+    crash = analyzed(python_crash("faults.py", "python_overflow", python=python, faulthandler=False))
     thread, gap = check(crash)
-    assert thread.name == "deep"
     inner, outer = ends(thread)
-    assert {"recurse", "list_sort_impl"} <= set(gap.cycle)
-    assert "recurse" in inner and outer[-1] in ("clone3", "__clone3", "clone")
+    assert "recurse" in gap.cycle
+    if python.has_debug_info:
+        assert thread.name == "deep" and "list_sort_impl" in gap.cycle
+    assert "recurse" in inner and begins(thread)
     assert [name for name in outer if name in ("run", "_bootstrap_inner", "_bootstrap")] == ["run", "_bootstrap_inner", "_bootstrap"]
     pythons = [frame for frame in thread.frames if isinstance(frame, PythonFrame)]
     assert {frame.source for frame in pythons if frame.function == "recurse"} == {"return sorted([item, item], key=recurse)"}
@@ -153,13 +161,13 @@ def test_c_recursion(write):
 @pytest.mark.parametrize("kind", ["c_overflow", "c_overflow_thread"])
 def test_c_recursion_below_python(kind, handler):
     """The Python frames stand at the outer end, which gdb was never walked to."""
-    crash = analyzed(python_crash("faults.py", kind, python=interpreter("3.11"), faulthandler=handler))
+    crash = analyzed(python_crash("faults.py", kind, python=an_interpreter(), faulthandler=handler))
     thread, gap = check(crash)
     _, outer = ends(thread)
     pythons = [frame.function for frame in thread.pythons()]
     assert pythons[:2] == ["execute", "c_overflow"]
     assert pythons[-1] == ("_bootstrap" if kind.endswith("thread") else "<module>")
-    assert outer[-1] in ("_start", "clone3", "__clone3", "clone")
+    assert begins(thread)
     assert outer.index("execute") < outer.index(pythons[-1]) < len(outer) - 1
     # The machine code calls itself with eight bytes a call.
     assert 900_000 < gap.count < 1_100_000

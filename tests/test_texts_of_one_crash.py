@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
 from crashkit.model import NativeFrame, PythonFrame
 from crashkit.pipeline import analyze
-from tests.crashes import interpreters, python_crash
+from tests.crashes import an_interpreter, python_crash
 from tests.truth import faulthandler
 
-DEBUGGABLE = [python for python in interpreters() if python.has_debug_info][-1:]
 
-
-@pytest.mark.parametrize("python", DEBUGGABLE, ids=lambda python: python.name)
-def test_both_are_given_to_the_same_threads(python: object, tmp_path: Path) -> None:
-    folder = python_crash("threads.py", python=python)
+def test_both_are_given_to_the_same_threads(tmp_path: Path) -> None:
+    folder = python_crash("threads.py", python=an_interpreter())
     (tmp_path / "gdb.txt").write_text(folder.backtrace())
     (tmp_path / "stderr.log").write_text(folder.stderr)
     crash = analyze([tmp_path / "stderr.log", tmp_path / "gdb.txt"])

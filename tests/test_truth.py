@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.crashes import interpreter, python_crash
+from tests.crashes import an_interpreter, python_crash
 from tests.truth import SIGNAL_FRAME, Line, backtrace, faulthandler, faulting_thread
 
 DUMP = """\
@@ -61,9 +61,9 @@ def test_backtrace_threads():
 
 
 def test_both_speak_of_every_thread_of_a_real_crash():
-    crash = python_crash("threads.py", python=interpreter("3.11"))
+    crash = python_crash("threads.py", python=an_interpreter())
     dump, native = faulthandler(crash.stderr), backtrace(crash.backtrace())
     assert len(dump) == len(native) == 7
-    assert [line.function for line in dump[faulting_thread(crash.stderr)]][:4] == ["string_at", "read", "<listcomp>", "handle"]
+    assert [line.function for line in dump[faulting_thread(crash.stderr)]][:2] == ["string_at", "read"]
     assert all(names for names in native.values())
     assert SIGNAL_FRAME in native[max(native, key=lambda lwp: SIGNAL_FRAME in native[lwp])]

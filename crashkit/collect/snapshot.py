@@ -10,6 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit.evidence.python_version import version_in_file
+
 _MAX_TEXT = 65536
 _MAX_MAPS = 4 << 20
 
@@ -154,6 +156,9 @@ def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable
         if match:
             found["driver"] = match.group(1)
     full = _python_version(executable)
+    if full is None and executable and "python" in found:
+        shared = (path for path in libraries if "/libpython" in path)
+        full = version_in_file(Path(next(shared, executable)), found["python"])
     if full:
         found["python"] = full
     return found

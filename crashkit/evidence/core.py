@@ -114,7 +114,7 @@ class Core:
         return segments, note_parts
 
     def _read_file(self, position: int, size: int) -> bytes:
-        if position > _MOST_OFFSET:
+        if position >= self.size:  # a file system refuses to seek far beyond it
             return b""
         self._file.seek(position)
         return self._file.read(size)

@@ -17,6 +17,7 @@ from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.modules import LoadedModule, loaded_modules
+from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.evidence.signals import SI_KERNEL, code_name, signal_name
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 
@@ -82,9 +83,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         ),
         process=process,
         signal=signal,
-        python=PythonRuntime(version=interpreter.version, executable=interpreter.module.path, free_threaded=interpreter.free_threaded)
-        if interpreter
-        else None,
+        python=_runtime(core, interpreter, files) if interpreter else None,
         crashed_thread=threads[0].tid if threads and signal else None,
         threads=threads,
         modules=tuple(
@@ -103,6 +102,13 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         soft_errors=tuple(soft_errors),
     )
     return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY))
+
+
+def _runtime(core: Core, interpreter: Interpreter, files: dict[str, ModuleFile]) -> PythonRuntime:
+    module, minor = interpreter.module, interpreter.version
+    file = files[module.path].path
+    version = version_in_core(core, module, minor) or (version_in_file(file, minor) if file else None) or minor
+    return PythonRuntime(version=version, executable=module.path, free_threaded=interpreter.free_threaded)
 
 
 def _elsewhere(path: str, file: ModuleFile) -> Optional[str]:

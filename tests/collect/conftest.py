@@ -85,11 +85,9 @@ def crashkit(tmp_path: Path) -> Iterator[Crashkit]:
     with ExitStack() as stack:
         stack.enter_context(crashes.lock(crashes.PATTERN_LOCK, shared=True))
         if not crashes.leaves_core_in_cwd(crashes.PATTERN.read_text()):
-            pytest.skip(
-                f"the kernel's core_pattern is {crashes.PATTERN.read_text().strip()!r}, which does not leave cores in the working directory"
-            )
+            pytest.skip(crashes.CORES_GO_ELSEWHERE)
         if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
-            pytest.skip("the hard limit of core files is 0")
+            pytest.skip(crashes.NO_CORES)
         runner = Crashkit(tmp_path)
         stack.callback(runner.end)
         yield runner

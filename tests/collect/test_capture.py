@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import resource
-import shutil
-
-import pytest
 
 from tests.collect.conftest import SEGFAULT, Crashkit
+from tests.crashes import needs_gdb
 
-pytestmark = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
+pytestmark = needs_gdb
 
 WORKER = f"""
 import os, subprocess

@@ -22,6 +22,7 @@ import pytest
 
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_transparent import _wait_for
+from tests.crashes import NO_GDB, NO_NAMESPACES, NO_TORCH
 
 
 def test_a_crash_leaves_core_log_and_manifest_readable_by_us_alone(crashkit: Crashkit) -> None:
@@ -186,7 +187,7 @@ def test_uvicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> No
 
 
 def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Crashkit) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     script = crashkit.script(
         "rank.py",
         """
@@ -215,7 +216,7 @@ def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Cr
 
 
 def test_a_dataloader_worker_that_dies(crashkit: Crashkit) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     script = crashkit.script(
         "load.py",
         """
@@ -496,7 +497,7 @@ def test_enable_never_raises(crashkit: Crashkit) -> None:
 @pytest.mark.parametrize("capture", ["core", "ptrace"])
 def test_a_working_directory_that_was_removed(crashkit: Crashkit, capture: str) -> None:
     if capture == "ptrace" and shutil.which("gdb") is None:
-        pytest.skip("gdb is missing")
+        pytest.skip(NO_GDB)
     folder = crashkit.cwd / "gone"
     folder.mkdir()
 
@@ -520,7 +521,7 @@ def test_enable_leaves_nothing_after_a_clean_exit(crashkit: Crashkit) -> None:
 def test_as_pid_1_it_reaps_orphans_and_reports(crashkit: Crashkit) -> None:
     unshare = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
     if subprocess.run([*unshare, "true"], capture_output=True).returncode:
-        pytest.skip("a pid namespace cannot be made: that needs root")
+        pytest.skip(NO_NAMESPACES)
     code = """
     import ctypes, os
     for n in range(3):

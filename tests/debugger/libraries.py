@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 
 from crashkit.evidence.elf_file import open_elf
-from tests.crashes import interpreters
+from tests.crashes import NO_DEBUG_INFO, NO_GDB, NO_TORCH, interpreters
+
+MISSING = {"python": NO_DEBUG_INFO, "torch": NO_TORCH, "debug file": "no separate debug files here: apt-get install libc6-dbg"}
 
 
 @cache
@@ -34,7 +36,7 @@ def libraries() -> dict[str, Path]:
 
 def library(kind: str) -> Path:
     if kind not in libraries():
-        pytest.skip(f"no library of this kind here: {kind}")
+        pytest.skip(MISSING.get(kind, f"no library of this kind here: {kind}"))
     return libraries()[kind]
 
 
@@ -49,7 +51,7 @@ def gdb_names(path: Path, addresses: list[int]) -> dict[int, str]:
     """What `info symbol` says, without versions."""
     gdb = shutil.which("gdb")
     if gdb is None:
-        pytest.skip("no gdb here")
+        pytest.skip(NO_GDB)
     commands = ["set print demangle off", "set print asm-demangle off", "set debug-file-directory /nonexistent"]
     commands += [f"file {path}"] + [f"info symbol {address:#x}" for address in addresses]
     with tempfile.NamedTemporaryFile("w", suffix=".gdb") as script:

@@ -21,9 +21,7 @@ from crashkit.debugger.session import PlacedModule, Session
 from crashkit.errors import DebuggerError
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
-from tests.crashes import Folder, interpreter, python_crash
-
-needs_gdb = pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")
+from tests.crashes import Folder, a_debuggable_interpreter, an_interpreter, needs_gdb, python_crash
 
 # Speaks MI: for the first of these commands that a line holds, its answer; `TOKEN` stands for the command's token.
 ANSWERS = """#!{python} -I
@@ -54,7 +52,7 @@ def answering(folder: Path, *answers: tuple[str, str], also: str = "pass") -> st
 
 @pytest.fixture(scope="module")
 def crashed() -> Folder:
-    return python_crash("threads.py", python=interpreter("3.11"))
+    return python_crash("threads.py", python=an_interpreter())
 
 
 def command_fails(program: str, deadline: float = 60) -> DebuggerError:
@@ -148,8 +146,9 @@ class TestDeath:
                 session.native([], None)
 
     @needs_gdb
-    def test_report_when_gdb_is_killed_after_its_native_answer(self, tmp_path, crashed, monkeypatch):
-        """What was got by then stays."""
+    def test_report_when_gdb_is_killed_after_its_native_answer(self, monkeypatch):
+        """What was got by then stays. Without debug info gdb is asked nothing more."""
+        crashed = python_crash("threads.py", python=a_debuggable_interpreter())
         native = Session.native
 
         def answer_and_die(self, *arguments, **names):

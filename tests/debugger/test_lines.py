@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.crashes import Interpreter, interpreters
+from tests.crashes import Interpreter, every_interpreter
 
 SCRIPTS = Path(__file__).parent.parent.parent / "gdb_scripts"
 sys.path.insert(0, str(SCRIPTS))
@@ -93,7 +93,7 @@ def decoded(version: tuple[int, int, int], table: bytes, first: int, unit: int) 
     return crashkit_lines.lnotab(table, first, 2 * unit)
 
 
-@pytest.mark.parametrize("python", [pytest.param(one, id=one.name) for one in interpreters()])
+@pytest.mark.parametrize("python", every_interpreter())
 def test_every_instruction(python: Interpreter):
     instructions = 0
     for first, table, lines in dumped(python.path):
@@ -105,7 +105,7 @@ def test_every_instruction(python: Interpreter):
     assert instructions > 10000
 
 
-@pytest.mark.parametrize("python", [pytest.param(one, id=one.name) for one in interpreters()])
+@pytest.mark.parametrize("python", every_interpreter())
 def test_code_before_its_first_instruction_is_at_the_first_line(python: Interpreter):
     """A frame that was made and has run nothing: f_lasti is -1."""
     for first, table, _lines in dumped(python.path)[:200]:

@@ -11,6 +11,7 @@ import pytest
 
 from crashkit.debugger.symbols import SymbolTable
 from crashkit.evidence.elf_file import open_elf
+from tests.crashes import NO_COMPILER
 from tests.debugger.libraries import gdb_names, library, random_code_addresses
 
 SEED = random.randrange(1 << 32)
@@ -72,7 +73,7 @@ def test_names_are_those_of_gdb(kind: str) -> None:
 @pytest.fixture(scope="module")
 def assembled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     if not shutil.which("gcc"):
-        pytest.skip("no gcc here")
+        pytest.skip(NO_COMPILER)
     folder = tmp_path_factory.mktemp("assembly")
     (folder / "a.s").write_text(ASSEMBLY)
     subprocess.run(["gcc", "-shared", "-nostdlib", "-o", folder / "a.so", folder / "a.s"], check=True)
@@ -116,7 +117,7 @@ def test_kind_says_which_table_there_is(assembled: Path, tmp_path: Path) -> None
 
 def test_minidebuginfo_of_a_stripped_library(tmp_path: Path) -> None:
     if not shutil.which("xz"):
-        pytest.skip("no xz here")
+        pytest.skip("no xz here: apt-get install xz-utils")
     (tmp_path / "a.c").write_text(
         "static int __attribute__((noinline)) hidden(int x) { return x * x + 7; }\nint seen(int x) { return hidden(x) + 1; }\n"
     )

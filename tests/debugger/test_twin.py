@@ -15,7 +15,7 @@ from crashkit.evidence.core import open_core
 from crashkit.evidence.elf_file import open_elf, read_build_id
 from crashkit.evidence.input import open_input
 from crashkit.evidence.modules import loaded_modules
-from tests.crashes import interpreter, python_crash
+from tests.crashes import NO_GDB, an_interpreter, python_crash
 from tests.debugger.libraries import library
 
 WALK = """
@@ -65,8 +65,8 @@ def test_what_has_no_unwind_tables_has_no_twin(tmp_path: Path, content: bytes) -
 def test_gdb_finds_the_same_frames_through_twins(tmp_path: Path) -> None:
     gdb = shutil.which("gdb")
     if gdb is None:
-        pytest.skip("no gdb here")
-    made = python_crash("threads.py", python=interpreter("3.11"))
+        pytest.skip(NO_GDB)
+    made = python_crash("threads.py", python=an_interpreter())
     with open_input(made.core) as opened:
         core = open_core(opened.file, made.core, opened.size)
         assert core

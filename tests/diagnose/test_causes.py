@@ -12,15 +12,19 @@ import pytest
 
 from crashkit.pipeline import analyze
 
-from ..crashes import CRASHERS, interpreter
+from ..crashes import CRASHERS, NO_NAMESPACES, NO_TORCH, Interpreter, an_interpreter, some_interpreters, these_versions
 from .causes import CAUSES, Cause, analyzed, evidence, first, library, log_of, made
 
-PAIRS = [(cause, version) for cause in CAUSES for version in cause.pythons]
+PAIRS = [
+    pytest.param(cause, *one.values, id=f"{cause.signature}-{one.id}", marks=one.marks)
+    for cause in CAUSES
+    for one in (these_versions if cause.old else some_interpreters)(*cause.pythons)
+]
 
 
-@pytest.mark.parametrize(("cause", "version"), PAIRS, ids=[f"{cause.signature}-{version}" for cause, version in PAIRS])
-def test_core_and_log(cause: Cause, version: str) -> None:
-    folder = made(cause, interpreter(version), faulthandler=version != "3.9")
+@pytest.mark.parametrize(("cause", "python"), PAIRS)
+def test_core_and_log(cause: Cause, python: Interpreter) -> None:
+    folder = made(cause, python, faulthandler=python.version[:2] != (3, 9))
     crash = analyzed(evidence(folder))
     assert first(crash) == cause.signature, [(finding.id, finding.confidence) for finding in crash.findings]
     assert not [error for error in crash.soft_errors if error.stage == "diagnose"]
@@ -29,7 +33,7 @@ def test_core_and_log(cause: Cause, version: str) -> None:
 def test_finding_in_the_users_words() -> None:
     """Evidence points at frames that exist; the user's own line is named."""
     cause = next(cause for cause in CAUSES if cause.signature == "gil-not-held")
-    crash = analyzed(evidence(made(cause, interpreter("3.11"))))
+    crash = analyzed(evidence(made(cause, an_interpreter())))
     finding = crash.findings[0]
     assert finding.confidence == "certain"
     assert finding.evidence
@@ -86,25 +90,25 @@ TORCH = {
 
 @pytest.mark.parametrize("signature", TORCH)
 def test_torch(signature: str, tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     log = log_of(tmp_path, sys.executable, str(CRASHERS / "causes.py"), signature, PYTHONFAULTHANDLER="1")
     assert first(analyze(log)) == signature, log.read_text()
 
 
 def test_full_shared_memory(tmp_path: Path) -> None:
     """In a mount namespace of its own, with a /dev/shm of one megabyte."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     command = f"mount -t tmpfs -o size=1m tmpfs /dev/shm && exec {sys.executable} {CRASHERS / 'causes.py'} dataloader-shm-exhausted"
     unshare = shutil.which("unshare")
     if unshare is None or subprocess.run([unshare, "-rm", "true"], check=False, capture_output=True).returncode:
-        pytest.skip("mount namespaces are not allowed here")
+        pytest.skip(NO_NAMESPACES)
     log = log_of(tmp_path, unshare, "-rm", "sh", "-c", command)
     assert first(analyze(log)) == "dataloader-shm-exhausted", log.read_text()
 
 
 def test_openmp_in_a_forked_child(tmp_path: Path) -> None:
     """The parent ends itself once its child stood still and was stopped with a core."""
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     from ..crashes import crash
 
     if os.cpu_count() == 1:

@@ -9,20 +9,18 @@ import pytest
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.model import Fingerprint
 from crashkit.pipeline import analyze
-from tests.crashes import CRASHERS, crash, interpreter, interpreters, needs_x86_64, python_crash
+from tests.crashes import CRASHERS, Interpreter, an_interpreter, crash, interpreters, needs_x86_64, python_crash
 
 pytestmark = needs_x86_64()
 
-VERSIONS = sorted({".".join(map(str, one.version[:2])) for one in interpreters() if one.has_debug_info})
-
 
 @cache
-def of(script: str, *arguments: str, version: str = "3.11", handler: bool = True) -> Fingerprint:
-    return fingerprint(analyze(python_crash(script, *arguments, python=interpreter(version), faulthandler=handler).core))
+def of(script: str, *arguments: str, python: Interpreter | None = None, handler: bool = True) -> Fingerprint:
+    return fingerprint(analyze(python_crash(script, *arguments, python=python or an_interpreter(), faulthandler=handler).core))
 
 
 def test_two_runs_of_one_crash(tmp_path):
-    python = interpreter("3.11")
+    python = an_interpreter()
     again = crash([python.path, CRASHERS / "threads.py"], tmp_path, {"PYTHONFAULTHANDLER": "1"})
     assert fingerprint(analyze(again.core)) == of("threads.py")
 
@@ -34,11 +32,11 @@ def test_the_handler_does_not_matter(kind):
 
 @pytest.mark.parametrize("script", ["threads.py", "asyncio_tasks.py"])
 def test_the_version_of_python_does_not_matter(script):
-    assert len({of(script, version=version).hash for version in VERSIONS}) == 1
+    assert len({of(script, python=python).hash for python in interpreters()}) == 1
 
 
 def test_a_recursion_through_python_is_one_on_every_version():
-    found = {of("faults.py", "python_overflow", version=version).frames for version in VERSIONS}
+    found = {of("faults.py", "python_overflow", python=python).frames for python in interpreters()}
     assert found == {("recursion", "faults.recurse")}
 
 

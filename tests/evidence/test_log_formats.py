@@ -16,7 +16,7 @@ import pytest
 from crashkit.evidence.log import LogEvidence, read_log
 from crashkit.model import NativeFrame, PythonFrame
 
-from ..crashes import Interpreter, interpreters
+from ..crashes import NO_COMPILER, NO_GDB, NO_TORCH, Interpreter, every_interpreter
 
 THREADS = """
 import ctypes, faulthandler, sys, threading
@@ -60,7 +60,7 @@ def kinds(evidence: LogEvidence) -> list[str | None]:
     return [line.kind for line in evidence.lines]
 
 
-@pytest.mark.parametrize("interpreter", interpreters(), ids=lambda each: each.name)
+@pytest.mark.parametrize("interpreter", every_interpreter())
 @pytest.mark.parametrize("action", ["segv", "abort", "fatal"])
 def test_faulthandler_of_every_interpreter(interpreter: Interpreter, action: str, tmp_path: Path) -> None:
     code, number = ACTIONS[action]
@@ -133,7 +133,7 @@ CXX = {
 def built(tmp_path: Path, source: str, *flags: str) -> Path:
     compiler = shutil.which("g++")
     if compiler is None:
-        pytest.skip("g++ is not installed")
+        pytest.skip(NO_COMPILER)
     (tmp_path / "program.cpp").write_text(source)
     subprocess.run([compiler, "-g", "-w", *flags, "program.cpp", "-o", "program", "-pthread"], cwd=tmp_path, check=True)
     return tmp_path / "program"
@@ -174,7 +174,7 @@ def test_sanitizers(flag: str, source: str, kind: str, problem: str, tmp_path: P
 
 def test_gdb_text(tmp_path: Path) -> None:
     if shutil.which("gdb") is None:
-        pytest.skip("gdb is not installed")
+        pytest.skip(NO_GDB)
     program = built(
         tmp_path,
         "#include <csignal>\n#include <thread>\nvoid deep(int n) { if (n) deep(n - 1); else raise(SIGSEGV); }\nint main() { std::thread t(deep, 3); t.join(); }",
@@ -238,7 +238,7 @@ def test_python_314_text(tmp_path: Path) -> None:
 
 
 def test_dataloader_of_torch(tmp_path: Path) -> None:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason=NO_TORCH)
     code = (
         "import ctypes, torch\n"
         "class Bad(torch.utils.data.Dataset):\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -12,10 +11,8 @@ import pytest
 from crashkit.evidence.core import Core, open_core
 from crashkit.evidence.interpreter import find_interpreter
 from crashkit.evidence.modules import LoadedModule, ModuleIndex, loaded_modules
-from tests.crashes import Folder, Interpreter, c_crash, interpreter, interpreters, python_crash
+from tests.crashes import Folder, Interpreter, an_interpreter, c_crash, every_interpreter, needs_binutils, python_crash
 from tests.evidence import synthetic
-
-needs_readelf = pytest.mark.skipif(shutil.which("readelf") is None, reason="no readelf here (binutils)")
 
 
 def open_file(folder: Folder) -> Core:
@@ -28,10 +25,10 @@ def readelf(path: str, option: str) -> str:
     return subprocess.run(["readelf", option, "-W", path], capture_output=True, text=True, check=True).stdout
 
 
-@needs_readelf
+@needs_binutils
 @pytest.mark.parametrize("source", ["threads.py", "no_python.c"])
 def test_build_ids_and_biases_are_those_of_the_files(source):
-    folder = python_crash(source, python=interpreter("3.11")) if source.endswith(".py") else c_crash(source)
+    folder = python_crash(source, python=an_interpreter()) if source.endswith(".py") else c_crash(source)
     with open_file(folder) as core:
         modules = loaded_modules(core)
         entry = core.auxv[9]
@@ -52,7 +49,7 @@ def test_build_ids_and_biases_are_those_of_the_files(source):
     assert entry == main.bias + int(re.search(r"Entry point address: +(0x\w+)", readelf(main.path, "-h"))[1], 16)
 
 
-@pytest.mark.parametrize("python", [pytest.param(one, id=one.name) for one in interpreters()])
+@pytest.mark.parametrize("python", every_interpreter())
 def test_the_interpreter_is_found_in_the_core(python: Interpreter):
     with open_file(python_crash("threads.py", python=python)) as core:
         modules = loaded_modules(core)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import struct
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from crashkit.evidence import signal_frame
 from crashkit.evidence.core import Core, open_core
 from crashkit.evidence.fault import UCONTEXT_SIZE
 from crashkit.evidence.signal_frame import SignalFrame
-from tests.crashes import Folder, interpreter, interpreters, needs_x86_64, python_crash
+from tests.crashes import Folder, an_interpreter, needs_gdb, needs_x86_64, python_crash
 from tests.evidence import synthetic
 from tests.evidence.test_core import gdb
 
@@ -32,11 +31,10 @@ def found_in(folder: Folder) -> SignalFrame | None:
         return signal_frame.find(core, core.statuses[0].registers["rsp"])
 
 
-@pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")
-@pytest.mark.parametrize("python", [pytest.param(one, id=one.name) for one in interpreters() if one.has_debug_info][-1:])
-def test_registers_are_those_that_gdb_finds_by_unwinding(python):
+@needs_gdb
+def test_registers_are_those_that_gdb_finds_by_unwinding():
     """gdb follows the unwind tables to `<signal handler called>`; below it stand the registers at the fault."""
-    folder = python_crash("threads.py", python=python)
+    folder = python_crash("threads.py", python=an_interpreter())
     found = found_in(folder)
     frames = gdb(folder.core, f"file {folder.program}", "set auto-solib-add on", "sharedlibrary", "bt 12")
     number = int(re.search(r"^#(\d+) +<signal handler called>", frames, re.M)[1])
@@ -48,12 +46,12 @@ def test_registers_are_those_that_gdb_finds_by_unwinding(python):
 
 
 def test_fault_behind_faulthandler():
-    found = found_in(python_crash("faults.py", "null_field", python=interpreter("3.11")))
+    found = found_in(python_crash("faults.py", "null_field", python=an_interpreter()))
     assert (found.trap.number, found.trap.address) == (14, 0x18)
 
 
 def test_no_handler_no_frame():
-    assert found_in(python_crash("faults.py", "null_field", python=interpreter("3.11"), faulthandler=False)) is None
+    assert found_in(python_crash("faults.py", "null_field", python=an_interpreter(), faulthandler=False)) is None
 
 
 class TestBytes:

@@ -14,7 +14,7 @@ from crashkit import analyze
 from crashkit.model import Crash
 from crashkit.report import html
 from crashkit.report.json import decode, encode
-from tests.crashes import interpreter, python_crash
+from tests.crashes import an_interpreter, python_crash
 from tests.report import samples
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
@@ -256,7 +256,7 @@ def test_200_threads_are_searched_and_unfolded(opened: Open) -> None:
 
 
 def test_a_real_crash(opened: Open) -> None:
-    crash = analyze(python_crash("threads.py", python=interpreter("3.11")).core)
+    crash = analyze(python_crash("threads.py", python=an_interpreter()).core)
     assert decode(encode(crash)) == crash
     browser = opened(crash)
     assert browser.get_log("browser") == [] and requests(browser) == [browser.current_url]

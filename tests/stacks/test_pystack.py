@@ -17,16 +17,25 @@ from crashkit.model import NativeFrame, Thread
 from crashkit.stacks import pystack
 from crashkit.stacks.merge import is_evaluation, merge, plain, runs
 from crashkit.stacks.pystack import PystackResult, python_stacks
-from tests.crashes import Folder, Interpreter, interpreter, interpreters, python_crash
+from tests.crashes import (
+    Folder,
+    Interpreter,
+    an_interpreter,
+    every_interpreter,
+    needs_binutils,
+    python_crash,
+    some_interpreters,
+    these_versions,
+)
 from tests.truth import backtrace, faulthandler, faulting_thread
 
 MARKUP = "</script><script>alert(1)</script>"
-INTERPRETERS = {one.name: one for one in interpreters()}
 
 
-@pytest.fixture(params=INTERPRETERS)
+@pytest.fixture(params=every_interpreter())
 def python(request: pytest.FixtureRequest) -> Interpreter:
-    return INTERPRETERS[request.param]
+    found: Interpreter = request.param
+    return found
 
 
 def ask(made: Folder, locals: bool = True, native: bool = False) -> PystackResult:
@@ -61,10 +70,10 @@ def test_every_thread_is_as_faulthandler_saw_it(python: Interpreter) -> None:
     assert request.args == ("self",) and request.locals["label"] == '"request of 16"'
 
 
-def test_python_and_native_stacks_fit_together(python: Interpreter) -> None:
-    if not python.has_debug_info:
-        pytest.skip("the names of the interpreter's functions are gone")
-    made = python_crash("threads.py", python=python)
+@pytest.mark.parametrize("debuggable", every_interpreter(debuggable=True))
+def test_python_and_native_stacks_fit_together(debuggable: Interpreter) -> None:
+    """By the names of the interpreter's functions."""
+    made = python_crash("threads.py", python=debuggable)
     result = ask(made, native=True)
     assert len(result.native) == 7
     for tid, stack in result.stacks.items():
@@ -79,7 +88,7 @@ def bare(function: str) -> str:
 
 
 def test_native_functions_are_those_of_gdb() -> None:
-    made = python_crash("threads.py", python=interpreter("3.11"))
+    made = python_crash("threads.py", python=an_interpreter())
     result = ask(made, native=True)
     for tid, names in backtrace(made.backtrace()).items():
         ours = [bare(f.function) for f in result.native[tid].frames if f.function and f.trust != "inline"]
@@ -87,7 +96,7 @@ def test_native_functions_are_those_of_gdb() -> None:
         # PyStack's libdw and gdb differ in what they count as inlined, and PyStack knows no signal frame.
         common = [name for name in ours if name in theirs]
         assert len(common) > 0.8 * len(ours), (ours, theirs)
-        assert ours[-1] == theirs[-1]
+        assert theirs[-1] in (ours[-1], "??")
 
 
 def relocated(python: Interpreter, folder: Path) -> tuple[Path, dict[str, str]]:
@@ -101,10 +110,11 @@ def relocated(python: Interpreter, folder: Path) -> tuple[Path, dict[str, str]]:
     return copy, {"PYTHONHOME": str(prefix), "LD_LIBRARY_PATH": str(folder / "lib")}
 
 
-@pytest.mark.parametrize("version", ["3.8", "3.10", "3.11", "3.12", "3.13"])
+@needs_binutils
+@pytest.mark.parametrize("original", some_interpreters("3.8", "3.10", "3.11", "3.12", "3.13"))
 @pytest.mark.parametrize("damage", ["symbols", "section headers"])
-def test_interpreter_without_symbol_table(version: str, damage: str, tmp_path: Path) -> None:
-    python, environment = relocated(interpreter(version), tmp_path)
+def test_interpreter_without_symbol_table(original: Interpreter, damage: str, tmp_path: Path) -> None:
+    python, environment = relocated(original, tmp_path)
     for file in (python, *(tmp_path / "lib").iterdir()):
         file.chmod(0o755)
         subprocess.run(["strip", "--strip-all", file], check=True)
@@ -127,10 +137,10 @@ recurse(0)
 """
 
 
-@pytest.mark.parametrize("version", ["3.9", "3.11"])
-def test_overflowing_stack(version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("interpreter", these_versions("3.9", "3.11"))
+def test_overflowing_stack(interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "deep.py").write_text(RECURSION)
-    made = python_crash(tmp_path / "deep.py", python=interpreter(version))
+    made = python_crash(tmp_path / "deep.py", python=interpreter)
     result = ask(made, native=True)
     assert result.soft_errors == ()
     ((tid, python),) = result.stacks.items()
@@ -175,22 +185,22 @@ def test_hostile_names_are_survived(python: Interpreter) -> None:
 
 def test_name_that_pystack_cannot_read_is_unknown(tmp_path: Path) -> None:
     (tmp_path / "caf\xe9.py").write_text("import ctypes\nctypes.string_at(16)\n")
-    made = python_crash(tmp_path / "caf\xe9.py", python=interpreter("3.11"))
+    made = python_crash(tmp_path / "caf\xe9.py", python=an_interpreter())
     ((_, stack),) = ask(made).stacks.items()
     assert [(frame.function, frame.file is None, frame.line) for frame in stack.frames] == [
-        ("string_at", False, 519),
+        ("string_at", False, faulthandler(made.stderr)[faulting_thread(made.stderr) or 0][0].line),
         ("<module>", True, 2),
     ]
 
 
 def test_locals_may_be_left_out() -> None:
-    result = ask(python_crash("threads.py", python=interpreter("3.11")), locals=False)
+    result = ask(python_crash("threads.py", python=an_interpreter()), locals=False)
     assert not any(frame.locals or frame.args for stack in result.stacks.values() for frame in stack.frames)
 
 
 @pytest.mark.parametrize("kept", [0.05, 0.3, 0.6, 0.9, 0.99])
 def test_truncated_core_is_survived(kept: float, tmp_path: Path) -> None:
-    made = python_crash("threads.py", python=interpreter("3.12"))
+    made = python_crash("threads.py", python=an_interpreter())
     cut = tmp_path / "core"
     cut.write_bytes(made.core.read_bytes()[: int(made.core.stat().st_size * kept)])
     result = python_stacks(cut, made.program.resolve(), native=True)
@@ -201,7 +211,7 @@ def test_truncated_core_is_survived(kept: float, tmp_path: Path) -> None:
 
 def test_damaged_cores_are_survived(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
-    made = python_crash("threads.py", python=interpreter("3.12"))
+    made = python_crash("threads.py", python=an_interpreter())
     whole = made.core.read_bytes()
     generator = random.Random(seed)
     for number in range(6):
@@ -270,7 +280,7 @@ def test_locals_that_kill_pystack_cost_only_themselves(worker: Path) -> None:
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pystack, "_MEMORY", 1 << 20)
-    result = ask(python_crash("threads.py", python=interpreter("3.11")))
+    result = ask(python_crash("threads.py", python=an_interpreter()))
     assert not result.stacks and result.soft_errors
 
 

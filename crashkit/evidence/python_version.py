@@ -1,0 +1,55 @@
+"""The full version of CPython: from the memory of the process, or from the file of its interpreter. Needs no symbols.
+
+`Py_GetVersion` keeps its text ("3.13.5 (main, Jun 25 2025, 18:55:22) [GCC 14.2.0]") in the interpreter's own memory, made of a
+literal ("3.13.5") that stands in its file.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Optional
+
+from crashkit.evidence.core import Core
+from crashkit.evidence.elf_file import open_elf
+from crashkit.evidence.modules import LoadedModule
+
+_MOST_BYTES = 64 << 20
+_RELEASE = rb"(?<![\d.])(%s\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?)"
+_ANY_MINOR = rb"[23]\.\d{1,2}"
+_TEXT = _RELEASE + rb"(?: \|[^()\0]{1,60})? \([^()\0]{1,80}\) \n?\[\w"
+_LITERAL = _RELEASE + rb"(?: \|[^()\0]{1,60})?\0"
+"""Anaconda's distribution adds its name: "3.11.7 | packaged by conda-forge |"."""
+
+
+def version_in_core(core: Core, interpreter: LoadedModule, minor: Optional[str]) -> Optional[str]:
+    """`minor` such as 3.13, where that is known."""
+    end, room = interpreter.end, _MOST_BYTES
+    for segment in core.segments:
+        if not interpreter.base <= segment.start <= end or room <= 0:
+            continue
+        end = max(end, segment.end)  # variables without an initial value lie behind what was mapped of the file
+        data = core.read(segment.start, min(segment.stored, room))
+        room -= len(data)
+        if found := _only(_TEXT, minor, data):
+            return found
+    return None
+
+
+def version_in_file(path: Path, minor: Optional[str]) -> Optional[str]:
+    elf = open_elf(path)
+    constants = elf.section(".rodata") if elf else None
+    try:
+        with path.open("rb") as file:
+            if constants:
+                file.seek(constants.offset)
+            return _only(_LITERAL, minor, file.read(min(constants.size, _MOST_BYTES) if constants else _MOST_BYTES))
+    except (OSError, OverflowError, ValueError):
+        return None
+
+
+def _only(pattern: bytes, minor: Optional[str], data: bytes) -> Optional[str]:
+    """The one version that the bytes speak of; None where they speak of several."""
+    wanted = re.escape(minor).encode("ascii", "replace") if minor else _ANY_MINOR
+    found = set(re.findall(pattern % wanted, data))
+    return found.pop().decode("ascii") if len(found) == 1 else None
