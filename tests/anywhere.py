@@ -39,6 +39,7 @@ NETWORK = ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", 
 _ENTER = """
 set -e
 mount --make-rprivate /
+mount --bind "$1" "$1"  # a root that is no mount point cannot be given a mount namespace of its own
 mount -t proc proc "$1/proc"
 mount --rbind /sys "$1/sys"
 mount --rbind /dev "$1/dev"

@@ -136,12 +136,12 @@ def _store() -> Optional[tuple[Store, Path]]:
         return store, store.work_folder("run")
     except (CollectError, OSError) as error:
         hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a folder that you may write"
-        store = _temporary_store()
-        if store is None:
+        temporary = _temporary_store()
+        if temporary is None:
             say(f"{error}, and there is no temporary folder: the command runs with faulthandler alone, a crash leaves no report; {hint}")
             return None
-        say(f"{error}; {hint}; crashes go to {store.path}")
-        return store, store.work_folder("run")
+        say(f"{error}; {hint}; crashes go to {temporary.path}")
+        return temporary, temporary.work_folder("run")
 
 
 def _temporary_store() -> Optional[Store]:
