@@ -49,9 +49,10 @@ class ModuleFile:
 class Finder:
     """Where module files are looked for, in this order.
 
+    - `extra_dirs`, where the build-id is known: folders with `.build-id/xx/yyyy.debug`, the same tree, or loose files
     - `path_maps`: (prefix in the core, folder here), the longest prefix first
     - `sysroot`: the crashed system's root folder; without one, the path itself
-    - `extra_dirs`: folders with `.build-id/xx/yyyy.debug`, the same tree, or loose files
+    - `extra_dirs`, where the build-id is not known
     - debuginfod, if asked: only where a build-id is known and nothing else was found
     """
 
@@ -99,13 +100,15 @@ class Finder:
         yield from filter(None, (tree.locate(path) for tree in trees))
 
     def _candidates(self, path: str, build_id: Optional[str]) -> Iterator[Path]:
-        yield from self._places(path)
+        if build_id is None:
+            yield from self._places(path)
         for folder in self.extra_dirs:
             yield from filter(None, (FileTree(folder).locate(path),))
         name = PurePosixPath(path).name
         yield from (file for file in self._loose_files if file.name == name)
-        if build_id:
-            yield from (file for file in self._loose_files if file.name != name and read_build_id(file) == build_id and holds_code(file))
+        if build_id is not None:
+            yield from (file for file in self._loose_builds.get(build_id, ()) if holds_code(file))
+            yield from self._places(path)
 
     def _debug_file(self, path: str, build_id: Optional[str], module: Optional[Path]) -> Optional[Path]:
         """The separate debug file of this build."""
@@ -128,7 +131,7 @@ class Finder:
             yield place.parent / ".debug" / (place.name + ".debug")
         for folder in self.extra_dirs:
             yield from filter(None, (FileTree(folder).locate(name) for name in (by_id, DEBUG_ROOT + by_id)))
-        yield from self._loose_files
+        yield from self._loose_builds.get(build_id, ())
 
     @cached_property
     def _loose_files(self) -> list[Path]:
@@ -140,6 +143,14 @@ class Finder:
                 if len(files) > _MAX_SEARCHED_FILES:
                     return files[:_MAX_SEARCHED_FILES]
         return files
+
+    @cached_property
+    def _loose_builds(self) -> dict[str, list[Path]]:
+        builds: dict[str, list[Path]] = {}
+        for file in self._loose_files:
+            if build_id := read_build_id(file):
+                builds.setdefault(build_id, []).append(file)
+        return builds
 
     def _fetch(self, kind: str, build_id: str) -> Optional[Path]:
         """Ask the debuginfod servers of this user (DEBUGINFOD_URLS); the client keeps what it gets in its cache."""

@@ -201,8 +201,10 @@ def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Cr
         """,
     )
     process = crashkit.start(
-        "run", "--no-analyze", "--", sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", 3, script
-    )
+        "run", "--no-analyze", "--", sys.executable, "-m", "torch.distributed.run", "--standalone",
+        "--local-addr", "127.0.0.1", "--nproc-per-node", 3, script,
+    )  # fmt: skip
+    # The address: a container's host name need not be known in it, and torchrun asks for it for minutes.
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1, err
     crashes = crashkit.crashes()

@@ -156,6 +156,15 @@ def test_extra_folders(tmp_path: Path, place: str) -> None:
     assert Finder(extra_dirs=[tmp_path]).find("/usr/bin/python3", BUILD_ID).path == file
 
 
+def test_extra_folders_come_before_the_machines_own_file(tmp_path: Path) -> None:
+    """Who names a folder means its files; where they are of another build, the machine's own count."""
+    file = put(BINARY, tmp_path / "right/deep/python3")
+    put(OTHER, tmp_path / "wrong" / BINARY.name)
+    assert Finder(extra_dirs=[tmp_path / "right"]).find(str(BINARY), BUILD_ID).path == file
+    assert Finder(extra_dirs=[tmp_path / "wrong"]).find(str(BINARY), BUILD_ID).path == BINARY
+    assert Finder(extra_dirs=[tmp_path / "right"]).find(str(BINARY), None).path == BINARY
+
+
 @pytest.mark.parametrize(
     "place",
     [
