@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect import cuda, outlook
-from crashkit.collect.restart import Restart
-from crashkit.collect.seen import Settings, say
-from crashkit.collect.snapshot import working_folder
-from crashkit.collect.spawn import SpawnError
-from crashkit.collect.store import Retention, Store
-from crashkit.collect.storm import Storm
-from crashkit.collect.supervisor import Options, Supervisor
+from crashkit.collect.host import cuda, outlook
+from crashkit.collect.host.snapshot import working_folder
+from crashkit.collect.supervise.restart import Restart
+from crashkit.collect.supervise.sighting import Settings, say
+from crashkit.collect.supervise.spawn import SpawnError
+from crashkit.collect.supervise.storm import Storm
+from crashkit.collect.supervise.supervisor import Options, Supervisor
+from crashkit.crashfolder.store import Retention, Store
 from crashkit.errors import CollectError
 
 _TEMPORARY = "crashkit-store-"
@@ -136,12 +136,12 @@ def _store() -> Optional[tuple[Store, Path]]:
         return store, store.work_folder("run")
     except (CollectError, OSError) as error:
         hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a folder that you may write"
-        store = _temporary_store()
-        if store is None:
+        temporary = _temporary_store()
+        if temporary is None:
             say(f"{error}, and there is no temporary folder: the command runs with faulthandler alone, a crash leaves no report; {hint}")
             return None
-        say(f"{error}; {hint}; crashes go to {store.path}")
-        return store, store.work_folder("run")
+        say(f"{error}; {hint}; crashes go to {temporary.path}")
+        return temporary, temporary.work_folder("run")
 
 
 def _temporary_store() -> Optional[Store]:

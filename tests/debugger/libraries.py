@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.evidence.elf_file import open_elf
+from crashkit.elf.file import open_elf
 from tests.crashes import interpreters
 
 
