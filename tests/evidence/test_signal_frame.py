@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.evidence.core.core import Core, open_core, signal_frame
+from crashkit.evidence.core import signal_frame
+from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.core.fault import UCONTEXT_SIZE
 from crashkit.evidence.core.signal_frame import SignalFrame
 from tests.crashes import Folder, interpreter, interpreters, needs_x86_64, python_crash
