@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from crashkit.evidence.log_patterns import line_patterns
+from crashkit.evidence.text.log_patterns import line_patterns
 
 GOAL_MEMORY = 200_000
 """Kilobytes."""
@@ -26,7 +26,7 @@ GOAL_MEMORY = 200_000
 READ = """
 import resource, sys
 from pathlib import Path
-from crashkit.evidence.log import read_log
+from crashkit.evidence.text.log import read_log
 evidence = read_log(Path(sys.argv[1]))
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, len(evidence.lines))
 """

@@ -23,13 +23,13 @@ from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, DebuggerError, EvidenceError
-from crashkit.evidence.core import Core
-from crashkit.evidence.describe import Scene, describe
+from crashkit.evidence.core.core import Core
+from crashkit.evidence.core.describe import Scene, describe
 from crashkit.evidence.input import Input
-from crashkit.evidence.log import LogEvidence, crash_of_log, read_log_input
-from crashkit.evidence.log_patterns import Classifier
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
+from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
+from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.pystack import PystackResult

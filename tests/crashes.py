@@ -24,7 +24,7 @@ from pathlib import Path
 import pytest
 from _pytest.mark import ParameterSet
 
-from crashkit.evidence.elf_file import has_dwarf, read_build_id
+from crashkit.elf.file import has_dwarf, read_build_id
 
 CRASHERS = Path(__file__).parent.parent / "fixtures" / "crashers"
 

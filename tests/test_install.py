@@ -37,9 +37,11 @@ def wheel() -> Path:
     with lock(folder.with_suffix(".lock")):
         if not folder.exists():
             source = folder.with_name("wheel-source")
-            shutil.copytree(
-                ROOT, source, ignore=shutil.ignore_patterns(".*", "core", "core.[0-9]*", "crashkit-demo", "tests", "__pycache__")
-            )
+            source.mkdir()
+            for part in ("crashkit", "gdb_scripts"):
+                shutil.copytree(ROOT / part, source / part, ignore=shutil.ignore_patterns("__pycache__"))
+            for part in ("pyproject.toml", "README.md", "LICENSE"):
+                shutil.copy(ROOT / part, source)
             run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", folder, source)
     (built,) = folder.glob("*.whl")
     return built

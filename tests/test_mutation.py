@@ -23,7 +23,7 @@ import msgspec
 import pytest
 
 from crashkit.errors import CrashkitError
-from crashkit.evidence.core import open_core
+from crashkit.evidence.core.core import open_core
 from crashkit.evidence.input import open_input
 from crashkit.model import Crash, decode_extension
 from crashkit.pipeline import Options, analyze

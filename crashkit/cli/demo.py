@@ -20,7 +20,7 @@ import click
 from crashkit.errors import CollectError
 
 if TYPE_CHECKING:
-    from crashkit.collect.core_pattern import CorePattern
+    from crashkit.collect.host.core_pattern import CorePattern
 
 _SERVER = Path(__file__).parent.parent / "demo_server.py"
 _SECONDS_TO_DIE = 60
@@ -78,7 +78,7 @@ def crash_server(folder: Path) -> Path:
 
     Raises CollectError where this machine leaves no core, with what to change.
     """
-    from crashkit.collect import outlook
+    from crashkit.collect.host import outlook
 
     pattern = outlook.read_pattern()
     fatal = next((problem for problem in outlook.judge(outlook.gather(str(folder))) if problem.fatal), None)
@@ -94,7 +94,7 @@ def crash_server(folder: Path) -> Path:
 
 
 def _serve_until_dead(folder: Path) -> subprocess.Popen[str]:
-    from crashkit.collect.limits import allow_core
+    from crashkit.collect.host.limits import allow_core
 
     with (
         _private_file(folder / "stderr.txt") as stderr,
@@ -137,7 +137,7 @@ def _server(folder: Path, stderr: int, before: Callable[[], object]) -> Iterator
 
 
 def _fetch_core(folder: Path, pattern: CorePattern, pid: int, since: float) -> Path:
-    from crashkit.collect import core_pattern, handlers
+    from crashkit.collect.host import core_pattern, handlers
 
     core = folder / "core"
     if pattern.kind == "pipe":

@@ -22,7 +22,7 @@ def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
     none matches. CORE is present, truncated or missing.
     """
     from crashkit.collect.enable import adopt
-    from crashkit.collect.store import Store, home
+    from crashkit.crashfolder.store import Store, home
     from crashkit.errors import CollectError
     from crashkit.report import safe
 

@@ -19,7 +19,7 @@ def command(ids: tuple[str, ...], everything: bool, older_than: Optional[str]) -
     import time
 
     from crashkit.cli.list import parse_since, size
-    from crashkit.collect.store import Store
+    from crashkit.crashfolder.store import Store
 
     if not ids and not everything and not older_than:
         raise click.UsageError("Say which: ID..., --older-than AGE or --all.")

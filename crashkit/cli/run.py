@@ -64,7 +64,7 @@ def command(
     Exits as the command does: 128 + number where a signal ended it, 127 where it does not exist, 126 where it cannot run.
     """
     from crashkit.collect.run import Request, run
-    from crashkit.collect.store import Retention
+    from crashkit.crashfolder.store import Retention
 
     request = Request(
         command=command,

@@ -7,7 +7,7 @@ from typing import Optional
 
 import click
 
-from crashkit.collect.store import StoredCrash
+from crashkit.crashfolder.store import StoredCrash
 
 _MAX_REPORT = 256 << 20
 
@@ -24,7 +24,7 @@ def command(identity: str, as_json: bool, only_path: bool) -> None:
     The newest one by default. ID may be shortened, or be a pid.
     """
     from crashkit.collect.enable import adopt
-    from crashkit.collect.store import Store
+    from crashkit.crashfolder.store import Store
 
     store = Store()
     adopt(store)
@@ -40,7 +40,7 @@ def command(identity: str, as_json: bool, only_path: bool) -> None:
 
 
 def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
-    from crashkit.collect.store import open_regular
+    from crashkit.crashfolder.store import open_regular
 
     try:
         with open_regular(crash.path / name) as file:

@@ -14,8 +14,8 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
-from crashkit.collect.seen import say
-from crashkit.collect.spawn import SpawnError, spawn
+from crashkit.collect.supervise.sighting import say
+from crashkit.collect.supervise.spawn import SpawnError, spawn
 from crashkit.errors import CollectError
 from crashkit.gdb_files import gdb_file
 

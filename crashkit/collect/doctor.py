@@ -11,11 +11,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect import cuda, outlook
-from crashkit.collect.limits import FILTER, NEEDED, core_limit
-from crashkit.collect.outlook import Facts
-from crashkit.collect.snapshot import working_folder
-from crashkit.collect.store import Store, home
+from crashkit.collect.host import cuda, outlook
+from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
+from crashkit.collect.host.outlook import Facts
+from crashkit.collect.host.snapshot import working_folder
+from crashkit.crashfolder.store import Store, home
 from crashkit.errors import CollectError
 
 _GDB_NEEDED = 12

@@ -12,14 +12,14 @@ import time
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional
 
-from crashkit.collect import cuda as cuda_variables
-from crashkit.collect import outlook
-from crashkit.collect.core_file import read_head
-from crashkit.collect.core_pattern import parse, resolve
-from crashkit.collect.limits import FILTER, allow_core, core_limit
-from crashkit.collect.redaction import allowed_environment, scrub_argv
-from crashkit.collect.snapshot import read_stat, snapshot, versions, working_folder
-from crashkit.collect.store import SCHEMA, Manifest, Store, create, identity, read_manifest, write_manifest
+from crashkit.collect.host import cuda as cuda_variables
+from crashkit.collect.host import outlook
+from crashkit.collect.host.core_pattern import parse, resolve
+from crashkit.collect.host.limits import FILTER, allow_core, core_limit
+from crashkit.collect.host.snapshot import read_stat, snapshot, versions, working_folder
+from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
+from crashkit.crashfolder.store import SCHEMA, Manifest, Store, create, identity, read_manifest, write_manifest
+from crashkit.elf.core_head import read_head
 from crashkit.errors import CollectError
 
 _PREFIX = ".enabled-"
@@ -168,9 +168,9 @@ def _adopt(store: Store, folder: Path, manifest: Manifest, core: Optional[Path],
     if has_log:
         manifest.setdefault("files", []).append({"name": "faulthandler.log", "kind": "faulthandler"})
     if core is not None:
-        from crashkit.collect.core_watch import CoreFile
-        from crashkit.collect.crash import copy_core
-        from crashkit.collect.seen import signal_name
+        from crashkit.collect.keep import copy_core
+        from crashkit.collect.supervise.core_watch import CoreFile
+        from crashkit.collect.supervise.sighting import signal_name
 
         taken = CoreFile(str(core), os.open(core, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), None, False)
         taken.head = read_head(taken.descriptor)

@@ -11,14 +11,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect import cuda, outlook
-from crashkit.collect.restart import Restart
-from crashkit.collect.seen import Settings, say
-from crashkit.collect.snapshot import working_folder
-from crashkit.collect.spawn import SpawnError
-from crashkit.collect.store import Retention, Store
-from crashkit.collect.storm import Storm
-from crashkit.collect.supervisor import Options, Supervisor
+from crashkit.collect.host import cuda, outlook
+from crashkit.collect.host.snapshot import working_folder
+from crashkit.collect.supervise.restart import Restart
+from crashkit.collect.supervise.sighting import Settings, say
+from crashkit.collect.supervise.spawn import SpawnError
+from crashkit.collect.supervise.storm import Storm
+from crashkit.collect.supervise.supervisor import Options, Supervisor
+from crashkit.crashfolder.store import Retention, Store
 from crashkit.errors import CollectError
 
 _TEMPORARY = "crashkit-store-"

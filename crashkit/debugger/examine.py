@@ -11,13 +11,13 @@ from crashkit.debugger.gdb import Gdb
 from crashkit.debugger.libpython_file import find_script
 from crashkit.debugger.names import complete_names
 from crashkit.debugger.session import NativeResult, PlacedModule, PythonResult, Session
-from crashkit.debugger.twin import BIG, write_twin
+from crashkit.elf.file import has_dwarf
+from crashkit.elf.twin import BIG, write_twin
 from crashkit.errors import DebuggerError
-from crashkit.evidence.describe import Scene
-from crashkit.evidence.elf_file import has_dwarf
+from crashkit.evidence.core.describe import Scene
+from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
-from crashkit.evidence.modules import ModuleIndex
 from crashkit.model import SoftError
 
 

@@ -9,9 +9,9 @@ from typing import Optional
 import msgspec
 
 from crashkit.debugger.session import NativeResult, NativeRow, Session
-from crashkit.debugger.symbols import SymbolTable
-from crashkit.debugger.unwind_table import UnwindTable
-from crashkit.evidence.modules import LoadedModule, ModuleIndex
+from crashkit.elf.symbols import SymbolTable
+from crashkit.elf.unwind_table import UnwindTable
+from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
 
 _SUFFIXES = (".cold", ".constprop", ".isra", ".part", ".lto_priv", ".localalias", ".llvm")
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
-from crashkit.evidence.modules import LoadedModule
+from crashkit.evidence.core.modules import LoadedModule
 
 # ABI flags: t free-threaded (3.13), d debug, m pymalloc (up to 3.7).
 _LIBRARY = re.compile(r"libpython(\d+\.\d+)([tdm]*)\.so")

@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
-from crashkit.evidence.elf_file import has_debug_symbols, holds_code, read_build_id
+from crashkit.elf.file import has_debug_symbols, holds_code, read_build_id
 from crashkit.evidence.file_tree import FileTree, PathMap
 
 DEBUG_ROOT = "/usr/lib/debug"

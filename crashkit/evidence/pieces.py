@@ -9,12 +9,12 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
-from crashkit.collect.store import Manifest, read_manifest
+from crashkit.crashfolder.store import Manifest, read_manifest
 from crashkit.errors import EvidenceError
-from crashkit.evidence.core import Core, open_core
+from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.log_patterns import Classifier
 from crashkit.evidence.signals import signal_name
+from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 
 _OURS = ("manifest.json", "report.json", "report.html", "analysis.log")

@@ -10,9 +10,9 @@ import re
 from pathlib import Path
 from typing import Optional
 
-from crashkit.evidence.core import Core
-from crashkit.evidence.elf_file import open_elf
-from crashkit.evidence.modules import LoadedModule
+from crashkit.elf.file import open_elf
+from crashkit.evidence.core.core import Core
+from crashkit.evidence.core.modules import LoadedModule
 
 _MOST_BYTES = 64 << 20
 _RELEASE = rb"(?<![\d.])(%s\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?)"

@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from crashkit.debugger.examine import Examined
 from crashkit.debugger.names import Unwinding
 from crashkit.debugger.session import NativeThread
-from crashkit.evidence.describe import Scene
-from crashkit.evidence.modules import ModuleIndex
-from crashkit.evidence.notes import PROGRAM_COUNTER
+from crashkit.elf.notes import PROGRAM_COUNTER
+from crashkit.evidence.core.describe import Scene
+from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.model import Address, NativeFrame, Offset, SoftError, Thread
 from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Optional
 
 from crashkit.debugger.session import NativeRow, NativeThread
-from crashkit.evidence.modules import ModuleIndex
+from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.model import Address, NativeFrame, Offset
 
 Covered = Callable[[int], Optional[bool]]

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.collect.core_pattern import folder_glob, name_expression, parse, resolve
+from crashkit.collect.host.core_pattern import folder_glob, name_expression, parse, resolve
 from tests import crashes
 from tests.collect.conftest import SEGFAULT, Crashkit
 

@@ -11,16 +11,17 @@ import pytest
 
 from crashkit.cli.list import age, parse_since, size
 from crashkit.cli.run import command, parse_size
-from crashkit.collect import cuda, handlers, limits, oom, proc_events
-from crashkit.collect.core_pattern import parse
-from crashkit.collect.outlook import Facts, judge
-from crashkit.collect.redaction import allowed_environment, scrub, scrub_argv
-from crashkit.collect.restart import Restart
+from crashkit.collect.host import cuda, handlers, limits, oom
+from crashkit.collect.host.core_pattern import parse
+from crashkit.collect.host.outlook import Facts, judge
+from crashkit.collect.host.snapshot import namespace_pid, parse_stat, telling_paths
 from crashkit.collect.run import Request, evidence_variables
-from crashkit.collect.seen import signal_name
-from crashkit.collect.snapshot import namespace_pid, parse_stat, telling_paths
-from crashkit.collect.stderr_tail import Ring
-from crashkit.collect.storm import Storm
+from crashkit.collect.supervise import proc_events
+from crashkit.collect.supervise.restart import Restart
+from crashkit.collect.supervise.sighting import signal_name
+from crashkit.collect.supervise.stderr_tail import Ring
+from crashkit.collect.supervise.storm import Storm
+from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
 
 
 @pytest.mark.parametrize(

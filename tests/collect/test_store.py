@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.collect.store import (
+from crashkit.crashfolder.store import (
     SCHEMA,
     Manifest,
     Retention,

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.evidence.elf_file import open_elf
+from crashkit.elf.file import open_elf
 from tests.crashes import NO_DEBUG_INFO, NO_GDB, NO_TORCH, interpreters
 
 MISSING = {"python": NO_DEBUG_INFO, "torch": NO_TORCH, "debug file": "no separate debug files here: apt-get install libc6-dbg"}

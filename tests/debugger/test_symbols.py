@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.debugger.symbols import SymbolTable
-from crashkit.evidence.elf_file import open_elf
+from crashkit.elf.file import open_elf
+from crashkit.elf.symbols import SymbolTable
 from tests.crashes import NO_COMPILER
 from tests.debugger.libraries import gdb_names, library, random_code_addresses
 

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.debugger.twin import write_twin
-from crashkit.evidence.core import open_core
-from crashkit.evidence.elf_file import open_elf, read_build_id
+from crashkit.elf.file import open_elf, read_build_id
+from crashkit.elf.twin import write_twin
+from crashkit.evidence.core.core import open_core
+from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.input import open_input
-from crashkit.evidence.modules import loaded_modules
 from tests.crashes import NO_GDB, an_interpreter, python_crash
 from tests.debugger.libraries import library
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.debugger.unwind_table import UnwindTable
+from crashkit.elf.unwind_table import UnwindTable
 from tests.debugger.libraries import library, random_code_addresses
 
 SEED = random.randrange(1 << 32)

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from crashkit.evidence.log import read_log
 from crashkit.evidence.signals import signal_name
+from crashkit.evidence.text.log import read_log
 from crashkit.model import (
     Address,
     Crash,

@@ -15,7 +15,7 @@ from crashkit.diagnose.texts import fill
 from crashkit.diagnose.versions import parse_requirement, satisfies
 from crashkit.diagnose.view import plain
 from crashkit.errors import CatalogError
-from crashkit.evidence.log_patterns import kinds, line_patterns
+from crashkit.evidence.text.log_patterns import kinds, line_patterns
 from crashkit.model import Crash, Module, NativeFrame, Signal, Thread
 
 from .synthetic import crash

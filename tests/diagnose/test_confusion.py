@@ -14,7 +14,7 @@ import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.errors import EvidenceError
-from crashkit.evidence.log import crash_of_log, read_log
+from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.pipeline import analyze
 
 from ..crashes import interpreter

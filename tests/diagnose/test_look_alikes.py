@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
-from crashkit.evidence.log import crash_of_log, read_log
+from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Crash, PythonRuntime
 
 from .synthetic import crash, lines

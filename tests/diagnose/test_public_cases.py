@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Optional
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
-from crashkit.evidence.log import crash_of_log, read_log
+from crashkit.evidence.text.log import crash_of_log, read_log
 
 from .synthetic import crash, lines
 

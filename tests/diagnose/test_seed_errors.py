@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
-from crashkit.evidence.log import crash_of_log, read_log
+from crashkit.evidence.text.log import crash_of_log, read_log
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "seed-errors.md"
 ROWS = re.findall(r"^\| (`+)(.+?)\1 \| ([a-z0-9]+(?:-[a-z0-9]+)+) \|$", PAGE.read_text(), re.MULTILINE)

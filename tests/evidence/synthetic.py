@@ -6,7 +6,7 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from crashkit.evidence.notes import AT_ENTRY, AT_PHDR, NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO
+from crashkit.elf.notes import AT_ENTRY, AT_PHDR, NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS, NT_SIGINFO
 
 EM_X86_64, EM_AARCH64, EM_PPC64 = 62, 183, 21
 ET_CORE, ET_DYN = 4, 3

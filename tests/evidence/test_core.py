@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashkit.errors import EvidenceError
-from crashkit.evidence.core import Core, open_core
-from crashkit.evidence.describe import describe
+from crashkit.evidence.core.core import Core, open_core
+from crashkit.evidence.core.describe import describe
+from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
-from crashkit.evidence.modules import loaded_modules
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import json

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashkit.evidence.fault import UCONTEXT_SIZE, Trap, explain, read_ucontext
+from crashkit.evidence.core.fault import UCONTEXT_SIZE, Trap, explain, read_ucontext
 from crashkit.evidence.signals import code_name, signal_name
 from crashkit.model import Address, Mapping, Signal
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crashkit.evidence.core import open_core
-from crashkit.evidence.describe import describe
+from crashkit.evidence.core.core import open_core
+from crashkit.evidence.core.describe import describe
 from crashkit.evidence.input import open_input
 from crashkit.evidence.module_files import Finder
 from crashkit.model import Signal

@@ -16,10 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashkit.errors import EvidenceError
-from crashkit.evidence import skim
-from crashkit.evidence.log import MOST_LINES, MOST_OF_A_KIND, read_log
-from crashkit.evidence.log_patterns import Classifier, line_patterns, literals
-from crashkit.evidence.prefixes import clean, strip
+from crashkit.evidence.text import skim
+from crashkit.evidence.text.log import MOST_LINES, MOST_OF_A_KIND, read_log
+from crashkit.evidence.text.log_patterns import Classifier, line_patterns, literals
+from crashkit.evidence.text.prefixes import clean, strip
 
 DUMP = """Fatal Python error: Segmentation fault
 
@@ -251,7 +251,7 @@ def test_memory_is_bounded(tmp_path: Path) -> None:
             file.write(BENIGN.encode() * 32_000)
         file.write(DUMP.encode())
     code = (
-        "import sys; from pathlib import Path; from crashkit.evidence.log import read_log\n"
+        "import sys; from pathlib import Path; from crashkit.evidence.text.log import read_log\n"
         "evidence = read_log(Path(sys.argv[1])); assert len(evidence.threads) == 2 and evidence.lines[0].line == 300 * 32_000 + 1, evidence\n"
         # Not ru_maxrss: that starts from what this process had when it forked.
         "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmHWM')))"

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.evidence.log import LogEvidence, read_log
+from crashkit.evidence.text.log import LogEvidence, read_log
 from crashkit.model import NativeFrame, PythonFrame
 
 from ..crashes import NO_COMPILER, NO_GDB, NO_TORCH, Interpreter, every_interpreter

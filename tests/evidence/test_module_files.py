@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.evidence.elf_file import has_debug_symbols, holds_code, read_build_id
+from crashkit.elf.file import has_debug_symbols, holds_code, read_build_id
 from crashkit.evidence.file_tree import FileTree, PathMap
 from crashkit.evidence.module_files import Finder
 from tests.crashes import CRASHERS, compile_c

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.evidence.core import Core, open_core
+from crashkit.evidence.core.core import Core, open_core
+from crashkit.evidence.core.modules import LoadedModule, ModuleIndex, loaded_modules
 from crashkit.evidence.interpreter import find_interpreter
-from crashkit.evidence.modules import LoadedModule, ModuleIndex, loaded_modules
 from tests.crashes import Folder, Interpreter, an_interpreter, c_crash, every_interpreter, needs_binutils, python_crash
 from tests.evidence import synthetic
 

@@ -7,8 +7,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashkit.evidence import notes
-from crashkit.evidence.notes import Word
+from crashkit.elf import notes
+from crashkit.elf.notes import Word
 from tests.evidence import synthetic
 
 WIDE, NARROW = Word(8, "<"), Word(4, "<")

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.evidence.core import open_core
+from crashkit.evidence.core.core import open_core
+from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.interpreter import find_interpreter
-from crashkit.evidence.modules import loaded_modules
 from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.pipeline import Options, analyze
 from tests.crashes import Interpreter, every_interpreter, python_crash

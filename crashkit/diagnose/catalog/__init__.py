@@ -14,7 +14,7 @@ from crashkit.diagnose.facts import FACTS
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, SUBJECTS, Condition, FramePattern, Signature
 from crashkit.diagnose.versions import parse_requirement
 from crashkit.errors import CatalogError
-from crashkit.evidence.log_patterns import SHORTEST_LITERAL, kinds, literals
+from crashkit.evidence.text.log_patterns import SHORTEST_LITERAL, kinds, literals
 
 _HINT = "docs/adding-a-signature.md shows what a signature file holds"
 

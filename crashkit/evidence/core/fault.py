@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from crashkit.evidence import operands
-from crashkit.evidence.operands import Access, Decoded
+from crashkit.arch import operands
+from crashkit.arch.operands import Access, Decoded
 from crashkit.evidence.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, code_name
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range

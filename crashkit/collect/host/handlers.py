@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from crashkit.collect.core_pattern import CorePattern
+from crashkit.collect.host.core_pattern import CorePattern
 
 APPORT_CORES = Path("/var/lib/apport/coredump")
 APPORT_REPORTS = Path("/var/crash")

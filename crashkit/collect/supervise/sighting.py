@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect.core_pattern import CorePattern
-from crashkit.collect.core_watch import CoreFile
-from crashkit.collect.snapshot import ProcessSnapshot
-from crashkit.collect.store import Killed, Retention, Store
+from crashkit.collect.host.core_pattern import CorePattern
+from crashkit.collect.host.snapshot import ProcessSnapshot
+from crashkit.collect.supervise.core_watch import CoreFile
+from crashkit.crashfolder.store import Killed, Retention, Store
 
 
 class Seen(NamedTuple):

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Optional
 
 from crashkit import __version__
-from crashkit.collect import cuda, handlers, oom
-from crashkit.collect.core_file import read_head
-from crashkit.collect.core_watch import CoreFile
-from crashkit.collect.limits import FILTER, all_limits
-from crashkit.collect.redaction import allowed_environment, scrub, scrub_argv
-from crashkit.collect.seen import Seen, Settings, say, signal_name
-from crashkit.collect.snapshot import versions
-from crashkit.collect.store import SCHEMA, File, Killed, Manifest, Store, create, identity, prune, write_manifest
+from crashkit.collect.host import cuda, handlers, oom
+from crashkit.collect.host.limits import FILTER, all_limits
+from crashkit.collect.host.snapshot import versions
+from crashkit.collect.supervise.core_watch import CoreFile
+from crashkit.collect.supervise.sighting import Seen, Settings, say, signal_name
+from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
+from crashkit.crashfolder.store import SCHEMA, File, Killed, Manifest, Store, create, identity, prune, write_manifest
+from crashkit.elf.core_head import read_head
 
 _RESERVE = 256 << 20
 """Bytes of disk that we leave free."""

@@ -16,9 +16,9 @@ import time
 from pathlib import Path
 from typing import Optional
 
-from crashkit.collect import linux
-from crashkit.collect.core_file import CoreHead, read_head
-from crashkit.collect.core_pattern import CorePattern, folder_glob, name_expression
+from crashkit.collect.host import linux
+from crashkit.collect.host.core_pattern import CorePattern, folder_glob, name_expression
+from crashkit.elf.core_head import CoreHead, read_head
 
 _EVENTS = linux.IN_CREATE | linux.IN_MOVED_TO | linux.IN_CLOSE_WRITE | linux.IN_DELETE
 _HIDDEN = ".crashkit-"

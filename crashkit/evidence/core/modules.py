@@ -7,8 +7,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
-from crashkit.evidence.core import Core
-from crashkit.evidence.notes import split
+from crashkit.elf.notes import split
+from crashkit.evidence.core.core import Core
 
 _NT_GNU_BUILD_ID = 3
 _PT_LOAD, _PT_NOTE = 1, 4

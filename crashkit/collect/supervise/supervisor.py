@@ -17,18 +17,19 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect import cuda, linux, oom, proc_events
-from crashkit.collect.core_watch import CoreFile, CoreWatch
-from crashkit.collect.group_witness import GroupWitness
-from crashkit.collect.limits import allow_core, core_limit
-from crashkit.collect.process_tree import Death, ProcessTree
-from crashkit.collect.restart import Restart
-from crashkit.collect.seen import Seen, Settings, say, signal_name
-from crashkit.collect.snapshot import read_stat, working_folder
-from crashkit.collect.spawn import SpawnError, spawn
-from crashkit.collect.stderr_tail import open_tail
-from crashkit.collect.store import Killed
-from crashkit.collect.storm import Storm
+from crashkit.collect.host import cuda, linux, oom
+from crashkit.collect.host.limits import allow_core, core_limit
+from crashkit.collect.host.snapshot import read_stat, working_folder
+from crashkit.collect.supervise import proc_events
+from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
+from crashkit.collect.supervise.group_witness import GroupWitness
+from crashkit.collect.supervise.process_tree import Death, ProcessTree
+from crashkit.collect.supervise.restart import Restart
+from crashkit.collect.supervise.sighting import Seen, Settings, say, signal_name
+from crashkit.collect.supervise.spawn import SpawnError, spawn
+from crashkit.collect.supervise.stderr_tail import open_tail
+from crashkit.collect.supervise.storm import Storm
+from crashkit.crashfolder.store import Killed
 
 FATAL = frozenset(
     {
@@ -523,9 +524,9 @@ class Supervisor:
                 for number in (signal.SIGPIPE, signal.SIGXFSZ):
                     signal.signal(number, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, set())
-                from crashkit.collect import crash  # not before: most runs never crash, and its imports cost time at the start
+                from crashkit.collect import keep  # not before: most runs never crash, and its imports cost time at the start
 
-                crash.process(seen, self._settings)
+                keep.process(seen, self._settings)
                 status = 0
             except BaseException as error:
                 say(f"{type(error).__name__}: {error}")

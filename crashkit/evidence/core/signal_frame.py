@@ -11,8 +11,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple, Optional
 
-from crashkit.evidence.core import Core
-from crashkit.evidence.fault import UCONTEXT_SIZE, Trap, read_ucontext
+from crashkit.evidence.core.core import Core
+from crashkit.evidence.core.fault import UCONTEXT_SIZE, Trap, read_ucontext
 
 _SELECTORS_AT = 0xB8
 # cs = 0x33 and ss = 0x2b with gs and fs 0 between them: every 64-bit process on Linux.

@@ -8,15 +8,16 @@ from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Optional
 
-from crashkit.collect.redaction import allowed_environment, scrub_argv
-from crashkit.evidence import fault, notes, signal_frame
-from crashkit.evidence.core import Core
-from crashkit.evidence.disassembly import REACH, disassemble
-from crashkit.evidence.elf_file import read_build_id
+from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
+from crashkit.elf import notes
+from crashkit.elf.file import read_build_id
+from crashkit.evidence.core import fault, signal_frame
+from crashkit.evidence.core.core import Core
+from crashkit.evidence.core.disassembly import REACH, disassemble
+from crashkit.evidence.core.modules import LoadedModule, loaded_modules
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
-from crashkit.evidence.modules import LoadedModule, loaded_modules
 from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.evidence.signals import SI_KERNEL, code_name, signal_name
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread

@@ -16,9 +16,9 @@ from elftools.common.exceptions import ELFError
 from elftools.construct import ConstructError
 from elftools.elf.elffile import ELFFile
 
+from crashkit.elf import notes
+from crashkit.elf.notes import Word
 from crashkit.errors import EvidenceError
-from crashkit.evidence import notes
-from crashkit.evidence.notes import Word
 from crashkit.model import Address, Mapping, Offset, SoftError
 
 _ARCHITECTURES = {"EM_X86_64": "x86_64", "EM_386": "i386", "EM_AARCH64": "aarch64", "EM_ARM": "arm", "EM_RISCV": "riscv"}

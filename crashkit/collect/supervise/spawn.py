@@ -10,7 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
 
-from crashkit.collect import linux
+from crashkit.collect.host import linux
 
 NOT_FOUND = 127
 NOT_RUNNABLE = 126

@@ -22,8 +22,8 @@ from operator import add, ne
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.debugger.unwind_table import UnwindTable
-from crashkit.evidence.elf_file import SHF_EXECINSTR, Section, open_elf, read_elf
+from crashkit.elf.file import SHF_EXECINSTR, Section, open_elf, read_elf
+from crashkit.elf.unwind_table import UnwindTable
 
 _SYMBOL = 24
 _MAX_SYMBOLS = 20_000_000

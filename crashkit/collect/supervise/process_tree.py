@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple, Optional
 
-from crashkit.collect import linux
-from crashkit.collect.snapshot import ProcessSnapshot, read_stat, snapshot
+from crashkit.collect.host import linux
+from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, snapshot
 
 _MAX_WATCHED = 1000
 _SHARE = 0.003

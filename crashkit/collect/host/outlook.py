@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.collect import core_pattern
-from crashkit.collect.core_pattern import CorePattern
-from crashkit.collect.limits import core_limit
+from crashkit.collect.host import core_pattern
+from crashkit.collect.host.core_pattern import CorePattern
+from crashkit.collect.host.limits import core_limit
 
 _TYPICAL = 256 << 20
 """Bytes: a small torch process leaves this much; less free disk than that is worth a word."""

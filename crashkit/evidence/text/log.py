@@ -15,11 +15,15 @@ from typing import BinaryIO, Optional, TypeVar
 import msgspec
 
 from crashkit.errors import EvidenceError
-from crashkit.evidence import faulthandler_text, gdb_text, log_signal, sanitizer_text, traceback_text
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.log_patterns import Classifier, fewest
-from crashkit.evidence.prefixes import clean, strip
-from crashkit.evidence.skim import telling_lines
+from crashkit.evidence.text import faulthandler as faulthandler_text
+from crashkit.evidence.text import gdb as gdb_text
+from crashkit.evidence.text import log_signal
+from crashkit.evidence.text import sanitizer as sanitizer_text
+from crashkit.evidence.text import traceback as traceback_text
+from crashkit.evidence.text.log_patterns import Classifier, fewest
+from crashkit.evidence.text.prefixes import clean, strip
+from crashkit.evidence.text.skim import telling_lines
 from crashkit.model import Crash, LogLine, Process, PythonFrame, PythonRuntime, Signal, SoftError, Source, Thread
 
 MOST_LINES = 400

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from crashkit.evidence.faulthandler_text import SIGNALS
 from crashkit.evidence.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, signal_name
+from crashkit.evidence.text.faulthandler import SIGNALS
 from crashkit.model import Address, LogLine, Process, Signal
 
 SIGKILL, SIGTERM = 9, 15

@@ -12,7 +12,7 @@ import struct
 from pathlib import Path
 from typing import Optional
 
-from crashkit.evidence.elf_file import SHT_NOBITS, SHT_NULL, ElfFile, open_elf
+from crashkit.elf.file import SHT_NOBITS, SHT_NULL, ElfFile, open_elf
 
 BIG = 8 << 20
 """Bytes from which a file is worth a twin."""

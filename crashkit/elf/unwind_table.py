@@ -11,7 +11,7 @@ import struct
 from pathlib import Path
 from typing import Optional
 
-from crashkit.evidence.elf_file import PT_GNU_EH_FRAME, ElfFile, open_elf
+from crashkit.elf.file import PT_GNU_EH_FRAME, ElfFile, open_elf
 
 _MAX_AUGMENTATION = 64
 # Pointer encodings, DW_EH_PE_*: the low four bits are the format, the next three what it is relative to.

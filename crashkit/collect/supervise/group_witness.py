@@ -13,7 +13,7 @@ import re
 import signal
 import time
 
-from crashkit.collect import linux
+from crashkit.collect.host import linux
 
 _SETTLE = 0.003
 """Seconds that a sender who goes through the members may need."""

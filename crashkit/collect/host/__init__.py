@@ -1,0 +1,1 @@
+"""What the living host is like: patterns, limits, handlers, processes."""

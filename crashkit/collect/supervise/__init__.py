@@ -1,0 +1,1 @@
+"""The supervisor of `crashkit run` and what it watches."""

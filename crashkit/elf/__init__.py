@@ -1,0 +1,1 @@
+"""ELF files and notes: the one reader."""
