@@ -92,4 +92,4 @@ def crashkit(tmp_path: Path) -> Iterator[Crashkit]:
         stack.callback(runner.end)
         yield runner
         now = crashes.PATTERN.read_text()
-        assert crashes.leaves_core_in_cwd(now), f"somebody whose lock is not ours (a test run in a container?) has set core_pattern to {now!r}"
+        assert crashes.leaves_core_in_cwd(now), f"another test run, whose lock is not ours (in a container?), set core_pattern to {now!r}"
