@@ -48,8 +48,10 @@ class Cell:
 
 
 def cells() -> list[Cell]:
-    """Those of the document's table."""
-    lines = [line.strip("|\n ").split(" | ") for line in MATRIX.read_text().splitlines() if line.startswith("| ")]
+    """Those of the document's first table."""
+    _, _, text = MATRIX.read_text().partition("| interpreter |")
+    table = text.partition("\n\n")[0]
+    lines = [line.strip("|\n ").split(" | ") for line in ("| interpreter |" + table).splitlines() if line.startswith("| ")]
     columns = lines[0][1:]
     return [Cell(line[0], column, *text.split(", ")) for line in lines[1:] for column, text in zip(columns, line[1:], strict=True)]
 

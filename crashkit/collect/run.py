@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import time
@@ -22,6 +23,7 @@ from crashkit.errors import CollectError
 
 _TEMPORARY = "crashkit-store-"
 """Name of a store that stands in for one that cannot be written to."""
+_SHARED_MEMORY = "/dev/shm"
 
 
 class Request(NamedTuple):
@@ -47,7 +49,10 @@ class Request(NamedTuple):
 def run(request: Request) -> int:
     """Run the command; the status to exit with. Whatever is wrong on our side, the command runs."""
     closed = _occupy_closed_streams()
-    store, folder = _store()
+    place = _store()
+    if place is None:
+        return _run_alone(request)
+    store, folder = place
     facts = outlook.gather(working_folder())
     problems = outlook.judge(facts)
     capture = _capture(request.capture, problems)
@@ -123,19 +128,41 @@ def _occupy_closed_streams() -> set[int]:
     return closed
 
 
-def _store() -> tuple[Store, Path]:
-    """The crash store and a work folder in it; where it cannot be written to, one of the temporary folder's."""
+def _store() -> Optional[tuple[Store, Path]]:
+    """The crash store and a work folder in it; where it cannot be written to, one in a temporary folder; None where nothing can be."""
     try:
         store = Store()
         store.sweep()
         return store, store.work_folder("run")
     except (CollectError, OSError) as error:
-        import tempfile
-
         hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a folder that you may write"
-        store = Store(Path(tempfile.mkdtemp(prefix=_TEMPORARY)))
-        say(f"{error}; {hint}; crashes go to {store.path}")
-        return store, store.work_folder("run")
+        temporary = _temporary_store()
+        if temporary is None:
+            say(f"{error}, and there is no temporary folder: the command runs with faulthandler alone, a crash leaves no report; {hint}")
+            return None
+        say(f"{error}; {hint}; crashes go to {temporary.path}")
+        return temporary, temporary.work_folder("run")
+
+
+def _temporary_store() -> Optional[Store]:
+    """One for this run, in the temporary folder or, on a read-only system, in shared memory."""
+    import tempfile
+
+    for parent in (None, _SHARED_MEMORY):
+        with contextlib.suppress(OSError, CollectError):
+            return Store(Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent)))
+    return None
+
+
+def _run_alone(request: Request) -> int:
+    """Become the command, which at least prints its Python stacks if it dies; the status to exit with where it cannot be run."""
+    environment = {**os.environ, **evidence_variables(dict(os.environ), request, None)}
+    try:
+        os.execvpe(request.command[0], request.command, environment)
+    except OSError as error:
+        failure = SpawnError(request.command[0], error.errno or errno.EIO)
+        say(str(failure))
+        return failure.status
 
 
 def _capture(wanted: str, problems: list[outlook.Problem]) -> str:

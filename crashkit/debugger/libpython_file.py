@@ -45,7 +45,7 @@ def _candidates(interpreter: Interpreter, executable: Optional[str], files: Mapp
     names = [name for name in (interpreter.module.path, executable) if name]
     if executable and interpreter.version:
         program = f"python{interpreter.version}{'t' if interpreter.free_threaded else ''}"
-        names.append(str(PurePosixPath(executable).with_name(program)))
+        names.append(str(PurePosixPath(executable).parent / program))
         # A library in PREFIX/lib has its script beside PREFIX/bin/pythonX.Y.
         prefix = PurePosixPath(interpreter.module.path).parent.parent
         names.append(str(prefix / "bin" / program))
@@ -57,5 +57,5 @@ def _candidates(interpreter: Interpreter, executable: Optional[str], files: Mapp
         file = files.get(name)
         if file and file.path:
             resolved = Path(os.path.realpath(file.path))
-            yield resolved.with_name(resolved.name + "-gdb.py")
+            yield resolved.parent / (resolved.name + "-gdb.py")
             yield Path(f"{_AUTO_LOAD}{resolved}-gdb.py")

@@ -127,7 +127,7 @@ class Finder:
             yield from self._places(name)
         yield Path(DEBUG_ROOT + by_id)
         for place in self._places(path):
-            yield place.with_name(place.name + ".debug")
+            yield place.parent / (place.name + ".debug")
             yield place.parent / ".debug" / (place.name + ".debug")
         for folder in self.extra_dirs:
             yield from filter(None, (FileTree(folder).locate(name) for name in (by_id, DEBUG_ROOT + by_id)))

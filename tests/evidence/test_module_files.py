@@ -230,3 +230,11 @@ def test_debuginfod_is_asked_only_on_request(tmp_path: Path, debuginfod: Path) -
 
 def test_debuginfod_answer_must_be_the_right_build(tmp_path: Path, debuginfod: Path) -> None:
     assert Finder(debuginfod=True).find("/gone", "00" * 20).state == "missing"
+
+
+@pytest.mark.parametrize("path", ["/", "//", "", ".", "/..", "/proc/../", "/x/" + "y" * 5000, "/\0"])
+def test_a_path_that_names_no_file_is_missing(path, tmp_path):
+    """A damaged core can name anything."""
+    found = Finder(extra_dirs=[tmp_path]).find(path, "12" * 20)
+    assert found.state == "missing" and found.path is None
+    assert Finder(sysroot=tmp_path).source(path) is None

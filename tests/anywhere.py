@@ -1,0 +1,197 @@
+"""The README's two commands on fresh machines: bare Debians in folders, each a clone of this repository and nothing else.
+
+    python -m tests.anywhere [--on SUITE]... [--as USER]... [--demo-only] [--write]
+
+`make test-anywhere` runs all. Needs root and debootstrap. The bare systems are kept in CRASHKIT_TEST_CACHE (default:
+~/.cache/crashkit-tests); what runs is a copy that is thrown away. A folder shares this machine's kernel, and so its core_pattern.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parent.parent
+CACHE = Path(os.environ.get("CRASHKIT_TEST_CACHE", Path.home() / ".cache" / "crashkit-tests"))
+MATRIX = ROOT / "docs" / "support-matrix.md"
+BEGIN, END = "<!-- anywhere: begin -->", "<!-- anywhere: end -->"
+
+SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "Debian sid"}
+USERS = {"root": "root", "user": "a user with sudo", "guest": "a user without sudo"}
+"""The last finds no gdb and cannot install it: the demo goes without, the tests cannot be set up."""
+PACKAGES = "python3,python3-venv,make,git,ca-certificates,sudo"
+"""What a person has who was able to clone the repository."""
+
+DEADLINE = 1500
+NETWORK = ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy")
+"""Variables by which this machine's programs reach the package indexes; a folder on it needs them as well."""
+
+_ENTER = """
+set -e
+mount --make-rprivate /
+mount --bind "$1" "$1"  # a root that is no mount point cannot be given a mount namespace of its own
+mount -t proc proc "$1/proc"
+mount --rbind /sys "$1/sys"
+mount --rbind /dev "$1/dev"
+mount -t tmpfs tmpfs "$1/dev/shm"
+touch "$1/etc/resolv.conf"
+mount --bind /etc/resolv.conf "$1/etc/resolv.conf"
+[ ! -e "$2" ] || mount --bind "$2" "$1/etc/ssl/certs/ca-certificates.crt"
+root=$1
+shift 2
+exec chroot "$root" "$@"
+"""
+
+
+class Outcome(NamedTuple):
+    suite: str
+    user: str
+    command: str
+    passed: bool
+    seconds: float
+    downloaded: int
+    """Bytes that this machine received meanwhile."""
+    detail: str
+    """The closing line of the command."""
+
+
+def bare_system(suite: str) -> Path:
+    """A folder with nothing but the suite's minimal system and PACKAGES; made once."""
+    base = CACHE / f"bare-{suite}"
+    if not base.exists():
+        print(f"Making a bare {SUITES[suite]} in {base} ...", flush=True)
+        CACHE.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f"{suite}.", dir=CACHE))
+        made = subprocess.run(
+            ["debootstrap", "--variant=minbase", f"--include={PACKAGES}", suite, partial], capture_output=True, text=True, cwd="/"
+        )
+        if made.returncode:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise SystemExit(f"debootstrap of {suite} failed: {''.join(made.stdout.strip().splitlines()[-1:])}")
+        partial.chmod(0o755)
+        partial.rename(base)
+    return base
+
+
+def fresh_copy(suite: str, user: str, folder: Path) -> str:
+    """A system of its own for one run, with a clone in the user's home; the clone's path inside."""
+    subprocess.run(["cp", "-a", "--reflink=auto", f"{bare_system(suite)}/.", folder], check=True)
+    home = Path("/root") if user == "root" else Path("/home", user)
+    clone = folder / home.relative_to("/") / "crashkit"
+    if user != "root":
+        subprocess.run(["chroot", folder, "useradd", "--create-home", "--shell", "/bin/bash", user], check=True)
+    if user == "user":
+        (folder / "etc/sudoers.d" / user).write_text(f"{user} ALL=(ALL) NOPASSWD: ALL\n")
+    (folder / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
+    subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
+    subprocess.run(["chroot", folder, "chown", "-R", f"{user}:", str(home / "crashkit")], check=True)
+    return str(home / "crashkit")
+
+
+def enter(folder: Path, user: str, command: str, log: Path) -> int:
+    """Run a shell command there as that user, in namespaces of its own; the exit status. Both outputs go to the log."""
+    certificates = os.environ.get("SSL_CERT_FILE", "")
+    inside = {name: value for name in NETWORK if (value := os.environ.get(name))}
+    if certificates:
+        inside |= {name: "/etc/ssl/certs/ca-certificates.crt" for name in ("SSL_CERT_FILE", "PIP_CERT") if name in inside}
+    words = ["su", "-", user, "-w", ",".join(inside), "-c", command] if inside else ["su", "-", user, "-c", command]
+    argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--ipc", "sh", "-c", _ENTER, "enter", folder, certificates, *words]
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **inside}
+    with log.open("wb") as output:
+        try:
+            return subprocess.run(
+                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, timeout=DEADLINE
+            ).returncode
+        except subprocess.TimeoutExpired:
+            return 124
+
+
+def received() -> int:
+    """Bytes that came in over every interface but the loopback."""
+    rows = (line.split(":") for line in Path("/proc/net/dev").read_text().splitlines() if ":" in line)
+    return sum(int(numbers.split()[0]) for name, numbers in rows if name.strip() != "lo")
+
+
+def closing_line(text: str) -> str:
+    """pytest's counts where there are any; else the last line."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    counts = [found[1] for line in lines if (found := re.search(r"((?:\d+ \w+, )*\d+ (?:passed|failed|error\w*)[^=]*? in [\d.]+s)", line))]
+    return (counts or lines or ["no output"])[-1].strip()
+
+
+def try_system(suite: str, user: str, demo_only: bool, logs: Path) -> list[Outcome]:
+    outcomes = []
+    with tempfile.TemporaryDirectory(prefix=f"{suite}-", dir=CACHE) as name:
+        folder = Path(name)
+        folder.chmod(0o755)
+        clone = fresh_copy(suite, user, folder)
+        for command in ("make demo",) if demo_only or user == "guest" else ("make demo", "make test"):
+            log = logs / f"{suite}-{user}-{command.split()[-1]}.log"
+            print(f"{SUITES[suite]}, {USERS[user]}: {command} ...", flush=True)
+            before, began = received(), time.monotonic()
+            status = enter(folder, user, f"cd {clone} && {command}", log)
+            seconds = time.monotonic() - began
+            detail = closing_line(log.read_text(errors="replace"))
+            outcomes.append(Outcome(suite, user, command, status == 0, seconds, received() - before, detail))
+            print(f"  {row(outcomes[-1])}", flush=True)
+    return outcomes
+
+
+def row(outcome: Outcome) -> str:
+    result = "works" if outcome.passed else "**fails**"
+    detail = f" ({outcome.detail})" if outcome.command == "make test" or not outcome.passed else ""
+    size = f"{outcome.downloaded / 1e6:.0f} MB"
+    return (
+        f"| {SUITES[outcome.suite]} | {USERS[outcome.user]} | `{outcome.command}` | {result}{detail} | {outcome.seconds:.0f} s | {size} |"
+    )
+
+
+def table(outcomes: Sequence[Outcome], today: datetime.date) -> str:
+    head = ["| system | as | command | outcome | time | received |", "|---|---|---|---|---|---|"]
+    return "\n".join([f"Tried on {today.isoformat()}:", "", *head, *map(row, outcomes)])
+
+
+def write(text: str, document: Path = MATRIX) -> None:
+    """Replace what stands between the marks of the document."""
+    before, rest = document.read_text().split(BEGIN)
+    after = rest.split(END)[1]
+    document.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.anywhere", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--on", action="append", choices=SUITES, help="only on this system (may be repeated)")
+    parser.add_argument("--as", action="append", choices=USERS, dest="users", help="only as this user (may be repeated)")
+    parser.add_argument("--demo-only", action="store_true", help="leave out make test")
+    parser.add_argument("--write", action="store_true", help="put the table into docs/support-matrix.md")
+    parser.add_argument("--logs", type=Path, default=ROOT / ".cache" / "anywhere", help="folder for what the commands print")
+    options = parser.parse_args()
+    if os.geteuid() != 0 or not shutil.which("debootstrap"):
+        raise SystemExit("This needs root and debootstrap: apt-get install debootstrap, then run it with sudo.")
+    options.logs.mkdir(parents=True, exist_ok=True)
+    outcomes = [
+        outcome
+        for suite in options.on or SUITES
+        for user in options.users or USERS
+        for outcome in try_system(suite, user, options.demo_only, options.logs)
+    ]
+    text = table(outcomes, datetime.datetime.now(datetime.timezone.utc).date())
+    print(f"\n{text}\n\nWhat they printed: {options.logs}")
+    if options.write:
+        write(text)
+    return 0 if all(outcome.passed for outcome in outcomes) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
