@@ -239,6 +239,8 @@ class Finding(_Fact, frozen=True):
 
 
 class Fingerprint(_Fact, frozen=True):
+    version: Optional[int] = None
+    """Of the algorithm: only hashes of one version can be compared."""
     hash: Optional[str] = None
     frames: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()

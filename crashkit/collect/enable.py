@@ -170,7 +170,7 @@ def _adopt(store: Store, folder: Path, manifest: Manifest, core: Optional[Path],
     if core is not None:
         from crashkit.collect.keep import copy_core
         from crashkit.collect.supervise.core_watch import CoreFile
-        from crashkit.collect.supervise.sighting import signal_name
+        from crashkit.naming.signals import signal_name
 
         taken = CoreFile(str(core), os.open(core, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), None, False)
         taken.head = read_head(taken.descriptor)

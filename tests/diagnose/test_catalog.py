@@ -13,10 +13,10 @@ from crashkit.diagnose.page import of_catalog
 from crashkit.diagnose.signature import Condition, Rule, Signature
 from crashkit.diagnose.texts import fill
 from crashkit.diagnose.versions import parse_requirement, satisfies
-from crashkit.diagnose.view import plain
 from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import kinds, line_patterns
 from crashkit.model import Crash, Module, NativeFrame, Signal, Thread
+from crashkit.naming.functions import plain
 
 from .synthetic import crash
 
@@ -194,7 +194,7 @@ def test_ruled_out_when_nothing_matched() -> None:
         ("memcpy@@GLIBC_2.14", "memcpy"),
         ("<signal handler called>", "<signal handler called>"),
         ("Foo::operator()(int) const", "Foo::operator()"),
-        ("std::operator<< <char>(std::ostream&)", "std::operator<< <char>"),
+        ("std::operator<< <char>(std::ostream&)", "std::operator<<"),
         ("", ""),
     ],
 )

@@ -18,8 +18,8 @@ from crashkit.evidence.core.modules import LoadedModule, loaded_modules
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
-from crashkit.evidence.signals import SI_KERNEL, code_name, signal_name
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
 
 _LONGEST_INSTRUCTION = 16
 _STACK_WINDOW = 64
