@@ -17,8 +17,11 @@ from crashkit.collect.host import outlook
 from crashkit.collect.host.core_pattern import parse, resolve
 from crashkit.collect.host.limits import FILTER, allow_core, core_limit
 from crashkit.collect.host.snapshot import read_stat, snapshot, versions, working_folder
+from crashkit.crashfolder.files import create
+from crashkit.crashfolder.ids import identity
+from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
-from crashkit.crashfolder.store import SCHEMA, Manifest, Store, create, identity, read_manifest, write_manifest
+from crashkit.crashfolder.store import Store
 from crashkit.elf.core_head import read_head
 from crashkit.errors import CollectError
 

@@ -23,8 +23,11 @@ from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
 from crashkit.collect.supervise.core_watch import CoreFile
 from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
+from crashkit.crashfolder.files import create
+from crashkit.crashfolder.ids import identity
+from crashkit.crashfolder.manifest import SCHEMA, File, Killed, Manifest, write_manifest
 from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
-from crashkit.crashfolder.store import SCHEMA, File, Killed, Manifest, Store, create, identity, prune, write_manifest
+from crashkit.crashfolder.store import Store, prune
 from crashkit.elf.core_head import read_head
 from crashkit.naming.signals import signal_name
 

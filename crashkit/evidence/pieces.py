@@ -9,7 +9,7 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
-from crashkit.crashfolder.store import Manifest, read_manifest
+from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.input import Input, open_input

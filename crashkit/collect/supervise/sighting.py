@@ -11,7 +11,8 @@ from typing import NamedTuple, Optional
 from crashkit.collect.host.core_pattern import CorePattern
 from crashkit.collect.host.snapshot import ProcessSnapshot
 from crashkit.collect.supervise.core_watch import CoreFile
-from crashkit.crashfolder.store import Killed, Retention, Store
+from crashkit.crashfolder.manifest import Killed
+from crashkit.crashfolder.store import Retention, Store
 
 
 class Sighting(NamedTuple):

@@ -29,7 +29,7 @@ from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
 from crashkit.collect.supervise.spawn import SpawnError, spawn
 from crashkit.collect.supervise.stderr_tail import open_tail
 from crashkit.collect.supervise.storm import Storm
-from crashkit.crashfolder.store import Killed
+from crashkit.crashfolder.manifest import Killed
 from crashkit.naming.signals import signal_name
 
 FATAL = frozenset(
