@@ -119,6 +119,8 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     """Source lines around it, as they stand in the file."""
     context_start: Optional[int] = None
     """Line number of the first of them."""
+    source_changed: bool = False
+    """True where the file was changed after the crash: its lines may not be those that ran."""
     args: tuple[str, ...] = ()
     """Which of the locals are arguments."""
     locals: dict[str, str] = {}

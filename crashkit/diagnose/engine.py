@@ -13,7 +13,7 @@ from crashkit.diagnose.catalog import Catalog
 from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.outcome import Outcome
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
-from crashkit.diagnose.texts import fill_all, names
+from crashkit.diagnose.texts import fill, fill_all, names
 from crashkit.model import Crash, Evidence, Finding, SoftError
 
 MOST_RULED_OUT = 12
@@ -153,12 +153,12 @@ def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
     )
 
 
-def _fitting(fixes: tuple[str, ...], crash: Crash) -> tuple[str, ...]:
-    """Without those for torch where a core shows that the process had none, unless nothing else is left."""
-    paths = [module.path for module in crash.modules] + list(crash.process.versions if crash.process else ())
-    if not crash.modules or any("torch" in path for path in paths):
-        return fixes
-    return tuple(fix for fix in fixes if "torch" not in fix) or fixes
+def _fixes(signature: Signature, crash: Crash, known: dict[str, str]) -> tuple[str, ...]:
+    """Without those that need a package that the process did not have, as a core shows, unless nothing else is left."""
+    had = [module.path for module in crash.modules] + list(crash.process.versions if crash.process else ())
+    filled = [(fix, text) for fix in signature.fixes if (text := fill(fix.text, known)) is not None]
+    fitting = [text for fix, text in filled if fix.needs is None or not crash.modules or any(fix.needs in name for name in had)]
+    return tuple(fitting or (text for _, text in filled))
 
 
 def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
@@ -174,7 +174,7 @@ def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
         severity=signature.severity,
         summary=" ".join(fill_all(signature.summary, known)) or signature.title,
         cause=signature.cause,
-        fix=_fitting(fill_all(signature.fix, known), case.crash),
+        fix=_fixes(signature, case.crash, known),
         next_steps=() if match.confidence == "certain" else fill_all(signature.next_steps, known),
         evidence=(*match.evidence, *follows),
         references=signature.references,

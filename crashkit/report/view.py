@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Mapping, Module, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.naming.functions import libc_name, plain
@@ -234,11 +235,6 @@ def python_at(thread: Thread | None) -> PythonFrame | None:
     return next(iter(python_frames(thread)), None) if thread else None
 
 
-def is_changed(crash: Crash, frame: PythonFrame) -> bool:
-    """Whether the frame's file was changed after the crash."""
-    return any(error.stage == "source" and error.message.startswith(f"{frame.file} ") for error in crash.soft_errors)
-
-
 def own_at(thread: Thread | None) -> PythonFrame | None:
     """The innermost Python frame of one's own code."""
     return own_line(python_frames(thread)) if thread else None
@@ -355,17 +351,18 @@ def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
     return bool(frame.module and (frame.module == interpreter or _INTERPRETER.search(frame.module)))
 
 
+def awaited(thread: Thread) -> str | None:
+    """What a thread was waiting for: `the GIL`."""
+    names = [libc_name(plain(frame.function)).lstrip("_") for frame in islice(thread.natives(), _WAIT_DEPTH) if frame.function]
+    waits = [name for name in names if name in _WAITS]
+    return _WAITS["take_gil" if "take_gil" in waits else waits[-1]] if waits else None
+
+
 def doing(thread: Thread) -> str:
     """What a thread was doing, in a few words: `waiting for the GIL`."""
-    wait = None
-    for frame in list(thread.natives())[:_WAIT_DEPTH]:
-        name = libc_name(plain(frame.function)).lstrip("_") if frame.function else None
-        if name in _WAITS:
-            wait = name
-            if wait == "take_gil":
-                break
+    wait = awaited(thread)
     if wait:
-        return f"waiting for {_WAITS[wait]}"
+        return f"waiting for {wait}"
     native = native_at(thread)
     if native and native.function:
         return f"in {said_name(native)}"
@@ -391,7 +388,7 @@ class Group:
         """What they do, up to the place that `at` gives: `waiting for events in`."""
         if not self.at or not self.doing:
             return self.doing
-        return f"{self.doing} {'from' if self.doing.startswith('in ') else 'in'}"
+        return f"{self.doing} {'in' if awaited(self.first) else 'from'}"
 
     @property
     def at(self) -> PythonFrame | None:
