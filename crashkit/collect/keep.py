@@ -217,7 +217,7 @@ def compress_core(folder: Path, manifest: Manifest) -> None:
         return
     with open(folder / "core", "rb") as source, create(folder / "core.zst") as target:
         zstandard.ZstdCompressor(level=3).copy_stream(source, target, size=core.get("size", -1))
-    core["name"], core["compression"] = "core.zst", "zst"
+    core["name"], core["compression"] = "core.zst", "zstd"
     write_manifest(folder, manifest)
     os.unlink(folder / "core")
 

@@ -29,8 +29,8 @@ _NOT_OWN = re.compile(
             r"/lib-python/\d|/lib_pypy/",
             r"/python\d+\.zip/",
             # The same on Windows, where it is called Lib, below an installation of python.org, the Store, conda or uv.
-            r"^[A-Za-z]:/(?:.*/)?(?:c?python[^/]*|PythonSoftwareFoundation\.[^/]*|(?:ana|mini)conda\d*|mini(?:forge|mamba)\d*|mambaforge"
-            r"|envs/[^/]+|versions/[\d.]+)/[Ll]ib/",
+            r"^(?i:[a-z]:/(?:.*/)?(?:c?python[^/]*|PythonSoftwareFoundation\.[^/]*|(?:ana|mini)conda\d*|mini(?:forge|mamba)\d*|mambaforge"
+            r"|envs/[^/]+|versions/[\d.]+)/lib/)",
             # Bootstraps of zip applications (zipapp, shiv, pex, console scripts on Windows) and of frozen programs (PyInstaller).
             r"\.(?:pyzw?|zip|pex|par|xar|exe)/__main__\.py$",
             r"\.(?:pyzw?|pex)/(?:_bootstrap|\.bootstrap)/|/\.bootstrap/",
