@@ -287,8 +287,11 @@ class Crash(_Fact, frozen=True):
 
     @property
     def thread(self) -> Optional[Thread]:
-        """The crashed thread."""
-        return next((thread for thread in self.threads if thread.crashed), None)
+        """The crashed thread: the one that is marked as such, or the one whose tid the crash names."""
+        marked = next((thread for thread in self.threads if thread.crashed), None)
+        if marked is not None or self.crashed_thread is None:
+            return marked
+        return next((thread for thread in self.threads if thread.tid == self.crashed_thread), None)
 
 
 def encode_extension(value: Any) -> str:

@@ -64,7 +64,7 @@ class Case:
     def __init__(self, crash: Crash) -> None:
         self.crash = crash
         self.stacks = [Stack(thread) for thread in crash.threads]
-        self.crashed = next((stack for stack in self.stacks if stack.thread.crashed), None)
+        self.crashed = next((stack for stack in self.stacks if stack.thread is crash.thread), None)
         self._memo: dict[tuple[str, str], bool] = {}
 
     @property

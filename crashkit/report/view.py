@@ -207,10 +207,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def crashed_thread(crash: Crash) -> Thread | None:
-    """The thread that is marked as crashed, or the one whose tid the crash names."""
-    if crash.thread is not None:
-        return crash.thread
-    return next((thread for thread in crash.threads if crash.crashed_thread is not None and thread.tid == crash.crashed_thread), None)
+    return crash.thread
 
 
 def among(crash: Crash) -> str:
