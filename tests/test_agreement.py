@@ -76,7 +76,9 @@ def test_other_code_is_passed_over_by_all(file: str | None, function: str) -> No
 
 FRAMES = st.one_of(
     st.sampled_from([*OWN, *NOT_OWN]).map(lambda pair: PythonFrame(file=pair[0], function=pair[1], line=1)),
-    st.sampled_from(["strlen", "raise", "abort", "_PyEval_EvalFrameDefault", "shop::buy", None]).map(lambda name: NativeFrame(function=name)),
+    st.sampled_from(["strlen", "raise", "abort", "_PyEval_EvalFrameDefault", "shop::buy", None]).map(
+        lambda name: NativeFrame(function=name)
+    ),
     st.just(NativeFrame(function="<signal handler called>", trust="signal")),
 )
 

@@ -28,7 +28,7 @@ _PAGE = 4096
 _LONGEST_INSTRUCTION = 15
 
 # From here on a number of bytes is said in hexadecimal.
-_LARGE_COUNT = 0x10000
+_LARGE_COUNT = 1 << 16
 
 # An index or offset of up to this size is one; above it, it is more likely the pointer itself.
 _LARGE_OFFSET = 1 << 31
