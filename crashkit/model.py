@@ -206,6 +206,8 @@ class LogLine(_Fact, frozen=True):
     """Counted from 1."""
     process: Optional[str] = None
     """Whose line it is, where the log says: a rank, a pid."""
+    from_core: bool = False
+    """True for what the C library said before it aborted the process, which is read from the core."""
     fields: dict[str, str] = {}
     """What was parsed out of it."""
 

@@ -48,7 +48,7 @@ class Condition(_Part, frozen=True):
     modules: Optional[str] = None
     """Regular expression for module paths; at least `at_least` different files."""
     log: Optional[str] = None
-    """Kind of a log line (evidence/log_lines.toml); "*" for any, with `pattern`."""
+    """Kind of a log line (evidence/text/log_lines.toml); "*" for any, with `pattern`."""
     exit: Optional[tuple[int, ...]] = None
     """Exit status as a shell sees it."""
     environment: Optional[dict[str, str]] = None

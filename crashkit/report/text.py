@@ -107,7 +107,7 @@ def _answer(crash: Crash, style: _Style) -> Iterator[str]:
     native = view.native_at(thread, crash.signal)
     if native:
         yield from style.field("native", f"{view.native_function(native)}  {view.native_place(native)}")
-    said = next((line.text for line in crash.log if line.path == "core"), None)
+    said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from style.field("said", said, lines=2)
     if crash.process and _process(crash).strip():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -260,3 +261,14 @@ def test_fixes_for_torch_are_for_processes_that_have_it(module: str, torch: bool
     (finding,) = [finding for finding in diagnose(died, load_catalog()).findings if finding.id == "sigfpe-integer-divide"]
     assert any("torch" in fix for fix in finding.fix) == torch
     assert finding.fix
+
+
+def test_a_fix_that_uses_torch_says_so() -> None:
+    uses = re.compile(r"\btorch\.\w+\(|import torch|(?:install|--upgrade) torch")
+    unsaid = [
+        (signature.id, fix.text)
+        for signature in load_catalog().signatures
+        for fix in signature.fixes
+        if uses.search(fix.text) and fix.needs != "torch"
+    ]
+    assert unsaid == []
