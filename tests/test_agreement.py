@@ -16,7 +16,7 @@ from crashkit.diagnose.texts import names
 from crashkit.model import Crash, Frame, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.pipeline import analyze
 from crashkit.report import json as report_json
-from crashkit.report import text, view
+from crashkit.report import text, wording
 from tests.crashes import interpreter, needs_x86_64, python_crash
 from tests.naming.test_own_code import NOT_OWN, OWN
 from tests.report import samples
@@ -35,8 +35,8 @@ def told_by_report(crash: Crash) -> str | None:
     labels = {line[2:12].strip(): line[12:].split("  ") for line in text.summary(crash, None, color=False, width=10_000)}
     own = labels.get("your code")
     if own is None:
-        inner = view.python_at(view.crashed_thread(crash))
-        own = labels.get("python") if inner is not None and view.own_at(view.crashed_thread(crash)) is inner else None
+        inner = wording.python_at(wording.crashed_thread(crash))
+        own = labels.get("python") if inner is not None and wording.own_at(wording.crashed_thread(crash)) is inner else None
     return own[1] if own else None
 
 
@@ -90,13 +90,13 @@ def test_any_stack(frames: list[Frame]) -> None:
 
 def agree(crash: Crash) -> PythonFrame | None:
     """The one line that all name, where there is one."""
-    thread = view.crashed_thread(crash)
+    thread = wording.crashed_thread(crash)
     if thread is None:
         # Nobody names a line then; the fingerprint of a hang may still be made of its only thread.
         assert told_by_report(crash) is None and told_by_findings(crash) is None
         return None
-    own = view.own_at(thread)
-    shown = own or view.python_at(thread)
+    own = wording.own_at(thread)
+    shown = own or wording.python_at(thread)
     assert names(Case(crash)).get("python") == (f"{shown.file}:{shown.line} in {shown.function}" if shown else None)
     if own is None:
         assert told_by_fingerprint(crash) is None

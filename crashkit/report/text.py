@@ -10,7 +10,8 @@ from pathlib import Path
 from textwrap import wrap
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, PythonFrame, Thread
-from crashkit.report import safe, view
+from crashkit.report import safe
+from crashkit.report import wording as view
 
 _LABEL = 10
 _NARROWEST, _WIDEST = 40, 120

@@ -9,7 +9,7 @@ from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.diagnose.texts import names
 from crashkit.model import Crash, NativeFrame, Signal, Thread
 from crashkit.naming.machinery import handler_end, is_machinery, machinery_end
-from crashkit.report import view
+from crashkit.report import wording
 
 
 @pytest.mark.parametrize(
@@ -27,7 +27,7 @@ def test_machinery(function: str) -> None:
     assert is_machinery(function)
     frames = (NativeFrame(function=function, module="/lib/m.so"), NativeFrame(function="shop::buy", module="/srv/shop.so"))
     crash = Crash(signal=Signal(number=6, name="SIGABRT"), threads=(Thread(tid=1, crashed=True, frames=frames),))
-    assert view.native_at(crash.thread, crash.signal) is frames[1]
+    assert wording.native_at(crash.thread, crash.signal) is frames[1]
     assert names(Case(crash))["function"] == "shop::buy"
     assert fingerprint(crash).frames == ("shop::buy",)
 
@@ -60,6 +60,6 @@ def test_the_fault_lies_below_a_signal_handler(mark: NativeFrame) -> None:
     assert handler_end(frames) == 2
     assert handler_end(frames[2:]) == 0
     crash = Crash(signal=Signal(number=11, name="SIGSEGV", recovered=True), threads=(Thread(tid=1, crashed=True, frames=frames),))
-    assert view.native_at(crash.thread, crash.signal) is frames[2]
+    assert wording.native_at(crash.thread, crash.signal) is frames[2]
     assert names(Case(crash))["function"] == "work"
     assert fingerprint(crash).frames == ("work",)
