@@ -1,13 +1,19 @@
-"""Where the files that run inside gdb lie: in the package when installed, beside it in a checkout."""
+"""What every gdb of ours starts with: options that keep it from loading anything by itself, and the files that run inside it."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Optional
 
+SAFE_START = (
+    *("-nx", "-nh", "-q"),
+    # No scripts beside programs and libraries, no pretty-printers, no server of debug info, no libraries before we say so.
+    *("-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-iex", "set auto-solib-add off"),
+)
+
 
 def gdb_file(name: str) -> Optional[Path]:
-    """The file of this name in `gdb_scripts`; None where the installation lacks it."""
+    """The file of this name in `gdb_scripts`, which lies in the package or, in a checkout, beside it; None where it is missing."""
     package = Path(__file__).resolve().parent
     folders = (package / "gdb_scripts", package.parent / "gdb_scripts")
     return next((folder / name for folder in folders if (folder / name).is_file()), None)

@@ -119,6 +119,8 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     """Source lines around it, as they stand in the file."""
     context_start: Optional[int] = None
     """Line number of the first of them."""
+    source_changed: bool = False
+    """True where the file was changed after the crash: its lines may not be those that ran."""
     args: tuple[str, ...] = ()
     """Which of the locals are arguments."""
     locals: dict[str, str] = {}
@@ -204,6 +206,8 @@ class LogLine(_Fact, frozen=True):
     """Counted from 1."""
     process: Optional[str] = None
     """Whose line it is, where the log says: a rank, a pid."""
+    from_core: bool = False
+    """True for what the C library said before it aborted the process, which is read from the core."""
     fields: dict[str, str] = {}
     """What was parsed out of it."""
 
@@ -239,6 +243,8 @@ class Finding(_Fact, frozen=True):
 
 
 class Fingerprint(_Fact, frozen=True):
+    version: Optional[int] = None
+    """Of the algorithm: only hashes of one version can be compared."""
     hash: Optional[str] = None
     frames: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -283,8 +289,11 @@ class Crash(_Fact, frozen=True):
 
     @property
     def thread(self) -> Optional[Thread]:
-        """The crashed thread."""
-        return next((thread for thread in self.threads if thread.crashed), None)
+        """The crashed thread: the one that is marked as such, or the one whose tid the crash names."""
+        marked = next((thread for thread in self.threads if thread.crashed), None)
+        if marked is not None or self.crashed_thread is None:
+            return marked
+        return next((thread for thread in self.threads if thread.tid == self.crashed_thread), None)
 
 
 def encode_extension(value: Any) -> str:

@@ -202,7 +202,7 @@ def _abort_message(examined: Examined) -> tuple[LogLine, ...]:
     if not text:
         return ()
     kind, fields = Classifier().classify(text) or (None, {})
-    return (LogLine(text=text, kind=kind, path="core", fields=fields),)
+    return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
 
 
 def _settings(options: Options) -> Settings:

@@ -40,7 +40,7 @@ def command(identity: str, as_json: bool, only_path: bool) -> None:
 
 
 def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
-    from crashkit.crashfolder.store import open_regular
+    from crashkit.crashfolder.files import open_regular
 
     try:
         with open_regular(crash.path / name) as file:

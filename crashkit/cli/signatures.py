@@ -81,16 +81,16 @@ def test(path: Path, only: Optional[str], everything: bool, exe: Optional[Path],
 
 
 def _explain(signature: Signature, crash: Crash) -> None:
+    from crashkit.diagnose.case import Case
     from crashkit.diagnose.engine import match_signature
     from crashkit.diagnose.explain import explain
-    from crashkit.diagnose.view import View
     from crashkit.report import safe
 
-    view = View(crash)
-    match = match_signature(signature, view)
+    case = Case(crash)
+    match = match_signature(signature, case)
     verdict = f"matched ({match.confidence})" if match is not None else "did not match"
     click.secho(f"{signature.id}: {verdict}", bold=True)
-    for line in explain(signature, view):
+    for line in explain(signature, case):
         click.secho(f"  {safe.line(line)}", dim=line.lstrip().startswith("-") and match is None)
     if match is not None and not any(finding.id == signature.id for finding in crash.findings):
         click.echo("  left out of the findings: it follows from a finding above it")

@@ -16,23 +16,11 @@ from pathlib import Path
 
 from crashkit.collect.supervise.sighting import say
 from crashkit.collect.supervise.spawn import SpawnError, spawn
+from crashkit.environment import for_tool
 from crashkit.errors import CollectError
-from crashkit.gdb_files import gdb_file
+from crashkit.gdb_files import SAFE_START, gdb_file
 
 _ATTACH_DEADLINE = 30.0
-
-_OPTIONS = (
-    "-nx",
-    "-nh",
-    "-q",
-    "-batch",
-    "-iex",
-    "set auto-load no",
-    "-iex",
-    "set debuginfod enabled off",
-    "-iex",
-    "set auto-solib-add off",
-)
 
 
 def script() -> Path:
@@ -51,17 +39,16 @@ def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
         reader, writer = os.pipe()
         os.set_inheritable(writer, True)
         environment = {
-            **{name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "LD_", "DEBUGINFOD"))},
+            **for_tool(os.environ),
             "CRASHKIT_CAPTURE_FOLDER": str(folder),
             "CRASHKIT_CAPTURE_CORE": "1" if keep_core else "0",
             "CRASHKIT_CAPTURE_READY": str(writer),
-            "LC_ALL": "C.UTF-8",
         }
         log = os.open(folder / "gdb.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         nothing = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
         try:
             gdb = spawn(
-                [program, *_OPTIONS, "-p", str(pid), "-x", str(commands)],
+                [program, *SAFE_START, "-batch", "-p", str(pid), "-x", str(commands)],
                 environment,
                 set(),
                 {0: nothing, 1: log, 2: log},

@@ -16,6 +16,7 @@ from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.crashfolder.store import Store, home
+from crashkit.environment import for_tool
 from crashkit.errors import CollectError
 
 _GDB_NEEDED = 12
@@ -115,6 +116,11 @@ def store_findings() -> Iterator[Finding]:
         yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")
 
 
+def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
+    """A program's answer in the environment in which crashkit runs it."""
+    return subprocess.run(command, env=for_tool(os.environ), capture_output=True, text=True, timeout=30, errors="replace")
+
+
 def gdb_findings() -> Iterator[Finding]:
     program = shutil.which("gdb")
     if program is None:
@@ -122,8 +128,8 @@ def gdb_findings() -> Iterator[Finding]:
         return
     command = [program, "-nx", "-batch", "-ex", "python import sys; print('python', sys.version_info[0])"]
     try:
-        answer = subprocess.run([program, "-nx", "-batch", "--version"], capture_output=True, text=True, timeout=30, errors="replace")
-        python = subprocess.run(command, capture_output=True, text=True, timeout=30, errors="replace")
+        answer = _ask([program, "-nx", "-batch", "--version"])
+        python = _ask(command)
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("gdb", "problem", f"{program} does not run: {error}", "apt-get install --reinstall gdb")
         return

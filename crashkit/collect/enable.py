@@ -17,8 +17,11 @@ from crashkit.collect.host import outlook
 from crashkit.collect.host.core_pattern import parse, resolve
 from crashkit.collect.host.limits import FILTER, allow_core, core_limit
 from crashkit.collect.host.snapshot import read_stat, snapshot, versions, working_folder
+from crashkit.crashfolder.files import create
+from crashkit.crashfolder.ids import identity
+from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
-from crashkit.crashfolder.store import SCHEMA, Manifest, Store, create, identity, read_manifest, write_manifest
+from crashkit.crashfolder.store import Store
 from crashkit.elf.core_head import read_head
 from crashkit.errors import CollectError
 
@@ -170,7 +173,7 @@ def _adopt(store: Store, folder: Path, manifest: Manifest, core: Optional[Path],
     if core is not None:
         from crashkit.collect.keep import copy_core
         from crashkit.collect.supervise.core_watch import CoreFile
-        from crashkit.collect.supervise.sighting import signal_name
+        from crashkit.naming.signals import signal_name
 
         taken = CoreFile(str(core), os.open(core, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), None, False)
         taken.head = read_head(taken.descriptor)

@@ -22,17 +22,21 @@ from crashkit.collect.host import cuda, handlers, oom
 from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
 from crashkit.collect.supervise.core_watch import CoreFile
-from crashkit.collect.supervise.sighting import Seen, Settings, say, signal_name
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
+from crashkit.crashfolder.files import create
+from crashkit.crashfolder.ids import identity
+from crashkit.crashfolder.manifest import SCHEMA, File, Killed, Manifest, write_manifest
 from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
-from crashkit.crashfolder.store import SCHEMA, File, Killed, Manifest, Store, create, identity, prune, write_manifest
+from crashkit.crashfolder.store import Store, prune
 from crashkit.elf.core_head import read_head
+from crashkit.naming.signals import signal_name
 
 _RESERVE = 256 << 20
 """Bytes of disk that we leave free."""
 _ANALYSIS_DEADLINE = 900
 
 
-def keep(seen: Seen, settings: Settings) -> tuple[Path, Manifest]:
+def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
     """Write the crash's folder. Raises OSError and CollectError."""
     store = settings.store
     work = store.work_folder("crash")
@@ -77,11 +81,11 @@ def keep(seen: Seen, settings: Settings) -> tuple[Path, Manifest]:
     return folder, manifest
 
 
-def _own_pid(seen: Seen) -> int:
+def _own_pid(seen: Sighting) -> int:
     return seen.process.namespace_pid if seen.process else seen.pid
 
 
-def _keep_core(seen: Seen, settings: Settings, work: Path) -> tuple[Optional[File], Optional[str]]:
+def _keep_core(seen: Sighting, settings: RunSettings, work: Path) -> tuple[Optional[File], Optional[str]]:
     """Bring the core into the folder: its entry, or why there is none."""
     target = work / "core"
     core = seen.core
@@ -135,7 +139,7 @@ def copy_core(core: CoreFile, target: Path, store: Store) -> Optional[str]:
     return None
 
 
-def _manifest(seen: Seen, settings: Settings, files: list[File], notes: list[str], kernel_lines: list[str]) -> Manifest:
+def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: list[str], kernel_lines: list[str]) -> Manifest:
     process = seen.process
     head = seen.core.head if seen.core is not None else None
     if process is not None and head is not None and head.name != process.name:
@@ -213,12 +217,12 @@ def compress_core(folder: Path, manifest: Manifest) -> None:
         return
     with open(folder / "core", "rb") as source, create(folder / "core.zst") as target:
         zstandard.ZstdCompressor(level=3).copy_stream(source, target, size=core.get("size", -1))
-    core["name"], core["compression"] = "core.zst", "zst"
+    core["name"], core["compression"] = "core.zst", "zstd"
     write_manifest(folder, manifest)
     os.unlink(folder / "core")
 
 
-def process(seen: Seen, settings: Settings) -> None:
+def process(seen: Sighting, settings: RunSettings) -> None:
     """All that is to be done about one crash."""
     os.nice(19)
     folder, manifest = keep(seen, settings)
@@ -240,7 +244,7 @@ def process(seen: Seen, settings: Settings) -> None:
         say(f"removed {len(gone)} old crash{'es' if len(gone) > 1 else ''} from {settings.store.path}")
 
 
-def _describe(seen: Seen, manifest: Manifest) -> str:
+def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{_printable(name)}[{seen.pid}]" if seen.pid else _printable(name)
     if not seen.signal:

@@ -14,7 +14,7 @@ from typing import NamedTuple, Optional
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.collect.supervise.restart import Restart
-from crashkit.collect.supervise.sighting import Settings, say
+from crashkit.collect.supervise.sighting import RunSettings, say
 from crashkit.collect.supervise.spawn import SpawnError
 from crashkit.collect.supervise.storm import Storm
 from crashkit.collect.supervise.supervisor import Options, Supervisor
@@ -65,7 +65,7 @@ def run(request: Request) -> int:
         gpu_folder.mkdir(mode=0o700)
     environment = dict(os.environ)
     environment.update(evidence_variables(environment, request, gpu_folder))
-    settings = Settings(
+    settings = RunSettings(
         command=request.command,
         environment=environment,
         store=store,

@@ -5,21 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-ALLOWED_NAMES = frozenset(
-    """
-    LANG LANGUAGE TZ TERM SHELL PATH VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
-    LD_LIBRARY_PATH LD_PRELOAD LD_BIND_NOW GLIBC_TUNABLES
-    RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT WEB_CONCURRENCY
-    OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS
-    """.split()
-)
-ALLOWED_PREFIXES = tuple(
-    """
-    LC_ PYTHON CRASHKIT_ CUDA_ NVIDIA_ NCCL_ TORCH PYTORCH_ CUBLAS_ CUDNN_ TRITON_ UCX_ GLOO_
-    HSA_ HIP_ ROCR_ ROCM_ MIOPEN_ OMP_ KMP_ GOMP_ MKL_ OPENBLAS_ MALLOC_
-    ASAN_ UBSAN_ TSAN_ LSAN_ SLURM_JOB SLURM_NODE SLURM_PROC
-    """.split()
-)
+from crashkit.environment import SHOWN
 
 HIDDEN = "[removed]"
 
@@ -69,8 +55,4 @@ def scrub_argv(argv: Sequence[str]) -> list[str]:
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that a crash may depend on and that hold no secrets by their name; values scrubbed."""
-    return {
-        name: scrub(value)
-        for name, value in sorted(environment.items())
-        if (name in ALLOWED_NAMES or name.startswith(ALLOWED_PREFIXES)) and not _SECRET_NAME.search(name)
-    }
+    return {name: scrub(value) for name, value in sorted(environment.items()) if SHOWN.has(name) and not _SECRET_NAME.search(name)}

@@ -16,84 +16,19 @@ a dot are work in progress. Whatever lies there is read as hostile: no link is f
 
 from __future__ import annotations
 
-import calendar
 import contextlib
-import errno
 import os
 import re
 import shutil
-import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Optional, TypedDict
+from typing import NamedTuple, Optional
 
+from crashkit.crashfolder.files import is_regular
+from crashkit.crashfolder.ids import time_of
+from crashkit.crashfolder.manifest import File, Manifest, read_manifest
 from crashkit.errors import CollectError
-
-SCHEMA = "crashkit.manifest/1"
-_MAX_MANIFEST = 4 << 20
-
-
-class File(TypedDict, total=False):
-    name: str
-    kind: str
-    """core, log, faulthandler, gdb, kernel-log, gpu-core."""
-    size: int
-    expected: int
-    """Of a core: bytes that its headers promise. More than `size`: truncated."""
-    compression: str
-
-
-class Killed(TypedDict):
-    by: str
-    """oom, unknown."""
-    evidence: list[str]
-
-
-class Manifest(TypedDict, total=False):
-    """manifest.json. Every field may be missing."""
-
-    schema: str
-    crashkit: str
-    id: str
-    time: str
-    """When the death was noticed, UTC, ISO 8601."""
-    pid: int
-    namespace_pid: int
-    """As the process itself saw it, where it is another; the core speaks of this one."""
-    ppid: int
-    start: int
-    """Clock ticks since boot: with the pid it names the process."""
-    name: str
-    executable: str
-    argv: list[str]
-    cwd: str
-    is_command: bool
-    """The command itself, not a process below it."""
-    command: list[str]
-    signal: int
-    signal_name: str
-    exit_status: int
-    core_dumped: bool
-    """What the kernel said."""
-    killed: Killed
-    """For SIGKILL only."""
-    files: list[File]
-    versions: dict[str, str]
-    environment: dict[str, str]
-    """By allow-list, scrubbed."""
-    limits: dict[str, list[int]]
-    coredump_filter: str
-    cgroup: dict[str, str]
-    core_pattern: str
-    kernel: str
-    machine: str
-    capture: str
-    """core, ptrace, none: how the evidence was to be had."""
-    notes: list[str]
-    """What could not be had, and why."""
-    analysis: str
-    """pending, done, failed: what became of the report."""
 
 
 class StoredCrash(NamedTuple):
@@ -112,7 +47,7 @@ class StoredCrash(NamedTuple):
     def core_state(self) -> str:
         """present, truncated, missing."""
         core = self.core
-        if core is None or not _is_regular(self.path / core.get("name", "core")):
+        if core is None or not is_regular(self.path / core.get("name", "core")):
             return "missing"
         return "truncated" if core.get("size", 0) < core.get("expected", 0) else "present"
 
@@ -124,8 +59,9 @@ class StoredCrash(NamedTuple):
     @property
     def when(self) -> float:
         """Seconds since the epoch: what its id says, else the folder's own time."""
-        with contextlib.suppress(ValueError):
-            return float(calendar.timegm(time.strptime(self.id[:15], "%Y%m%dT%H%M%S")))
+        told = time_of(self.id)
+        if told is not None:
+            return told
         with contextlib.suppress(OSError):
             return self.path.stat().st_mtime
         return 0.0
@@ -271,66 +207,6 @@ def prune(store: Store, retention: Retention, keep: frozenset[str] = frozenset()
                 store.remove(by_id[identity])
                 gone.append(identity)
     return gone
-
-
-def identity(when: float, pid: int, executable: str) -> str:
-    """Such as 20261120T231200-5752-python3.11; the executable's name is hostile text."""
-    name = re.sub(r"[^A-Za-z0-9._+-]", "_", executable.rsplit("/", 1)[-1])[:40].lstrip(".-") or "unknown"
-    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(when))}-{pid}-{name}"
-
-
-def create(path: Path) -> BinaryIO:
-    """A new file, 0600. Raises FileExistsError where anything has that name, a link included."""
-    return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
-
-
-def open_regular(path: Path) -> BinaryIO:
-    """For reading. Raises OSError, also for links, FIFOs and devices; never blocks on one."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-        os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
-    return os.fdopen(descriptor, "rb")
-
-
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace manifest.json by one rename."""
-    temporary = folder / f".manifest-{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
-    import json  # not at the start of `crashkit run`: it costs time there, as does msgspec below
-
-    with create(temporary) as file:
-        file.write(json.dumps(manifest, indent=1, ensure_ascii=True).encode())
-    os.rename(temporary, folder / "manifest.json")
-
-
-def read_manifest(folder: Path) -> Optional[Manifest]:
-    """None where there is none, or it is not one of ours."""
-    try:
-        with open_regular(folder / "manifest.json") as file:
-            text = file.read(_MAX_MANIFEST)
-        import msgspec
-
-        manifest = msgspec.json.decode(text, type=Manifest)
-    except (OSError, ValueError, RecursionError):
-        return None
-    if manifest.get("schema") != SCHEMA:
-        return None
-    manifest["files"] = [file for file in manifest.get("files", []) if _is_plain(file.get("name", ""))]
-    return manifest
-
-
-def _is_plain(name: str) -> bool:
-    """No way out of the folder."""
-    return "/" not in name and name not in ("", ".", "..")
-
-
-def _is_regular(path: Path) -> bool:
-    try:
-        return stat.S_ISREG(os.lstat(path).st_mode)
-    except OSError:
-        return False
 
 
 def _scan(path: Path) -> Iterator[os.DirEntry[str]]:

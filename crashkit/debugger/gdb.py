@@ -20,26 +20,19 @@ from typing import Any, Optional
 
 from pygdbmi import gdbmiparser
 
+from crashkit.environment import for_tool
 from crashkit.errors import DebuggerError
-from crashkit.gdb_files import gdb_file
+from crashkit.gdb_files import SAFE_START, gdb_file
 
 _START = [
-    "-nx",
-    "-nh",
-    "-q",
+    *SAFE_START,
     "--interpreter=mi3",
-    "-iex",
-    "set auto-load no",
-    "-iex",
-    "set debuginfod enabled off",
     "-iex",
     "set confirm off",
     "-iex",
     "set pagination off",
     "-iex",
     "set styling enabled off",
-    "-iex",
-    "set auto-solib-add off",
     # Nothing is loaded but what we place: the dead process's link map is not followed.
     "-iex",
     "set stop-on-solib-events 0",
@@ -234,10 +227,7 @@ def quote(text: str) -> str:
 
 
 def _environment() -> dict[str, str]:
-    """Ours, less what would make gdb's own Python load someone else's modules, or reach the network."""
-    drop = ("PYTHON", "DEBUGINFOD", "LD_PRELOAD", "LD_LIBRARY_PATH", "MALLOC_")
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(drop)}
-    return {**kept, "LC_ALL": "C.UTF-8", "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+    return {**for_tool(os.environ), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
 
 def commands_file() -> Path:

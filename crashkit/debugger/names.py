@@ -12,8 +12,7 @@ from crashkit.debugger.session import NativeResult, NativeRow, Session
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
 from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
-
-_SUFFIXES = (".cold", ".constprop", ".isra", ".part", ".lto_priv", ".localalias", ".llvm")
+from crashkit.naming.functions import without_suffix
 
 
 def complete_names(
@@ -44,8 +43,9 @@ def complete_names(
             continue
         kinds[path] = table.kind
         names.update((address + bias, symbol.name) for address, symbol in found.items())
-    plain = session.demangle(sorted({_without_suffix(name) for name in names.values()}))
-    readable = {address: plain.get(_without_suffix(name), name) for address, name in names.items()}
+    # gdb's demangler refuses a name with a compiler-added suffix (`.constprop.0`).
+    plain = session.demangle(sorted({without_suffix(name) for name in names.values()}))
+    readable = {address: plain.get(without_suffix(name), name) for address, name in names.items()}
     threads = tuple(
         msgspec.structs.replace(thread, frames=_named(thread.frames, readable), outer=_named(thread.outer, readable))
         for thread in native.threads
@@ -77,12 +77,6 @@ def call_addresses(rows: Sequence[NativeRow]) -> list[int]:
         if row.kind != "inline":
             exact = row.kind == "signal"
     return addresses
-
-
-def _without_suffix(name: str) -> str:
-    """gdb's demangler refuses a name with what the compiler hung on it (`.constprop.0`)."""
-    cut = min((at for suffix in _SUFFIXES if (at := name.find(suffix)) > 0), default=len(name))
-    return name[:cut]
 
 
 class Unwinding:

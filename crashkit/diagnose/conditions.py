@@ -6,25 +6,25 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Optional, Union
 
+from crashkit.diagnose.case import Case, Native, Stack, compiled
 from crashkit.diagnose.facts import FACTS
 from crashkit.diagnose.outcome import Outcome, no
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
 from crashkit.diagnose.versions import satisfies
-from crashkit.diagnose.view import Native, Stack, View, compiled
 from crashkit.model import Evidence, LogLine, Mapping, Signal
 
 MOST_LOG_EVIDENCE = 5
 
 
-def answer(condition: Condition, view: View) -> Outcome:
+def answer(condition: Condition, case: Case) -> Outcome:
     """Whether the condition holds for the crash."""
     subject = next(name for name in SUBJECTS if getattr(condition, name) is not None)
-    return _ANSWERS[subject](condition, view)
+    return _ANSWERS[subject](condition, case)
 
 
-def _signal(condition: Condition, view: View) -> Outcome:
+def _signal(condition: Condition, case: Case) -> Outcome:
     names = condition.signal or ()
-    signal = view.crash.signal
+    signal = case.crash.signal
     name = signal.name if signal is not None else "none"
     return Outcome(name in names, _signal_evidence(signal), why=f"the signal is {name}")
 
@@ -33,33 +33,33 @@ def _signal_evidence(signal: Optional[Signal]) -> tuple[Evidence, ...]:
     return () if signal is None else (Evidence(text=signal.name if signal.code_name is None else f"{signal.name} ({signal.code_name})"),)
 
 
-def _code(condition: Condition, view: View) -> Outcome:
-    signal = view.crash.signal
+def _code(condition: Condition, case: Case) -> Outcome:
+    signal = case.crash.signal
     name = signal.code_name if signal is not None else None
     return Outcome(name in (condition.code or ()), _signal_evidence(signal), why=f"si_code is {name or 'not known'}")
 
 
-def _reason(condition: Condition, view: View) -> Outcome:
-    reason = view.crash.signal.reason if view.crash.signal is not None else None
+def _reason(condition: Condition, case: Case) -> Outcome:
+    reason = case.crash.signal.reason if case.crash.signal is not None else None
     evidence = (Evidence(text=f"{reason}"),) if reason else ()
     return Outcome(reason in (condition.reason or ()), evidence, why=f"the reason is {reason or 'not known'}")
 
 
-def _access(condition: Condition, view: View) -> Outcome:
-    access = view.crash.signal.access if view.crash.signal is not None else None
+def _access(condition: Condition, case: Case) -> Outcome:
+    access = case.crash.signal.access if case.crash.signal is not None else None
     return Outcome(access in (condition.access or ()), why=f"the access is {access or 'not known'}")
 
 
-def _address(condition: Condition, view: View) -> Outcome:
-    address = view.crash.signal.address if view.crash.signal is not None else None
+def _address(condition: Condition, case: Case) -> Outcome:
+    address = case.crash.signal.address if case.crash.signal is not None else None
     if address is None or condition.address is None:
         return no("the fault address is not known")
     first, last = condition.address
     return Outcome(first <= address <= last, (Evidence(text=f"fault address {address}"),), why=f"the fault address is {address}")
 
 
-def _in_mapping(condition: Condition, view: View) -> Outcome:
-    mapping = _mapping_at_fault(view)
+def _in_mapping(condition: Condition, case: Case) -> Outcome:
+    mapping = _mapping_at_fault(case)
     if mapping is None or mapping.path is None or condition.in_mapping is None:
         return no("no file is known to be mapped at the fault address")
     holds = compiled(condition.in_mapping).search(mapping.path) is not None
@@ -67,52 +67,52 @@ def _in_mapping(condition: Condition, view: View) -> Outcome:
     return Outcome(holds, (Evidence(text=text),), {"mapped_file": mapping.path}, text)
 
 
-def _mapping_at_fault(view: View) -> Optional[Mapping]:
-    address = view.crash.signal.address if view.crash.signal is not None else None
+def _mapping_at_fault(case: Case) -> Optional[Mapping]:
+    address = case.crash.signal.address if case.crash.signal is not None else None
     if address is None:
         return None
-    return next((mapping for mapping in view.crash.mappings if mapping.start <= address < mapping.end), None)
+    return next((mapping for mapping in case.crash.mappings if mapping.start <= address < mapping.end), None)
 
 
-def _instruction(condition: Condition, view: View) -> Outcome:
-    found = next((item for item in view.crash.instructions if item.faulting), None)
+def _instruction(condition: Condition, case: Case) -> Outcome:
+    found = next((item for item in case.crash.instructions if item.faulting), None)
     if found is None or condition.instruction is None:
         return no("the faulting instruction is not known")
     holds = compiled(condition.instruction).search(found.text) is not None
     return Outcome(holds, (Evidence(text=f"faulting instruction {found.text}"),), {"instruction": found.text}, f"it is {found.text}")
 
 
-def _frames(condition: Condition, view: View) -> Outcome:
+def _frames(condition: Condition, case: Case) -> Outcome:
     patterns = condition.frames or ()
-    if view.crashed is None:
+    if case.crashed is None:
         return no("no crashed thread is known")
-    frames: Sequence[Native] = view.crashed.whole if condition.above_handler else view.crashed.natives
+    frames: Sequence[Native] = case.crashed.whole if condition.above_handler else case.crashed.natives
     if not frames:
         return no("no native frames of the crashed thread are known")
-    found = view.in_order(patterns, frames)
+    found = case.in_order(patterns, frames)
     if found is None:
         return no(f"{_described(patterns)}: not on the crashed thread in this order")
     reach = 1 if condition.top else condition.within
     if reach is not None:
-        start = view.crashed.whole if condition.above_handler else view.crashed.failing
-        first = next((frame for frame in start[:reach] if view.is_frame(patterns[0], frame)), None)
-        if first is None or (found := view.in_order(patterns, [frame for frame in frames if frame.index >= first.index])) is None:
+        start = case.crashed.whole if condition.above_handler else case.crashed.failing
+        first = next((frame for frame in start[:reach] if case.is_frame(patterns[0], frame)), None)
+        if first is None or (found := case.in_order(patterns, [frame for frame in frames if frame.index >= first.index])) is None:
             return no(f"{_described(patterns)}: not where the thread crashed")
-    return Outcome(True, _frame_evidence(view.crashed, found), {"frame": found[0].name})
+    return Outcome(True, _frame_evidence(case.crashed, found), {"frame": found[0].name})
 
 
-def _threads(condition: Condition, view: View) -> Outcome:
+def _threads(condition: Condition, case: Case) -> Outcome:
     patterns = condition.threads or ()
-    hits = [(stack, found) for stack in view.others if (found := view.in_order(patterns, stack.natives)) is not None]
+    hits = [(stack, found) for stack in case.others if (found := case.in_order(patterns, stack.natives)) is not None]
     if len(hits) < condition.at_least:
         return no(f"{_described(patterns)}: on {len(hits)} other threads")
     evidence = tuple(item for stack, found in hits[:8] for item in _frame_evidence(stack, found[:1]))
     return Outcome(True, evidence, {"others": str(len(hits))})
 
 
-def _anywhere(condition: Condition, view: View) -> Outcome:
+def _anywhere(condition: Condition, case: Case) -> Outcome:
     patterns = condition.anywhere or ()
-    hits = [(stack, found) for stack in view.stacks if (found := view.in_order(patterns, stack.natives)) is not None]
+    hits = [(stack, found) for stack in case.stacks if (found := case.in_order(patterns, stack.natives)) is not None]
     if len(hits) < condition.at_least:
         return no(f"{_described(patterns)}: on {len(hits)} threads")
     evidence = tuple(item for stack, found in hits[:8] for item in _frame_evidence(stack, found))
@@ -129,8 +129,8 @@ def _described(patterns: Sequence[Union[str, FramePattern]]) -> str:
     return " > ".join(pattern if isinstance(pattern, str) else f"{pattern.function or '.*'} [{pattern.module}]" for pattern in patterns)
 
 
-def _python(condition: Condition, view: View) -> Outcome:
-    stacks = view.stacks if view.crashed is None else [view.crashed]
+def _python(condition: Condition, case: Case) -> Outcome:
+    stacks = case.stacks if case.crashed is None else [case.crashed]
     outcomes = [_python_of(stack, condition.python or ()) for stack in stacks if stack.pythons]
     if not outcomes:
         return no("no Python frames are known where the process failed")
@@ -149,16 +149,16 @@ def _python_of(stack: Stack, patterns: Sequence[str]) -> Outcome:
     return Outcome(True, tuple(evidence))
 
 
-def _modules(condition: Condition, view: View) -> Outcome:
-    paths = sorted({module.path for module in view.crash.modules if compiled(condition.modules or "").search(module.path)})
+def _modules(condition: Condition, case: Case) -> Outcome:
+    paths = sorted({module.path for module in case.crash.modules if compiled(condition.modules or "").search(module.path)})
     evidence = tuple(Evidence(text=path, module=path) for path in paths[:4])
     return Outcome(len(paths) >= condition.at_least, evidence, why=f"{len(paths)} such modules are loaded")
 
 
-def _log(condition: Condition, view: View) -> Outcome:
+def _log(condition: Condition, case: Case) -> Outcome:
     hits: list[tuple[int, LogLine]] = []
     fields: dict[str, str] = {}
-    for position, line in enumerate(view.crash.log):
+    for position, line in enumerate(case.crash.log):
         if condition.log != "*" and line.kind != condition.log:
             continue
         match: Optional[re.Match[str]] = None
@@ -175,15 +175,15 @@ def _log(condition: Condition, view: View) -> Outcome:
     return Outcome(True, tuple(Evidence(text=line.text, log=position) for position, line in hits[:MOST_LOG_EVIDENCE]), fields)
 
 
-def _exit(condition: Condition, view: View) -> Outcome:
-    status = view.crash.process.exit_status if view.crash.process is not None else None
+def _exit(condition: Condition, case: Case) -> Outcome:
+    status = case.crash.process.exit_status if case.crash.process is not None else None
     if status is None:
         return no("the exit status is not known")
     return Outcome(status in (condition.exit or ()), (Evidence(text=f"exit status {status}"),), why=f"the exit status is {status}")
 
 
-def _environment(condition: Condition, view: View) -> Outcome:
-    have = view.crash.process.environment if view.crash.process is not None else {}
+def _environment(condition: Condition, case: Case) -> Outcome:
+    have = case.crash.process.environment if case.crash.process is not None else {}
     evidence: list[Evidence] = []
     for name, pattern in (condition.environment or {}).items():
         if name not in have or compiled(pattern).search(have[name]) is None:
@@ -192,10 +192,10 @@ def _environment(condition: Condition, view: View) -> Outcome:
     return Outcome(True, tuple(evidence))
 
 
-def _version(condition: Condition, view: View) -> Outcome:
-    have = dict(view.crash.process.versions) if view.crash.process is not None else {}
-    if view.crash.python is not None and view.crash.python.version:
-        have.setdefault("python", view.crash.python.version)
+def _version(condition: Condition, case: Case) -> Outcome:
+    have = dict(case.crash.process.versions) if case.crash.process is not None else {}
+    if case.crash.python is not None and case.crash.python.version:
+        have.setdefault("python", case.crash.python.version)
     evidence: list[Evidence] = []
     for name, requirement in (condition.version or {}).items():
         if name not in have or not satisfies(have[name], requirement):
@@ -204,15 +204,15 @@ def _version(condition: Condition, view: View) -> Outcome:
     return Outcome(True, tuple(evidence))
 
 
-def _finalizing(condition: Condition, view: View) -> Outcome:
+def _finalizing(condition: Condition, case: Case) -> Outcome:
     """By the runtime's own flag, by the dump's state line, or by a thread in Py_FinalizeEx or in exit handlers."""
     shown: list[Evidence] = []
-    if view.crash.python is not None and view.crash.python.finalizing:
+    if case.crash.python is not None and case.crash.python.finalizing:
         shown.append(Evidence(text="the interpreter was finalizing"))
-    for position, line in enumerate(view.crash.log):
+    for position, line in enumerate(case.crash.log):
         if line.kind == "python-state" and line.fields.get("state", "").startswith("finalizing"):
             shown.append(Evidence(text=line.text, log=position))
-    for stack in view.stacks:
+    for stack in case.stacks:
         for frame in stack.natives:
             if frame.name in _FINALIZERS:
                 shown.append(Evidence(text=frame.name, thread=stack.thread.tid, frame=frame.index))
@@ -225,21 +225,21 @@ _FINALIZERS = frozenset(
 )
 
 
-def _fact(condition: Condition, view: View) -> Outcome:
-    return FACTS[condition.fact or ""](view)
+def _fact(condition: Condition, case: Case) -> Outcome:
+    return FACTS[condition.fact or ""](case)
 
 
-def _any(condition: Condition, view: View) -> Outcome:
-    outcomes = [answer(each, view) for each in condition.any or ()]
+def _any(condition: Condition, case: Case) -> Outcome:
+    outcomes = [answer(each, case) for each in condition.any or ()]
     first = next((outcome for outcome in outcomes if outcome.holds), None)
     return first or no("; ".join(outcome.why or "" for outcome in outcomes))
 
 
-def _all(condition: Condition, view: View) -> Outcome:
+def _all(condition: Condition, case: Case) -> Outcome:
     evidence: list[Evidence] = []
     fields: dict[str, str] = {}
     for each in condition.all or ():
-        outcome = answer(each, view)
+        outcome = answer(each, case)
         if not outcome.holds:
             return outcome
         evidence += outcome.evidence
@@ -247,7 +247,7 @@ def _all(condition: Condition, view: View) -> Outcome:
     return Outcome(True, tuple(evidence), fields)
 
 
-_ANSWERS: dict[str, Callable[[Condition, View], Outcome]] = {
+_ANSWERS: dict[str, Callable[[Condition, Case], Outcome]] = {
     "signal": _signal,
     "code": _code,
     "reason": _reason,

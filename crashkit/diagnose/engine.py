@@ -8,19 +8,19 @@ from typing import Optional
 
 import msgspec
 
+from crashkit.diagnose.case import FAULTS, Case
 from crashkit.diagnose.catalog import Catalog
 from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.outcome import Outcome
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
-from crashkit.diagnose.texts import fill_all, names
-from crashkit.diagnose.view import FAULTS, View
+from crashkit.diagnose.texts import fill, fill_all, names
 from crashkit.model import Crash, Evidence, Finding, SoftError
 
 MOST_RULED_OUT = 12
 MOST_EVIDENCE = 24
 
 # Facts of most processes, which make no signature come close.
-_ORDINARY = frozenset({"single-thread", "runs-python", "gil-held-by-it", "user-division", "hang"})
+_ORDINARY = frozenset({"null-address", "single-thread", "runs-python", "gil-held-by-it", "user-division", "hang"})
 
 
 class Match(msgspec.Struct, frozen=True):
@@ -39,13 +39,13 @@ class Match(msgspec.Struct, frozen=True):
 
 def diagnose(crash: Crash, catalog: Catalog) -> Crash:
     """The crash with its findings, best first, and the ids of what was looked for and ruled out. Never raises for a bad rule."""
-    view = View(crash)
+    case = Case(crash)
     matches: list[Match] = []
     near: list[tuple[int, bool, int, str]] = []
     errors: list[SoftError] = []
     for signature in catalog.signatures:
         try:
-            match, close = _try(signature, view)
+            match, close = _try(signature, case)
         except Exception as error:
             hint = f"crashkit signatures test --only {signature.id} shows it" if not signature.file else f"see {signature.file}"
             errors.append(SoftError(stage="diagnose", message=f"signature {signature.id} failed: {error!r}", hint=hint))
@@ -54,7 +54,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
             matches.append(match)
         elif close:
             near.append((-close, not signature.general, SEVERITIES.index(signature.severity), signature.id))
-    findings = tuple(_finding(match, view, followers) for match, followers in _ranked(matches))
+    findings = tuple(_finding(match, case, followers) for match, followers in _ranked(matches))
     explained = any(not match.signature.general for match in matches)
     return msgspec.structs.replace(
         crash,
@@ -64,41 +64,41 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
     )
 
 
-def match_signature(signature: Signature, view: View) -> Optional[Match]:
+def match_signature(signature: Signature, case: Case) -> Optional[Match]:
     """The first of its rules that matches."""
-    return _try(signature, view)[0]
+    return _try(signature, case)[0]
 
 
-def _try(signature: Signature, view: View) -> tuple[Optional[Match], int]:
+def _try(signature: Signature, case: Case) -> tuple[Optional[Match], int]:
     """The match, and how close it came: 2 where something telling of it was there (a frame, a line, a module, a fact), 1 where the
     signal at least was its own, else 0."""
-    if not signature.rule or any(answer(condition, view).holds for condition in signature.none):
+    if not signature.rule or any(answer(condition, case).holds for condition in signature.none):
         return None, 0
     close = 0
     for rule in signature.rule:
-        outcomes, told = _answers(rule, view)
+        outcomes, told = _answers(rule, case)
         if outcomes is not None:
             evidence = tuple(dict.fromkeys(item for outcome in outcomes for item in outcome.evidence))
             fields: dict[str, str] = {}
             for outcome in outcomes:
                 fields = {**outcome.fields, **fields}
-            return Match(signature, _confidence(signature, rule, view), evidence[:MOST_EVIDENCE], fields), 2
+            return Match(signature, _confidence(signature, rule, case), evidence[:MOST_EVIDENCE], fields), 2
         close = max(close, told)
     return None, close
 
 
-def _confidence(signature: Signature, rule: Rule, view: View) -> str:
-    signal = view.crash.signal
+def _confidence(signature: Signature, rule: Rule, case: Case) -> str:
+    signal = case.crash.signal
     faulted = signal is not None and signal.name in FAULTS
     return "possible" if signature.exception and faulted else rule.confidence
 
 
-def _answers(rule: Rule, view: View) -> tuple[Optional[list[Outcome]], int]:
+def _answers(rule: Rule, case: Case) -> tuple[Optional[list[Outcome]], int]:
     told = 0
     held: list[Outcome] = []
     matches = True
     for condition in rule.all:
-        outcome = answer(condition, view)
+        outcome = answer(condition, case)
         if outcome.holds:
             told = max(told, 2 if _tells(condition) else int(condition.signal is not None))
         matches = matches and outcome.holds
@@ -106,10 +106,10 @@ def _answers(rule: Rule, view: View) -> tuple[Optional[list[Outcome]], int]:
         if not matches and not outcome.holds and not _tells(condition):
             return None, told
     if rule.any and matches:
-        any_held = [outcome for condition in rule.any if (outcome := answer(condition, view)).holds]
+        any_held = [outcome for condition in rule.any if (outcome := answer(condition, case)).holds]
         matches = bool(any_held)
         held += any_held
-    matches = matches and not any(answer(condition, view).holds for condition in rule.none)
+    matches = matches and not any(answer(condition, case).holds for condition in rule.none)
     return (held if matches else None), told
 
 
@@ -153,17 +153,17 @@ def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
     )
 
 
-def _fitting(fixes: tuple[str, ...], crash: Crash) -> tuple[str, ...]:
-    """Without those for torch where a core shows that the process had none, unless nothing else is left."""
-    paths = [module.path for module in crash.modules] + list(crash.process.versions if crash.process else ())
-    if not crash.modules or any("torch" in path for path in paths):
-        return fixes
-    return tuple(fix for fix in fixes if "torch" not in fix) or fixes
+def _fixes(signature: Signature, crash: Crash, known: dict[str, str]) -> tuple[str, ...]:
+    """Without those that need a package that the process did not have, as a core shows, unless nothing else is left."""
+    had = [module.path for module in crash.modules] + list(crash.process.versions if crash.process else ())
+    filled = [(fix, text) for fix in signature.fixes if (text := fill(fix.text, known)) is not None]
+    fitting = [text for fix, text in filled if fix.needs is None or not crash.modules or any(fix.needs in name for name in had)]
+    return tuple(fitting or (text for _, text in filled))
 
 
-def _finding(match: Match, view: View, followers: Iterable[Match]) -> Finding:
+def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
     signature = match.signature
-    known = {**names(view), **match.fields}
+    known = {**names(case), **match.fields}
     follows = tuple(
         Evidence(text=f"{follower.signature.title}: follows from this") for follower in followers if not follower.signature.general
     )
@@ -174,7 +174,7 @@ def _finding(match: Match, view: View, followers: Iterable[Match]) -> Finding:
         severity=signature.severity,
         summary=" ".join(fill_all(signature.summary, known)) or signature.title,
         cause=signature.cause,
-        fix=_fitting(fill_all(signature.fix, known), view.crash),
+        fix=_fixes(signature, case.crash, known),
         next_steps=() if match.confidence == "certain" else fill_all(signature.next_steps, known),
         evidence=(*match.evidence, *follows),
         references=signature.references,

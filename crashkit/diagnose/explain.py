@@ -5,28 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from crashkit.diagnose.case import Case
 from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.outcome import Outcome
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern, Signature
-from crashkit.diagnose.view import View
 
 _REFINEMENTS = ("pattern", "top", "within", "above_handler", "at_least")
 _DEFAULTS = {name: getattr(Condition(), name) for name in _REFINEMENTS}
 
 
-def explain(signature: Signature, view: View) -> Iterator[str]:
+def explain(signature: Signature, case: Case) -> Iterator[str]:
     """Lines: `+` for what helps the match, `-` for what prevents it."""
     for condition in signature.none:
-        yield from _line("none", condition, view, wanted=False)
+        yield from _line("none", condition, case, wanted=False)
     for number, rule in enumerate(signature.rule, 1):
         yield f"rule {number} ({rule.confidence})"
         for name, several, wanted in (("all", rule.all, True), ("any", rule.any, True), ("none", rule.none, False)):
             for condition in several:
-                yield from (f"  {line}" for line in _line(name, condition, view, wanted))
+                yield from (f"  {line}" for line in _line(name, condition, case, wanted))
 
 
-def _line(name: str, condition: Condition, view: View, wanted: bool) -> Iterator[str]:
-    outcome = answer(condition, view)
+def _line(name: str, condition: Condition, case: Case, wanted: bool) -> Iterator[str]:
+    outcome = answer(condition, case)
     mark = "+" if outcome.holds == wanted else "-"
     yield f"{mark} {name}: {told(condition)}"
     if (shown := _shown(outcome)) and (outcome.holds or wanted):

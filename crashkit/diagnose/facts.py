@@ -6,11 +6,14 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Optional
 
+from crashkit.diagnose.case import FAULTS, Case, Native, Stack
 from crashkit.diagnose.outcome import Outcome, no
-from crashkit.diagnose.view import FAULTS, Native, Stack, View, is_own
 from crashkit.model import Evidence, PythonFrame
+from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.machinery import machinery_end
+from crashkit.naming.own_code import is_own
 
-Fact = Callable[[View], Outcome]
+Fact = Callable[[Case], Outcome]
 
 # The ways into a kernel launch, outermost last. Names inside libcuda count only where they are exported entry points:
 # what gdb shows for its internals is the nearest export.
@@ -42,28 +45,22 @@ _LOCK_WAIT = re.compile(
 _BYTECODE_LOCKS = re.compile(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
 )
-_ABORTS = re.compile(
-    r"_*(abort|libc_message|assert_fail|_Py_FatalErrorFunc|std::terminate|GI_abort)|_Py_FatalError\w*|std::terminate|fatal_error"
-)
-
-# Bytes with which allocators fill what was freed: CPython's debug hooks, MSVC-style poison, jemalloc's junk, ASan, slub, glibc perturb.
-_FREED_BYTES = frozenset({0xDD, 0xDB, 0xFD, 0x5A, 0x6B, 0xEF, 0xCD})
 
 
-def concurrent_launch(view: View) -> Outcome:
+def concurrent_launch(case: Case) -> Outcome:
     """The crashed thread was launching work on the GPU, and two or more others were too, or on their way there."""
-    return _launches(view, at_least=2)
+    return _launches(case, at_least=2)
 
 
-def two_threads_launch(view: View) -> Outcome:
+def two_threads_launch(case: Case) -> Outcome:
     """The crashed thread was in torch's CUDA code or further down the launch path, and another was too."""
-    return _launches(view, at_least=1)
+    return _launches(case, at_least=1)
 
 
-def launch_from_worker(view: View) -> Outcome:
+def launch_from_worker(case: Case) -> Outcome:
     """The crashed thread came from a cuBLAS or cuDNN call into a launch, under a Python worker thread; no other thread is known."""
-    stack = view.crashed
-    if stack is None or len(view.stacks) != 1 or (view.crash.source is not None and view.crash.source.kind == "core"):
+    stack = case.crashed
+    if stack is None or len(case.stacks) != 1 or (case.crash.source is not None and case.crash.source.kind == "core"):
         return no("needs a crashed thread, and a text that does not show the others")
     launch = _entry(stack)
     library = next((frame for frame in stack.natives if _is_library(frame)), None)
@@ -72,26 +69,26 @@ def launch_from_worker(view: View) -> Outcome:
         return no("the crashed thread is not in a launch under cuBLAS or cuDNN")
     if worker is None and not any(_FORWARD.fullmatch(frame.function or "") for _, frame in stack.pythons):
         return no("no Python worker thread")
-    return Outcome(True, (_evidence(stack, launch), _evidence(stack, library)), _launch_fields(view, [stack]))
+    return Outcome(True, (_evidence(stack, launch), _evidence(stack, library)), _launch_fields(case, [stack]))
 
 
-def _launches(view: View, at_least: int) -> Outcome:
-    stack = view.crashed
+def _launches(case: Case, at_least: int) -> Outcome:
+    stack = case.crashed
     if stack is None:
         return no("no crashed thread is known")
     launch = _entry(stack) if at_least > 1 else _launching(stack)
     if launch is None:
         return no("the crashed thread is not in a CUDA launch path (torch operator, cuBLAS or cuDNN, runtime, driver)")
-    if unloading := _first(view.stacks, UNLOADING):
+    if unloading := _first(case.stacks, UNLOADING):
         return no(f"a thread unloads a module or context meanwhile ({unloading.name})")
-    launching = [(other, frame) for other in view.others if (frame := _launching(other)) is not None]
-    waiting = _same_forward(view, stack, {id(other) for other, _ in launching})
+    launching = [(other, frame) for other in case.others if (frame := _launching(other)) is not None]
+    waiting = _same_forward(case, stack, {id(other) for other, _ in launching})
     if len(launching) + len(waiting) < at_least or not (launching or len(waiting) >= 2):
         return no(f"{len(launching)} other threads were launching and {len(waiting)} were on their way there")
     evidence = [_evidence(stack, launch), *(_evidence(other, frame) for other, frame in launching)]
     evidence += [Evidence(text=f"on its way into {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in waiting]
     together = [stack, *(other for other, _ in launching), *(other for other, _, _ in waiting)]
-    return Outcome(True, tuple(evidence), _launch_fields(view, together))
+    return Outcome(True, tuple(evidence), _launch_fields(case, together))
 
 
 def _entry(stack: Stack) -> Optional[Native]:
@@ -129,11 +126,11 @@ def _is_torch_cuda(frame: Native) -> bool:
     return TORCH_CUDA.fullmatch(frame.name) is not None or TORCH_CUDA_MODULE.search(frame.module) is not None
 
 
-def _same_forward(view: View, crashed: Stack, launching: set[int]) -> list[tuple[Stack, Optional[int], PythonFrame]]:
+def _same_forward(case: Case, crashed: Stack, launching: set[int]) -> list[tuple[Stack, Optional[int], PythonFrame]]:
     """Other Python threads that are in the same `forward` of the same file as the crashed one."""
     mine = {(frame.file, frame.function) for _, frame in crashed.pythons if frame.function == "forward"}
     found = []
-    for other in view.others:
+    for other in case.others:
         if id(other) in launching:
             continue
         if same := next(((index, frame) for index, frame in other.pythons if (frame.file, frame.function) in mine), None):
@@ -141,7 +138,7 @@ def _same_forward(view: View, crashed: Stack, launching: set[int]) -> list[tuple
     return found
 
 
-def _launch_fields(view: View, stacks: list[Stack]) -> dict[str, str]:
+def _launch_fields(case: Case, stacks: list[Stack]) -> dict[str, str]:
     fields = {"launching": _LAUNCHING_ALONE}
     if len(stacks) > 1:
         fields["launching"] = f"while {len(stacks)} threads were launching GPU work at once, or were on their way there"
@@ -164,8 +161,7 @@ def _model_call(stack: Stack) -> Optional[PythonFrame]:
     frames = [frame for _, frame in stack.pythons]
     outermost = max((index for index, frame in enumerate(frames) if frame.function == "forward"), default=-1)
     call = next((frame for frame in frames[outermost + 1 :] if is_own(frame)), None)
-    own = stack.own_python()
-    return call or (own[1] if own is not None else None)
+    return call or stack.own_python()
 
 
 def _thread_name(stack: Stack) -> str:
@@ -184,50 +180,50 @@ def _is_worker(frame: PythonFrame) -> bool:
     return _WORKER.search(f"{frame.file}:{frame.function}") is not None
 
 
-def debugger_injected(view: View) -> Outcome:
+def debugger_injected(case: Case) -> Outcome:
     """A debugger called into the process: what crashed is its doing."""
-    for stack in view.stacks:
+    for stack in case.stacks:
         for frame in stack.whole:
             if frame.name == "<function called from gdb>" or frame.name.startswith("cudbg"):
                 return Outcome(True, (_evidence(stack, frame),))
     return no("no frame of a debugger")
 
 
-def module_unloading(view: View) -> Outcome:
+def module_unloading(case: Case) -> Outcome:
     """A thread was in the middle of unloading a CUDA module or context."""
-    for stack in view.stacks:
+    for stack in case.stacks:
         for frame in stack.natives:
             if UNLOADING.fullmatch(frame.name):
                 return Outcome(True, (_evidence(stack, frame),))
     return no("no thread unloads a CUDA module")
 
 
-def hang(view: View) -> Outcome:
+def hang(case: Case) -> Outcome:
     """Nothing failed: no signal, or one sent from outside to a process that did not abort by itself."""
-    signal = view.crash.signal
+    signal = case.crash.signal
     if signal is None:
         return Outcome(True, (), {}, "no signal")
     if signal.name in FAULTS and signal.reason != "sent-from-outside" and signal.code != 0:
         return no(f"{signal.name} is a fault")
-    if view.crashed is not None and any(_ABORTS.fullmatch(frame.name) for frame in view.crashed.natives):
+    if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
         return no("the process aborted by itself")
-    if signal.name == "SIGABRT" and (view.crashed is None or not view.crashed.natives):
+    if signal.name == "SIGABRT" and (case.crashed is None or not case.crashed.natives):
         return no("SIGABRT and no native stack that shows who sent it")
-    if any(line.kind == "fatal-python-error" and line.fields.get("message") not in ("Aborted",) for line in view.crash.log):
+    if any(line.kind == "fatal-python-error" and line.fields.get("message") not in ("Aborted",) for line in case.crash.log):
         return no("the interpreter reported a fatal error")
     return Outcome(True, (Evidence(text=f"{signal.name} from outside: no frame of abort() below it"),))
 
 
-def single_thread(view: View) -> Outcome:
+def single_thread(case: Case) -> Outcome:
     """The process has one thread, of which the native stack is known."""
-    if len(view.stacks) == 1 and view.stacks[0].natives:
-        return Outcome(True, (Evidence(text="the process has one thread", thread=view.stacks[0].thread.tid),))
-    return no(f"{len(view.stacks)} threads are known")
+    if len(case.stacks) == 1 and case.stacks[0].natives:
+        return Outcome(True, (Evidence(text="the process has one thread", thread=case.stacks[0].thread.tid),))
+    return no(f"{len(case.stacks)} threads are known")
 
 
-def deep_cycle(view: View) -> Outcome:
+def deep_cycle(case: Case) -> Outcome:
     """The crashed thread's stack repeats one cycle of calls very often."""
-    stack = view.crashed
+    stack = case.crashed
     if stack is None:
         return no("no crashed thread is known")
     for frame in stack.thread.frames:
@@ -242,30 +238,32 @@ def deep_cycle(view: View) -> Outcome:
     return no("the stack repeats no cycle")
 
 
-def freed_pattern(view: View) -> Outcome:
+def freed_pattern(case: Case) -> Outcome:
     """A register of the crashed thread holds the bytes that an allocator writes over freed memory."""
-    signal = view.crash.signal
-    if view.crashed is None or signal is None or signal.name not in ("SIGSEGV", "SIGBUS"):
+    signal = case.crash.signal
+    if case.crashed is None or signal is None or signal.name not in ("SIGSEGV", "SIGBUS"):
         return no("no memory fault")
-    values = [(name, value) for name, value in view.crashed.thread.registers.items()]
+    values = [(name, value) for name, value in case.crashed.thread.registers.items()]
     if signal.address is not None:
         values.append(("fault address", signal.address))
     for name, value in values:
-        if (byte := _fill_byte(value)) is not None:
-            text = f"{name} = {value}: memory that was filled with 0x{byte:02x}"
-            return Outcome(True, (Evidence(text=text, thread=view.crashed.thread.tid),), {"fill": f"0x{byte:02x}"})
+        if (fill := fill_of(value)) is not None and fill.freed:
+            text = f"{name} = {value}: {fill.meaning} is filled with 0x{fill.byte:02x}"
+            return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid),), {"fill": f"0x{fill.byte:02x}"})
     return no("no register holds a freed-memory pattern")
 
 
-def _fill_byte(value: int) -> Optional[int]:
-    """The byte of which the upper six bytes consist: an offset may have been added to the lowest."""
-    data = (value & (1 << 64) - 1).to_bytes(8, "big")
-    return data[0] if data[0] in _FREED_BYTES and len(set(data[:6])) == 1 else None
+def null_address(case: Case) -> Outcome:
+    """The fault address is a null pointer plus an offset: nothing can be mapped that low."""
+    address = case.crash.signal.address if case.crash.signal is not None else None
+    if address is None:
+        return no("the fault address is not known")
+    return Outcome(is_null(address), (Evidence(text=f"fault address {address}"),), why=f"the fault address is {address}")
 
 
-def runs_python(view: View) -> Outcome:
+def runs_python(case: Case) -> Outcome:
     """The crashed thread held the GIL, or ran Python code."""
-    stack = view.crashed
+    stack = case.crashed
     if stack is None:
         return no("no crashed thread is known")
     if stack.thread.holds_gil or stack.pythons or any(re.fullmatch(r"_?PyEval_EvalFrame\w*", frame.name) for frame in stack.natives):
@@ -273,55 +271,55 @@ def runs_python(view: View) -> Outcome:
     return no("the crashed thread is not known to hold the GIL")
 
 
-def gil_held_by_it(view: View) -> Outcome:
+def gil_held_by_it(case: Case) -> Outcome:
     """The crashed thread is known to be the one that held the GIL."""
-    if view.crashed is not None and view.crashed.thread.holds_gil:
-        return Outcome(True, (Evidence(text="the crashed thread held the GIL", thread=view.crashed.thread.tid),))
+    if case.crashed is not None and case.crashed.thread.holds_gil:
+        return Outcome(True, (Evidence(text="the crashed thread held the GIL", thread=case.crashed.thread.tid),))
     return no("the crashed thread is not known to hold the GIL")
 
 
-def free_threaded(view: View) -> Outcome:
+def free_threaded(case: Case) -> Outcome:
     """The interpreter is a build without the GIL."""
-    if view.crash.python is not None and view.crash.python.free_threaded:
+    if case.crash.python is not None and case.crash.python.free_threaded:
         return Outcome(True, (Evidence(text="a free-threaded interpreter"),))
     return no("not known to be a free-threaded interpreter")
 
 
-def two_llvm_openmp(view: View) -> Outcome:
+def two_llvm_openmp(case: Case) -> Outcome:
     """More than one LLVM or Intel OpenMP runtime is loaded. Several libgomp are normal and do not count."""
-    return _two_files(view, re.compile(r"/lib(?:iomp5|omp\d*)[\w.-]*\.so"), "LLVM or Intel OpenMP runtimes")
+    return _two_files(case, re.compile(r"/lib(?:iomp5|omp\d*)[\w.-]*\.so"), "LLVM or Intel OpenMP runtimes")
 
 
-def two_libstdcxx(view: View) -> Outcome:
+def two_libstdcxx(case: Case) -> Outcome:
     """More than one libstdc++ is loaded."""
-    return _two_files(view, re.compile(r"/libstdc\+\+[\w.-]*\.so"), "copies of libstdc++")
+    return _two_files(case, re.compile(r"/libstdc\+\+[\w.-]*\.so"), "copies of libstdc++")
 
 
-def _two_files(view: View, pattern: re.Pattern[str], what: str) -> Outcome:
-    paths = sorted({module.path for module in view.crash.modules if pattern.search(module.path)})
+def _two_files(case: Case, pattern: re.Pattern[str], what: str) -> Outcome:
+    paths = sorted({module.path for module in case.crash.modules if pattern.search(module.path)})
     if len(paths) < 2:
         return no(f"{len(paths)} {what} loaded")
     return Outcome(True, tuple(Evidence(text=path, module=path) for path in paths), {"copies": " and ".join(paths)})
 
 
-def lock_inversion(view: View) -> Outcome:
+def lock_inversion(case: Case) -> Outcome:
     """One thread waits for a native lock while it holds the GIL (it runs a C function under Python frames), another waits for the GIL."""
     owners = [
         (stack, frame)
-        for stack in view.stacks
+        for stack in case.stacks
         if stack.pythons
         and _waits(stack, _GIL_WAIT) is None
         and (frame := _waits(stack, _LOCK_WAIT))
         and not _in_python_lock(stack)
         and stack.thread.holds_gil is not False
     ]
-    seekers = [(stack, frame) for stack in view.stacks if (frame := _waits(stack, _GIL_WAIT)) is not None]
+    seekers = [(stack, frame) for stack in case.stacks if (frame := _waits(stack, _GIL_WAIT)) is not None]
     seekers = [(stack, frame) for stack, frame in seekers if _has_native_caller(stack, frame)]
     if not owners or not seekers:
         return no(f"{len(owners)} threads wait for a native lock under Python, {len(seekers)} in native code for the GIL")
     waiting = {id(stack) for stack, _ in owners}
     if runner := next(
-        (stack for stack in view.stacks if _runs_python(stack) or (stack.thread.holds_gil and id(stack) not in waiting)), None
+        (stack for stack in case.stacks if _runs_python(stack) or (stack.thread.holds_gil and id(stack) not in waiting)), None
     ):
         return no(f"{_thread_name(runner)} runs: it has the GIL")
     proof = [(stack, frame) for stack, frame in owners if stack.thread.holds_gil]
@@ -358,9 +356,9 @@ def _has_native_caller(stack: Stack, waiting: Native) -> bool:
     return any("::" in frame.name for frame in outer[:30])
 
 
-def user_division(view: View) -> Outcome:
+def user_division(case: Case) -> Outcome:
     """The division failed in code of an operator or an extension: not in a library's start-up code or cublasLt."""
-    stack = view.crashed
+    stack = case.crashed
     if stack is None or not stack.natives:
         return Outcome(True, (), {}, "no native stack")
     for frame in stack.natives:
@@ -369,23 +367,23 @@ def user_division(view: View) -> Outcome:
     return Outcome(True, (_evidence(stack, stack.natives[0]),))
 
 
-def many_streams(view: View) -> Outcome:
+def many_streams(case: Case) -> Outcome:
     """Python threads work on side streams, or transfer data, beside the one that reported."""
-    for stack in view.stacks:
+    for stack in case.stacks:
         for index, frame in stack.pythons:
             if re.search(
                 r"torch/cuda/(streams|__init__)\.py:(stream|record_stream|wait_stream|__enter__)", f"{frame.file}:{frame.function}"
             ):
                 return Outcome(True, (Evidence(text=_place(frame), thread=stack.thread.tid, frame=index),))
-    for position, line in enumerate(view.crash.log):
+    for position, line in enumerate(case.crash.log):
         if re.search(r"record_stream|side stream|torch\.cuda\.stream\(|CUDAStream|spec(?:ulative)?[_ ]?v?\d? overlap|EAGLE", line.text):
             return Outcome(True, (Evidence(text=line.text, log=position),))
     return no("no sign of side streams")
 
 
-def garbage_index(view: View) -> Outcome:
+def garbage_index(case: Case) -> Outcome:
     """Index asserts of gather or index kernels, in which no label is compared with a number of classes."""
-    for position, line in enumerate(view.crash.log):
+    for position, line in enumerate(case.crash.log):
         if line.kind == "device-assert-line":
             text = line.fields.get("assertion", "") + line.fields.get("kernel", "")
             if re.search(r"index|idx|-sizes\[", text) and not re.search(r"n_classes|target", text):
@@ -411,6 +409,7 @@ FACTS: dict[str, Fact] = {
     "single-thread": single_thread,
     "deep-cycle": deep_cycle,
     "freed-pattern": freed_pattern,
+    "null-address": null_address,
     "free-threaded": free_threaded,
     "runs-python": runs_python,
     "gil-held-by-it": gil_held_by_it,

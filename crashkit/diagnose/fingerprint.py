@@ -12,14 +12,18 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
-from crashkit.diagnose.function_names import plain_name, python_name
+from crashkit.diagnose.stable_names import native_name, python_name
 from crashkit.model import Crash, ElidedFrames, Fingerprint, Frame, NativeFrame, PythonFrame, Thread
+from crashkit.naming.machinery import handler_end, machinery_end
+from crashkit.naming.own_code import is_own, python_frames
 
-_VERSION = "2"
+VERSION = 2
+"""Of the algorithm. Hashes of different versions cannot be compared."""
+
 _HASH_DIGITS = 16
 
 _PREFIXES = 3
@@ -34,18 +38,6 @@ _REPEATS = 3
 def _words(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
-
-# How a process ends itself: what called these is what failed. On top of the stack only; the exit handlers that ran into a crash stay.
-_ABORT = _words(
-    r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill)(?:_implementation|_internal)?",
-    r"__libc_(?:message|fatal)(?:_impl)?|__(?:fortify|stack_chk|chk|assert|assert_perror)_fail(?:_base)?|__fortify_fail_abort",
-    r"malloc_printerr|__malloc_assert|_IO_.*_abort",
-    r"std::terminate|std::(?:__)?(?:unexpected|glibcxx_assert_fail)|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler|__cxa_\w*throw",
-    r"_?Py_FatalError\w*|_Py_FatalRefcountError\w*|fatal_error\w*|_PyObject_AssertFailed|_Py_NegativeRefcount",
-    r"(?:google|c10)::(?:LogMessage\w*|MessageLogger)::.*|google::(?:DumpStackTraceAndExit|logging_fail)",
-    r"__(?:asan|ubsan|tsan|sanitizer)\w*|_*(?:asan|ubsan|tsan|sanitizer)::.*|__interceptor_\w+",
-    r"faulthandler_\w+|_?Py_?[Ff]ault[Hh]andler\w*",
-)
 
 # They stand around every stack and tell nothing of this one.
 _ROUTINE = _words(
@@ -66,8 +58,6 @@ _GENERAL_MODULES = _words(
 # CPython 3.12 runs them in the frame around them.
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 
-_LIBRARY = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/(?:python|pypy)\d|^<frozen |/python\d+\.zip/")
-
 
 class _Named(NamedTuple):
     name: str
@@ -81,15 +71,14 @@ def fingerprint(crash: Crash) -> Fingerprint:
     thread = crash.thread or (crash.threads[0] if len(crash.threads) == 1 else None)
     names = _of_thread(thread, notes) if thread else _nothing(notes, "EMPTY: it is not known which thread crashed")
     if not names:
-        return Fingerprint(notes=tuple(notes))
-    digest = hashlib.sha256("\n".join((_VERSION, *names)).encode("utf-8", "backslashreplace")).hexdigest()
-    return Fingerprint(hash=digest[:_HASH_DIGITS], frames=tuple(names), notes=tuple(notes))
+        return Fingerprint(version=VERSION, notes=tuple(notes))
+    digest = hashlib.sha256("\n".join((str(VERSION), *names)).encode("utf-8", "backslashreplace")).hexdigest()
+    return Fingerprint(version=VERSION, hash=digest[:_HASH_DIGITS], frames=tuple(names), notes=tuple(notes))
 
 
 def _of_thread(thread: Thread, notes: list[str]) -> list[str]:
     frames = _below_machinery(thread.frames, notes)
-    pythons = list(thread.python_frames) or [frame for frame in frames if isinstance(frame, PythonFrame)]
-    pythons = [frame for frame in pythons if frame.function not in _COMPREHENSIONS]
+    pythons = [frame for frame in python_frames(thread) if frame.function not in _COMPREHENSIONS]
     if recursion := _recursion(frames, pythons):
         notes.append(f"a recursion of {len(recursion)} stands for the inner stack: where it was cut off is chance")
         through_python = recursion[0] in map(python_name, pythons)
@@ -107,22 +96,13 @@ def _nothing(notes: list[str], why: str) -> list[str]:
 
 def _below_machinery(frames: Sequence[Frame], notes: list[str]) -> Sequence[Frame]:
     """Without the signal handler, and without what a process runs to abort itself."""
-    handled = next((at for at, frame in enumerate(frames) if isinstance(frame, NativeFrame) and frame.trust == "signal"), -1)
-    if handled >= 0:
-        notes.append(f"left out {handled + 1} frames of the signal handler")
-        frames = frames[handled + 1 :]
-    last = -1
-    for at, frame in enumerate(frames):
-        if not isinstance(frame, NativeFrame):
-            break
-        if not frame.function:
-            continue
-        if not _ABORT.fullmatch(plain_name(frame.function)):
-            break
-        last = at
-    if last >= 0:
-        notes.append(f"left out {last + 1} frames that end the process")
-    return frames[last + 1 :]
+    if handled := handler_end(frames):
+        notes.append(f"left out {handled} frames of the signal handler")
+        frames = frames[handled:]
+    innermost = takewhile(lambda frame: isinstance(frame, NativeFrame), frames)
+    if ending := machinery_end([frame.function for frame in innermost if isinstance(frame, NativeFrame)]):
+        notes.append(f"left out {ending} frames that end the process")
+    return frames[ending:]
 
 
 def _natives(frames: Sequence[Frame], wanted: int, prefixes: int, notes: list[str]) -> list[str]:
@@ -135,7 +115,7 @@ def _natives(frames: Sequence[Frame], wanted: int, prefixes: int, notes: list[st
         if not frame.function:
             nameless += 1
             continue
-        name = plain_name(frame.function)
+        name = native_name(frame.function)
         if _ROUTINE.fullmatch(name):
             routine += 1
             continue
@@ -162,7 +142,7 @@ def _is_specific(module: str) -> bool:
 def _pythons(frames: Sequence[PythonFrame], notes: list[str]) -> list[str]:
     if not frames:
         return []
-    own = [frame for frame in frames if _is_own(frame)]
+    own = [frame for frame in frames if is_own(frame)]
     innermost = [] if not own or frames[0] is own[0] else [frames[0]]
     chosen = _merged([python_name(frame) for frame in own or frames])[:_PYTHON_FRAMES]
     library = [python_name(frame) for frame in innermost]
@@ -175,10 +155,6 @@ def _pythons(frames: Sequence[PythonFrame], notes: list[str]) -> list[str]:
     return [*library, *chosen]
 
 
-def _is_own(frame: PythonFrame) -> bool:
-    return bool(frame.file) and not _LIBRARY.search(frame.file or "")
-
-
 def _merged(names: Sequence[str]) -> list[str]:
     """A function that calls itself counts once."""
     return [name for name, _ in groupby(names)]
@@ -189,14 +165,14 @@ def _recursion(frames: Sequence[Frame], pythons: Sequence[PythonFrame]) -> list[
     for frame in frames:
         if isinstance(frame, ElidedFrames) and frame.cycle:
             names = _cycle([python_name(one) for one in pythons], least=0) if pythons else []
-            return names or _canonical([plain_name(name) for name in frame.cycle])
+            return names or _canonical([native_name(name) for name in frame.cycle])
     if len(frames) < _LONGEST_CYCLE * _REPEATS:
         return []
     return _cycle([python_name(one) for one in pythons], least=len(pythons) // 2) if pythons else _cycle(_named(frames), len(frames) // 2)
 
 
 def _named(frames: Sequence[Frame]) -> list[str]:
-    return [plain_name(frame.function) for frame in frames if isinstance(frame, NativeFrame) and frame.function]
+    return [native_name(frame.function) for frame in frames if isinstance(frame, NativeFrame) and frame.function]
 
 
 def _cycle(names: Sequence[str], least: int) -> list[str]:

@@ -42,8 +42,8 @@ def of_catalog(catalog: Catalog) -> str:
 
 def _section(signature: Signature) -> str:
     lines = [f"### {signature.id}", "", f"**{signature.title}.** {signature.cause}", ""]
-    for text in signature.fix:
-        lines += ["```", text, "```", ""]
+    for fix in signature.fixes:
+        lines += [*([f"With {fix.needs}:", ""] if fix.needs else []), "```", fix.text, "```", ""]
     lines += [f"- Note: {note}" for note in signature.notes]
     if signature.exception:
         lines.append(f"- {_EXCEPTION}")
@@ -56,7 +56,7 @@ def _section(signature: Signature) -> str:
 def _lines(signature: Signature) -> Iterator[str]:
     yield f"{signature.id}: {signature.title} ({signature.severity})"
     yield f"\nCause: {signature.cause}"
-    yield from _list("Fix", signature.fix)
+    yield from _list("Fix", tuple(fix.text for fix in signature.fixes))
     yield from _list("When unsure", signature.next_steps)
     yield from _list("Notes", signature.notes)
     yield "\nRecognised by:"

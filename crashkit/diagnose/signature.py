@@ -48,7 +48,7 @@ class Condition(_Part, frozen=True):
     modules: Optional[str] = None
     """Regular expression for module paths; at least `at_least` different files."""
     log: Optional[str] = None
-    """Kind of a log line (evidence/log_lines.toml); "*" for any, with `pattern`."""
+    """Kind of a log line (evidence/text/log_lines.toml); "*" for any, with `pattern`."""
     exit: Optional[tuple[int, ...]] = None
     """Exit status as a shell sees it."""
     environment: Optional[dict[str, str]] = None
@@ -79,6 +79,14 @@ SUBJECTS = (
 ).split()
 
 
+class Fix(_Part, frozen=True):
+    """Something to copy: a command, a patch, a variable."""
+
+    text: str
+    needs: Optional[str] = None
+    """A package without which it is of no use, such as torch: left out where the process certainly did not have it."""
+
+
 class Rule(_Part, frozen=True):
     """Matches where all of `all`, one of `any` (if there are any) and none of `none` hold."""
 
@@ -97,8 +105,8 @@ class Signature(_Part, frozen=True):
     """The first that matches gives the confidence."""
     summary: tuple[str, ...] = ()
     """Sentences with {names} in them; one whose name is not known is left out. {name|text} is text then."""
-    fix: tuple[str, ...] = ()
-    """Each to be copied."""
+    fix: tuple[Union[str, Fix], ...] = ()
+    """Each to be copied; a string is a `Fix` that needs nothing."""
     next_steps: tuple[str, ...] = ()
     """Shown below `certain`."""
     references: tuple[str, ...] = ()
@@ -114,3 +122,7 @@ class Signature(_Part, frozen=True):
     """Python raises it, and a program may catch it and go on: no more than `possible` where a fault ended the process."""
     file: str = ""
     """Where it is from; set on loading."""
+
+    @property
+    def fixes(self) -> tuple[Fix, ...]:
+        return tuple(Fix(text=fix) if isinstance(fix, str) else fix for fix in self.fix)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
-from crashkit.diagnose.function_names import without_variant
-from crashkit.diagnose.view import FAULTS, Native, Stack, View
+from crashkit.diagnose.case import FAULTS, Case, Native, Stack
+from crashkit.naming.functions import libc_name
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 
@@ -17,16 +17,16 @@ _HIDE = str.maketrans("{}", "\ue000\ue001")
 _SHOW = str.maketrans("\ue000\ue001", "{}")
 
 
-def names(view: View) -> dict[str, str]:
+def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, function, thread, python (the user's own line), source, executable."""
-    crash = view.crash
+    crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
         found["signal"] = crash.signal.name
         found["address"] = str(crash.signal.address) if crash.signal.address is not None else None
         found["access"] = crash.signal.access
-    if view.crashed is not None:
-        found |= _of_crashed(view)
+    if case.crashed is not None:
+        found |= _of_crashed(case)
     if crash.process is not None:
         found["executable"] = crash.process.executable
         found["pid"] = str(crash.process.pid) if crash.process.pid is not None else None
@@ -34,37 +34,36 @@ def names(view: View) -> dict[str, str]:
     return {name: value for name, value in found.items() if value}
 
 
-def _of_crashed(view: View) -> dict[str, Optional[str]]:
-    stack = view.crashed
+def _of_crashed(case: Case) -> dict[str, Optional[str]]:
+    stack = case.crashed
     if stack is None:
         return {}
     tid = stack.thread.tid
     found: dict[str, Optional[str]] = {"tid": str(tid) if tid is not None else None}
     found["who"] = f"thread {tid}" if tid is not None else None
-    found["function"], found["module"] = _failed_in(stack, view)
-    if (own := stack.own_python()) is not None:
-        frame = own[1]
+    found["function"], found["module"] = _failed_in(stack, case)
+    if (frame := stack.own_python()) is not None:
         found["python"] = f"{frame.file}:{frame.line} in {frame.function}"
         found["source"] = frame.source
     return found
 
 
-def _failed_in(stack: Stack, view: View) -> tuple[Optional[str], Optional[str]]:
+def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str]]:
     """The function and the module that failed. Of an access that faulted in code without a name, its place there: whoever called
     it from another module did not fail."""
     frames = stack.failing
-    signal = view.crash.signal
+    signal = case.crash.signal
     if signal is not None and signal.recovered and len(stack.natives) == len(stack.whole):
         return None, None  # the stack broke off within the handler
-    if frames and _is_fault(view):
+    if frames and _is_fault(case):
         inside = [frame for frame in frames if frame.module == frames[0].module]
-        return next((without_variant(frame.name) for frame in inside if frame.name), _place(frames[0])), frames[0].module or None
+        return next((libc_name(frame.name) for frame in inside if frame.name), _place(frames[0])), frames[0].module or None
     name = next((frame.name for frame in frames if frame.name), None)
     return name, next((frame.module for frame in frames if frame.module), None)
 
 
-def _is_fault(view: View) -> bool:
-    signal = view.crash.signal
+def _is_fault(case: Case) -> bool:
+    signal = case.crash.signal
     return signal is not None and signal.name in FAULTS and signal.reason != "sent-from-outside"
 
 

@@ -9,13 +9,13 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
-from crashkit.crashfolder.store import Manifest, read_manifest
+from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.signals import signal_name
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, Process, Signal, SoftError
+from crashkit.naming.signals import signal_name
 
 _OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
 _TEXT_KINDS = ("faulthandler", "gdb", "log", "kernel-log")

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import markdown, safe, view
+from crashkit.report import markdown, safe
+from crashkit.report import wording as view
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
-from crashkit.report import safe, view
+from crashkit.report import safe
+from crashkit.report import wording as view
 
 _FRAMES = 16
 _TEXT = 600

@@ -10,7 +10,8 @@ from pathlib import Path
 from textwrap import wrap
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, PythonFrame, Thread
-from crashkit.report import safe, view
+from crashkit.report import safe
+from crashkit.report import wording as view
 
 _LABEL = 10
 _NARROWEST, _WIDEST = 40, 120
@@ -103,11 +104,11 @@ def _answer(crash: Crash, style: _Style) -> Iterator[str]:
     yield ""
     if thread:
         yield from style.field("thread", _thread(crash, thread), code=_BOLD)
-    yield from _python(crash, thread, style)
+    yield from _python(thread, style)
     native = view.native_at(thread, crash.signal)
     if native:
         yield from style.field("native", f"{view.native_function(native)}  {view.native_place(native)}")
-    said = next((line.text for line in crash.log if line.path == "core"), None)
+    said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from style.field("said", said, lines=2)
     if crash.process and _process(crash).strip():
@@ -124,25 +125,25 @@ def _thread(crash: Crash, thread: Thread) -> str:
     return f"{view.thread_label(thread)}, {view.among(crash)}{gil}"
 
 
-def _python(crash: Crash, thread: Thread | None, style: _Style) -> Iterator[str]:
+def _python(thread: Thread | None, style: _Style) -> Iterator[str]:
     inner, own = view.python_at(thread), view.own_at(thread)
     if inner is None:
         if thread:
             yield from style.field("python", "no Python frame in this thread")
         return
-    yield from _python_line(crash, "python", inner, style)
+    yield from _python_line("python", inner, style)
     if own is not None and own is not inner:
-        yield from _python_line(crash, "your code", own, style)
+        yield from _python_line("your code", own, style)
 
 
-def _python_line(crash: Crash, label: str, frame: PythonFrame, style: _Style) -> Iterator[str]:
+def _python_line(label: str, frame: PythonFrame, style: _Style) -> Iterator[str]:
     function = safe.clip(_clean(frame.function or "(no name)"), 30)
     place = safe.clip_front(_clean(view.full_place(frame)), style.width - _LABEL - 4 - safe.cells(function))
     yield from style.field(label, f"{function}  {place}", code=_BLUE)
     source = view.source_line(frame)
     if source:
         yield from style.field("", f"  {_clean(source)}")
-        if view.is_changed(crash, frame):
+        if frame.source_changed:
             yield from style.field("", "  (the file was changed after the crash: this line may be another)", code=_YELLOW)
 
 

@@ -7,11 +7,11 @@ for the n-th run of the Python stack, and its place is where they belong.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.model import Frame, NativeFrame, PythonFrame
+from crashkit.naming.functions import without_suffix
 
 EVALUATE = "_PyEval_EvalFrameDefault"
 # Between an evaluation and whoever asked for it: they say nothing that the Python frame does not.
@@ -22,7 +22,6 @@ _AROUND = frozenset(
         "_PyFunction_FastCall fast_function call_function _PyEval_MakeFrameVector"
     ).split()
 )
-_SUFFIX = re.compile(r"\.(?:cold|constprop|isra|part|lto_priv|localalias|llvm)\b.*$")
 
 
 class Merged(NamedTuple):
@@ -32,18 +31,14 @@ class Merged(NamedTuple):
     why: Optional[str] = None
 
 
-def plain(function: Optional[str]) -> str:
-    """A function's name without what the compiler hung on it, or ''."""
-    return _SUFFIX.sub("", function) if function else ""
-
-
 def is_evaluation(frame: NativeFrame) -> bool:
-    return plain(frame.function) == EVALUATE
+    return without_suffix(frame.function or "") == EVALUATE
 
 
 def is_interpreter(frame: NativeFrame) -> bool:
     """Whether the frame only serves to evaluate the Python frame beside it."""
-    return plain(frame.function) == EVALUATE or plain(frame.function) in _AROUND
+    name = without_suffix(frame.function or "")
+    return name == EVALUATE or name in _AROUND
 
 
 def runs(frames: Sequence[PythonFrame]) -> list[list[PythonFrame]]:

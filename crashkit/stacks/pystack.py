@@ -19,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple, Optional
 
+from crashkit.environment import LIBRARY_PATH, for_tool
 from crashkit.model import Address, NativeFrame, PythonFrame, SoftError
 from crashkit.stacks.from_gdb import PythonStack
 
@@ -140,7 +141,12 @@ def _run(request: Path, result: Path, deadline: float) -> str:
     command = [sys.executable, "-I", "-S", str(_WORKER), str(request), str(result)]
     with tempfile.TemporaryFile() as complaints:
         process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=complaints, start_new_session=True, env=_environment()
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            start_new_session=True,
+            env=for_tool(os.environ, keep=(LIBRARY_PATH,)),
         )
         try:
             _wait(process, max(deadline, 0.1))
@@ -175,12 +181,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _environment() -> dict[str, str]:
-    """Without DEBUGINFOD_URLS: PyStack's libdw would go to the network."""
-    drop = ("PYTHON", "DEBUGINFOD", "LD_PRELOAD", "MALLOC_")
-    return {name: value for name, value in os.environ.items() if not name.startswith(drop)}
 
 
 def _read(result: Path) -> list[dict[str, Any]]:

@@ -48,6 +48,7 @@ class Sources:
             source=text.lines[frame.line - 1].strip(),
             context=text.lines[first - 1 : frame.line + _AROUND],
             context_start=first,
+            source_changed=frame.file in self.newer,
         )
 
     def _read(self, name: str) -> Optional[_Text]:

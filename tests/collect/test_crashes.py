@@ -427,7 +427,7 @@ def test_compressed_cores(crashkit: Crashkit) -> None:
     crashkit.python(SEGFAULT, options=("--no-analyze", "--zstd"))
     (crash,) = crashkit.crashes()
     core = next(file for file in crash["files"] if file["kind"] == "core")
-    assert (core["name"], core["compression"]) == ("core.zst", "zst") and not (crash["folder"] / "core").exists()
+    assert (core["name"], core["compression"]) == ("core.zst", "zstd") and not (crash["folder"] / "core").exists()
     with (crash["folder"] / "core.zst").open("rb") as file:
         assert zstandard.ZstdDecompressor().stream_reader(file).read(4) == b"\x7fELF"
 

@@ -18,10 +18,10 @@ from crashkit.collect.host.snapshot import namespace_pid, parse_stat, telling_pa
 from crashkit.collect.run import Request, evidence_variables
 from crashkit.collect.supervise import proc_events
 from crashkit.collect.supervise.restart import Restart
-from crashkit.collect.supervise.sighting import signal_name
 from crashkit.collect.supervise.stderr_tail import Ring
 from crashkit.collect.supervise.storm import Storm
 from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
+from crashkit.naming.signals import signal_name
 
 
 @pytest.mark.parametrize(

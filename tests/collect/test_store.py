@@ -8,20 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.crashfolder.store import (
-    SCHEMA,
-    Manifest,
-    Retention,
-    Store,
-    create,
-    home,
-    identity,
-    open_regular,
-    overdue,
-    prune,
-    read_manifest,
-    write_manifest,
-)
+from crashkit.crashfolder.files import create, open_regular
+from crashkit.crashfolder.ids import identity
+from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.store import Retention, Store, home, overdue, prune
 from crashkit.errors import CollectError
 from tests.collect.conftest import Crashkit
 

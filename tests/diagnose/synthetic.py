@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from crashkit.evidence.signals import signal_name
 from crashkit.evidence.text.log import read_log
 from crashkit.model import (
     Address,
@@ -24,6 +23,7 @@ from crashkit.model import (
     Source,
     Thread,
 )
+from crashkit.naming.signals import signal_name
 
 NUMBERS = {signal_name(number): number for number in range(1, 32)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import msgspec
@@ -13,10 +14,10 @@ from crashkit.diagnose.page import of_catalog
 from crashkit.diagnose.signature import Condition, Rule, Signature
 from crashkit.diagnose.texts import fill
 from crashkit.diagnose.versions import parse_requirement, satisfies
-from crashkit.diagnose.view import plain
 from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import kinds, line_patterns
 from crashkit.model import Crash, Module, NativeFrame, Signal, Thread
+from crashkit.naming.functions import plain
 
 from .synthetic import crash
 
@@ -194,7 +195,7 @@ def test_ruled_out_when_nothing_matched() -> None:
         ("memcpy@@GLIBC_2.14", "memcpy"),
         ("<signal handler called>", "<signal handler called>"),
         ("Foo::operator()(int) const", "Foo::operator()"),
-        ("std::operator<< <char>(std::ostream&)", "std::operator<< <char>"),
+        ("std::operator<< <char>(std::ostream&)", "std::operator<<"),
         ("", ""),
     ],
 )
@@ -260,3 +261,14 @@ def test_fixes_for_torch_are_for_processes_that_have_it(module: str, torch: bool
     (finding,) = [finding for finding in diagnose(died, load_catalog()).findings if finding.id == "sigfpe-integer-divide"]
     assert any("torch" in fix for fix in finding.fix) == torch
     assert finding.fix
+
+
+def test_a_fix_that_uses_torch_says_so() -> None:
+    uses = re.compile(r"\btorch\.\w+\(|import torch|(?:install|--upgrade) torch")
+    unsaid = [
+        (signature.id, fix.text)
+        for signature in load_catalog().signatures
+        for fix in signature.fixes
+        if uses.search(fix.text) and fix.needs != "torch"
+    ]
+    assert unsaid == []

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashkit.diagnose.fingerprint import fingerprint
-from crashkit.diagnose.function_names import plain_name, python_name
+from crashkit.diagnose.stable_names import native_name, python_name
 from crashkit.model import Address, Crash, ElidedFrames, NativeFrame, Offset, PythonFrame, Signal, Thread
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
@@ -62,8 +62,8 @@ REQUEST = (python("string_at", STDLIB), python("read"), python("handle"), python
     ],
 )
 def test_plain_name(name, plain):
-    assert plain is None or plain_name(name) == plain
-    assert isinstance(plain_name(name), str)
+    assert plain is None or native_name(name) == plain
+    assert isinstance(native_name(name), str)
 
 
 @pytest.mark.parametrize(
@@ -214,6 +214,13 @@ def test_empty_says_why(crash):
 
 @given(st.text(alphabet=st.one_of(st.characters(), st.sampled_from("<>()[]{}:,*& @._0123456789abcdefoperator")), max_size=300))
 def test_any_name_has_a_plain_one(name):
-    assert len(plain_name(name)) <= 200
-    assert plain_name(plain_name(name)) is not None
+    assert len(native_name(name)) <= 200
+    assert native_name(native_name(name)) is not None
     assert fingerprint(Crash(threads=(Thread(crashed=True, frames=(native(name), python(name, name))),))).notes is not None
+
+
+def test_the_hash_belongs_to_a_version_of_the_algorithm():
+    """Whoever changes what is hashed gives VERSION another number, and this test another hash."""
+    found = of(native("__strlen_evex", LIBC), native("PyBytes_FromString", PYTHON), *REQUEST)
+    assert (found.version, found.hash) == (2, "9b151df6a14d1ef3")
+    assert fingerprint(Crash()).version == 2

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashkit.evidence.core.fault import UCONTEXT_SIZE, Trap, explain, read_ucontext
-from crashkit.evidence.signals import code_name, signal_name
 from crashkit.model import Address, Mapping, Signal
+from crashkit.naming.signals import code_name, signal_name
 
 PC = 0x401000
 SP = 0x7FFC_0000_8000
@@ -228,7 +228,9 @@ def test_an_unknown_architecture_keeps_what_the_signal_says():
 
 
 def test_names():
-    assert [signal_name(n) for n in (1, 11, 31, 34, 99)] == ["SIGHUP", "SIGSEGV", "SIGSYS", "SIG34", "signal 99"]
+    assert [signal_name(n) for n in (1, 11, 31, 32, 34, 40, 64, 99)] == [
+        *("SIGHUP", "SIGSEGV", "SIGSYS", "SIG32", "SIGRTMIN", "SIGRTMIN+6", "SIGRTMIN+30", "signal 99"),
+    ]
     assert code_name(11, 1) == "SEGV_MAPERR"
     assert code_name(7, 2) == "BUS_ADRERR"
     assert code_name(6, -6) == "SI_TKILL"

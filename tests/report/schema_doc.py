@@ -13,6 +13,7 @@ from itertools import pairwise
 import msgspec
 
 from crashkit import model
+from crashkit.evidence.input import _FORMATS
 
 INTRODUCTION = f"""\
 # report.json
@@ -54,7 +55,7 @@ MEANING = {
     "Crash.soft_errors": "What could not be done, and how to get it.",
     "Source.path": "As it was given.",
     "Source.truncated": "True where the file is shorter than its headers say.",
-    "Source.compression": "How the file was packed: gz, zst, xz, lz4.",
+    "Source.compression": f"How the file was packed: {', '.join(_FORMATS)}.",
     "Process.pid": "Process id, as the kernel of the crashed system numbered it.",
     "Process.ppid": "Process id of its parent.",
     "Process.uid": "Its user's id.",

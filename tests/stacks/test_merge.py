@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashkit.model import NativeFrame, PythonFrame
-from crashkit.stacks.merge import is_evaluation, is_interpreter, merge, plain, runs
+from crashkit.naming.functions import without_suffix
+from crashkit.stacks.merge import is_evaluation, is_interpreter, merge, runs
 from tests.stacks.frames import Stacks, evaluation, native, python, stacks
 
 
@@ -60,8 +61,8 @@ def test_several_python_frames_an_evaluation():
 def test_what_the_compiler_hung_on_a_name_does_not_matter():
     merged = merge([native("_PyEval_EvalFrameDefault.cold"), native("_PyEval_Vector.constprop.0.isra.2"), native("main")], [python("f")])
     assert names(merged.frames) == ["f", "main"]
-    assert plain("_PyEval_EvalFrameDefault.localalias.3") == "_PyEval_EvalFrameDefault"
-    assert plain(None) == plain("") == ""
+    assert without_suffix("_PyEval_EvalFrameDefault.localalias.3") == "_PyEval_EvalFrameDefault"
+    assert without_suffix("") == "" and not is_evaluation(NativeFrame())
 
 
 def test_interpreter_frames_away_from_an_evaluation_stay():

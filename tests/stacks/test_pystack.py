@@ -14,8 +14,9 @@ import msgspec
 import pytest
 
 from crashkit.model import NativeFrame, Thread
+from crashkit.naming.functions import without_suffix
 from crashkit.stacks import pystack
-from crashkit.stacks.merge import is_evaluation, merge, plain, runs
+from crashkit.stacks.merge import is_evaluation, merge, runs
 from crashkit.stacks.pystack import PystackResult, python_stacks
 from tests.crashes import (
     Folder,
@@ -84,7 +85,7 @@ def test_python_and_native_stacks_fit_together(debuggable: Interpreter) -> None:
 
 def bare(function: str) -> str:
     """Without suffixes, versions and the leading underscores in which aliases differ."""
-    return plain(function).partition("@")[0].lstrip("_").removeprefix("GI_").lstrip("_")
+    return without_suffix(function or "").partition("@")[0].lstrip("_").removeprefix("GI_").lstrip("_")
 
 
 def test_native_functions_are_those_of_gdb() -> None:

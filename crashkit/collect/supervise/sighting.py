@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -12,10 +11,11 @@ from typing import NamedTuple, Optional
 from crashkit.collect.host.core_pattern import CorePattern
 from crashkit.collect.host.snapshot import ProcessSnapshot
 from crashkit.collect.supervise.core_watch import CoreFile
-from crashkit.crashfolder.store import Killed, Retention, Store
+from crashkit.crashfolder.manifest import Killed
+from crashkit.crashfolder.store import Retention, Store
 
 
-class Seen(NamedTuple):
+class Sighting(NamedTuple):
     """A crash, as the supervisor saw it."""
 
     when: float
@@ -33,7 +33,7 @@ class Seen(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
-class Settings(NamedTuple):
+class RunSettings(NamedTuple):
     """What holds for the whole run."""
 
     command: tuple[str, ...]
@@ -52,13 +52,6 @@ class Settings(NamedTuple):
     compress: bool
     on_crash: Optional[str]
     analyze: bool
-
-
-def signal_name(number: int) -> str:
-    try:
-        return signal.Signals(number).name
-    except ValueError:
-        return f"SIGRTMIN+{number - signal.SIGRTMIN}" if number > 31 else f"signal {number}"
 
 
 def say(text: str) -> None:

@@ -25,11 +25,12 @@ from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
 from crashkit.collect.supervise.group_witness import GroupWitness
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
-from crashkit.collect.supervise.sighting import Seen, Settings, say, signal_name
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
 from crashkit.collect.supervise.spawn import SpawnError, spawn
 from crashkit.collect.supervise.stderr_tail import open_tail
 from crashkit.collect.supervise.storm import Storm
-from crashkit.crashfolder.store import Killed
+from crashkit.crashfolder.manifest import Killed
+from crashkit.naming.signals import signal_name
 
 FATAL = frozenset(
     {
@@ -88,7 +89,7 @@ class _Wanted(NamedTuple):
 
 
 class Supervisor:
-    def __init__(self, settings: Settings, options: Options, inbox: Path) -> None:
+    def __init__(self, settings: RunSettings, options: Options, inbox: Path) -> None:
         self._settings = settings
         self._options = options
         self._poll = select.poll()
@@ -108,7 +109,7 @@ class Supervisor:
         self._wanted: list[_Wanted] = []
         self._unclaimed: list[tuple[CoreFile, float]] = []
         self._reported: dict[int, tuple[int, float]] = {}
-        self._queue: deque[Seen] = deque()
+        self._queue: deque[Sighting] = deque()
         self._worker = 0
         self._next_walk = 0.0
         self._crashed = False
@@ -460,7 +461,7 @@ class Supervisor:
             return
         self._tail.catch_up()
         self._queue.append(
-            Seen(
+            Sighting(
                 time.time(),
                 death.pid,
                 death.start,
@@ -506,7 +507,7 @@ class Supervisor:
             self._fatal_until = 0.0
             if not self._cores.busy and self._options.storm.keeps("fatal error", now):
                 note = "a fatal error stands in the log; how the process ended could not be seen"
-                self._queue.append(Seen(time.time(), 0, 0, 0, False, False, None, None, self._tail.tail(), None, (note,)))
+                self._queue.append(Sighting(time.time(), 0, 0, 0, False, False, None, None, self._tail.tail(), None, (note,)))
 
     # Reports
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime
-import re
 from collections.abc import Sequence
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
 from crashkit.elf import notes
 from crashkit.elf.file import read_build_id
@@ -19,12 +19,11 @@ from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.python_version import version_in_core, version_in_file
-from crashkit.evidence.signals import SI_KERNEL, code_name, signal_name
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
 
 _LONGEST_INSTRUCTION = 16
 _STACK_WINDOW = 64
-_UNFIT = re.compile(r"[^\w.+-]", re.ASCII)
 
 
 class Scene(NamedTuple):
@@ -72,7 +71,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
     )
     process = _process(core, main)
     crash = Crash(
-        id=_identity(source.original, process, main),
+        id=identity(_written(source.original), process.pid, main or process.name),
         time=_time(source.original),
         source=Source(
             path=str(source.original),
@@ -227,14 +226,13 @@ def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
 
 
 def _time(path: Path) -> Optional[str]:
+    written = _written(path)
+    return None if written is None else datetime.datetime.fromtimestamp(written, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _written(path: Path) -> Optional[float]:
+    """When the file was last written to, in seconds since the epoch."""
     try:
-        written = path.stat().st_mtime
+        return path.stat().st_mtime
     except OSError:
         return None
-    return datetime.datetime.fromtimestamp(written, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-
-def _identity(path: Path, process: Process, main: Optional[str]) -> str:
-    stamp = (_time(path) or "unknown-time").replace("-", "").replace(":", "").rstrip("Z")
-    name = PurePosixPath(main).name if main else process.name or "unknown"
-    return f"{stamp}-{process.pid or 0}-{_UNFIT.sub('_', name)[:64]}"

@@ -17,16 +17,18 @@ import msgspec
 
 from crashkit.arch import operands
 from crashkit.arch.operands import Access, Decoded
-from crashkit.evidence.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, code_name
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
+from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, code_name
 
-# Below vm.mmap_min_addr (64 KiB by default) nothing can be mapped: such an address is a null pointer plus a field's offset.
-_NULL_AREA = 0x10000
 _TOP = 2**64
 _KERNEL_HALF = 1 << 63
 _PAGE = 4096
 _LONGEST_INSTRUCTION = 15
+
+# From here on a number of bytes is said in hexadecimal.
+_LARGE_COUNT = 1 << 16
 
 # An index or offset of up to this size is one; above it, it is more likely the pointer itself.
 _LARGE_OFFSET = 1 << 31
@@ -48,16 +50,6 @@ _PROTECTION, _WRITE, _FETCH = 1, 2, 16
 _DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
 
 _TRAP_INSTRUCTIONS = ("ud0", "ud1", "ud2", "ud2b", "int3", "brk", "udf", "hlt")
-
-# Bytes that allocators write into memory so that its misuse shows.
-_POISON = {
-    0xCD: "memory that CPython's debug allocator had just handed out, never written",
-    0xDD: "memory that CPython's debug allocator had freed",
-    0xFD: "the guard bytes of CPython's debug allocator",
-    0xCB: "memory that CPython's debug allocator (before 3.8) had just handed out, never written",
-    0xDB: "memory that CPython's debug allocator (before 3.8) had freed",
-    0xFB: "the guard bytes of CPython's debug allocator (before 3.8)",
-}
 
 
 class Trap(NamedTuple):
@@ -311,7 +303,7 @@ _SPECIAL_CODES = {
 
 def _bad_jump(signal: Signal, address: int, scene: _Scene) -> Signal:
     came_from = _caller(scene)
-    if address < _NULL_AREA:
+    if is_null(address):
         pointer = "a null function pointer" if address == 0 else f"a null pointer plus {_bytes(address)}"
         return _reason(signal, "null-pointer", f"execution at {_hex(address)}: {pointer} was called{came_from}")
     mapping = scene.mapping_at(address)
@@ -358,7 +350,7 @@ def _is_open(mapping: Range) -> bool:
 
 
 def _is_null(address: int, access: Access | None, scene: _Scene) -> bool:
-    if address < _NULL_AREA:
+    if is_null(address):
         return True
     if access is None or access.base is None or access.segment or access.implied:
         return False
@@ -556,8 +548,8 @@ def _in_mapping(mapping: Range | None) -> str:
 def _pattern(address: int) -> str:
     """What the bytes of a wild pointer look like."""
     raw = address.to_bytes(8, "little")
-    if len(set(raw[2:6])) == 1 and raw[2] in _POISON:
-        return f"; its bytes are those of {_POISON[raw[2]]}"
+    if (fill := fill_of(address)) is not None:
+        return f"; its bytes are those of {fill.meaning}"
     if all(0x20 <= byte < 0x7F for byte in raw):
         return f"; its bytes read {raw.decode('ascii')!r}, so text was written over it"
     return ""
@@ -568,7 +560,7 @@ def _hex(value: int) -> str:
 
 
 def _bytes(count: int) -> str:
-    return "1 byte" if count == 1 else f"{count} bytes" if count < _NULL_AREA else f"{count:#x} bytes"
+    return "1 byte" if count == 1 else f"{count} bytes" if count < _LARGE_COUNT else f"{count:#x} bytes"
 
 
 def _size(count: int) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Optional
 
-from crashkit.evidence.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, signal_name
 from crashkit.evidence.text.faulthandler import SIGNALS
 from crashkit.model import Address, LogLine, Process, Signal
+from crashkit.naming.addresses import is_null
+from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, signal_name, signal_number
 
 SIGKILL, SIGTERM = 9, 15
-NULL_PAGE = 0x1000
 
 # Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
 _WRITE, _FETCH = 2, 16
@@ -59,7 +59,7 @@ def _signal(lines: Sequence[LogLine], from_gdb: Optional[str], from_dump: Option
     if kernel is not None and from_dump in (None, SIGSEGV):
         return _page_fault(kernel)
     numbers = (
-        _number(from_gdb),
+        signal_number(from_gdb),
         from_dump,
         next((_TRAPS[line.fields["trap"]] for line in lines if line.kind == "kernel-trap"), None),
         next((int(line.fields["number"]) for line in lines if line.kind == "launcher-signal"), None),
@@ -69,10 +69,6 @@ def _signal(lines: Sequence[LogLine], from_gdb: Optional[str], from_dump: Option
     )
     number = next((number for number in numbers if number), None)
     return Signal(number=number, name=signal_name(number)) if number else None
-
-
-def _number(name: Optional[str]) -> Optional[int]:
-    return next((number for number in range(1, 65) if signal_name(number) == name), None)
 
 
 def _of_shell(line: LogLine) -> Optional[int]:
@@ -94,5 +90,5 @@ def _page_fault(line: LogLine) -> Signal:
     """Of the kernel's own line: arch/x86/mm/fault.c, show_signal_msg."""
     address, error = int(line.fields["address"], 16), int(line.fields["error"], 16)
     access = "execute" if error & _FETCH else "write" if error & _WRITE else "read"
-    reason = "null-pointer" if address < NULL_PAGE else None
+    reason = "null-pointer" if is_null(address) else None
     return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=reason)

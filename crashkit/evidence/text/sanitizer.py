@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from crashkit.model import Address, NativeFrame, Offset, Thread
+from crashkit.model import Address, NativeFrame, Offset, PythonFrame, Thread
+from crashkit.naming.own_code import is_own
 
 MOST_FRAMES = 400
 
@@ -14,7 +15,6 @@ _ACCESS = re.compile(r"^(?P<previous>Access|Previous access) by stream (?P<strea
 _ALLOCATED = "Tensor was allocated with stack trace:"
 _PYTHON = re.compile(r'^\s*File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$')
 _EFFECT = re.compile(r"^(?:reading from|writing to) .*$")
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/torch/")
 
 _ASAN = re.compile(
     r"==(?P<pid>\d+)==\s?ERROR: (?:Address|Leak|HWAddress)Sanitizer: (?P<problem>[\w-]+)"
@@ -64,8 +64,11 @@ class StreamRace:
         return True
 
     def _place(self, match: re.Match[str]) -> None:
-        """The innermost frame that is not installed: the last such line, as stacks are printed outermost first."""
-        if not _INSTALLED.search(match["file"]):
+        """The innermost frame of the user's own code: the last such line, as stacks are printed outermost first.
+
+        CSAN's own frames end each stack, also where torch runs from a checkout.
+        """
+        if is_own(PythonFrame(file=match["file"], function=match["function"])) and "/torch/" not in match["file"]:
             self.fields[self._part + "place"] = f"{match['file']}:{match['line']} in {match['function']}"
 
 

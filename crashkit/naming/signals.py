@@ -18,8 +18,8 @@ _SIGNALS = (
     *("SIGXCPU", "SIGXFSZ", "SIGVTALRM", "SIGPROF", "SIGWINCH", "SIGIO", "SIGPWR", "SIGSYS"),
 )
 
-_FIRST_REALTIME = 32
-_LAST_SIGNAL = 64
+# The kernel's real-time signals begin at 32; glibc keeps two for its threads and calls the next one SIGRTMIN: signal(7).
+_FIRST_REALTIME, _RTMIN, _LAST_SIGNAL = 32, 34, 64
 
 _ANY_CODE = {
     0: "SI_USER",
@@ -51,12 +51,17 @@ _CODES = {
 
 
 def signal_name(number: int) -> str:
-    """`SIGSEGV` for 11, `SIG40` for a real-time signal, `signal 99` for what Linux does not have."""
+    """`SIGSEGV` for 11, `SIGRTMIN+6` for 40 (as `kill -l` has it), `signal 99` for what Linux does not have."""
     if 1 <= number <= len(_SIGNALS):
         return _SIGNALS[number - 1]
-    if _FIRST_REALTIME <= number <= _LAST_SIGNAL:
-        return f"SIG{number}"
-    return f"signal {number}"
+    if _RTMIN <= number <= _LAST_SIGNAL:
+        return f"SIGRTMIN+{number - _RTMIN}" if number > _RTMIN else "SIGRTMIN"
+    return f"SIG{number}" if _FIRST_REALTIME <= number < _RTMIN else f"signal {number}"
+
+
+def signal_number(name: str | None) -> int | None:
+    """The number of a signal by our name or by gdb's, which calls real-time signals `SIG40`; None for any other name."""
+    return _NUMBERS.get(name or "")
 
 
 def code_name(number: int, code: int) -> str | None:
@@ -65,3 +70,9 @@ def code_name(number: int, code: int) -> str | None:
         return _ANY_CODE[code]
     names = _CODES.get(number, "").split()
     return names[code - 1] if 1 <= code <= len(names) else None
+
+
+_NUMBERS = {
+    **{f"SIG{number}": number for number in range(_FIRST_REALTIME, _LAST_SIGNAL + 1)},
+    **{signal_name(number): number for number in range(1, _LAST_SIGNAL + 1)},
+}

@@ -1,7 +1,7 @@
 import pytest
 
 from crashkit.model import Address, Crash, LogLine, Mapping, Module, NativeFrame, Process, PythonFrame, Signal, Thread
-from crashkit.report import view
+from crashkit.report import wording
 from tests.report import samples
 
 
@@ -22,7 +22,7 @@ from tests.report import samples
     ],
 )
 def test_short_names_of_functions(name: str, short: str) -> None:
-    assert view.short_function(name) == short
+    assert wording.short_function(name) == short
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_short_names_of_functions(name: str, short: str) -> None:
     ],
 )
 def test_short_paths(path: str, short: str) -> None:
-    assert view.short_path(path) == short
+    assert wording.short_path(path) == short
 
 
 @pytest.mark.parametrize(
@@ -55,26 +55,26 @@ def test_short_paths(path: str, short: str) -> None:
     ],
 )
 def test_the_sentence(name: str, said: str) -> None:
-    assert view.sentence(samples.ALL[name]()) == said
+    assert wording.sentence(samples.ALL[name]()) == said
 
 
 def test_an_unknown_signal_and_reason_are_said_as_they_are() -> None:
     crash = Crash(signal=Signal(number=40, name="SIGNEW", reason="cosmic-ray"))
-    assert view.sentence(crash) == "SIGNEW: cosmic ray."
+    assert wording.sentence(crash) == "SIGNEW: cosmic ray."
 
 
 def test_a_reason_of_the_evidence_is_no_format() -> None:
-    assert view.why(Signal(number=1, name="S", reason="{access.__class__} {0} {")) == "{access.__class__} {0} {"
+    assert wording.why(Signal(number=1, name="S", reason="{access.__class__} {0} {")) == "{access.__class__} {0} {"
 
 
 def test_a_signal_from_outside_names_its_sender() -> None:
-    assert view.why(Signal(number=9, name="SIGKILL", reason="sent-from-outside", sender_pid=7)) == "sent by process 7"
+    assert wording.why(Signal(number=9, name="SIGKILL", reason="sent-from-outside", sender_pid=7)) == "sent by process 7"
 
 
 def test_the_abort_machinery_is_not_the_place() -> None:
     names = ("__pthread_kill_implementation", "__GI_raise", "__GI_abort", "__libc_message", "malloc_printerr", "_int_free", "free_me")
     thread = Thread(frames=tuple(NativeFrame(function=name) for name in names))
-    found = view.native_at(thread)
+    found = wording.native_at(thread)
     assert found and found.function == "_int_free"
 
 
@@ -86,28 +86,28 @@ def test_the_fault_lies_below_the_signal_handler() -> None:
         NativeFrame(function="__memcpy_avx512_unaligned_erms"),
     )
     thread = Thread(tid=1, crashed=True, frames=frames)
-    assert view.native_at(thread) is frames[3]
-    assert view.runtime_frames(thread, None) == {0, 1, 2}
-    assert view.sentence(Crash(signal=Signal(number=11, name="SIGSEGV"), threads=(thread,))) == "Segmentation fault in memcpy."
+    assert wording.native_at(thread) is frames[3]
+    assert wording.runtime_frames(thread, None) == {0, 1, 2}
+    assert wording.sentence(Crash(signal=Signal(number=11, name="SIGSEGV"), threads=(thread,))) == "Segmentation fault in memcpy."
 
 
 def test_own_code_is_neither_the_standard_library_nor_a_package() -> None:
     files = ("<frozen importlib._bootstrap>", "/usr/lib/python3/dist-packages/x.py", "/usr/lib/python3.11/json/__init__.py", "/srv/a.py")
-    own = view.own_at(Thread(frames=tuple(PythonFrame(file=file) for file in files)))
+    own = wording.own_at(Thread(frames=tuple(PythonFrame(file=file) for file in files)))
     assert own and own.file == "/srv/a.py"
 
 
 def test_runtime_frames_are_the_interpreters_outside_the_innermost_python_frame() -> None:
     crash = samples.flask_lstm()
     thread = crash.threads[0]
-    found = {thread.frames[index].function for index in view.runtime_frames(thread, samples.PYTHON)}  # type: ignore[union-attr]
+    found = {thread.frames[index].function for index in wording.runtime_frames(thread, samples.PYTHON)}  # type: ignore[union-attr]
     assert {"_PyEval_EvalFrameDefault", "slot_tp_call", "thread_run", "start_thread", "clone3"} <= found
     assert not found & {"cuLaunchKernel", "cfunction_call", "forward"}
 
 
 def test_a_thread_without_python_has_only_its_start_as_runtime() -> None:
     thread = Thread(frames=(NativeFrame(function="f", module="/usr/bin/python3.11"), NativeFrame(function="clone3")))
-    assert view.runtime_frames(thread, None) == {1}
+    assert wording.runtime_frames(thread, None) == {1}
 
 
 @pytest.mark.parametrize(
@@ -123,32 +123,32 @@ def test_a_thread_without_python_has_only_its_start_as_runtime() -> None:
     ],
 )
 def test_what_a_thread_does(functions: tuple[str | None, ...], said: str) -> None:
-    assert view.doing(Thread(frames=tuple(NativeFrame(function=name) for name in functions))) == said
+    assert wording.doing(Thread(frames=tuple(NativeFrame(function=name) for name in functions))) == said
 
 
 def test_equal_stacks_are_one_group_whatever_their_addresses() -> None:
     def thread(tid: int, line: int = 1) -> Thread:
         return Thread(tid=tid, frames=(NativeFrame(function="poll", pc=Address(tid)), PythonFrame(function="f", file="a.py", line=line)))
 
-    found = view.groups([thread(1, 9), thread(2), thread(3), Thread(tid=4), thread(5)])
+    found = wording.groups([thread(1, 9), thread(2), thread(3), Thread(tid=4), thread(5)])
     assert [[member.tid for member in group.threads] for group in found] == [[2, 3, 5], [1], [4]]
 
 
 @pytest.mark.parametrize(("native", "said"), [("poll", "waiting for events in"), ("compute", "in compute from")])
 def test_a_group_says_what_it_does_and_where(native: str, said: str) -> None:
-    group = view.groups([Thread(frames=(NativeFrame(function=native), PythonFrame(function="f", file="/srv/a.py", line=3)))])[0]
+    group = wording.groups([Thread(frames=(NativeFrame(function=native), PythonFrame(function="f", file="/srv/a.py", line=3)))])[0]
     assert group.activity == said and group.at and group.at.line == 3
 
 
 def test_a_crowd_is_few_groups() -> None:
     crash = samples.crowd(200)
-    found = view.groups(thread for thread in crash.threads if not thread.crashed)
+    found = wording.groups(thread for thread in crash.threads if not thread.crashed)
     assert len(found[0].threads) == 179
     assert sum(len(group.threads) for group in found) == 199
 
 
 def test_what_lies_at_an_address() -> None:
-    space = view.AddressSpace(
+    space = wording.AddressSpace(
         (
             Mapping(start=Address(0x2000), end=Address(0x3000), permissions="r-x", path="/lib/c.so"),
             Mapping(start=Address(0x1000), end=Address(0x2000)),
@@ -158,17 +158,17 @@ def test_what_lies_at_an_address() -> None:
     assert space.what(0x2010) == "c.so+0x810 r-x"
     assert space.what(0x1FFF) == "anonymous memory"
     assert space.what(0x3000) == space.what(0) == ""
-    assert view.AddressSpace(space.mappings, (), 0x1800).what(0x1010) == "stack of the crashed thread"
+    assert wording.AddressSpace(space.mappings, (), 0x1800).what(0x1010) == "stack of the crashed thread"
 
 
 def test_modules_in_the_way_of_a_better_report_come_first() -> None:
     modules = [Module(path=path, symbols=path) for path in ("full", "not-needed", "mismatch", "missing")]
-    assert [module.path for _, module in view.ordered_modules(modules)] == ["mismatch", "missing", "full", "not-needed"]
+    assert [module.path for _, module in wording.ordered_modules(modules)] == ["mismatch", "missing", "full", "not-needed"]
 
 
 def test_a_log_alone_gives_its_first_line() -> None:
     crash = Crash(log=(LogLine(text="free(): invalid pointer"),), process=Process(exit_status=134))
-    assert view.sentence(crash) == "Exit status 134: free(): invalid pointer."
+    assert wording.sentence(crash) == "Exit status 134: free(): invalid pointer."
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_log_alone_gives_its_first_line() -> None:
     ],
 )
 def test_a_sentence_is_told_from_something_to_paste(fix: str, prose: bool) -> None:
-    assert view.is_prose(fix) is prose
+    assert wording.is_prose(fix) is prose
 
 
 @pytest.mark.parametrize(
@@ -197,4 +197,4 @@ def test_a_sentence_is_told_from_something_to_paste(fix: str, prose: bool) -> No
     ],
 )
 def test_whose_code_it_is(file: str, function: str, own: bool) -> None:
-    assert view.is_own(PythonFrame(file=file, function=function)) == own
+    assert wording.is_own(PythonFrame(file=file, function=function)) == own

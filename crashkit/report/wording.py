@@ -7,8 +7,14 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Mapping, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.naming.functions import libc_name, plain
+from crashkit.naming.functions import short_function as short_function
+from crashkit.naming.machinery import handler_end, is_machinery
+from crashkit.naming.own_code import is_own as is_own
+from crashkit.naming.own_code import own_line, python_frames
 
 SIGNALS = {
     "SIGABRT": "Abort",
@@ -108,50 +114,14 @@ _WAITS = {
 _WAIT_DEPTH = 10
 _NAME = 160
 
-# What raises a signal on the program's behalf, by `plain_name`.
-_ABORTING = re.compile(
-    r"(raise|abort|gsignal|kill|tgkill|pthread_kill|message|fatal|assert_fail\w*|fortify_fail|chk_fail|stack_chk_fail|malloc_printerr"
-    r"|std::terminate|cxxabiv1::\w+|gnu_cxx::verbose_terminate_handler|cxa_throw|cxa_rethrow|fatal_error\w*|Py_Fatal\w+|Py_DumpStack|faulthandler_\w+)$"
-)
-# Brackets that are an operator's name do not nest.
-_OPERATOR = re.compile(r"\boperator\s*(\(\)|<=>|<<|>>|->|<|>)")
-_HIDE = str.maketrans("<>()", "\ue000\ue001\ue002\ue003")
-_SHOW = str.maketrans("\ue000\ue001\ue002\ue003", "<>()")
 _INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
 _OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread|(__)?clone3?|thread_start)$")
-_LIBRARY = re.compile(r"(/(site|dist)-packages/|/lib(64)?/python\d[\d.]*/|^<frozen |^<)")
-_VARIANT = re.compile(r"(64|_(avx|evex|sse)\w*|_(erms|unaligned|impl|internal|implementation)\w*)$")
 
 
 # Names and places
 
 _LARGEST_TID = 1 << 22
 """Linux gives no larger ones (PID_MAX_LIMIT, include/linux/threads.h)."""
-
-
-def short_function(name: str) -> str:
-    """A C++ function without arguments, return type and template arguments: `at::native::lstm`."""
-    if "(" not in name and "<" not in name:
-        return name
-    kept: list[str] = []
-    depth = 0
-    for character in _OPERATOR.sub(lambda match: match[0].translate(_HIDE), name).replace("(anonymous namespace)", "{anonymous}"):
-        if character == "(" and depth == 0:
-            break
-        if character in "<(":
-            depth += 1
-            if depth == 1:
-                kept.append("<…>")
-        elif character in ">)" and depth:
-            depth -= 1
-        elif depth == 0:
-            kept.append(character)
-    short = "".join(kept).strip()
-    if "operator" not in short:
-        short = short.rpartition(" ")[2]
-    if not short or short.startswith("<"):
-        return name
-    return short.translate(_SHOW).replace("{anonymous}", "(anonymous)")
 
 
 def short_path(path: str, parts: int = 3) -> str:
@@ -170,14 +140,6 @@ def base_name(path: str) -> str:
     return path.rstrip("/").rpartition("/")[2] or path
 
 
-def plain_name(function: str) -> str:
-    """A C name without the decorations of libc: `__pthread_cond_wait` is `pthread_cond_wait`."""
-    if "::" in function:
-        return function.replace("::__", "::").lstrip("_")
-    name = function.split("@")[0].removeprefix("__GI_").removeprefix("__libc_").lstrip("_")
-    return _VARIANT.sub("", name) or function
-
-
 def native_function(frame: NativeFrame) -> str:
     if frame.function:
         return short_function(frame.function)
@@ -187,7 +149,7 @@ def native_function(frame: NativeFrame) -> str:
 def said_name(frame: NativeFrame) -> str:
     """The function as a sentence names it: `memcpy` for `__memcpy_avx_unaligned_erms`."""
     name = native_function(frame)
-    return plain_name(name) if name.startswith("__") else name
+    return libc_name(name).lstrip("_") if name.startswith("__") else name
 
 
 def native_place(frame: NativeFrame) -> str:
@@ -245,10 +207,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def crashed_thread(crash: Crash) -> Thread | None:
-    """The thread that is marked as crashed, or the one whose tid the crash names."""
-    if crash.thread is not None:
-        return crash.thread
-    return next((thread for thread in crash.threads if crash.crashed_thread is not None and thread.tid == crash.crashed_thread), None)
+    return crash.thread
 
 
 def among(crash: Crash) -> str:
@@ -269,26 +228,13 @@ def why(signal: Signal) -> str | None:
 
 
 def python_at(thread: Thread | None) -> PythonFrame | None:
-    """The innermost Python frame."""
-    return next(thread.pythons(), None) if thread else None
-
-
-def is_own(frame: PythonFrame) -> bool:
-    """Whether its file lies outside the standard library and installed packages; `python -c` and `python -` are one's own too."""
-    if frame.file in ("<string>", "<stdin>"):
-        # Methods that dataclasses and the like make up have no other file either.
-        return not (frame.function or "").startswith("__")
-    return bool(frame.file and not _LIBRARY.search(frame.file))
-
-
-def is_changed(crash: Crash, frame: PythonFrame) -> bool:
-    """Whether the frame's file was changed after the crash."""
-    return any(error.stage == "source" and error.message.startswith(f"{frame.file} ") for error in crash.soft_errors)
+    """The innermost Python frame, below a signal handler."""
+    return next(iter(python_frames(thread)), None) if thread else None
 
 
 def own_at(thread: Thread | None) -> PythonFrame | None:
     """The innermost Python frame of one's own code."""
-    return next(filter(is_own, thread.pythons()), None) if thread else None
+    return own_line(python_frames(thread)) if thread else None
 
 
 def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFrame | None:
@@ -301,22 +247,12 @@ def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFram
     if not thread:
         return None
     own_fault = signal is not None and not signal.recovered and (signal.code or 0) > 0
-    below = thread.frames[0 if own_fault else _handler_end(thread) :]
+    below = thread.frames[0 if own_fault else handler_end(thread.frames) :]
     natives = [frame for frame in below if isinstance(frame, NativeFrame)]
     if natives and signal is not None and (own_fault or signal.recovered):
         natives = [frame for frame in natives if frame.module == natives[0].module]
-    named = (frame for frame in natives if frame.function and not _is_aborting(frame.function))
+    named = (frame for frame in natives if frame.function and not is_machinery(frame.function))
     return next(named, natives[0] if natives else None)
-
-
-def _handler_end(thread: Thread) -> int:
-    """How many frames belong to a signal handler that ran when the process died, such as faulthandler's: the fault lies below them."""
-    marks = (index for index, frame in enumerate(thread.frames) if isinstance(frame, NativeFrame) and frame.trust == "signal")
-    return next(marks, -1) + 1
-
-
-def _is_aborting(function: str) -> bool:
-    return bool(_ABORTING.match(plain_name(short_function(function))))
 
 
 def ended(crash: Crash) -> str:
@@ -394,7 +330,7 @@ def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
 
     Those inside the innermost Python frame stay: there the interpreter itself may be what failed.
     """
-    found = set(range(_handler_end(thread)))
+    found = set(range(handler_end(thread.frames)))
     inside = True
     for index, frame in enumerate(thread.frames):
         if isinstance(frame, PythonFrame):
@@ -412,16 +348,18 @@ def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
     return bool(frame.module and (frame.module == interpreter or _INTERPRETER.search(frame.module)))
 
 
+def awaited(thread: Thread) -> str | None:
+    """What a thread was waiting for: `the GIL`."""
+    names = [libc_name(plain(frame.function)).lstrip("_") for frame in islice(thread.natives(), _WAIT_DEPTH) if frame.function]
+    waits = [name for name in names if name in _WAITS]
+    return _WAITS["take_gil" if "take_gil" in waits else waits[-1]] if waits else None
+
+
 def doing(thread: Thread) -> str:
     """What a thread was doing, in a few words: `waiting for the GIL`."""
-    wait = None
-    for frame in list(thread.natives())[:_WAIT_DEPTH]:
-        if frame.function and plain_name(frame.function) in _WAITS:
-            wait = plain_name(frame.function)
-            if wait == "take_gil":
-                break
+    wait = awaited(thread)
     if wait:
-        return f"waiting for {_WAITS[wait]}"
+        return f"waiting for {wait}"
     native = native_at(thread)
     if native and native.function:
         return f"in {said_name(native)}"
@@ -447,7 +385,7 @@ class Group:
         """What they do, up to the place that `at` gives: `waiting for events in`."""
         if not self.at or not self.doing:
             return self.doing
-        return f"{self.doing} {'from' if self.doing.startswith('in ') else 'in'}"
+        return f"{self.doing} {'in' if awaited(self.first) else 'from'}"
 
     @property
     def at(self) -> PythonFrame | None:

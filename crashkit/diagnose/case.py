@@ -11,17 +11,11 @@ import msgspec
 
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Crash, NativeFrame, PythonFrame, Thread
+from crashkit.naming.functions import plain
+from crashkit.naming.machinery import handler_end, machinery_end
+from crashkit.naming.own_code import own_line, python_frames
 
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
-
-SIGNAL_FRAME = "<signal handler called>"
-
-# What stands above the frame that failed when a process aborts itself.
-_MACHINERY = re.compile(
-    r"_*(pthread_kill(_implementation|_internal)?|raise|gsignal|abort|libc_message(_impl)?|libc_fatal|kill|tgkill|restore_rt|syscall)"
-)
-_SUFFIX = re.compile(r"(?:\.(?:constprop|isra|part|lto_priv|llvm|cold)(?:\.\d+)*| \[clone [^\]]*\]|@@?\w[\w.]*)+$")
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/|/lib(?:64)?/python\d|^<frozen|^<string>|^<__array")
 
 
 class Native(msgspec.Struct, frozen=True):
@@ -43,7 +37,8 @@ class Stack:
             for index, frame in enumerate(thread.frames)
             if isinstance(frame, NativeFrame)
         ]
-        self.natives = _below_handler(self.whole)
+        handler = handler_end(thread.frames)
+        self.natives = [native for native in self.whole if native.index >= handler]
 
     @cached_property
     def pythons(self) -> list[tuple[Optional[int], PythonFrame]]:
@@ -55,24 +50,21 @@ class Stack:
     @cached_property
     def failing(self) -> list[Native]:
         """Native frames from the one that failed on: without the machinery that aborts."""
-        start = 0
-        while start < len(self.natives) and _MACHINERY.fullmatch(self.natives[start].name):
-            start += 1
-        return self.natives[start:]
+        return self.natives[machinery_end([native.frame.function for native in self.natives]) :]
 
-    def own_python(self) -> Optional[tuple[Optional[int], PythonFrame]]:
+    def own_python(self) -> Optional[PythonFrame]:
         """The innermost Python frame that is the user's own code, or else the innermost."""
-        own = next((item for item in self.pythons if is_own(item[1])), None)
-        return own or next(iter(self.pythons), None)
+        frames = python_frames(self.thread)
+        return own_line(frames) or next(iter(frames), None)
 
 
-class View:
+class Case:
     """One crash, prepared once for all signatures."""
 
     def __init__(self, crash: Crash) -> None:
         self.crash = crash
         self.stacks = [Stack(thread) for thread in crash.threads]
-        self.crashed = next((stack for stack in self.stacks if stack.thread.crashed), None)
+        self.crashed = next((stack for stack in self.stacks if stack.thread is crash.thread), None)
         self._memo: dict[tuple[str, str], bool] = {}
 
     @property
@@ -106,45 +98,6 @@ class View:
         return found
 
 
-def is_own(frame: PythonFrame) -> bool:
-    """Whether the frame is of the user's code: neither installed nor the standard library's."""
-    return _INSTALLED.search(frame.file or "") is None
-
-
 @lru_cache(maxsize=4096)
 def compiled(pattern: str) -> re.Pattern[str]:
     return re.compile(pattern)
-
-
-def _below_handler(frames: list[Native]) -> list[Native]:
-    """The stack that the signal interrupted: faulthandler's and torch's handlers run above it and re-raise."""
-    last = next((position for position, item in enumerate(frames) if item.name == SIGNAL_FRAME or item.frame.trust == "signal"), None)
-    return frames if last is None else frames[last + 1 :]
-
-
-@lru_cache(maxsize=65536)
-def plain(function: str) -> str:
-    """A function's name without return type, arguments, template arguments, compiler suffixes and `__GI_`."""
-    if function.startswith("<"):
-        return function
-    name = _SUFFIX.sub("", function[:4096])
-    name = name.replace("(anonymous namespace)", "{anonymous}").replace("operator()", "operator{}")
-    name = _without(name, "<", ">") if "operator<" not in name and "operator>" not in name and "->" not in name else name
-    name = name.partition("(")[0].rstrip()
-    if " " in name and "operator" not in name:
-        name = name.rpartition(" ")[2]
-    name = name.replace("{anonymous}", "(anonymous namespace)").replace("operator{}", "operator()")
-    return name.removeprefix("__GI_").lstrip("*&")
-
-
-def _without(text: str, opening: str, closing: str) -> str:
-    depth = 0
-    kept: list[str] = []
-    for character in text:
-        if character == opening:
-            depth += 1
-        elif character == closing and depth:
-            depth -= 1
-        elif not depth:
-            kept.append(character)
-    return "".join(kept)

@@ -1,0 +1,27 @@
+"""Ids of crashes, such as 20261120T231200-5752-python3.11: the time of death (UTC), the pid, the executable's name."""
+
+from __future__ import annotations
+
+import calendar
+import re
+import time
+
+_TIME = "%Y%m%dT%H%M%S"
+_UNKNOWN_TIME = "unknown-time"
+_UNFIT = re.compile(r"[^A-Za-z0-9._+-]")
+_LONGEST_NAME = 40
+
+
+def identity(when: float | None, pid: int | None, executable: str | None) -> str:
+    """The id of a crash. `when` is in seconds since the epoch; `executable` is a path or name, hostile text."""
+    stamp = _UNKNOWN_TIME if when is None else time.strftime(_TIME, time.gmtime(when))
+    name = _UNFIT.sub("_", (executable or "").rsplit("/", 1)[-1])[:_LONGEST_NAME].lstrip(".-") or "unknown"
+    return f"{stamp}-{pid or 0}-{name}"
+
+
+def time_of(identity: str) -> float | None:
+    """The time that an id tells, in seconds since the epoch."""
+    try:
+        return float(calendar.timegm(time.strptime(identity[:15], _TIME)))
+    except ValueError:
+        return None

@@ -1,0 +1,47 @@
+"""What an address tells by its value alone: a null pointer plus an offset, or the bytes with which allocators fill memory."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+NULL_AREA = 0x10000
+"""Below this address nothing can be mapped (vm.mmap_min_addr, 64 KiB by default): it is a null pointer plus an offset."""
+
+
+class Fill(NamedTuple):
+    """A byte that allocators write into memory so that its misuse shows."""
+
+    byte: int
+    meaning: str
+    """Completes "its bytes are those of ..."."""
+    freed: bool = False
+    """Written when memory is freed: whoever met it used memory after that."""
+
+
+# CPython: Objects/obmalloc.c, PYMEM_CLEANBYTE, PYMEM_DEADBYTE, PYMEM_FORBIDDENBYTE. jemalloc: JEMALLOC_FREE_JUNK.
+# Chromium's PartitionAlloc (also in V8 and Electron): kQuarantinedByte. Linux's slab poison, which some pools have copied: POISON_FREE.
+_FILLS = {
+    fill.byte: fill
+    for fill in (
+        Fill(0xCD, "memory that CPython's debug allocator had just handed out, never written"),
+        Fill(0xDD, "memory that CPython's debug allocator had freed", freed=True),
+        Fill(0xFD, "the guard bytes of CPython's debug allocator"),
+        Fill(0xCB, "memory that CPython's debug allocator (before 3.8) had just handed out, never written"),
+        Fill(0xDB, "memory that CPython's debug allocator (before 3.8) had freed", freed=True),
+        Fill(0xFB, "the guard bytes of CPython's debug allocator (before 3.8)"),
+        Fill(0x5A, "memory that jemalloc had freed", freed=True),
+        Fill(0x6B, "memory that a pool had freed", freed=True),
+        Fill(0xEF, "memory that an allocator holds back after it was freed", freed=True),
+    )
+}
+
+
+def is_null(address: int) -> bool:
+    """Whether the address is a null pointer plus the offset of a field or element."""
+    return 0 <= address < NULL_AREA
+
+
+def fill_of(address: int) -> Fill | None:
+    """The fill of which the upper six bytes consist: an offset may have been added to the lowest two."""
+    upper = (address & (1 << 64) - 1).to_bytes(8, "big")[:6]
+    return _FILLS.get(upper[0]) if len(set(upper)) == 1 else None

@@ -1,0 +1,103 @@
+"""Names of native functions: without compiler-added suffixes, arguments, return type and template arguments."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+_LONGEST = 4096
+
+# GCC's and LLVM's copies of one function: `f.constprop.0`, `f [clone .cold]`, `f.lto_priv.1`. Symbol versions and PLT entries:
+# `f@@GLIBC_2.17`, `f@plt`. ABI tags, and the hash that rustc appends.
+_SUFFIX = re.compile(
+    r"(?: ?\[clone [^\]]*\]|\.(?:constprop|isra|part|cold|localalias|lto_priv|llvm|clone|unlikely|hot|ipa)\b[\w.]*"
+    r"|@.*|\[abi:\w+\]|::h[0-9a-f]{16}$)+"
+)
+_LAMBDA = re.compile(r"\{lambda\([^{}]*\)#\d+\}|\{lambda#\d+\}|'lambda\d*'(?:\([^()]*\))?|\$_\d+")
+_OPERATOR = re.compile(r"\boperator *(?:<=>|<<=|>>=|<<|>>|<=|>=|->\*|->|<|>|\(\))")
+_ANONYMOUS = "(anonymous namespace)"
+_OPEN, _CLOSE = "<(", ">)"
+
+# glibc compiles its string functions once a processor: `__memcpy_avx512_unaligned_erms`.
+_VARIANT = re.compile(r"^_*((?:mem|str|wcs|wmem)\w+?)(?:_(?:sse|avx|evex|erms|unaligned|ssse|generic|sve|mte|asimd|falkor|thunderx)\w*)$")
+_ALIAS = re.compile(r"^__libc_(?!start|main|csu|message|fatal)")
+
+
+def without_suffix(name: str) -> str:
+    """The name, mangled or not, without compiler-added suffixes and symbol version: `f` for `f.constprop.0.cold`."""
+    return _SUFFIX.sub("", name[:_LONGEST]) or name
+
+
+@lru_cache(maxsize=65536)
+def plain(function: str, templates: str = "") -> str:
+    """`at::native::add` for `at::Tensor at::native::add<int>(at::Tensor const&) [clone .cold]`, `raise` for `__GI_raise`.
+
+    A lambda keeps its place: `f::{lambda}::operator()`. `templates` replaces each list of template arguments.
+    """
+    name = _LAMBDA.sub("{lambda}", without_suffix(function))
+    return _without_arguments(name, templates).removeprefix("__GI_")
+
+
+def short_function(function: str) -> str:
+    """As a report shows it: `at::(anonymous)::run<…>`."""
+    return plain(function, "<…>").replace(_ANONYMOUS, "(anonymous)")
+
+
+def libc_name(name: str) -> str:
+    """The manual's name of a C library function: `memcpy` for `__memcpy_avx512_unaligned_erms`, `malloc` for `__libc_malloc`.
+
+    Takes a plain name; one that is not the C library's stays.
+    """
+    name = _ALIAS.sub("", name)
+    variant = _VARIANT.match(name)
+    return variant[1] if variant else name
+
+
+def _without_arguments(name: str, templates: str) -> str:
+    kept: list[str] = []
+    depth = at = 0
+    while at < len(name):
+        symbol = _OPERATOR.match(name, at)
+        if symbol:
+            if not depth:
+                kept.append(symbol[0])
+            at = symbol.end()
+            continue
+        character = name[at]
+        if character in _OPEN:
+            if depth == 0 and name.startswith(_ANONYMOUS, at):
+                kept.append(_ANONYMOUS.replace(" ", "\0"))
+                at += len(_ANONYMOUS)
+                continue
+            if depth == 0 and character == "<":
+                if not at:
+                    return name  # <signal handler called>, <module>
+                kept.append(templates)
+            elif depth == 0 and kept and not (_is_decltype(kept) or _after(name, at).startswith("::")):
+                break
+            depth += 1
+        elif character in _CLOSE:
+            depth = max(0, depth - 1)
+        elif not depth:
+            kept.append(character)
+        at += 1
+    text = "".join(kept).strip()
+    operator = text.find("operator")
+    head = text if operator < 0 else text[:operator]
+    returned = head.rfind(" ")
+    return text[returned + 1 :].replace("\0", " ").lstrip("*&") or name
+
+
+def _is_decltype(kept: list[str]) -> bool:
+    """Whether the parenthesis that follows belongs to a return type such as `decltype (auto)`."""
+    return "".join(kept[-9:]).rstrip().endswith("decltype")
+
+
+def _after(name: str, at: int) -> str:
+    """What follows the parenthesis that opens here."""
+    depth = 0
+    for position in range(at, len(name)):
+        depth += {"(": 1, ")": -1}.get(name[position], 0)
+        if depth == 0:
+            return name[position + 1 :]
+    return ""

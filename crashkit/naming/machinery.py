@@ -1,0 +1,64 @@
+"""What stands above the frame that failed: a signal handler, and the functions by which a process ends itself."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crashkit.model import Frame, NativeFrame
+from crashkit.naming.functions import plain
+
+SIGNAL_FRAME = "<signal handler called>"
+"""gdb's name for the frame that the kernel puts between a signal handler and the code that it interrupted."""
+
+# By plain name. What called these is what failed.
+_MACHINERY = re.compile(
+    "|".join(
+        (
+            # The C library: raising the signal, abort() and its own checks.
+            r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill)(?:_implementation|_internal)?",
+            r"_*(?:libc_)?(?:message|fatal)(?:_impl)?",
+            r"__(?:(?:libc_)?fortify|stack_chk|chk|assert|assert_perror)_fail(?:_base|_abort)?",
+            r"malloc_printerr|__malloc_assert|_IO_.*_abort",
+            # C++: an exception that nobody caught, a failed check of the library.
+            r"std::terminate|std::(?:__)?(?:unexpected|glibcxx_assert_fail)|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler",
+            r"__cxa_\w*throw",
+            # CPython's fatal errors, and faulthandler's dump.
+            r"_?Py_FatalError\w*|_Py_FatalRefcountError\w*|fatal_error\w*|_PyObject_AssertFailed|_Py_NegativeRefcount|_?Py_DumpStack",
+            r"faulthandler_\w+|_?Py_?[Ff]ault[Hh]andler\w*",
+            # glog's and c10's LOG(FATAL) and CHECK.
+            r"(?:google|c10)::(?:LogMessage\w*|MessageLogger)::.*|google::(?:DumpStackTraceAndExit|logging_fail)",
+            # Sanitizers: what reports an error, and their wrappers of the C library's functions.
+            r"__(?:asan|ubsan|tsan|sanitizer)\w*|_*(?:asan|ubsan|tsan|sanitizer)::.*|__interceptor_\w+",
+        )
+    )
+)
+
+# Some programs raise a signal through it, others wait in it: it belongs to the machinery where what called it does.
+_UNDECIDED = "syscall"
+
+
+def is_machinery(function: str) -> bool:
+    """Whether a function (any form of its name) ends the process on behalf of its caller."""
+    return _MACHINERY.fullmatch(plain(function)) is not None
+
+
+def machinery_end(functions: Sequence[str | None]) -> int:
+    """How many of the innermost functions end the process. One without a name counts where its caller does."""
+    end = 0
+    for index, function in enumerate(functions):
+        if function and is_machinery(function):
+            end = index + 1
+        elif function and plain(function) != _UNDECIDED:
+            break
+    return end
+
+
+def is_signal_frame(frame: Frame) -> bool:
+    """Whether the frame stands between a signal handler and what it interrupted."""
+    return isinstance(frame, NativeFrame) and (frame.trust == "signal" or frame.function == SIGNAL_FRAME)
+
+
+def handler_end(frames: Sequence[Frame]) -> int:
+    """How many of the innermost frames belong to a signal handler, such as faulthandler's: the fault lies below them."""
+    return next((index + 1 for index, frame in enumerate(frames) if is_signal_frame(frame)), 0)

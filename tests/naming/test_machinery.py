@@ -1,0 +1,65 @@
+"""What a process runs to end itself, and what a signal handler runs, are not where it failed."""
+
+from __future__ import annotations
+
+import pytest
+
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.fingerprint import fingerprint
+from crashkit.diagnose.texts import names
+from crashkit.model import Crash, NativeFrame, Signal, Thread
+from crashkit.naming.machinery import handler_end, is_machinery, machinery_end
+from crashkit.report import wording
+
+
+@pytest.mark.parametrize(
+    "function",
+    """
+    __pthread_kill_implementation pthread_kill __GI_raise raise __GI_abort abort gsignal __libc_message __libc_message_impl __libc_fatal
+    malloc_printerr __fortify_fail __libc_fortify_fail __chk_fail __stack_chk_fail __assert_fail __assert_fail_base __malloc_assert
+    std::terminate() __cxxabiv1::__terminate(void(*)()) __cxa_throw __cxa_rethrow __gnu_cxx::__verbose_terminate_handler()
+    Py_FatalError _Py_FatalErrorFunc fatal_error fatal_error_exit _PyObject_AssertFailed _Py_DumpStack faulthandler_fatal_error
+    google::LogMessageFatal::~LogMessageFatal() c10::MessageLogger::~MessageLogger() __asan_report_load8 __sanitizer::Die()
+    __interceptor_memcpy raise@@GLIBC_2.2.5 abort.cold
+    """.split(),
+)
+def test_machinery(function: str) -> None:
+    assert is_machinery(function)
+    frames = (NativeFrame(function=function, module="/lib/m.so"), NativeFrame(function="shop::buy", module="/srv/shop.so"))
+    crash = Crash(signal=Signal(number=6, name="SIGABRT"), threads=(Thread(tid=1, crashed=True, frames=frames),))
+    assert wording.native_at(crash.thread, crash.signal) is frames[1]
+    assert names(Case(crash))["function"] == "shop::buy"
+    assert fingerprint(crash).frames == ("shop::buy",)
+
+
+@pytest.mark.parametrize(
+    "function", ["main", "_int_free", "__run_exit_handlers", "memcpy", "killer", "abort_transaction", "raise_price", ""]
+)
+def test_not_machinery(function: str) -> None:
+    assert not is_machinery(function)
+
+
+@pytest.mark.parametrize(
+    ("functions", "end"),
+    [
+        (("raise", "abort", "work", "abort"), 2),
+        (("raise", None, "abort", None, "work"), 3),
+        ((None, "work"), 0),
+        (("syscall", "raise", "abort", "work"), 3),
+        (("syscall", "wait_for_work"), 0),
+        ((), 0),
+    ],
+)
+def test_where_the_machinery_ends(functions: tuple[str | None, ...], end: int) -> None:
+    assert machinery_end(functions) == end
+
+
+@pytest.mark.parametrize("mark", [NativeFrame(function="<signal handler called>"), NativeFrame(function="__restore_rt", trust="signal")])
+def test_the_fault_lies_below_a_signal_handler(mark: NativeFrame) -> None:
+    frames = (NativeFrame(function="handler"), mark, NativeFrame(function="work"))
+    assert handler_end(frames) == 2
+    assert handler_end(frames[2:]) == 0
+    crash = Crash(signal=Signal(number=11, name="SIGSEGV", recovered=True), threads=(Thread(tid=1, crashed=True, frames=frames),))
+    assert wording.native_at(crash.thread, crash.signal) is frames[2]
+    assert names(Case(crash))["function"] == "work"
+    assert fingerprint(crash).frames == ("work",)

@@ -1,0 +1,25 @@
+"""Names of signals are the same in reports and in the store, and read back."""
+
+from __future__ import annotations
+
+import signal
+
+import pytest
+
+from crashkit.naming.signals import signal_name, signal_number
+
+
+@pytest.mark.parametrize("number", range(1, 65))
+def test_every_name_is_read_back(number: int) -> None:
+    assert signal_number(signal_name(number)) == number
+
+
+def test_names_are_those_of_this_systems_c_library() -> None:
+    assert (signal_name(signal.SIGRTMIN), signal_name(signal.SIGRTMIN + 6)) == ("SIGRTMIN", "SIGRTMIN+6")
+    known = {number: signal.Signals(number).name for number in range(1, 32)}
+    assert {number: signal_name(number) for number in known} == known
+
+
+def test_gdbs_names_of_real_time_signals() -> None:
+    assert (signal_number("SIG40"), signal_name(40)) == (40, "SIGRTMIN+6")
+    assert signal_number("SIGNEW") is None and signal_number(None) is None

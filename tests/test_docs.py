@@ -1,0 +1,41 @@
+"""What the docs say in numbers and names is what the code does."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from crashkit.collect.supervise.stderr_tail import KEPT
+from crashkit.crashfolder.store import Retention
+from crashkit.debugger.session import _FRAMES
+from crashkit.elf.twin import BIG
+from crashkit.evidence.input import _FORMATS
+
+ROOT = Path(__file__).parent.parent
+DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ("docs/architecture.md", f"A module of {BIG >> 20} MiB or more without DWARF"),
+        ("docs/architecture.md", f"After {_FRAMES} frames the walk stops"),
+        ("docs/report-schema.md", f"How the file was packed: {', '.join(_FORMATS)}."),
+        (
+            "docs/run.md",
+            f"The newest {Retention().crashes} crashes of {Retention().age / 86400:.0f} days and {Retention().size >> 30} GiB stay",
+        ),
+        ("crashkit/crashfolder/store.py", f"the last {KEPT >> 10} KiB of the command's stderr"),
+    ],
+)
+def test_numbers(document: str, words: str) -> None:
+    assert words in " ".join((ROOT / document).read_text().split())
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.name)
+def test_files_that_are_named_exist(path: Path) -> None:
+    named = re.findall(r"`((?:crashkit/)?[a-z_]+(?:/[a-z_*]+)*\.(?:py|toml))`", path.read_text())
+    places = (ROOT, ROOT / "crashkit", ROOT / "gdb_scripts", ROOT / "crashkit" / "diagnose", ROOT / "crashkit" / "diagnose" / "catalog")
+    assert [name for name in named if not any(list(place.glob(name)) for place in places) and name not in ("libpython.py",)] == []
