@@ -408,3 +408,15 @@ def test_every_first_line_holds_one_of_its_formats_openers() -> None:
         assert openers and all(any(opener in line for opener in one.openers) for one in openers), line
         unseen.difference_update(openers)
     assert not unseen
+
+
+def test_the_first_line_of_gdbs_text_may_be_telling_by_itself(tmp_path: Path) -> None:
+    lines = read_log(written(tmp_path, GDB.format(signal="SIGSEGV"))).lines
+    assert [(line.line, line.kind) for line in lines] == [(1, "gdb-signal")]
+
+
+def test_a_traceback_without_frames_does_not_hide_another(tmp_path: Path) -> None:
+    begun = "Traceback (most recent call last):\n"
+    text = "Killed\n" + begun + '  File "/srv/app.py", line 5, in f\n    g()\nValueError: handled\n' + begun + "INFO the rest was lost\n"
+    (thread,) = read_log(written(tmp_path, text)).threads
+    assert [frame.line for frame in thread.pythons()] == [5]
