@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -15,6 +16,9 @@ import click
 
 from crashkit.errors import CrashkitError
 from crashkit.model import Crash
+
+WRITTEN = ("json", "html")
+"""The formats of a report on disk."""
 
 _STAGES = {"gdb": "asking gdb for the stacks", "diagnose": "looking for known failures", "log": "reading"}
 
@@ -72,9 +76,9 @@ def command(
     if out is not None or not as_json:
         written = write_report(crash, out or default_folder(paths[0], crash))
     if as_json:
-        from crashkit.report.json import encode
+        from crashkit.report.renderer import renderer
 
-        sys.stdout.buffer.write(encode(crash))
+        sys.stdout.buffer.write(renderer("json").render(crash))
     else:
         print_summary(crash, written)
 
@@ -90,11 +94,12 @@ def print_summary(crash: Crash, written: Optional[Path]) -> None:
         click.echo(line, color=color)
 
 
-def write_report(crash: Crash, folder: Path) -> Path:
-    """Write report.html and report.json, for this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
-    from crashkit.report import html, json
+def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN) -> Path:
+    """Write the report in these formats, for this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
+    from crashkit.report.renderer import renderer
 
-    documents = {"report.json": json.encode(crash), "report.html": html.render(crash).encode("utf-8", "replace")}
+    renderers = [renderer(name) for name in formats]
+    documents = {one.file: one.render(crash) for one in renderers}
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in documents.items():
@@ -131,6 +136,13 @@ def _path_map(text: str) -> tuple[str, Path]:
     return source, Path(target)
 
 
+def _warm() -> None:
+    from crashkit.report.renderer import renderer
+
+    for name in WRITTEN:
+        renderer(name).warm()
+
+
 class Progress:
     """On stderr: the first answer before gdb starts, and what takes longer than a second."""
 
@@ -157,10 +169,8 @@ class Progress:
 
     def stage(self, name: str, crash: Crash) -> None:
         if name == "gdb" and self._renders:
-            from crashkit.report import html
-
-            # While gdb works we wait: compile the template meanwhile.
-            threading.Thread(target=html.warm, daemon=True).start()
+            # While gdb works we wait: compile templates meanwhile.
+            threading.Thread(target=_warm, daemon=True).start()
         if name == "gdb" and not self._quiet:
             from crashkit.report import text
 

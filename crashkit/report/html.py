@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.report import markdown, safe, view
+from crashkit.report.renderer import Renderer
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -382,3 +383,6 @@ def _policy(style: str, script: str) -> Iterable[str]:
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+RENDERER = Renderer("report.html", lambda crash: render(crash).encode("utf-8", "replace"), warm)

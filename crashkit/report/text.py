@@ -11,6 +11,7 @@ from textwrap import wrap
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, PythonFrame, Thread
 from crashkit.report import safe, view
+from crashkit.report.renderer import Renderer
 
 _LABEL = 10
 _NARROWEST, _WIDEST = 40, 120
@@ -257,3 +258,6 @@ def _group(group: view.Group) -> str:
     who = view.plural(len(group.threads), "thread") if len(group.threads) > 1 else view.thread_label(group.first)
     at = f"{group.at.function} {view.python_place(group.at)}" if group.at else ""
     return f"{who}: {group.activity} {at}".rstrip()
+
+
+RENDERER = Renderer("report.txt", lambda crash: "".join(f"{row}\n" for row in summary(crash, None, color=False, width=_WIDEST)).encode())
