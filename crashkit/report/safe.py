@@ -63,9 +63,12 @@ def clip_front(text: str, width: int) -> str:
 
 def _start(text: str, width: int) -> str:
     """What of `text` stands before an ellipsis that ends at `width`."""
-    from rich.cells import chop_cells
-
-    return chop_cells(text[: 4 * width], width - 1)[0] if width > 1 else ""
+    if text.isascii():
+        return text[: max(0, width - 1)]
+    kept = text[: 4 * max(0, width)]
+    while kept and cells(kept) > width - 1:
+        kept = kept[:-1]
+    return kept
 
 
 def bounded(text: str, characters: int) -> str:

@@ -236,7 +236,7 @@ def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = ()
         if index not in skipped:
             yield from _frame(index, frame, page, index in runtime)
         elif index == skipped.start:
-            yield Text(f"       ... {view.plural(len(skipped), 'frame')} not shown here", _DIM)
+            yield from (Text(f"{'':7}{row}", _DIM) for row in page.rows(f"... {view.plural(len(skipped), 'frame')} not shown here", 7))
 
 
 def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Text]:
@@ -270,7 +270,7 @@ def _others(crash: Crash, crashed: Thread | None, page: _Page) -> Iterator[Text]
         yield from (Text(f"  {row}") for row in page.rows(_group(group), 2))
     if len(groups) > 8:
         rest = sum(len(group.threads) for group in groups[8:])
-        yield Text(f"  and {view.plural(rest, 'thread')} more in the report", _DIM)
+        yield from (Text(f"  {row}", _DIM) for row in page.rows(f"and {view.plural(rest, 'thread')} more in the report", 2))
 
 
 def _group(group: view.Group) -> str:
