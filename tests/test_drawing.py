@@ -182,3 +182,13 @@ def test_what_runs_a_command_does_not_load_what_draws(environment: dict[str, str
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0 and "crashkit.collect.run" in done.stderr
     assert not re.search(r"\brich\b", done.stderr)
+
+
+def test_a_pipe_gets_one_line_for_one_thing(environment: dict[str, str], tmp_path: Path) -> None:
+    rows = piped(argv("doctor"), tmp_path, environment).splitlines()
+    assert len(rows) == 5 and len(rows[3]) > 120
+
+
+def test_a_terminal_that_can_do_nothing_is_as_wide_as_it_says(environment: dict[str, str], tmp_path: Path) -> None:
+    shown = on_terminal(argv("doctor"), tmp_path, {**environment, "TERM": "dumb"}, 40)
+    assert max(map(len, shown.splitlines())) <= 40 and len(on_terminal(argv("doctor"), tmp_path, environment, 120)) < len(shown)

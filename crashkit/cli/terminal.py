@@ -50,7 +50,6 @@ def console(stream: TextIO) -> Console:
         markup=False,
         emoji=False,
         highlight=False,
-        _environ={},
     )
 
 

@@ -54,7 +54,7 @@ def _wrapped(text: str, width: int, lines: int) -> list[str]:
     words = text.strip(" ")
     indent = " " * min(len(text) - len(text.lstrip(" ")), width // 2)
     # The console is part of the interface; nothing is printed on it.
-    rows = [indent + row.plain.rstrip() for row in Text(words).wrap(Console(_environ={}), width - len(indent))] or [""]
+    rows = [indent + row.plain.rstrip() for row in Text(words).wrap(Console(), width - len(indent))] or [""]
     kept = rows[:lines]
     if len(rows) > lines:
         kept[-1] = f"{kept[-1]} {rows[lines].lstrip()}"
@@ -64,7 +64,7 @@ def _wrapped(text: str, width: int, lines: int) -> list[str]:
 def summary(crash: Crash, written: Path | None, color: bool, width: int) -> Iterator[str]:
     """The answer, then the crashed thread's stack. `written` is the report's path, `width` that of the terminal in cells."""
     page = _Page(width)
-    console = Console(width=page.width, color_system="standard", force_terminal=True, legacy_windows=False, _environ={})
+    console = Console(width=page.width, color_system="standard", force_terminal=True, legacy_windows=False, no_color=False)
     for line in _summary(crash, written, page):
         line.rstrip()
         if not color:

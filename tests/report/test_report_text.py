@@ -158,3 +158,9 @@ def test_wide_characters_are_wrapped_by_their_cells() -> None:
 @pytest.mark.parametrize("width", [-1, 0, 1, 2])
 def test_clipping_to_nearly_nothing(width: int) -> None:
     assert safe.clip("中文字", width) == safe.clip_front("中文字", width) == "…"
+
+
+def test_the_caller_decides_on_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    assert COLOR.search(shown("flask_lstm", color=True)[0])
