@@ -148,15 +148,15 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
         if pieces.manifest is None:
             raise EvidenceError("there is no evidence of a crash in what was given", "Give a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
-    main = max(logs, key=lambda log: (log.evidence.kind == "gdb", log.evidence.signal is not None, len(log.evidence.threads)))
+    main = max(logs, key=lambda log: (log.evidence.stacks == "native", log.evidence.signal is not None, len(log.evidence.threads)))
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
-    if main.evidence.kind == "gdb":
+    if main.evidence.stacks == "native":
         crash = replace(crash, threads=add_dumps(crash.threads, _dumps(logs)))
     return replace(crash, log=_lines(logs), soft_errors=_soft_errors(logs))
 
 
 def _dumps(logs: Sequence[_Log]) -> list[tuple[Thread, ...]]:
-    return [log.evidence.threads for log in logs if log.evidence.kind == "faulthandler"]
+    return [log.evidence.threads for log in logs if log.evidence.stacks == "python"]
 
 
 def _soft_errors(logs: Sequence[_Log]) -> tuple[SoftError, ...]:

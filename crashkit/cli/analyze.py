@@ -8,6 +8,7 @@ import stat
 import sys
 import threading
 import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -16,6 +17,11 @@ import click
 from crashkit.errors import CrashkitError
 from crashkit.model import Crash
 
+WRITTEN = ("json", "html")
+"""The formats of a report on disk."""
+
+_PATIENCE = 1.0
+"""Seconds after which somebody who waits is told for what."""
 _STAGES = {"gdb": "asking gdb for the stacks", "diagnose": "looking for known failures", "log": "reading"}
 
 
@@ -72,29 +78,29 @@ def command(
     if out is not None or not as_json:
         written = write_report(crash, out or default_folder(paths[0], crash))
     if as_json:
-        from crashkit.report.json import encode
+        from crashkit.report.renderer import renderer
 
-        sys.stdout.buffer.write(encode(crash))
+        sys.stdout.buffer.write(renderer("json").render(crash))
     else:
         print_summary(crash, written)
 
 
 def print_summary(crash: Crash, written: Optional[Path]) -> None:
     """The summary on stdout; `written` is the folder of the report."""
+    from crashkit.cli import terminal
     from crashkit.report import text
 
-    color = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    # Nothing is cut where it is not a terminal that is narrow.
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
-    for line in text.summary(crash, written / "report.html" if written else None, color=color, width=width):
+    color = terminal.has_color(sys.stdout)
+    for line in text.summary(crash, written / "report.html" if written else None, color=color, width=terminal.width(sys.stdout)):
         click.echo(line, color=color)
 
 
-def write_report(crash: Crash, folder: Path) -> Path:
-    """Write report.html and report.json, for this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
-    from crashkit.report import html, json
+def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN) -> Path:
+    """Write the report in these formats, for this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
+    from crashkit.report.renderer import renderer
 
-    documents = {"report.json": json.encode(crash), "report.html": html.render(crash).encode("utf-8", "replace")}
+    renderers = [renderer(name) for name in formats]
+    documents = {one.file: one.render(crash) for one in renderers}
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in documents.items():
@@ -131,6 +137,13 @@ def _path_map(text: str) -> tuple[str, Path]:
     return source, Path(target)
 
 
+def _warm() -> None:
+    from crashkit.report.renderer import renderer
+
+    for name in (*WRITTEN, "text"):
+        renderer(name).warm()
+
+
 class Progress:
     """On stderr: the first answer before gdb starts, and what takes longer than a second."""
 
@@ -138,9 +151,9 @@ class Progress:
         self._quiet = quiet
         self._renders = renders
         self._stage = ""
+        self._say: Callable[[str], None] = _echo
         self._began = time.monotonic()
         self._done = threading.Event()
-        self._shown = False
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> Progress:
@@ -152,27 +165,53 @@ class Progress:
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
-        if self._shown and sys.stderr.isatty():
-            click.echo("\r\x1b[K", nl=False, err=True)
 
     def stage(self, name: str, crash: Crash) -> None:
         if name == "gdb" and self._renders:
-            from crashkit.report import html
-
-            # While gdb works we wait: compile the template meanwhile.
-            threading.Thread(target=html.warm, daemon=True).start()
+            # While gdb works we wait: compile templates meanwhile.
+            threading.Thread(target=_warm, daemon=True).start()
         if name == "gdb" and not self._quiet:
-            from crashkit.report import text
+            from crashkit.report.first_answer import first_answer
 
-            click.echo(text.first_answer(crash), err=True)
+            for row in first_answer(crash).split("\n"):
+                self._say(_wrapped(row))
         self._stage = name
 
     def _watch(self) -> None:
-        while not self._done.wait(1.0):
-            what = _STAGES.get(self._stage, self._stage) or "reading the core"
-            seconds = time.monotonic() - self._began
-            if sys.stderr.isatty():
-                click.echo(f"\r\x1b[K{what} … {seconds:.0f} s", nl=False, err=True)
-            elif not self._shown:
-                click.echo(f"{what} …", err=True)
-            self._shown = True
+        if self._done.wait(_PATIENCE):
+            return
+        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+            self._draw()
+        else:
+            click.echo(f"{self._what} …", err=True)
+
+    def _draw(self) -> None:
+        from rich.status import Status
+
+        from crashkit.cli import terminal
+
+        console = terminal.console(sys.stderr)
+        with Status(self._text(), console=console, spinner="line") as status:
+            # What else is said meanwhile goes above it.
+            self._say = console.print
+            while not self._done.wait(0.2):
+                status.update(self._text())
+            self._say = _echo
+
+    def _text(self) -> str:
+        return f"{self._what} … {time.monotonic() - self._began:.0f} s"
+
+    @property
+    def _what(self) -> str:
+        return _STAGES.get(self._stage, self._stage) or "reading the core"
+
+
+def _echo(row: str) -> None:
+    click.echo(row, err=True)
+
+
+def _wrapped(row: str) -> str:
+    """For the terminal; elsewhere as it is."""
+    if not sys.stderr.isatty():
+        return row
+    return click.wrap_text(row, width=shutil.get_terminal_size().columns)

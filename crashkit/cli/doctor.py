@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
-_MARKS = {"ok": "ok     ", "warning": "warning", "problem": "PROBLEM"}
+if TYPE_CHECKING:
+    from crashkit.collect.doctor import Finding
+
+_MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "bold red")}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -18,7 +23,6 @@ def command(as_json: bool, command: tuple[str, ...]) -> None:
     With COMMAND, the interpreter that it runs is looked at too. Exits with status 1 where there is a problem.
     """
     from crashkit.collect.doctor import examine
-    from crashkit.report import safe
 
     findings = examine(command)
     if as_json:
@@ -26,8 +30,19 @@ def command(as_json: bool, command: tuple[str, ...]) -> None:
 
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
-        for finding in findings:
-            click.echo(safe.line(f"{_MARKS[finding.state]}  {finding.check}: {finding.message}"))
-            if finding.mend:
-                click.echo(safe.line(f"         {finding.mend}"))
+        _show(findings)
     sys.exit(1 if any(finding.state == "problem" for finding in findings) else 0)
+
+
+def _show(findings: Sequence[Finding]) -> None:
+    from rich.text import Text
+
+    from crashkit.cli import terminal
+
+    rows = []
+    for finding in findings:
+        said = [terminal.line(f"{finding.check}: {finding.message}")]
+        if finding.mend:
+            said.append(terminal.line(finding.mend))
+        rows.append((Text(*_MARKS[finding.state]), Text("\n").join(said)))
+    terminal.show(terminal.columns(rows))

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Optional
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Optional
 
 import click
+
+if TYPE_CHECKING:
+    from crashkit.crashfolder.store import StoredCrash
+
+_LEAST = 10
+"""Cells of a command by which a crash is told from others."""
 
 
 @click.command()
@@ -24,7 +31,6 @@ def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store, home
     from crashkit.errors import CollectError
-    from crashkit.report import safe
 
     oldest = parse_since(since, time.time()) if since else 0.0
     store = Store() if home().exists() else None
@@ -44,33 +50,35 @@ def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
         return
     if as_json:
         return
+    _show(crashes)
+
+
+def _show(crashes: Sequence[StoredCrash]) -> None:
+    """One line a crash; on a narrow terminal three."""
+    from rich.text import Text
+
+    from crashkit.cli import terminal
+
     now = time.time()
     rows = [
         (
-            crash.id,
-            age(now - crash.when),
-            crash.manifest.get("signal_name", "-"),
-            crash.core_state,
-            size(crash.size),
-            crash.manifest.get("analysis", "-"),
-            " ".join(crash.manifest.get("argv") or crash.manifest.get("command") or []),
+            terminal.line(crash.id),
+            terminal.line(age(now - crash.when)),
+            terminal.line(crash.manifest.get("signal_name", "-")),
+            terminal.line(crash.core_state),
+            terminal.line(size(crash.size)),
+            terminal.line(crash.manifest.get("analysis", "-")),
+            terminal.line(" ".join(crash.manifest.get("argv") or crash.manifest.get("command") or [])),
         )
         for crash in crashes
     ]
-    heads = ("ID", "AGE", "SIGNAL", "CORE", "SIZE", "REPORT", "COMMAND")
-    widths = [max(len(row[column]) for row in [heads, *rows]) for column in range(len(heads) - 1)]
-    room = _columns()
-    for row in [heads, *rows]:
-        line = "  ".join([*(cell.ljust(width) for cell, width in zip(row, widths, strict=False)), row[-1]])
-        line = safe.line(line)
-        click.echo(line[:room] if room else line)
-
-
-def _columns() -> int:
-    """0 where stdout is no terminal: nothing is cut off."""
-    import shutil
-
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else 0
+    heads = [Text(head, style="bold") for head in ("ID", "AGE", "SIGNAL", "CORE", "SIZE", "REPORT", "COMMAND")]
+    if terminal.fits([heads, *rows], least=_LEAST):
+        terminal.show(terminal.clipped_columns([heads, *rows]))
+        return
+    for first, *facts, argv in rows:
+        argv.truncate(terminal.width(sys.stdout) - 2, overflow="ellipsis")
+        terminal.show(terminal.stacked([(first, Text("\n").join((Text("  ").join(facts), argv)))]))
 
 
 def age(seconds: float) -> str:

@@ -64,6 +64,7 @@ def _print_report(document: bytes, crash: StoredCrash) -> bool:
 
 
 def _print_manifest(crash: StoredCrash) -> None:
+    from crashkit.cli import terminal
     from crashkit.report import safe
 
     manifest = crash.manifest
@@ -75,12 +76,12 @@ def _print_manifest(crash: StoredCrash) -> None:
         ("signal", manifest.get("signal_name", "unknown")),
         *(("killed", line) for line in _killed(crash)),
         ("core", crash.core_state),
-        ("folder", str(crash.path)),
         *(("note", note) for note in manifest.get("notes", [])),
-        ("report", f"none yet: crashkit analyze {crash.path} --out {crash.path}"),
     ]
-    for name, value in rows:
-        click.echo(safe.line(f"{name + ':':<9} {value}"))
+    terminal.show(terminal.columns([(terminal.line(f"{name}:"), terminal.line(str(value))) for name, value in rows]))
+    # These are copied: the terminal alone may break them.
+    click.echo(safe.line(f"folder:   {crash.path}"))
+    click.echo(safe.line(f"report:   none yet: crashkit analyze {crash.path} --out {crash.path}"))
 
 
 def _killed(crash: StoredCrash) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -31,14 +32,15 @@ def command() -> None:
 @_MORE
 def list_(more: tuple[Path, ...]) -> None:
     """List the known failures, by family."""
-    catalog = _load(more)
-    width = max(len(signature.id) for signature in catalog.signatures)
-    family = None
-    for signature in catalog.signatures:
-        if signature.file != family:
-            family = signature.file
-            click.secho(Path(family).stem, bold=True)
-        click.echo(f"  {signature.id:<{width}}  {signature.title}")
+    from rich.text import Text
+
+    from crashkit.cli import terminal
+
+    signatures = _load(more).signatures
+    width = max(len(signature.id) for signature in signatures)
+    for file, family in groupby(signatures, key=lambda signature: signature.file):
+        rows = [(terminal.line(f"{signature.id:<{width}}"), terminal.line(signature.title)) for signature in family]
+        terminal.show(Text(Path(file).stem, style="bold"), terminal.columns(rows, indent=2))
 
 
 @command.command()
@@ -46,9 +48,11 @@ def list_(more: tuple[Path, ...]) -> None:
 @_MORE
 def show(identity: str, more: tuple[Path, ...]) -> None:
     """Show one known failure: its cause, its fix, and by what it is recognised."""
+    from crashkit.cli import terminal
     from crashkit.diagnose.page import of_signature
 
-    click.echo(of_signature(_load(more).find(identity)))
+    for row in of_signature(_load(more).find(identity)).split("\n"):
+        terminal.show(terminal.paragraph(row))
 
 
 @command.command()
@@ -62,8 +66,8 @@ def test(path: Path, only: Optional[str], everything: bool, exe: Optional[Path],
 
     FILE is a report.json, a core, a log or a crash folder. Without --only, those that matched and those that came close are explained.
     """
+    from crashkit.cli import terminal
     from crashkit.diagnose import diagnose
-    from crashkit.report import safe
 
     catalog = _load(more)
     chosen = catalog.find(only) if only else None
@@ -71,7 +75,7 @@ def test(path: Path, only: Optional[str], everything: bool, exe: Optional[Path],
     found = {finding.id: finding for finding in crash.findings}
     if chosen is None:
         for rank, finding in enumerate(crash.findings, 1):
-            click.echo(safe.line(f"{rank}. {finding.id} ({finding.confidence}): {finding.title}"))
+            terminal.show(terminal.line(f"{rank}. {finding.id} ({finding.confidence}): {finding.title}"))
         if not found:
             click.echo("No signature matched.")
         click.echo()
@@ -81,19 +85,19 @@ def test(path: Path, only: Optional[str], everything: bool, exe: Optional[Path],
 
 
 def _explain(signature: Signature, crash: Crash) -> None:
+    from crashkit.cli import terminal
     from crashkit.diagnose.case import Case
     from crashkit.diagnose.engine import match_signature
     from crashkit.diagnose.explain import explain
-    from crashkit.report import safe
 
     case = Case(crash)
     match = match_signature(signature, case)
     verdict = f"matched ({match.confidence})" if match is not None else "did not match"
-    click.secho(f"{signature.id}: {verdict}", bold=True)
-    for line in explain(signature, case):
-        click.secho(f"  {safe.line(line)}", dim=line.lstrip().startswith("-") and match is None)
+    terminal.show(terminal.line(f"{signature.id}: {verdict}", style="bold"))
+    for row in explain(signature, case):
+        terminal.show(terminal.paragraph(f"  {row}", style="dim" if row.lstrip().startswith("-") and match is None else ""))
     if match is not None and not any(finding.id == signature.id for finding in crash.findings):
-        click.echo("  left out of the findings: it follows from a finding above it")
+        terminal.show(terminal.paragraph("  left out of the findings: it follows from a finding above it"))
     click.echo()
 
 

@@ -13,12 +13,12 @@ from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.input import Input, open_input
+from crashkit.evidence.text import formats
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 from crashkit.naming.signals import signal_name
 
 _OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
-_TEXT_KINDS = ("faulthandler", "gdb", "log", "kernel-log")
 
 
 class Pieces(NamedTuple):
@@ -73,7 +73,7 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
     """The evidence in a folder: what its manifest lists, or else every regular file that is not ours."""
     if manifest is not None:
         kinds = {str(file.get("name")): str(file.get("kind")) for file in manifest.get("files", [])}
-        names = [name for name, kind in kinds.items() if kind == "core"] + [name for name, kind in kinds.items() if kind in _TEXT_KINDS]
+        names = [name for name, kind in kinds.items() if kind == "core"] + [name for name, kind in kinds.items() if kind in _text_kinds()]
     else:
         try:
             names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
@@ -83,6 +83,11 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
     if not found and manifest is None:
         raise EvidenceError(f"{folder} holds no evidence of a crash", "Give a core, a log or a crash folder.")
     return found
+
+
+def _text_kinds() -> frozenset[str]:
+    """What a manifest calls a file that `evidence.text` reads."""
+    return frozenset({"log", "kernel-log"}).union(format.source for format in formats.FORMATS)
 
 
 def add_manifest(crash: Crash, manifest: Manifest) -> Crash:

@@ -21,6 +21,7 @@ from markupsafe import Markup, escape
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.report import markdown, safe
 from crashkit.report import wording as view
+from crashkit.report.renderer import Renderer
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -383,3 +384,6 @@ def _policy(style: str, script: str) -> Iterable[str]:
 
 def _digest(text: str) -> str:
     return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+RENDERER = Renderer("report.html", lambda crash: render(crash).encode("utf-8", "replace"), warm)

@@ -8,6 +8,7 @@ import msgspec
 
 from crashkit.errors import EvidenceError
 from crashkit.model import SCHEMA, Address, Crash, Offset, decode_extension, encode_extension
+from crashkit.report.renderer import Renderer
 
 _FRAME_KINDS = ("native", "python", "elided")
 _HINT = "Give a report.json that this version of crashkit, or an older one, wrote."
@@ -77,3 +78,6 @@ def _known_frame(frame: Any) -> Any:
     if isinstance(frame, dict) and frame.get("kind") not in _FRAME_KINDS:
         return {"kind": "elided", "count": 1}
     return frame
+
+
+RENDERER = Renderer("report.json", encode)

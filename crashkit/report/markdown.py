@@ -7,6 +7,7 @@ import re
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
 from crashkit.report import safe
 from crashkit.report import wording as view
+from crashkit.report.renderer import Renderer
 
 _FRAMES = 16
 _TEXT = 600
@@ -88,3 +89,6 @@ def _fenced(text: str) -> str:
     longest = max((len(run) for run in re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text}\n{fence}"
+
+
+RENDERER = Renderer("report.md", lambda crash: summary(crash).encode())

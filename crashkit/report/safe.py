@@ -9,7 +9,6 @@ the reader sees that they were there.
 from __future__ import annotations
 
 import re
-from unicodedata import category, east_asian_width
 
 _CONTROLS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
@@ -47,33 +46,29 @@ def cells(text: str) -> int:
     """How many terminal cells `text` takes; `text` has been through `line`."""
     if text.isascii():
         return len(text)
-    return sum(_cells(character) for character in text)
+    from rich.cells import cell_len
 
-
-def _cells(character: str) -> int:
-    if category(character) in ("Mn", "Me"):
-        return 0
-    return 2 if east_asian_width(character) in ("W", "F") else 1
+    return cell_len(text)
 
 
 def clip(text: str, width: int) -> str:
     """`text` cut to `width` cells, its end replaced by an ellipsis."""
-    if cells(text) <= width:
-        return text
-    kept, room = [], width - 1
-    for character in text:
-        room -= _cells(character)
-        if room < 0:
-            break
-        kept.append(character)
-    return "".join(kept) + "…"
+    return text if cells(text) <= width else _start(text, width) + "…"
 
 
 def clip_front(text: str, width: int) -> str:
     """`text` cut to `width` cells from its front: of a path the end tells most."""
-    if cells(text) <= width:
-        return text
-    return "…" + clip(text[::-1][: width * 2], width)[-2::-1]
+    return text if cells(text) <= width else "…" + _start(text[::-1], width)[::-1]
+
+
+def _start(text: str, width: int) -> str:
+    """What of `text` stands before an ellipsis that ends at `width`."""
+    if text.isascii():
+        return text[: max(0, width - 1)]
+    kept = text[: 4 * max(0, width)]
+    while kept and cells(kept) > width - 1:
+        kept = kept[:-1]
+    return kept
 
 
 def bounded(text: str, characters: int) -> str:

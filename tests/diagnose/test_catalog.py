@@ -243,12 +243,31 @@ def test_texts_are_filled() -> None:
         ("2.11.0+cu130", "<2.12,>=2.1", True),
         ("3.9", ">=3.10", False),
         ("x", ">=1", False),
+        ("", ">=0", False),
+        ("3.12.1", "<=3.12", True),
+        ("3.12.1", "==3.12", True),
+        ("3", ">=3.0,<3.0.1", True),
+        ("3.9.25", "<3.10", True),
+        ("1!2.0", "==2.0", True),
+        ("v570.86.15", ">=570", True),
+        # CPython's own, of a working tree; a pre-release; a distribution's; a vendor's; none of them a later release.
+        ("3.15.0a1+", ">=3.15", True),
+        ("2.12.0a0+gitdeadbeef", ">=2.12", True),
+        ("3.14.0rc1", "<3.14", False),
+        ("12.4.127-1~exp2ubuntu3", ">12.4,<13", False),
+        ("24.04-py3", "==24.4", True),
+        ("2.1.0.post1", ">2.1.0", False),
+        ("9" * 10_000, ">=3.12", True),
     ],
 )
 def test_versions(version: str, requirement: str, expected: bool) -> None:
     assert satisfies(version, requirement) is expected
+
+
+@pytest.mark.parametrize("requirement", ["3.x", "", "3.12", ">=3.x", ">=", "==3.*", "===3.12", ">=3.13rc1", ">=3.12+local", ">=3.12 <3.14"])
+def test_requirements_that_are_none(requirement: str) -> None:
     with pytest.raises(ValueError, match="not of the form"):
-        parse_requirement("3.x")
+        parse_requirement(requirement)
 
 
 @pytest.mark.parametrize(("module", "torch"), [("/usr/lib/libtorch_cpu.so", True), ("/usr/lib/libm.so.6", False)])

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crashkit.errors import EvidenceError
-from crashkit.evidence.text import skim
+from crashkit.evidence.text import formats, skim
 from crashkit.evidence.text.log import MOST_LINES, MOST_OF_A_KIND, read_log
 from crashkit.evidence.text.log_patterns import Classifier, line_patterns, literals
 from crashkit.evidence.text.prefixes import clean, strip
@@ -359,3 +359,64 @@ def test_dump_of_python_3_14() -> None:
     assert "ffi_call" in [frame.function for frame in natives]
     assert len(natives) == 27
     assert len(evidence.threads) == 4
+
+
+GDB = "Program terminated with signal {signal}, gone.\n#0  0x00007f0000000001 in f () from /lib/x.so\n"
+PAGE_FAULT = "python3[7]: segfault at 10 ip 00007f0000000001 sp 00007ffd00000000 error 4 in x.so[7f0000000000+1000]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "number", "address"),
+    [
+        (GDB.format(signal="SIGSEGV") + PAGE_FAULT, 11, 0x10),
+        (GDB.format(signal="SIGABRT") + PAGE_FAULT, 6, None),
+        (DUMP + PAGE_FAULT, 11, 0x10),
+        (DUMP.replace("Segmentation fault", "Aborted") + PAGE_FAULT, 6, None),
+        (DUMP.replace("Segmentation fault", "Aborted") + GDB.format(signal="SIGSEGV"), 11, None),
+        (GDB.format(signal="SIGSEGV") + DUMP.replace("Segmentation fault", "Aborted"), 11, None),
+    ],
+)
+def test_the_signal_is_that_of_the_stacks_which_are_shown(tmp_path: Path, text: str, number: int, address: int | None) -> None:
+    """The kernel's line of another process does not speak for them; of this one it adds the address."""
+    signal = read_log(written(tmp_path, text)).signal
+    assert signal is not None
+    assert (signal.number, signal.address) == (number, address)
+
+
+OPENING_LINES = (
+    "Fatal Python error: Aborted",
+    "Timeout (0:00:01)!",
+    "Current thread 0x00007f1 (most recent call first):",
+    "Traceback (most recent call last):",
+    "Traceback (most recent call first):",
+    "#0  0x00007f0000000001 in f () from /lib/x.so",
+    'Thread 1 (Thread 0x7f0000000001 (LWP 7) "python3"):',
+    "Program terminated with signal SIGSEGV, Segmentation fault.",
+    'Thread 1 "python3" received signal SIGSEGV, Segmentation fault.',
+    "CSAN detected a possible data race on tensor with data pointer 1",
+    "==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x10",
+    "WARNING: ThreadSanitizer: data race (pid=7)",
+    "========= Invalid __global__ read of size 4 bytes",
+)
+
+
+def test_every_first_line_holds_one_of_its_formats_openers() -> None:
+    """The skimmer and the reader go by them: a first line without one would never be seen."""
+    unseen = set(formats.FORMATS)
+    for line in OPENING_LINES:
+        openers = [one for one in formats.FORMATS if one.opens(line) is not None]
+        assert openers and all(any(opener in line for opener in one.openers) for one in openers), line
+        unseen.difference_update(openers)
+    assert not unseen
+
+
+def test_the_first_line_of_gdbs_text_may_be_telling_by_itself(tmp_path: Path) -> None:
+    lines = read_log(written(tmp_path, GDB.format(signal="SIGSEGV"))).lines
+    assert [(line.line, line.kind) for line in lines] == [(1, "gdb-signal")]
+
+
+def test_a_traceback_without_frames_does_not_hide_another(tmp_path: Path) -> None:
+    begun = "Traceback (most recent call last):\n"
+    text = "Killed\n" + begun + '  File "/srv/app.py", line 5, in f\n    g()\nValueError: handled\n' + begun + "INFO the rest was lost\n"
+    (thread,) = read_log(written(tmp_path, text)).threads
+    assert [frame.line for frame in thread.pythons()] == [5]

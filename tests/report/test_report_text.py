@@ -3,6 +3,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.model import Crash, Finding
 from crashkit.report import markdown, safe, text
 from tests.report import samples
 
@@ -119,3 +120,47 @@ def test_no_character_without_a_shape(character: str) -> None:
     """Unassigned, private or odd blanks: a terminal may do anything with them."""
     assert safe.line(f"a{character}b").isprintable()
     assert safe.block(f"a\n\tb{character}").replace("\n\t", "").isprintable()
+
+
+@pytest.mark.parametrize("width", range(20, 40))
+@pytest.mark.parametrize("name", sorted(samples.ALL))
+def test_a_terminal_may_be_very_narrow(name: str, width: int) -> None:
+    assert not [row for row in shown(name, width=width) if safe.cells(row) > width and str(WRITTEN) not in row]
+
+
+def test_a_narrow_terminal_gets_more_lines_instead_of_cut_ones() -> None:
+    rows = shown("flask_lstm", width=40)
+    said = " ".join(" ".join(rows).split())
+    for answer in (
+        "a null pointer was read, at 0x0000000000000010",
+        "Thread-4 (5883), one of 5 threads, without the GIL",
+        "forward torch/nn/modules/rnn.py:1124",
+        "forward /srv/ocr/crnn.py:41 out, _ = self.rnn(sequence)",
+        "cuLaunchKernel libcuda.so.1+0x290f40",
+        "python3 server.py --port 8080 (pid 5876), python 3.11.7, torch 2.11.0+cu130",
+        "Several threads launch CUDA kernels of one model at once",
+        "libcuda.so.1 is not on this machine: its frames have no names",
+        "Stack of Thread-4 (5883), innermost first",
+        "at::native::lstm RNN.cpp:1477 in libtorch_cpu.so",
+    ):
+        assert answer in said
+    assert "                logits = model(batch)" in rows, "code keeps its shape"
+
+
+def test_wide_characters_are_wrapped_by_their_cells() -> None:
+    finding = Finding(id="x", title="题" * 30, confidence="likely", summary="总结 " * 30)
+    rows = list(text.summary(Crash(findings=(finding,)), None, False, 40))
+    titles = [row.strip() for row in rows if "likely" in row or row.startswith(" " * 12)]
+    assert "".join(titles).count("题") == 30 and "".join(titles).count("总结") == 30
+    assert max(map(safe.cells, rows)) <= 40
+
+
+@pytest.mark.parametrize("width", [-1, 0, 1, 2])
+def test_clipping_to_nearly_nothing(width: int) -> None:
+    assert safe.clip("中文字", width) == safe.clip_front("中文字", width) == "…"
+
+
+def test_the_caller_decides_on_color(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "dumb")
+    assert COLOR.search(shown("flask_lstm", color=True)[0])

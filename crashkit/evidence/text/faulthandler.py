@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 from typing import Optional
 
 from msgspec.structs import replace
 
-from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, Thread
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
+from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, PythonRuntime, SoftError, Thread
 
 MOST_THREADS = 1000
 MOST_FRAMES = 1000
@@ -21,8 +23,6 @@ SIGNALS = {
     "Illegal instruction": 4,
 }
 """Signals by the texts of Modules/faulthandler.c and of the shell."""
-
-OPENERS = ("Fatal Python error: ", "most recent call first", "Timeout (")
 
 _FATAL = re.compile(r"Fatal Python error: (?P<message>.*)$")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
@@ -41,10 +41,8 @@ _BETWEEN = re.compile(
 _STATE = re.compile(r"^Python runtime state: (?P<state>.*)$")
 
 
-class FaultDump:
-    """One dump; `feed` it the lines of one process until it says that a line is not of the dump."""
-
-    kind = "faulthandler"
+class FaultDump(Reader):
+    """One dump."""
 
     def __init__(self) -> None:
         self.message: Optional[str] = None
@@ -53,8 +51,6 @@ class FaultDump:
         self.gil_disabled = False
         self._blocks: list[_Block] = []
         self._c_stack: Optional[list[Frame]] = None
-        self.ended = False
-        """Whether its last line was told."""
 
     @property
     def signal(self) -> Optional[int]:
@@ -64,7 +60,6 @@ class FaultDump:
         return SIGNALS.get(self.message.strip(), 6)
 
     def feed(self, text: str) -> bool:
-        """Take the line; False where it is not of this dump."""
         if self.ended:
             return False
         if match := _FATAL.search(text):
@@ -119,6 +114,12 @@ class FaultDump:
             frames.append(frame)
         return True
 
+    def finish(self) -> Iterator[Note]:
+        if self.state:
+            yield Note(f"Python runtime state: {self.state}", "python-state", {"state": self.state})
+        if self.gil_disabled:
+            yield Note("<Cannot show all threads while the GIL is disabled>", "gil-disabled")
+
     def threads(self) -> tuple[Thread, ...]:
         """In the order of the dump. A dump after a crash outside Python marks no thread as the crashed one."""
         return tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
@@ -139,10 +140,7 @@ class _Block:
         return thread
 
 
-def opens(text: str) -> Optional[FaultDump]:
-    """A dump that begins with this line."""
-    if not any(opener in text for opener in OPENERS):
-        return None
+def _opens(text: str) -> Optional[FaultDump]:
     dump = FaultDump()
     return dump if dump.feed(text) else None
 
@@ -157,3 +155,58 @@ def _native_frame(match: re.Match[str]) -> NativeFrame:
     symbol = match["symbol"] or None
     offset = Offset(int(match["offset"], 16)) if match["offset"] and symbol is None else None
     return NativeFrame(function=symbol, module=match["file"], offset=offset, pc=Address(int(match["address"], 16)), trust="text")
+
+
+def _tells(dumps: Sequence[tuple[str, FaultDump]]) -> Account:
+    """The first fatal dump speaks for all, or else the first with stacks."""
+    fatal = next((dump for _, dump in dumps if dump.message is not None), None)
+    shown = fatal if fatal is not None and fatal.threads() else next((dump for _, dump in dumps if dump.threads()), fatal)
+    if shown is None:
+        telling = Telling.NOTHING
+    elif not shown.threads():
+        telling = Telling.FATAL_MESSAGE
+    else:
+        telling = Telling.FATAL_THREADS if shown is fatal else Telling.THREADS
+    return Account(
+        telling=telling,
+        threads=shown.threads() if shown is not None else (),
+        stacks="python",
+        signal=_last_signal(dumps, fatal),
+        python=_runtime(dumps, fatal),
+        is_evidence=bool(dumps),
+        soft_errors=_several(dumps),
+    )
+
+
+def _last_signal(dumps: Sequence[tuple[str, FaultDump]], first: Optional[FaultDump]) -> Optional[int]:
+    """The signal of the last fatal dump of the process whose dump came first: that one ended it."""
+    owner = next((who for who, dump in dumps if dump is first), None)
+    return next((dump.signal for who, dump in reversed(dumps) if who == owner and dump.signal is not None), None)
+
+
+def _runtime(dumps: Sequence[tuple[str, FaultDump]], fatal: Optional[FaultDump]) -> Optional[PythonRuntime]:
+    finalizing = fatal is not None and fatal.state is not None and fatal.state.startswith("finalizing")
+    free_threaded = any(dump.gil_disabled for _, dump in dumps)
+    if not finalizing and not free_threaded:
+        return None
+    return PythonRuntime(finalizing=finalizing or None, free_threaded=free_threaded or None)
+
+
+def _several(dumps: Sequence[tuple[str, FaultDump]]) -> tuple[SoftError, ...]:
+    """Dumps do not name their process: say so where there is more than one crash."""
+    threads = (thread for _, dump in dumps if dump.message is not None for thread in dump.threads() if thread.crashed)
+    crashes = {tuple((frame.file, frame.line) for frame in thread.pythons()) for thread in threads}
+    if len(crashes) < 2:
+        return ()
+    message = f"this text holds the dumps of {len(crashes)} crashes, and a dump does not name its process: the first is shown"
+    return (SoftError(stage="log", message=message, hint="Cut the text to the crash that you look for, or give its core."),)
+
+
+FORMAT = Format(
+    openers=("Fatal Python error: ", "most recent call first", "Timeout ("),
+    opens=_opens,
+    tells=_tells,
+    source="faulthandler",
+    kinds=frozenset({"python-state", "gil-disabled"}),
+    classifies_opener=True,
+)

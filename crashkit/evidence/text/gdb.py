@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Optional
 
+from crashkit.evidence.text.reader import Account, Format, Reader, Telling
 from crashkit.model import Address, NativeFrame, PythonFrame, Thread
+from crashkit.naming.signals import signal_name
 
 MOST_THREADS = 1000
 MOST_FRAMES = 1000
-
-OPENERS = ("(LWP ", "#0  ", "Program terminated with signal", " received signal ")
 
 _PROMPT = re.compile(r"^(?:\(gdb\) ?)+")
 _THREAD = re.compile(
@@ -30,11 +31,8 @@ _NOISE = re.compile(
 )
 
 
-class GdbStacks:
+class GdbStacks(Reader):
     """The stacks of one gdb session."""
-
-    kind = "gdb"
-    ended = False
 
     def __init__(self) -> None:
         self.signal: Optional[str] = None
@@ -45,7 +43,6 @@ class GdbStacks:
         self._open_text = ""
 
     def feed(self, text: str) -> bool:
-        """Take the line; False where it is not of a stack."""
         text = _PROMPT.sub("", text)
         if match := _FRAME.match(text):
             return self._frame(match)
@@ -162,10 +159,7 @@ class _Stack:
         return Thread(tid=self.lwp, name=self.name, crashed=crashed, frames=frames, python_frames=tuple(self.pythons), registers=registers)
 
 
-def opens(text: str) -> Optional[GdbStacks]:
-    """Stacks that begin with this line."""
-    if not any(opener in text for opener in OPENERS):
-        return None
+def _opens(text: str) -> Optional[GdbStacks]:
     stacks = GdbStacks()
     return stacks if stacks.feed(text) else None
 
@@ -190,3 +184,25 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
 def _args(text: str) -> dict[str, str]:
     """`name=value` pairs; a signature without values (no debug info) has none."""
     return dict(re.findall(r"(?:^|, )([A-Za-z_]\w*)=((?:[^,{\"]|\"[^\"]*\"|\{[^}]*\})*)", text)[:32])
+
+
+def _tells(sessions: Sequence[tuple[str, GdbStacks]]) -> Account:
+    """The session with the most threads speaks for all."""
+    threads = max((session.threads() for _, session in sessions), key=len, default=())
+    name = next((session.signal for _, session in sessions if session.signal), None)
+    return Account(
+        telling=Telling.NATIVE_THREADS if threads else Telling.NOTHING,
+        threads=threads,
+        stacks="native",
+        signal=next((number for number in range(1, 65) if signal_name(number) == name), None),
+        is_evidence=bool(sessions),
+    )
+
+
+FORMAT = Format(
+    openers=("(LWP ", "#0  ", "Program terminated with signal", " received signal "),
+    opens=_opens,
+    tells=_tells,
+    source="gdb",
+    classifies_opener=True,
+)

@@ -1,30 +1,27 @@
 """Text evidence: a log, a faulthandler dump, what gdb printed. One pass, bounded memory, any size.
 
 `read_log` is the way in. Lines are found by their fixed texts (skim), freed of what carriers put
-around them (prefixes), given a kind (log_patterns), and many-line texts are read as such
-(faulthandler_text, traceback_text, gdb_text, sanitizer_text), each process's lines by themselves.
+around them (prefixes), given a kind (log_patterns), and many-line texts are read as such, each
+process's lines by themselves: by the readers of `formats`, whose contract is in `reader`.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import BinaryIO, Optional, TypeVar
+from typing import Any, BinaryIO, Optional, TypeVar
 
 import msgspec
 
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import faulthandler as faulthandler_text
-from crashkit.evidence.text import gdb as gdb_text
-from crashkit.evidence.text import log_signal
-from crashkit.evidence.text import sanitizer as sanitizer_text
-from crashkit.evidence.text import traceback as traceback_text
+from crashkit.evidence.text import formats, log_signal
 from crashkit.evidence.text.log_patterns import Classifier, fewest
 from crashkit.evidence.text.prefixes import clean, strip
+from crashkit.evidence.text.reader import Format, Note, Reader, Stacks
 from crashkit.evidence.text.skim import telling_lines
-from crashkit.model import Crash, LogLine, Process, PythonFrame, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 
 MOST_LINES = 400
 """Telling lines that are kept."""
@@ -42,19 +39,18 @@ _Kept = TypeVar("_Kept")
 # Lines that stand beside evidence and are none by themselves.
 _SUPPORTING = frozenset({"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised"})
 
-_BLOCK_TEXTS = (*faulthandler_text.OPENERS, *traceback_text.OPENERS, *gdb_text.OPENERS)
-_Block = faulthandler_text.FaultDump | traceback_text.Traceback | gdb_text.GdbStacks | sanitizer_text.Report
-
 
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """What a text tells of a crash."""
 
     kind: str
-    """faulthandler, gdb, log: of what it mainly consists."""
+    """As `Source.kind`: faulthandler, gdb, log, by the format of its most telling stacks."""
     lines: tuple[LogLine, ...] = ()
     """The telling lines, in order."""
     threads: tuple[Thread, ...] = ()
     """Of the most telling many-line text: a fatal dump, gdb's stacks, a sanitizer's report, the last traceback."""
+    stacks: Optional[Stacks] = None
+    """What `threads` are to the stacks of other evidence of the same crash."""
     signal: Optional[Signal] = None
     process: Optional[Process] = None
     python: Optional[PythonRuntime] = None
@@ -77,9 +73,9 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
 def read_log_input(source: Input, patterns: Sequence[str] = ()) -> LogEvidence:
     """As `read_log`, of a text that is already open."""
     source.file.seek(0)
-    reader = _Reader(source.original, patterns)
-    reader.read(source.file)
-    return reader.evidence(source.soft_errors)
+    log = _Log(source.original, patterns)
+    log.read(source.file)
+    return log.evidence(source.soft_errors)
 
 
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
@@ -99,35 +95,33 @@ def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) 
 class _Open:
     """A many-line text that is being read."""
 
-    def __init__(self, block: _Block, number: int, who: str, text: str) -> None:
-        self.block = block
+    def __init__(self, format: Format[Any], reader: Reader, number: int, text: str) -> None:
+        self.format = format
+        self.reader = reader
         self.number = number
-        self.who = who
-        self.text = text
         self.indent = _indent(text)
         self.taken = 1
         self.missed = 0
 
     def feed(self, text: str) -> bool:
         """A text that was pasted indented loses as much on every line as on its first."""
-        return self.block.feed(text[min(self.indent, _indent(text)) :])
+        return self.reader.feed(text[min(self.indent, _indent(text)) :])
 
 
-class _Reader:
+class _Log:
     def __init__(self, path: Path, patterns: Sequence[str]) -> None:
         self._path = str(path)
         self._classifier = Classifier(patterns)
+        self._formats = formats.FORMATS
         self._open: dict[str, _Open] = {}
         self._lines: list[LogLine] = []
         self._of_kind: Counter[Optional[str]] = Counter()
         self._left_out: Counter[str] = Counter()
-        self._dumps: list[tuple[str, faulthandler_text.FaultDump]] = []
-        self._gdb: list[gdb_text.GdbStacks] = []
-        self._tracebacks: list[tuple[str, traceback_text.Traceback]] = []
-        self._reports: list[sanitizer_text.NativeReport] = []
+        self._texts: dict[Format[Any], list[tuple[str, Reader]]] = {format: [] for format in self._formats}
 
     def read(self, file: BinaryIO) -> None:
-        texts = fewest((*self._classifier.literals, *_BLOCK_TEXTS))
+        openers = [opener for format in self._formats for opener in format.openers]
+        texts = fewest((*self._classifier.literals, *openers))
         for number, raw in telling_lines(file, texts, lambda: bool(self._open)):
             who, text = strip(clean(raw))
             self._take(number, who, text)
@@ -142,18 +136,29 @@ class _Reader:
         if current is not None and current.feed(text):
             current.taken += 1
             current.missed = 0
-            if current.block.ended or current.taken > MOST_BLOCK_LINES:
+            if current.reader.ended or current.taken > MOST_BLOCK_LINES:
                 self._close(who)
             return
-        block = _opens(text)
-        if block is not None:
+        opened = self._opens(text)
+        if opened is not None:
             self._close(who)
             if len(self._open) < MOST_BLOCKS:
-                self._open[who] = _Open(block, number, who, text)
+                self._open[who] = _Open(*opened, number, text)
         elif current is not None:
             self._miss(who)
-        if block is None or isinstance(block, faulthandler_text.FaultDump | gdb_text.GdbStacks):
+        if opened is None or opened[0].classifies_opener:
             self._classify(number, who, text)
+
+    def _opens(self, text: str) -> Optional[tuple[Format[Any], Reader]]:
+        text = text.lstrip(" ")
+        for format in self._formats:
+            for opener in format.openers:
+                if opener in text:
+                    reader = format.opens(text)
+                    if reader is not None:
+                        return format, reader
+                    break
+        return None
 
     def _miss(self, who: str) -> None:
         self._open[who].missed += 1
@@ -164,40 +169,23 @@ class _Reader:
         closing = self._open.pop(who, None)
         if closing is None:
             return
-        block = closing.block
-        if isinstance(block, faulthandler_text.FaultDump):
-            _keep(self._dumps, (who, block))
-            if block.state:
-                self._add(closing.number, who, f"Python runtime state: {block.state}", "python-state", {"state": block.state})
-            if block.gil_disabled:
-                self._add(closing.number, who, "<Cannot show all threads while the GIL is disabled>", "gil-disabled", {})
-        elif isinstance(block, gdb_text.GdbStacks):
-            _keep(self._gdb, block)
-        elif isinstance(block, traceback_text.Traceback):
-            self._close_traceback(closing, block)
-        else:
-            text = block.headline if isinstance(block, sanitizer_text.DeviceReport) else closing.text
-            self._add(closing.number, who, text, block.kind, block.fields)
-            if isinstance(block, sanitizer_text.NativeReport):
-                _keep(self._reports, block)
+        notes = closing.reader.finish()
+        if notes is None:
+            return
+        _keep(self._texts[closing.format], (who, closing.reader))
+        for note in notes:
+            self._add(closing.number, who, note.text, *self._kind(note))
 
-    def _close_traceback(self, closing: _Open, block: traceback_text.Traceback) -> None:
-        if block.empty:
-            return
-        _keep(self._tracebacks, (closing.who, block))
-        if block.exception is None:
-            return
-        kind, fields = self._classifier.classify(block.last_line) or ("exception", {})
-        fields = {"exception": block.exception, "message": block.message or "", **fields}
-        if (place := _innermost(block)) is not None:
-            fields["reported_at"] = place
-        self._add(closing.number, closing.who, block.last_line, kind, fields)
+    def _kind(self, note: Note) -> tuple[Optional[str], Mapping[str, str]]:
+        if note.classified and (found := self._classifier.classify(note.text)):
+            return found[0], {**note.fields, **found[1]}
+        return note.kind, note.fields
 
     def _classify(self, number: int, who: str, text: str) -> None:
         if found := self._classifier.classify(text):
             self._add(number, who, text, *found)
 
-    def _add(self, number: int, who: str, text: str, kind: Optional[str], fields: dict[str, str]) -> None:
+    def _add(self, number: int, who: str, text: str, kind: Optional[str], fields: Mapping[str, str]) -> None:
         line = LogLine(
             text=text.strip()[:LONGEST_TEXT],
             kind=kind,
@@ -223,64 +211,29 @@ class _Reader:
 
     def evidence(self, errors: tuple[SoftError, ...]) -> LogEvidence:
         lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
-        telling = [line for line in lines if line.kind not in _SUPPORTING]
-        if not (telling or self._dumps or self._gdb):
+        accounts = [(format, format.tells(texts)) for format, texts in self._texts.items()]
+        accounts.sort(key=lambda one: one[1].telling, reverse=True)
+        if all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts):
             raise EvidenceError(
                 f"{self._path}: no crash evidence in this text",
                 "give a core, a faulthandler dump, gdb's backtrace, or the stderr of the process that died",
             )
-        kind, threads, dump = self._stacks()
-        signal, process = log_signal.of_lines(lines, _gdb_signal(self._gdb), self._last_signal(dump))
-        finalizing = dump is not None and dump.state is not None and dump.state.startswith("finalizing")
-        free_threaded = any(block.gil_disabled for _, block in self._dumps)
-        python = PythonRuntime(finalizing=finalizing or None, free_threaded=free_threaded or None)
+        format, shown = accounts[0]
+        told = next((account.signal for _, account in accounts if account.signal is not None), None)
+        signal, process = log_signal.of_lines(lines, told)
         left_out = tuple(
             SoftError(stage="log", message=f"{count} more {kind} lines were left out") for kind, count in sorted(self._left_out.items())
         )
         return LogEvidence(
-            kind=kind,
+            kind=format.source if shown.telling else "log",
             lines=lines,
-            threads=threads,
+            threads=shown.threads,
+            stacks=shown.stacks if shown.telling else None,
             signal=signal,
             process=process,
-            python=python if finalizing or free_threaded else None,
-            soft_errors=(*errors, *left_out, *self._several()),
+            python=next((account.python for _, account in accounts if account.python is not None), None),
+            soft_errors=(*errors, *left_out, *(error for _, account in accounts for error in account.soft_errors)),
         )
-
-    def _several(self) -> tuple[SoftError, ...]:
-        """Dumps do not name their process: say so where there is more than one crash."""
-        dumps = (dump for _, dump in self._dumps if dump.message is not None and dump.threads())
-        threads = (thread for dump in dumps for thread in dump.threads() if thread.crashed)
-        crashes = {tuple((frame.file, frame.line) for frame in thread.pythons()) for thread in threads}
-        if len(crashes) < 2:
-            return ()
-        message = f"this text holds the dumps of {len(crashes)} crashes, and a dump does not name its process: the first is shown"
-        return (SoftError(stage="log", message=message, hint="Cut the text to the crash that you look for, or give its core."),)
-
-    def _stacks(self) -> tuple[str, tuple[Thread, ...], Optional[faulthandler_text.FaultDump]]:
-        """The most telling stacks, of what kind, and the first fatal dump."""
-        fatal = next((dump for _, dump in self._dumps if dump.message is not None), None)
-        with_stacks = fatal if fatal is not None and fatal.threads() else None
-        if self._gdb:
-            stacks = max((gdb.threads() for gdb in self._gdb), key=len)
-            if stacks:
-                return "gdb", stacks, fatal
-        if with_stacks is not None:
-            return "faulthandler", with_stacks.threads(), fatal
-        if reported := next((report.thread() for report in self._reports), None):
-            return "log", (reported,), fatal
-        if dump := next((dump for _, dump in self._dumps if dump.threads()), None):
-            return "faulthandler", dump.threads(), fatal
-        if fatal is not None:
-            return "faulthandler", (), fatal
-        if self._tracebacks:
-            return "log", (self._tracebacks[-1][1].thread(),), None
-        return "log", (), None
-
-    def _last_signal(self, first: Optional[faulthandler_text.FaultDump]) -> Optional[int]:
-        """The signal of the last fatal dump of the process whose dump came first: that one ended it."""
-        owner = next((who for who, dump in self._dumps if dump is first), None)
-        return next((dump.signal for who, dump in reversed(self._dumps) if who == owner and dump.signal is not None), None)
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:
@@ -292,17 +245,3 @@ def _keep(several: list[_Kept], one: _Kept) -> None:
 
 def _indent(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
-
-
-def _opens(text: str) -> Optional[_Block]:
-    text = text.lstrip(" ")
-    return faulthandler_text.opens(text) or traceback_text.opens(text) or gdb_text.opens(text) or sanitizer_text.opens(text)
-
-
-def _innermost(block: traceback_text.Traceback) -> Optional[str]:
-    frame = next((frame for frame in block.thread().frames if isinstance(frame, PythonFrame)), None)
-    return f"{frame.file}:{frame.line}" if frame is not None else None
-
-
-def _gdb_signal(sessions: list[gdb_text.GdbStacks]) -> Optional[str]:
-    return next((session.signal for session in sessions if session.signal), None)

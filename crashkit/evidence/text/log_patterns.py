@@ -13,6 +13,8 @@ from typing import Any, Optional
 import msgspec
 from ahocorasick_rs import AhoCorasick
 
+from crashkit.evidence.text import formats
+
 SHORTEST_LITERAL = 4
 
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
@@ -40,14 +42,9 @@ def line_patterns() -> tuple[LinePattern, ...]:
     return _table().line
 
 
-@cache
 def kinds() -> frozenset[str]:
-    """All kinds that a line of a log can have."""
-    return frozenset(pattern.kind for pattern in line_patterns()) | STRUCTURAL_KINDS
-
-
-STRUCTURAL_KINDS = frozenset({"exception", "python-state", "gil-disabled"})
-"""Kinds given by the readers of many-line texts rather than by a pattern."""
+    """All kinds that a line of a log can have: by a pattern, or by the reader of a many-line text."""
+    return frozenset(pattern.kind for pattern in line_patterns()).union(*(format.kinds for format in formats.FORMATS))
 
 
 class Classifier:

@@ -8,7 +8,7 @@ from typing import Optional
 from crashkit.evidence.text.faulthandler import SIGNALS
 from crashkit.model import Address, LogLine, Process, Signal
 from crashkit.naming.addresses import is_null
-from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, signal_name, signal_number
+from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, signal_name
 
 SIGKILL, SIGTERM = 9, 15
 
@@ -43,24 +43,23 @@ _BY_KIND = {
 }
 
 
-def of_lines(lines: Sequence[LogLine], from_gdb: Optional[str], from_dump: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
-    """The signal and what is known of the process; None for what no line tells."""
+def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
+    """The signal and what is known of the process; None for what no line tells. `told` is the signal that a many-line text tells."""
     status = next((number for line in lines if (number := _status(line)) is not None), None)
     pid = next((int(value) for line in lines for name in ("pid", "pid2") if (value := line.fields.get(name, "")).isdigit()), None)
-    signal = _signal(lines, from_gdb, from_dump, status)
+    signal = _signal(lines, told, status)
     if status is None and signal is not None:
         status = 128 + signal.number
     process = Process(pid=pid, exit_status=status) if (pid, status) != (None, None) else None
     return signal, process
 
 
-def _signal(lines: Sequence[LogLine], from_gdb: Optional[str], from_dump: Optional[int], status: Optional[int]) -> Optional[Signal]:
+def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]) -> Optional[Signal]:
     kernel = next((line for line in lines if line.kind == "kernel-segfault"), None)
-    if kernel is not None and from_dump in (None, SIGSEGV):
+    if kernel is not None and told in (None, SIGSEGV):
         return _page_fault(kernel)
     numbers = (
-        signal_number(from_gdb),
-        from_dump,
+        told,
         next((_TRAPS[line.fields["trap"]] for line in lines if line.kind == "kernel-trap"), None),
         next((int(line.fields["number"]) for line in lines if line.kind == "launcher-signal"), None),
         next((number for line in lines if (number := _of_shell(line))), None),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from typing import Optional
+from collections.abc import Sequence
+from typing import Any, Optional
 
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import Address, NativeFrame, Offset, PythonFrame, Thread
 from crashkit.naming.own_code import is_own
 
@@ -32,19 +34,19 @@ _DEVICE_BY = re.compile(r"^=+ +by thread \((?P<thread>\d+,\d+,\d+)\) in block \(
 _DEVICE_ADDRESS = re.compile(r"^=+ +(?:Address|Access at|Access to) (?P<address>0x[0-9a-f]+) (?P<detail>.*)$")
 
 
-class StreamRace:
+class StreamRace(Reader):
     """A CSAN report: `fields` has stream, operator, effect and place of both accesses, and where the tensor was allocated."""
-
-    kind = "csan"
-    ended = False
 
     def __init__(self, match: re.Match[str]) -> None:
         self.fields = {"pointer": match["pointer"]}
+        self._headline = match.string
         self._part = ""
         self._expects_operator = False
 
+    def finish(self) -> tuple[Note, ...]:
+        return (Note(self._headline, "csan", self.fields),)
+
     def feed(self, text: str) -> bool:
-        """Take the line; False where it is not of this report."""
         text = text.strip()
         if match := _ACCESS.match(text):
             self._part = "previous_" if match["previous"].startswith("Previous") else ""
@@ -72,18 +74,20 @@ class StreamRace:
             self.fields[self._part + "place"] = f"{match['file']}:{match['line']} in {match['function']}"
 
 
-class NativeReport:
-    """An ASan, LSan or TSan report; `frames` are those of its first stack."""
+class NativeReport(Reader):
+    """An ASan, LSan or TSan report; its frames are those of its first stack."""
 
     def __init__(self, kind: str, match: re.Match[str]) -> None:
         self.kind = kind
         self.fields = {name: value for name, value in match.groupdict().items() if value}
+        self._headline = match.string
         self._frames: list[NativeFrame] = []
         self._stack = 0
-        self.ended = False
+
+    def finish(self) -> tuple[Note, ...]:
+        return (Note(self._headline, self.kind, self.fields),)
 
     def feed(self, text: str) -> bool:
-        """Take the line; False where it is not of this report."""
         if self.ended:
             return False
         if match := _NATIVE.match(text):
@@ -101,22 +105,18 @@ class NativeReport:
         return Thread(crashed=True, frames=tuple(self._frames))
 
 
-class DeviceReport:
+class DeviceReport(Reader):
     """One error of compute-sanitizer: `fields` has problem, kernel, place, thread, block and address."""
-
-    kind = "compute-sanitizer"
-    ended = False
 
     def __init__(self, match: re.Match[str]) -> None:
         self.fields = {"problem": match["problem"]}
 
-    @property
-    def headline(self) -> str:
-        """The error with what was wrong about the address: "is misaligned", "is out of bounds"."""
-        return ", ".join(self.fields[name] for name in ("problem", "detail") if name in self.fields)
+    def finish(self) -> tuple[Note, ...]:
+        # With what was wrong about the address: "is misaligned", "is out of bounds".
+        headline = ", ".join(self.fields[name] for name in ("problem", "detail") if name in self.fields)
+        return (Note(headline, "compute-sanitizer", self.fields),)
 
     def feed(self, text: str) -> bool:
-        """Take the line; False where it is not of this report."""
         if not text.startswith("====") or _DEVICE.match(text) or text.strip("= ") == "":
             return False
         for pattern in (_DEVICE_AT, _DEVICE_BY, _DEVICE_ADDRESS):
@@ -127,20 +127,29 @@ class DeviceReport:
         return True
 
 
-Report = StreamRace | NativeReport | DeviceReport
+def _opens_race(text: str) -> Optional[StreamRace]:
+    match = _CSAN.search(text)
+    return StreamRace(match) if match else None
 
 
-def opens(text: str) -> Optional[Report]:
-    """A report that begins with this line."""
-    if match := _CSAN.search(text):
-        return StreamRace(match)
+def _opens_native(text: str) -> Optional[NativeReport]:
     if match := _ASAN.search(text):
         return NativeReport("asan", match)
     if match := _TSAN.search(text):
         return NativeReport("tsan", match)
-    if match := _DEVICE.match(text):
-        return DeviceReport(match)
     return None
+
+
+def _opens_device(text: str) -> Optional[DeviceReport]:
+    match = _DEVICE.match(text)
+    return DeviceReport(match) if match else None
+
+
+def _tells(reports: Sequence[tuple[str, NativeReport]]) -> Account:
+    """The first report speaks for all: what follows may be its consequence."""
+    if not reports:
+        return Account()
+    return Account(telling=Telling.REPORT, threads=(reports[0][1].thread(),))
 
 
 def _frame(pc: Optional[str], rest: str) -> NativeFrame:
@@ -157,3 +166,11 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
         pc=address,
         trust="text",
     )
+
+
+FORMATS: tuple[Format[Any], ...] = (
+    Format(openers=("CSAN detected a possible data race",), opens=_opens_race),
+    Format(openers=("Sanitizer: ",), opens=_opens_native, tells=_tells),
+    Format(openers=("========= ",), opens=_opens_device),
+)
+"""Their notes have kinds of the table of log lines, whose patterns know the first lines, too."""

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Optional
 
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import PythonFrame, Thread
 
 MOST_FRAMES = 1000
-
-OPENERS = ("Traceback (most recent call",)
 
 _HEAD = re.compile(r"^(?P<margin>[ |+-]*)(?:\w[\w.]* +)?Traceback \(most recent call (?P<end>last|first)\):?$")
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?$')
@@ -27,10 +27,8 @@ _MARKS = re.compile(r"^[ ~^|]*$")
 _RULE = re.compile(r"^[-+ |.]*\d*[-+ |.]*$")
 
 
-class Traceback:
+class Traceback(Reader):
     """One traceback, up to the last line of its exception; `first` where gdb's py-bt printed it (innermost first)."""
-
-    kind = "traceback"
 
     def __init__(self, first: bool) -> None:
         self.first = first
@@ -40,8 +38,7 @@ class Traceback:
         self._frames: list[PythonFrame] = []
 
     def feed(self, text: str) -> bool:
-        """Take the line; False where it is not of this traceback."""
-        if self.exception is not None:
+        if self.ended:
             return False
         if margin := _MARGIN.match(text):
             text = margin["rest"]
@@ -79,26 +76,34 @@ class Traceback:
         if match is None or _LEVEL.match(text) or not self._frames:
             return bool(re.match(r"^\d+ \S", text)) and bool(self._frames)
         self.exception, self.message, self.last_line = match["type"], match["message"], text
+        self.ended = True
         return True
+
+    def finish(self) -> Optional[tuple[Note, ...]]:
+        if not self._frames:
+            return None
+        if self.exception is None:
+            return ()
+        innermost = self._frames[0 if self.first else -1]
+        fields = {"exception": self.exception, "message": self.message or "", "reported_at": f"{innermost.file}:{innermost.line}"}
+        return (Note(self.last_line, "exception", fields, classified=True),)
 
     def thread(self) -> Thread:
         """A thread with the Python frames alone, innermost first."""
         frames = self._frames if self.first else self._frames[::-1]
         return Thread(crashed=True, frames=tuple(frames))
 
-    @property
-    def ended(self) -> bool:
-        """Whether its last line was told."""
-        return self.exception is not None
 
-    @property
-    def empty(self) -> bool:
-        """Whether no frame was told."""
-        return not self._frames
+def _opens(text: str) -> Optional[Traceback]:
+    match = _HEAD.match(text)
+    return Traceback(match["end"] == "first") if match else None
 
 
-def opens(text: str) -> Optional[Traceback]:
-    """A traceback that begins with this line."""
-    if OPENERS[0] not in text or not (match := _HEAD.match(text)):
-        return None
-    return Traceback(match["end"] == "first")
+def _tells(tracebacks: Sequence[tuple[str, Traceback]]) -> Account:
+    """The last one is that of the exception that was not caught, if any was not."""
+    if not tracebacks:
+        return Account()
+    return Account(telling=Telling.EXCEPTION, threads=(tracebacks[-1][1].thread(),))
+
+
+FORMAT = Format(openers=("Traceback (most recent call",), opens=_opens, tells=_tells, kinds=frozenset({"exception"}))

@@ -1,0 +1,123 @@
+"""What is drawn on a terminal, by rich: its width, its colours, columns. Imported by the commands that draw, once they do.
+
+Elsewhere (pipes, CI) everything is plain: no colour, no wrapping, nothing cut, whatever the environment says.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Sequence
+from typing import TextIO
+
+import click
+from rich.console import Console, Group, OverflowMethod, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from crashkit.report import safe
+
+UNBOUNDED = 1 << 20
+"""Cells of a line that is not on a terminal."""
+GAP = 2
+LEAST = 24
+"""Cells that the last column of a table needs to be worth its place."""
+
+
+def has_color(stream: TextIO) -> bool:
+    """Whether it is a terminal and its user wants colour (no-color.org)."""
+    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
+
+
+def width(stream: TextIO) -> int:
+    """Cells of a line: COLUMNS, or the terminal's own width."""
+    return shutil.get_terminal_size().columns if stream.isatty() else UNBOUNDED
+
+
+def console(stream: TextIO) -> Console:
+    """rich, told everything that it would otherwise guess from the environment."""
+    return Console(
+        file=stream,
+        width=width(stream),
+        height=shutil.get_terminal_size().lines,
+        force_terminal=stream.isatty(),
+        force_jupyter=False,
+        color_system="standard" if has_color(stream) else None,
+        no_color=not has_color(stream),
+        legacy_windows=False,
+        markup=False,
+        emoji=False,
+        highlight=False,
+    )
+
+
+def show(*renderables: RenderableType, err: bool = False) -> None:
+    """Print them one below the other."""
+    stream = sys.stderr if err else sys.stdout
+    drawing = console(stream)
+    with drawing.capture() as captured:
+        for renderable in renderables:
+            drawing.print(renderable)
+    for row in captured.get().splitlines():
+        click.echo(row.rstrip(), err=err, color=has_color(stream))
+
+
+def line(text: str, style: str = "") -> Text:
+    """Text of the evidence, made harmless; it wraps where the terminal ends."""
+    return Text(safe.line(text), style=style)
+
+
+def paragraph(text: str, style: str = "") -> RenderableType:
+    """As `line`, and what is wrapped stays as far in as the first row is."""
+    words = text.lstrip(" ")
+    return _indented(line(words, style), len(text) - len(words) if words else 0)
+
+
+def fits(rows: Sequence[Sequence[Text]], indent: int = 0, least: int = LEAST) -> bool:
+    """Whether the last column of these rows has room beside the others: `least` cells, or what it needs."""
+    *others, wanted = _widths(rows)
+    return _room(others, indent) >= min(least, wanted)
+
+
+def columns(rows: Sequence[Sequence[Text]], indent: int = 0) -> RenderableType:
+    """Columns as wide as they must be and the last one wrapped; it stands below the others where it has no room beside them."""
+    if not fits(rows, indent):
+        return stacked([(Text(" " * GAP).join(heads), value) for *heads, value in rows], indent)
+    return _indented(_grid(rows, indent, "fold"), indent)
+
+
+def clipped_columns(rows: Sequence[Sequence[Text]]) -> RenderableType:
+    """As `columns`, each row on one line: the last column is cut at the terminal's end."""
+    return _grid(rows, 0, "ellipsis")
+
+
+def stacked(rows: Sequence[tuple[Text, Text]], indent: int = 0) -> RenderableType:
+    """Each value below its head."""
+    return Group(*(_indented(part, before) for head, value in rows for part, before in ((head, indent), (value, indent + 2)) if part))
+
+
+def _grid(rows: Sequence[Sequence[Text]], indent: int, overflow: OverflowMethod) -> Table:
+    *others, wanted = _widths(rows)
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    for cells in others:
+        table.add_column(no_wrap=True, width=cells)
+    # Told its width: rich would take some from the others.
+    table.add_column(no_wrap=overflow == "ellipsis", overflow=overflow, width=min(wanted, _room(others, indent)))
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def _indented(part: RenderableType, cells: int) -> RenderableType:
+    return Padding(part, (0, 0, 0, cells), expand=False) if cells else part
+
+
+def _widths(rows: Sequence[Sequence[Text]]) -> list[int]:
+    return [max(row[column].cell_len for row in rows) for column in range(len(rows[0]))]
+
+
+def _room(widths: Sequence[int], indent: int) -> int:
+    """Cells beside columns of these widths."""
+    return width(sys.stdout) - indent - sum(cells + GAP for cells in widths)

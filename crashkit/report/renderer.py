@@ -1,0 +1,39 @@
+"""What a format of the report is, and which there are. To add one, write its module with a RENDERER and list it here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+
+from crashkit.model import Crash
+
+RENDERERS = {
+    "html": "crashkit.report.html",
+    "json": "crashkit.report.json",
+    "markdown": "crashkit.report.markdown",
+    "text": "crashkit.report.text",
+}
+"""The module of each format by its name; imported when the format is asked for."""
+
+
+def _nothing() -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Renderer:
+    """One format of the report."""
+
+    file: str
+    """The name of the report's file."""
+    render: Callable[[Crash], bytes]
+    """The whole file. Needs nothing but the crash, and escapes what its strings hold as the format asks for."""
+    warm: Callable[[], None] = _nothing
+    """Load what `render` needs: called, in a thread of its own, while a debugger works."""
+
+
+def renderer(name: str) -> Renderer:
+    """The format of this name. Raises KeyError where there is none."""
+    found: Renderer = import_module(RENDERERS[name]).RENDERER
+    return found
