@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from crashkit.debugger.gdb import Gdb, commands_file, quote
+from crashkit.debugger.gdb.process import Gdb, commands_file, quote
 from crashkit.errors import DebuggerError
 
 _FRAMES = 1000
