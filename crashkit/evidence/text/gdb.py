@@ -42,7 +42,6 @@ class GdbStacks:
         self._current: Optional[int] = None
         self._threads: list[_Stack] = []
         self._in_python = False
-        self._open_text = ""
 
     def feed(self, text: str) -> bool:
         """Take the line; False where it is not of a stack."""
