@@ -279,3 +279,15 @@ def test_without_pystack_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     result = ask_pystack(Path("core"), Path("/bin/true"))
     assert "not installed" in result.soft_errors[0].message and "pip install" in str(result.soft_errors[0].hint)
+
+
+def test_pystack_leaves_no_core(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The worker sets its limits before it loads PyStack: another of that name writes them down."""
+    package, seen = tmp_path / "pystack", tmp_path / "limits"
+    package.mkdir()
+    (package / "__init__.py").touch()
+    (package / "engine.py").write_text(f"import resource; open({str(seen)!r}, 'w').write(repr(resource.getrlimit(resource.RLIMIT_CORE)))")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "core").touch()
+    ask_pystack(tmp_path / "core", Path("/bin/true"), deadline=30)
+    assert seen.read_text() == "(0, 0)"
