@@ -17,12 +17,16 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import __version__
-from crashkit.debugger.examine import Examined, Settings, boot, can_read_python, examine
-from crashkit.debugger.gdb import Gdb
+from crashkit.debugger.ask import ask
+from crashkit.debugger.ask import start as start_debuggers
+from crashkit.debugger.contract import Answer, Debugger
+from crashkit.debugger.debug_info import interpreter_has_debug_info
+from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
+from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
-from crashkit.errors import CatalogError, DebuggerError, EvidenceError
+from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe
 from crashkit.evidence.input import Input
@@ -32,8 +36,6 @@ from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
-from crashkit.stacks.pystack import PystackResult
-from crashkit.stacks.pystack import python_stacks as pystack_stacks
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -71,9 +73,11 @@ def analyze(
     *,
     options: Optional[Options] = None,
     progress: Optional[Progress] = None,
+    debuggers: Optional[Sequence[Debugger]] = None,
 ) -> Crash:
     """Everything that can be found out about one crash from these pieces of evidence.
 
+    `debuggers` are asked for the stacks of a core, best first; by default `default_debuggers`.
     Raises EvidenceError where a path is no evidence of a crash.
     """
     options = options or Options()
@@ -83,10 +87,22 @@ def analyze(
         options = replace(options, sysroot=Path(sysroot))
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
-    return _analyze(places, options, progress or (lambda _stage, _crash: None))
+    finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
+    if debuggers is None:
+        debuggers = default_debuggers(options, finder)
+    return _analyze(places, options, finder, debuggers, progress or (lambda _stage, _crash: None))
 
 
-def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Crash:
+def default_debuggers(options: Options, finder: Finder) -> tuple[Debugger, ...]:
+    """gdb, then PyStack."""
+    folders = [Path("/usr/lib/debug"), *options.extra_dirs]
+    if options.sysroot:
+        folders.insert(0, options.sysroot / "usr/lib/debug")
+    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot)
+    return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
+
+
+def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers: Sequence[Debugger], progress: Progress) -> Crash:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
@@ -94,9 +110,7 @@ def _analyze(paths: Sequence[Path], options: Options, progress: Progress) -> Cra
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
-            gdb = _boot_gdb(options, stack)
-            pool = stack.enter_context(ThreadPoolExecutor(2))
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, gdb, options, progress, clock, pool)
+            crash = _analyze_core(pieces.core, pieces.core_input, logs, debuggers, finder, options.exe, progress, clock)
         else:
             crash = _of_logs(pieces, logs)
     catalog, problems = _catalog(options)
@@ -118,15 +132,6 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
         if not own:
             raise
         return load_catalog(options.signatures), (SoftError(stage="diagnose", message=str(error), hint=error.hint),)
-
-
-def _boot_gdb(options: Options, stack: ExitStack) -> Union[Gdb, DebuggerError]:
-    if options.gdb is None:
-        return DebuggerError("gdb was not asked (--no-gdb)", "Ask it for inlined frames, lines, arguments and locals.")
-    gdb = boot(options.gdb, options.deadline)
-    if isinstance(gdb, Gdb):
-        stack.callback(gdb.close)
-    return gdb
 
 
 def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
@@ -171,105 +176,75 @@ def _analyze_core(
     core: Core,
     source: Input,
     logs: Sequence[_Log],
-    gdb: Union[Gdb, DebuggerError],
-    options: Options,
+    debuggers: Sequence[Debugger],
+    finder: Finder,
+    exe: Optional[Path],
     progress: Progress,
     clock: _Clock,
-    pool: ThreadPoolExecutor,
 ) -> Crash:
-    finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
-    scene = describe(core, source, finder, options.exe)
-    clock.lap("notes")
-    progress("gdb", scene.crash)
-    # gdb leaves us idle: read the catalog meanwhile.
-    pool.submit(load_catalog)
-    gdb_is_there = isinstance(gdb, Gdb)
-    # Without debug info only PyStack can tell Python frames: do not wait for gdb to find that out.
-    early = pool.submit(_ask_pystack, source.path, scene, options, not gdb_is_there) if not can_read_python(scene) else None
-    examined = examine(source.path, scene, finder, _settings(options), gdb, clock.lap)
-    second = early.result() if early else None
-    if second is None or (examined.native is None and gdb_is_there):
-        second = _ask_pystack(source.path, scene, options, examined.native is None) if _wants_second_opinion(examined) else PystackResult()
-    clock.lap("pystack")
-    crash = _add_stacks(scene, examined, second, logs, finder)
+    with ExitStack() as stack:
+        ready, unready = start_debuggers(debuggers, stack)
+        pool = stack.enter_context(ThreadPoolExecutor(2))
+        scene = describe(core, source, finder, exe)
+        clock.lap("notes")
+        progress("gdb", scene.crash)
+        # The debuggers leave us idle: read the catalog meanwhile.
+        pool.submit(load_catalog)
+        answers = ask(ready, source.path, scene, pool, clock.lap)
+    crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
     clock.lap("stacks")
-    return replace(crash, log=(*_lines(logs), *_abort_message(examined)))
+    return replace(crash, log=(*_lines(logs), *_abort_message(answers)))
 
 
-def _abort_message(examined: Examined) -> tuple[LogLine, ...]:
+def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:
+    crash = scene.crash
+    sources = Sources(_locator(crash, finder), _modified(crash))
+    assembled = assemble(scene, answers, _dumps(logs), sources)
+    changed = [
+        SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
+        for name in sorted(sources.newer)
+    ]
+    told = [error for answer in answers for error in answer.soft_errors]
+    symbols = dict(item for answer in reversed(answers) for item in answer.symbols.items())
+    return replace(
+        crash,
+        threads=assembled.threads,
+        python=_runtime(scene, answers),
+        modules=tuple(replace(module, symbols=symbols[module.path]) if module.path in symbols else module for module in crash.modules),
+        debugger=_debugger(answers),
+        soft_errors=(*crash.soft_errors, *_soft_errors(logs), *told, *assembled.soft_errors, *changed),
+    )
+
+
+def _debugger(answers: Sequence[Answer]) -> Optional[str]:
+    """The one that gave native frames; else the one that came up."""
+    names = [answer.debugger for answer in sorted(answers, key=lambda answer: answer.native is None) if answer.debugger]
+    return names[0] if names else None
+
+
+def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
     """What glibc said before it aborted is in the core, too."""
-    text = examined.native.abort_message if examined.native else None
+    text = next((answer.abort_message for answer in answers if answer.abort_message), None)
     if not text:
         return ()
     kind, fields = Classifier().classify(text) or (None, {})
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
 
 
-def _settings(options: Options) -> Settings:
-    folders = [Path("/usr/lib/debug"), *options.extra_dirs]
-    if options.sysroot:
-        folders.insert(0, options.sysroot / "usr/lib/debug")
-    return Settings(options.deadline, tuple(folders), options.libpython, options.sysroot)
-
-
-def _wants_second_opinion(examined: Examined) -> bool:
-    if examined.native is None or examined.python is None or examined.python.errors:
-        return True
-    return any(frame.line is None or not frame.function for thread in examined.python.threads for frame in thread.frames)
-
-
-def _ask_pystack(core: Path, scene: Scene, options: Options, native: bool) -> PystackResult:
-    """Python stacks where there is an interpreter; native ones too where gdb gives none."""
-    main = scene.crash.process.executable if scene.crash.process else None
-    file = scene.files.get(main) if main else None
-    if scene.interpreter is None and not native:
-        return PystackResult()
-    if scene.interpreter is not None and scene.interpreter.is_too_old:
-        message = f"Python {scene.interpreter.version} is too old: Python frames are read of 3.6 and newer"
-        return PystackResult(soft_errors=(SoftError(stage="python", message=message),))
-    if file is None or file.path is None:
-        message = f"the executable {main or ''} is not on this machine: PyStack cannot read the core without it"
-        return PystackResult(
-            soft_errors=(SoftError(stage="pystack", message=message, hint="Give it with --exe, or its system with --sysroot."),)
-        )
-    files = {path: found.path for path, found in scene.files.items() if found.path}
-    return pystack_stacks(core, file.path, files, options.deadline, native=native)
-
-
-def _add_stacks(scene: Scene, examined: Examined, second: PystackResult, logs: Sequence[_Log], finder: Finder) -> Crash:
-    crash = scene.crash
-    sources = Sources(_locator(crash, finder), _modified(crash))
-    assembled = assemble(scene, examined, second, _dumps(logs), sources)
-    changed = [
-        SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
-        for name in sorted(sources.newer)
-    ]
-    return replace(
-        crash,
-        threads=assembled.threads,
-        python=_runtime(scene, examined, second),
-        modules=tuple(
-            replace(module, symbols=examined.symbols[module.path]) if module.path in examined.symbols else module
-            for module in crash.modules
-        ),
-        debugger=examined.debugger,
-        soft_errors=(*crash.soft_errors, *_soft_errors(logs), *examined.soft_errors, *second.soft_errors, *assembled.soft_errors, *changed),
-    )
-
-
-def _runtime(scene: Scene, examined: Examined, second: PystackResult) -> Optional[PythonRuntime]:
+def _runtime(scene: Scene, answers: Sequence[Answer]) -> Optional[PythonRuntime]:
     runtime = scene.crash.python
+    versions = [answer.python_version for answer in answers if answer.python_version]
     if runtime is None:
-        return PythonRuntime(version=second.version) if second.stacks else None
-    runtime = replace(runtime, version=runtime.version or second.version, debug_info=can_read_python(scene))
-    if examined.python is not None:
-        runtime = replace(
-            runtime,
-            version=examined.python.version or runtime.version,
-            finalizing=examined.python.finalizing,
-            script=str(examined.script) if examined.script else None,
-        )
-    return runtime
+        return PythonRuntime(version=versions[0] if versions else None) if any(answer.python for answer in answers) else None
+    told = [answer for answer in answers if answer.python is not None]
+    return replace(
+        runtime,
+        # The most exact one: 3.11.7 says more than 3.11.
+        version=max([*filter(None, [runtime.version]), *versions], key=lambda version: version.count("."), default=None),
+        debug_info=interpreter_has_debug_info(scene),
+        finalizing=next((answer.python_finalizing for answer in told if answer.python_finalizing is not None), None),
+        script=next((str(answer.python_script) for answer in told if answer.python_script), None),
+    )
 
 
 def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:

@@ -10,6 +10,7 @@ Standard library only, Python 3.8 and newer.
 import os
 import re
 import time
+from typing import Dict, List
 
 import gdb
 
@@ -46,7 +47,7 @@ SETTINGS = (
 )
 
 
-def capture(inferior, signal, folder, core_wanted):
+def capture(inferior: gdb.Inferior, signal: str, folder: str, core_wanted: bool) -> None:
     """One core or one text for the stopped process; the core gets its name when it is whole."""
     thread = gdb.selected_thread()
     base = os.path.join(folder, str(inferior.pid))
@@ -71,10 +72,10 @@ def capture(inferior, signal, folder, core_wanted):
         file.write(failure + 'Thread %d "%s" received signal %s, %s.\n' % (thread.num, thread.name, signal, MEANING[signal]) + stacks)
 
 
-def watch(folder, core_wanted):
-    stopped = []
+def watch(folder: str, core_wanted: bool) -> None:
+    stopped: List[gdb.Event] = []
     gdb.events.stop.connect(stopped.append)
-    taken = {}
+    taken: Dict[int, float] = {}
     failures = 0
     while select_living():
         del stopped[:]
@@ -98,7 +99,7 @@ def watch(folder, core_wanted):
     os._exit(0)
 
 
-def select_living():
+def select_living() -> bool:
     """Select a process that lives, forget those that ended; False where none lives."""
     living = [inferior for inferior in gdb.inferiors() if inferior.pid and inferior.threads()]
     if not living:

@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from typing import Any, Callable, Dict, List
 
 import gdb
 
@@ -13,11 +14,11 @@ import crashkit_python
 
 
 class Command(gdb.MICommand):
-    def __init__(self, name, function):
+    def __init__(self, name: str, function: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
         super().__init__(name)
         self.function = function
 
-    def invoke(self, arguments):
+    def invoke(self, arguments: List[str]) -> Dict[str, object]:
         if len(arguments) != 2:
             raise gdb.GdbError("usage: REQUEST RESULT")
         with open(arguments[0], encoding="utf-8") as file:
@@ -29,7 +30,7 @@ class Command(gdb.MICommand):
         return {"result": "written"}
 
 
-def readable(value):
+def readable(value: Any) -> Any:
     """The value with lone surrogates escaped: Python strings may hold them, JSON may not."""
     if isinstance(value, str):
         return value if value.isascii() else value.encode("utf-8", "backslashreplace").decode("utf-8")
@@ -40,7 +41,7 @@ def readable(value):
     return value
 
 
-def demangle(request):
+def demangle(request: Dict[str, Any]) -> Dict[str, Any]:
     names = {}
     for name in request["names"]:
         names[name] = crashkit_native.demangle(name)

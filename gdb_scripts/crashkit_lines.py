@@ -4,8 +4,10 @@ An instruction that belongs to no line is given the last line before it.
 Formats: Objects/lnotab_notes.txt of 3.6 to 3.9 (`co_lnotab`), of 3.10 (`co_linetable`), and Objects/locations.md of 3.11 and newer.
 """
 
+from typing import Tuple
 
-def lnotab(table, first, instruction):
+
+def lnotab(table: bytes, first: int, instruction: int) -> int:
     """3.6 to 3.9: pairs of (bytes of code, signed lines); `instruction` in bytes (PyCode_Addr2Line, Objects/codeobject.c)."""
     line, address = first, 0
     for index in range(0, len(table) - 1, 2):
@@ -17,7 +19,7 @@ def lnotab(table, first, instruction):
     return line
 
 
-def linetable_310(table, first, instruction):
+def linetable_310(table: bytes, first: int, instruction: int) -> int:
     """3.10: pairs of (bytes of code, signed lines), -128 for code without a line; the line counts from the range's start."""
     if instruction < 0:
         return first
@@ -33,7 +35,7 @@ def linetable_310(table, first, instruction):
     return line
 
 
-def locations(table, first, instruction):
+def locations(table: bytes, first: int, instruction: int) -> int:
     """3.11 and newer: a varying-length entry for each range of instructions; `instruction` in code units of two bytes."""
     if instruction < 0:
         return first
@@ -55,7 +57,7 @@ def locations(table, first, instruction):
     return line
 
 
-def _signed(table, at):
+def _signed(table: bytes, at: int) -> Tuple[int, int]:
     value, shift = 0, 0
     while at < len(table):
         byte = table[at]

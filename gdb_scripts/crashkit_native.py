@@ -3,9 +3,15 @@
 import bisect
 import os
 import struct
+from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
 
 import gdb
 import gdb.unwinder
+
+Row = Dict[str, Any]
+Limits = Dict[str, int]
+Target = Tuple[int, int, int]
+"""pc, sp and bp of a frame."""
 
 SIGNAL_FRAME = "<signal handler called>"
 LIMIT = "limit"
@@ -22,20 +28,20 @@ BEGINNINGS = ("_start", "clone3", "__clone3", "clone", "__clone", "thread_start"
 class Modules:
     """The modules of the process; `load` adds the symbols of the one at an address, once."""
 
-    def __init__(self, rows):
+    def __init__(self, rows: List[Row]) -> None:
         self.rows = sorted(rows, key=lambda row: row["base"])
         self.bases = [row["base"] for row in self.rows]
-        self.done = set()
-        self.loaded = []
-        self.errors = []
+        self.done: Set[int] = set()
+        self.loaded: List[str] = []
+        self.errors: List[str] = []
 
-    def at(self, address):
+    def at(self, address: int) -> Optional[Row]:
         index = bisect.bisect_right(self.bases, address) - 1
         if index >= 0 and address < self.rows[index]["end"]:
             return self.rows[index]
         return None
 
-    def load(self, address):
+    def load(self, address: int) -> bool:
         """True where symbols were added: frames seen so far are stale."""
         row = self.at(address)
         if row is None or row["base"] in self.done:
@@ -52,11 +58,11 @@ class Modules:
         return True
 
 
-def quote(path):
+def quote(path: str) -> str:
     return '"%s"' % path.replace("\\", "\\\\").replace('"', '\\"')
 
 
-def demangle(name):
+def demangle(name: str) -> str:
     try:
         text = gdb.execute("demangle -l c++ -- " + name, to_string=True).strip()
     except gdb.error:
@@ -64,10 +70,10 @@ def demangle(name):
     return text if "Can't demangle" not in text else name
 
 
-def extract(request):
+def extract(request: Dict[str, Any]) -> Dict[str, Any]:
     modules = Modules(request["modules"])
     limits = request["limits"]
-    threads = []
+    threads: List[Row] = []
     for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
         lwp = thread.ptid[1] or thread.ptid[0]
         crashed = lwp == request.get("crashed")
@@ -91,7 +97,7 @@ def extract(request):
     return {"threads": threads, "loaded": modules.loaded, "abort_message": abort_message(), "errors": modules.errors}
 
 
-def abort_message():
+def abort_message() -> Optional[str]:
     """What glibc said when it aborted the process (assert, malloc's checks, fortify): it keeps the text for debuggers.
 
     `__abort_msg` points to an unsigned size and the text (glibc, sysdeps/posix/libc_fatal.c).
@@ -106,11 +112,11 @@ def abort_message():
         return None
 
 
-def walk(modules, most):
+def walk(modules: Modules, most: int) -> Tuple[List[gdb.Frame], Optional[str]]:
     """Frames of the selected thread, innermost first, and why the walk ended early, if it did."""
     while True:
-        frames = []
-        frame = gdb.newest_frame()
+        frames: List[gdb.Frame] = []
+        frame: Optional[gdb.Frame] = gdb.newest_frame()
         stale = False
         while frame is not None and len(frames) < most:
             if modules.load(frame.pc()):
@@ -134,7 +140,7 @@ def walk(modules, most):
 class FrameId:
     """What an unwinder names its frame by (gdb.unwinder.FrameId exists from gdb 14 on only)."""
 
-    def __init__(self, sp, pc):
+    def __init__(self, sp: gdb.Value, pc: gdb.Value) -> None:
         self.sp = sp
         self.pc = pc
 
@@ -142,18 +148,18 @@ class FrameId:
 class Outward(gdb.unwinder.Unwinder):
     """Makes the newest frame's caller whatever `target` (pc, sp, bp) says: the walk goes on from there."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         super().__init__("crashkit-outward")
-        self.target = None
-        self.newest = None
+        self.target: Optional[Target] = None
+        self.newest: Optional[Tuple[int, Optional[int]]] = None
 
-    def __call__(self, pending):
+    def __call__(self, pending_frame: gdb.PendingFrame) -> Optional[gdb.UnwindInfo]:
         if self.target is None:
             return None
-        pc, sp = pending.read_register("pc"), pending.read_register("sp")
+        pc, sp = pending_frame.read_register("pc"), pending_frame.read_register("sp")
         if (int(pc), int(sp)) != self.newest:
             return None
-        info = pending.create_unwind_info(FrameId(sp, pc))
+        info = pending_frame.create_unwind_info(FrameId(sp, pc))
         kind = gdb.lookup_type("unsigned long")
         for index, register in enumerate(("rip", "rsp", "rbp")):
             info.add_saved_register(register, gdb.Value(self.target[index]).cast(kind))
@@ -163,7 +169,7 @@ class Outward(gdb.unwinder.Unwinder):
 OUTWARD = Outward()
 
 
-def outer_end(modules, cut_at, most, ends, entry):
+def outer_end(modules: Modules, cut_at: Optional[int], most: int, ends: Set[int], entry: Optional[int]) -> List[Row]:
     """The outermost frames of the selected thread's stack, found without walking what lies between; [] where they cannot be found.
 
     A return address near the stack's end is where the walk can be picked up again, if it leads from there to where threads begin:
@@ -183,9 +189,10 @@ def outer_end(modules, cut_at, most, ends, entry):
     return found
 
 
-def search(modules, candidates, most, ends, entry):
+def search(modules: Modules, candidates: List[Target], most: int, ends: Set[int], entry: Optional[int]) -> List[Row]:
     """The frames from the return address farthest in from which `most` frames lead to the thread's beginning, by bisection."""
-    best, low, high = [], 0, len(candidates)
+    best: List[Row] = []
+    low, high = 0, len(candidates)
     for _ in range(MOST_TRIES):
         if low >= high or len(best) > most // 2:
             break
@@ -213,7 +220,7 @@ def search(modules, candidates, most, ends, entry):
     return best
 
 
-def is_beginning(frame, modules, ends, entry):
+def is_beginning(frame: gdb.Frame, modules: Modules, ends: Set[int], entry: Optional[int]) -> bool:
     pc = frame.pc()
     if pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64):
         return True
@@ -223,14 +230,14 @@ def is_beginning(frame, modules, ends, entry):
     return library and frame.unwind_stop_reason() == gdb.FRAME_UNWIND_OUTERMOST
 
 
-def thread_pointer(frame):
+def thread_pointer(frame: gdb.Frame) -> int:
     try:
         return int(frame.read_register("fs_base")) & 0xFFFFFFFFFFFFFFFF
     except (gdb.error, ValueError):
         return 0
 
 
-def stack_end(address, thread):
+def stack_end(address: int, thread: int) -> Tuple[int, bytes]:
     """The last bytes of the stack that holds the address, and where they start.
 
     A thread's control block (`thread`) lies at the end of its stack, and other memory may follow; the main thread's lies elsewhere.
@@ -240,7 +247,7 @@ def stack_end(address, thread):
         high = thread & ~7
     memory = gdb.selected_inferior()
 
-    def readable(at):
+    def readable(at: int) -> bool:
         try:
             memory.read_memory(at, 1)
             return True
@@ -262,7 +269,7 @@ def stack_end(address, thread):
     return start, bytes(memory.read_memory(start, high - start))
 
 
-def return_addresses(modules, start, data):
+def return_addresses(modules: Modules, start: int, data: bytes) -> Iterator[Target]:
     """Words of the stack that point behind a call instruction, from the inner side on, as (pc, sp, bp) of the caller.
 
     Code that keeps a frame pointer saves its caller's below the return address; other code does not care what bp holds.
@@ -281,9 +288,9 @@ def return_addresses(modules, start, data):
             yield word, start + 8 * index + 8, words[index - 1] if index else 0
 
 
-def describe(frame, limits):
+def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:
     kind = frame.type()
-    row = {"pc": frame.pc(), "sp": stack_pointer(frame)}
+    row: Row = {"pc": frame.pc(), "sp": stack_pointer(frame)}
     if kind == gdb.SIGTRAMP_FRAME:
         row["kind"] = "signal"
         row["function"] = SIGNAL_FRAME
@@ -301,17 +308,18 @@ def describe(frame, limits):
     return row
 
 
-def stack_pointer(frame):
+def stack_pointer(frame: gdb.Frame) -> Optional[int]:
     try:
         return int(frame.read_register("sp")) & 0xFFFFFFFFFFFFFFFF
     except (gdb.error, ValueError):
         return None
 
 
-def variables(frame, limits):
-    arguments, local = {}, {}
+def variables(frame: gdb.Frame, limits: Limits) -> Tuple[Dict[str, str], Dict[str, str]]:
+    arguments: Dict[str, str] = {}
+    local: Dict[str, str] = {}
     try:
-        block = frame.block()
+        block: Optional[gdb.Block] = frame.block()
     except RuntimeError:
         return arguments, local
     while block is not None:
@@ -327,7 +335,7 @@ def variables(frame, limits):
     return arguments, local
 
 
-def text_of(symbol, frame, most):
+def text_of(symbol: gdb.Symbol, frame: gdb.Frame, most: int) -> str:
     try:
         value = symbol.value(frame)
         if value.is_optimized_out:

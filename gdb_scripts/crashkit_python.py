@@ -9,9 +9,13 @@ CPython's own libpython.py, handed in by the request, takes objects apart.
 import importlib.util
 import re
 import sys
+from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, TypeVar
 
 import crashkit_lines
 import gdb
+
+Row = Dict[str, Any]
+Answer = TypeVar("Answer")
 
 MOST_THREADS = 20000
 # What goes wrong when memory does not hold what its type says.
@@ -37,13 +41,15 @@ MOST_FRAMES = 10000000
 _POINTER_BITS = ~7
 
 
-def extract(request):
+def extract(request: Dict[str, Any]) -> Dict[str, Any]:
     walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"))
     return walker.result()
 
 
-def load_libpython(path):
+def load_libpython(path: str) -> Any:
     spec = importlib.util.spec_from_file_location("libpython", path)
+    if spec is None or spec.loader is None:
+        raise gdb.GdbError("%s is no Python file" % path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     # Native values are formatted raw; the script's printers must not run on anything else either.
@@ -51,7 +57,7 @@ def load_libpython(path):
     return module
 
 
-def field(value, *names):
+def field(value: gdb.Value, *names: str) -> gdb.Value:
     """The first of these fields that the structure has; a name may be a dotted path."""
     for name in names:
         found = value
@@ -64,28 +70,34 @@ def field(value, *names):
     raise KeyError(" or ".join(names))
 
 
-def field_offset(kind, name):
-    return next(part.bitpos // 8 for part in kind.fields() if part.name == name)
+def field_offset(kind: gdb.Type, name: str) -> int:
+    return next(part.bitpos // 8 for part in kind.fields() if part.name == name and part.bitpos is not None)
 
 
-def integer(value):
+def address_of(value: gdb.Value) -> gdb.Value:
+    if value.address is None:
+        raise ValueError("a value that is not in memory")
+    return value.address
+
+
+def integer(value: gdb.Value) -> int:
     return int(value.cast(gdb.lookup_type("unsigned long"))) if value.type.strip_typedefs().code == gdb.TYPE_CODE_PTR else int(value)
 
 
 class Walker:
-    def __init__(self, libpython, limits, crashed):
+    def __init__(self, libpython: Any, limits: Dict[str, int], crashed: Optional[int]) -> None:
         self.libpython = libpython
         self.limits = limits
         self.crashed = crashed
         self.threads_with_locals = self.threads_without = 0
         self.wants_locals = True
-        self.codes = {}
+        self.codes: Dict[int, Code] = {}
         # Text of an object, by its address: `self` is the same in frame after frame.
-        self.texts_of = {}
-        self.errors = []
+        self.texts_of: Dict[int, str] = {}
+        self.errors: List[str] = []
 
-    def result(self):
-        found = {"version": version(), "gil": None, "threads": [], "finalizing": None}
+    def result(self) -> Dict[str, Any]:
+        found: Dict[str, Any] = {"version": version(), "gil": None, "threads": [], "finalizing": None}
         for interpreter in self.guarded("interpreters", self.interpreters) or []:
             found["gil"] = found["gil"] or self.guarded("GIL holder", self.gil_holder, interpreter)
             names = self.guarded("thread names", self.thread_names, interpreter) or {}
@@ -99,7 +111,7 @@ class Walker:
         found["errors"] = self.errors
         return found
 
-    def guarded(self, what, function, *arguments):
+    def guarded(self, what: str, function: Callable[..., Answer], *arguments: Any) -> Optional[Answer]:
         try:
             return function(*arguments)
         except UNREADABLE as error:
@@ -107,18 +119,18 @@ class Walker:
                 self.errors.append("%s: %s: %s" % (what, type(error).__name__, error))
             return None
 
-    def interpreters(self):
+    def interpreters(self) -> List[gdb.Value]:
         try:
             interpreter = gdb.parse_and_eval("_PyRuntime")["interpreters"]["head"]
         except (gdb.error, KeyError):
             interpreter = gdb.parse_and_eval("interp_head")
-        found = []
+        found: List[gdb.Value] = []
         while int(interpreter) != 0 and len(found) < MOST_INTERPRETERS:
             found.append(interpreter)
             interpreter = interpreter["next"]
         return found
 
-    def stray_states(self):
+    def stray_states(self) -> Iterator[gdb.Value]:
         """Thread states that the interpreter's C frames point to, for a core that lost _PyRuntime (it lies late in the file)."""
         for thread in gdb.selected_inferior().threads():
             thread.switch()
@@ -126,9 +138,10 @@ class Walker:
             if state is not None:
                 yield state
 
-    def state_on_stack(self):
-        frame, seen = gdb.newest_frame(), 0
-        ident = int(frame.read_register("fs_base"))
+    def state_on_stack(self) -> Optional[gdb.Value]:
+        frame: Optional[gdb.Frame] = gdb.newest_frame()
+        seen = 0
+        ident = int(gdb.newest_frame().read_register("fs_base"))
         while frame is not None and seen < MOST_C_FRAMES:
             try:
                 state = frame.read_var("tstate")
@@ -140,8 +153,8 @@ class Walker:
             seen += 1
         return None
 
-    def thread_states(self, interpreter):
-        seen = set()
+    def thread_states(self, interpreter: gdb.Value) -> Iterator[gdb.Value]:
+        seen: Set[int] = set()
         try:
             state = field(interpreter, "threads.head", "tstate_head")
             while int(state) != 0 and int(state) not in seen and len(seen) < MOST_THREADS:
@@ -151,14 +164,14 @@ class Walker:
         except (gdb.error, KeyError) as error:
             self.errors.append("thread states: %s" % error)
 
-    def add_thread(self, state, names, threads):
+    def add_thread(self, state: gdb.Value, names: Dict[int, str], threads: List[Row]) -> None:
         thread = self.guarded("thread state", self.thread, state)
         if thread is not None:
             thread["name"] = names.get(thread["ident"])
             threads.append(thread)
 
-    def thread(self, state):
-        row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "outer": [], "total": None, "cut": True}
+    def thread(self, state: gdb.Value) -> Row:
+        row: Row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "outer": [], "total": None, "cut": True}
         try:
             row["lwp"] = int(state["native_thread_id"])
         except (gdb.error, KeyError):
@@ -170,7 +183,7 @@ class Walker:
         self.guarded("frames of thread 0x%x" % row["ident"], self.frames, state, row)
         return row
 
-    def frames(self, state, row):
+    def frames(self, state: gdb.Value, row: Row) -> None:
         """The inner end of the stack and, where it is deep, the outer end and how many frames there are."""
         try:
             frame = field(state, "current_frame", "cframe.current_frame")
@@ -188,7 +201,7 @@ class Walker:
             frame = read(frame, rows)
         row["cut"] = False
 
-    def outer_frames(self, frame, read, link, row):
+    def outer_frames(self, frame: gdb.Value, read: Callable[[gdb.Value, List[Row]], gdb.Value], link: str, row: Row) -> None:
         """Follow the links without reading the frames, then read the last ones."""
         kind, offset = frame.type, field_offset(frame.type.target(), link)
         memory = gdb.selected_inferior()
@@ -204,19 +217,19 @@ class Walker:
         for address in addresses[-keep:]:
             read(gdb.Value(address).cast(kind), row["outer"])
 
-    def frame_object(self, frame, rows):
+    def frame_object(self, frame: gdb.Value, rows: List[Row]) -> gdb.Value:
         """3.10 and older: PyFrameObject. Each was run by an interpreter call of its own."""
         row = {"function": None, "file": None, "line": None, "entry": True}
         rows.append(row)
         self.guarded("code of a frame", self.read_frame_object, frame, row)
         return frame["f_back"]
 
-    def read_frame_object(self, frame, row):
+    def read_frame_object(self, frame: gdb.Value, row: Row) -> None:
         code = self.code(frame["f_code"])
         row.update(function=code.name, file=code.file, line=code.line(int(frame["f_lasti"])))
         self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["f_localsplus"])
 
-    def interpreter_frame(self, frame, rows):
+    def interpreter_frame(self, frame: gdb.Value, rows: List[Row]) -> gdb.Value:
         """3.11 and newer: _PyInterpreterFrame, and a shim frame (3.12 and newer) where an interpreter call begins."""
         executable = field(frame, "f_executable", "f_code")
         if executable.type.strip_typedefs().code != gdb.TYPE_CODE_PTR:
@@ -237,12 +250,12 @@ class Walker:
         self.guarded("code of a frame", self.read_interpreter_frame, frame, pointer, row)
         return frame["previous"]
 
-    def read_interpreter_frame(self, frame, pointer, row):
+    def read_interpreter_frame(self, frame: gdb.Value, pointer: int, row: Row) -> None:
         code = self.code(gdb.Value(pointer).cast(gdb.lookup_type("PyCodeObject").pointer()))
         row.update(function=code.name, file=code.file, line=code.line(self.instruction(frame, code)))
         self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
 
-    def instruction(self, frame, code):
+    def instruction(self, frame: gdb.Value, code: "Code") -> int:
         """Index of the current instruction, in code units."""
         pointer = int(field(frame, "instr_ptr", "prev_instr"))
         index = (pointer - code.first_unit) // 2
@@ -250,27 +263,27 @@ class Walker:
             return index
         return self.thread_local_instruction(frame, pointer, code)
 
-    def thread_local_instruction(self, frame, pointer, code):
+    def thread_local_instruction(self, frame: gdb.Value, pointer: int, code: "Code") -> int:
         """Free-threaded 3.14: each thread runs a copy of the bytecode of its own (co_tlbc)."""
         copies = code.value["co_tlbc"]
         start = int(copies["entries"][int(frame["tlbc_index"])])
         return (pointer - start) // 2
 
-    def code(self, pointer):
+    def code(self, pointer: gdb.Value) -> "Code":
         address = int(pointer)
         if address not in self.codes:
             self.codes[address] = Code(self, pointer)
         return self.codes[address]
 
-    def object(self, pointer):
+    def object_at(self, pointer: gdb.Value) -> Any:
         return self.libpython.PyObjectPtr.from_pyobject_ptr(pointer)
 
-    def text(self, pointer):
+    def text(self, pointer: gdb.Value) -> str:
         """A str object's value. Its type is known: a damaged core may have lost the type object."""
         kind = self.libpython.PyUnicodeObjectPtr
         return str(kind(pointer, kind.get_gdb_type()).proxyval(set()))
 
-    def texts(self, pointer):
+    def texts(self, pointer: gdb.Value) -> List[str]:
         """A tuple of str objects."""
         value = pointer.cast(gdb.lookup_type("PyTupleObject").pointer())
         size = int(value["ob_base"]["ob_size"])
@@ -278,21 +291,21 @@ class Walker:
             raise ValueError("a tuple of %d names" % size)
         return [self.text(value["ob_item"][index]) for index in range(size)]
 
-    def bytes(self, pointer):
+    def bytes_of(self, pointer: gdb.Value) -> bytes:
         value = pointer.cast(gdb.lookup_type("PyBytesObject").pointer())
         size = int(value["ob_base"]["ob_size"])
         if not 0 <= size <= 1 << 24:
             raise ValueError("a bytes object of %d bytes" % size)
-        return self.memory(int(value["ob_sval"].address), size)
+        return self.memory(int(address_of(value["ob_sval"])), size)
 
-    def memory(self, address, size):
+    def memory(self, address: int, size: int) -> bytes:
         return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
 
-    def read_locals(self, row, code, slots):
+    def read_locals(self, row: Row, code: "Code", slots: gdb.Value) -> None:
         if not self.wants_locals:
             return
-        local = {}
-        start = slots[0].address
+        local: Dict[str, str] = {}
+        start = address_of(slots[0])
         if slots[0].type.strip_typedefs().code != gdb.TYPE_CODE_PTR:
             tagged = True
             start = start.cast(gdb.lookup_type("unsigned long").pointer())
@@ -311,16 +324,16 @@ class Walker:
         row["locals"] = local
         row["args"] = [name for name in code.local_names[: code.argument_count] if name in local]
 
-    def represent(self, value):
+    def represent(self, value: gdb.Value) -> str:
         address = int(value)
         if address not in self.texts_of:
             try:
-                self.texts_of[address] = self.object(value).get_truncated_repr(self.limits["text"])
+                self.texts_of[address] = str(self.object_at(value).get_truncated_repr(self.limits["text"]))
             except UNREADABLE as error:
                 self.texts_of[address] = "<unreadable: %s>" % error
         return self.texts_of[address]
 
-    def gil_holder(self, interpreter):
+    def gil_holder(self, interpreter: gdb.Value) -> int:
         """Ident of the thread that holds the GIL; 0 where none does."""
         try:
             gil = interpreter["ceval"]["gil"]
@@ -335,26 +348,26 @@ class Walker:
             return 0
         return self.ident(atomic(gil["last_holder"]))
 
-    def ident(self, address):
+    def ident(self, address: int) -> int:
         if address == 0:
             return 0
         return integer(gdb.Value(address).cast(gdb.lookup_type("PyThreadState").pointer())["thread_id"])
 
-    def finalizing(self):
+    def finalizing(self) -> bool:
         try:
             return atomic(field(gdb.parse_and_eval("_PyRuntime"), "_finalizing", "finalizing")) != 0
         except gdb.error:
             return int(gdb.parse_and_eval("_Py_Finalizing")) != 0
 
-    def thread_names(self, interpreter):
+    def thread_names(self, interpreter: gdb.Value) -> Dict[int, str]:
         """Ident to name, from `threading._active`."""
-        modules = self.object(field(interpreter, "imports.modules", "modules"))
+        modules = self.object_at(field(interpreter, "imports.modules", "modules"))
         threading = self.item(modules, "threading")
         if threading is None:
             return {}
         module = threading._gdbval.cast(gdb.lookup_type("PyModuleObject").pointer())
-        active = self.item(self.object(module["md_dict"]), "_active")
-        names = {}
+        active = self.item(self.object_at(module["md_dict"]), "_active")
+        names: Dict[int, str] = {}
         if active is None:
             return names
         for key, thread in self.items(active):
@@ -363,20 +376,20 @@ class Walker:
                 names[int(key.proxyval(set()))] = str(name.proxyval(set()))[: self.limits["text"]]
         return names
 
-    def items(self, dictionary):
+    def items(self, dictionary: Any) -> Iterator[Tuple[Any, Any]]:
         for index, pair in enumerate(dictionary.iteritems()):
             if index >= MOST_THREADS:
                 return
             yield pair
 
-    def item(self, dictionary, wanted):
+    def item(self, dictionary: Any, wanted: str) -> Any:
         for key, value in self.items(dictionary):
             # Not by the type's name: that lies in read-only memory, which cores leave out.
             if isinstance(key, self.libpython.PyUnicodeObjectPtr) and key.proxyval(set()) == wanted:
                 return value
         return None
 
-    def attribute(self, instance, wanted):
+    def attribute(self, instance: Any, wanted: str) -> Any:
         dictionary = instance.get_attr_dict()
         if hasattr(dictionary, "iteritems"):
             return self.item(dictionary, wanted)
@@ -392,14 +405,14 @@ class Walker:
 class Code:
     """A code object, read once."""
 
-    def __init__(self, walker, pointer):
+    def __init__(self, walker: Walker, pointer: gdb.Value) -> None:
         self.value = pointer
         self.name = walker.text(pointer["co_name"])
         self.file = walker.text(pointer["co_filename"])
         self.first_line = int(pointer["co_firstlineno"])
         self.first_unit = self.units = 0
         try:
-            self.first_unit = int(pointer["co_code_adaptive"].address)
+            self.first_unit = int(address_of(pointer["co_code_adaptive"]))
             self.units = int(pointer["ob_base"]["ob_size"])
             table, self.decode = pointer["co_linetable"], crashkit_lines.locations
         except (gdb.error, KeyError):
@@ -407,18 +420,18 @@ class Code:
                 table, self.decode = pointer["co_linetable"], self.line_310
             except (gdb.error, KeyError):
                 table, self.decode = pointer["co_lnotab"], crashkit_lines.lnotab
-        self.table = walker.bytes(table)
+        self.table = walker.bytes_of(table)
         self.local_names = walker.guarded("names of locals of %s" % self.name, self.read_names, walker) or []
         flags = int(pointer["co_flags"])
         self.argument_count = int(pointer["co_argcount"]) + int(pointer["co_kwonlyargcount"]) + bool(flags & 4) + bool(flags & 8)
 
-    def line_310(self, table, first, instruction):
+    def line_310(self, table: bytes, first: int, instruction: int) -> int:
         return crashkit_lines.linetable_310(table, first, instruction * 2)
 
-    def line(self, instruction):
+    def line(self, instruction: int) -> int:
         return self.decode(self.table, self.first_line, instruction)
 
-    def read_names(self, walker):
+    def read_names(self, walker: Walker) -> List[str]:
         try:
             kinds = [self.value["co_localsplusnames"]]
         except (gdb.error, KeyError):
@@ -426,7 +439,7 @@ class Code:
         return [name for kind in kinds for name in walker.texts(kind)]
 
 
-def atomic(value):
+def atomic(value: gdb.Value) -> int:
     """The number in an atomic variable: a structure with `_value` up to 3.12, plain from 3.13 on."""
     try:
         value = value["_value"]
@@ -435,7 +448,7 @@ def atomic(value):
     return int(value)
 
 
-def version():
+def version() -> Optional[str]:
     """Of the crashed interpreter, such as 3.11.7."""
     try:
         number = int(gdb.parse_and_eval("(unsigned long)Py_Version"))

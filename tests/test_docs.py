@@ -9,7 +9,7 @@ import pytest
 
 from crashkit.collect.supervise.stderr_tail import KEPT
 from crashkit.crashfolder.store import Retention
-from crashkit.debugger.session import _FRAMES
+from crashkit.debugger.gdb.session import _FRAMES
 from crashkit.elf.twin import BIG
 from crashkit.evidence.input import _FORMATS
 

@@ -10,10 +10,10 @@ import pytest
 
 from crashkit.collect.capture import watcher
 from crashkit.crashfolder.redaction import allowed_environment
-from crashkit.debugger.gdb import Gdb
+from crashkit.debugger.gdb.process import Gdb
+from crashkit.debugger.pystack import process as pystack
 from crashkit.environment import for_tool
 from crashkit.gdb_files import SAFE_START
-from crashkit.stacks import pystack
 
 LOADING = {
     "PYTHONPATH": "/evil",

@@ -22,6 +22,7 @@ from types import FrameType
 import msgspec
 import pytest
 
+from crashkit.debugger.contract import Answer
 from crashkit.errors import CrashkitError
 from crashkit.evidence.core.core import open_core
 from crashkit.evidence.input import open_input
@@ -29,7 +30,6 @@ from crashkit.model import Crash, decode_extension
 from crashkit.pipeline import Options, analyze
 from crashkit.report import html, text
 from crashkit.report import json as report_json
-from crashkit.stacks.pystack import PystackResult
 from tests.crashes import an_interpreter, c_crash, python_crash
 
 SEED = int(os.environ.get("CRASHKIT_TEST_SEED", random.randrange(1 << 32)))
@@ -106,7 +106,7 @@ def check(crash: Crash) -> None:
 
 
 def test_notes_of_damaged_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("crashkit.pipeline.pystack_stacks", lambda *_, **__: PystackResult())
+    monkeypatch.setattr("crashkit.debugger.pystack.debugger.ask_pystack", lambda *_, **__: Answer())
     made = c_crash("no_python.c")
     whole, headers = made.core.read_bytes(), header_size(made.core)
     damaged = tmp_path / "core"

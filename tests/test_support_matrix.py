@@ -20,7 +20,7 @@ import pytest
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from tests.crashes import CRASHERS, DEADLINE, NO_GDB, Folder, at_hand, crash, interpreter, interpreters, lock, python_crash
-from tests.stacks.test_pystack import relocated
+from tests.debugger.test_pystack import relocated
 from tests.test_stacks_truth import check_native, python_lines, true_lines
 from tests.truth import backtrace, faulthandler
 

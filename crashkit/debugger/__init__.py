@@ -1,1 +1,4 @@
-"""gdb, driven through its machine interface. The only package that knows pygdbmi."""
+"""Tools that read stacks out of a core, behind one contract (`contract.py`): gdb, and PyStack where there is no gdb or no debug info.
+
+`ask.py` says whom to ask for what. A package for each tool; only `gdb/` knows pygdbmi.
+"""

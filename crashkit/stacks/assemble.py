@@ -1,4 +1,4 @@
-"""The threads of a crash with their stacks: what gdb, libpython.py, PyStack and faulthandler gave, put together."""
+"""The threads of a crash with their stacks: what the debuggers and faulthandler gave, put together."""
 
 from __future__ import annotations
 
@@ -7,21 +7,18 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
-from crashkit.debugger.examine import Examined
-from crashkit.debugger.names import Unwinding
-from crashkit.debugger.session import NativeThread
+from crashkit.debugger.contract import Answer, NativeStack, PythonStack
 from crashkit.elf.notes import PROGRAM_COUNTER
 from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import ModuleIndex
-from crashkit.model import Address, NativeFrame, Offset, SoftError, Thread
+from crashkit.model import Address, NativeFrame, SoftError, Thread
 from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join
 from crashkit.stacks.evaluation import Walk, evaluation_starts
-from crashkit.stacks.from_gdb import PythonStack, python_stacks
 from crashkit.stacks.merge import EVALUATE, is_evaluation, runs
-from crashkit.stacks.native import frames_between, native_frames
-from crashkit.stacks.pystack import PystackResult
+from crashkit.stacks.native import placed
 from crashkit.stacks.source import Sources
+from crashkit.stacks.unwinding import Unwinding
 
 
 class Assembled(NamedTuple):
@@ -29,18 +26,19 @@ class Assembled(NamedTuple):
     soft_errors: tuple[SoftError, ...]
 
 
-def assemble(scene: Scene, examined: Examined, second: PystackResult, dumps: Sequence[Sequence[Thread]], sources: Sources) -> Assembled:
-    """`second` is PyStack's opinion, `dumps` are faulthandler's, as read from the logs."""
+def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[Thread]], sources: Sources) -> Assembled:
+    """`answers` are the debuggers', best first; `dumps` are faulthandler's, as read from the logs."""
     threads = scene.crash.threads
-    first = python_stacks(examined.python, threads) if examined.python else {}
-    chosen = choose([first, second.stacks, *(of_faulthandler(dump, threads) for dump in dumps)])
+    chosen = choose([*(answer.python or {} for answer in answers), *(of_faulthandler(dump, threads) for dump in dumps)])
     index = ModuleIndex(scene.modules)
     unwinding = Unwinding(index, {path: file.path for path, file in scene.files.items()})
-    walks = {thread.lwp: thread for thread in examined.native.threads} if examined.native else {}
+    walks = _native_stacks(answers)
     stacks = [chosen.stacks.get(thread.tid or 0, PythonStack((), None, None)) for thread in threads]
-    ends = [_ends(thread, stack, walks, second, index, unwinding, sources) for thread, stack in zip(threads, stacks, strict=True)]
+    ends = [
+        _ends(thread, stack, walks.get(thread.tid or 0), index, unwinding, sources) for thread, stack in zip(threads, stacks, strict=True)
+    ]
     # With debug info the names are right: in a damaged core it is the Python stacks that do not count.
-    if scene.interpreter is not None and examined.symbols.get(scene.interpreter.module.path) != "full":
+    if scene.interpreter is not None and not any(answer.symbols.get(scene.interpreter.module.path) == "full" for answer in answers):
         ends = _name_evaluation(ends, scene.interpreter.module.base, index, unwinding)
     soft_errors = list(chosen.soft_errors)
     done = []
@@ -79,56 +77,37 @@ def add_dumps(threads: tuple[Thread, ...], dumps: Sequence[Sequence[Thread]]) ->
     return tuple(done)
 
 
+def _native_stacks(answers: Sequence[Answer]) -> dict[int, NativeStack]:
+    """By tid, of the first that could walk that thread's stack."""
+    stacks: dict[int, NativeStack] = {}
+    for answer in answers:
+        for tid, stack in (answer.native or {}).items():
+            if stack.frames:
+                stacks.setdefault(tid, stack)
+    return stacks
+
+
 def _ends(
-    thread: Thread,
-    stack: PythonStack,
-    walks: dict[int, NativeThread],
-    second: PystackResult,
-    index: ModuleIndex,
-    unwinding: Unwinding,
-    sources: Sources,
+    thread: Thread, stack: PythonStack, walk: Optional[NativeStack], index: ModuleIndex, unwinding: Unwinding, sources: Sources
 ) -> Ends:
-    walk = walks.get(thread.tid or 0)
-    python = tuple(map(sources.annotate, stack.frames))
-    python_outer = tuple(map(sources.annotate, stack.outer))
-    if walk is not None and walk.frames:
-        return Ends(
-            native=native_frames(walk.frames, index, unwinding.covers),
-            python=python,
-            native_outer=native_frames(walk.outer, index, unwinding.covers),
-            python_outer=python_outer,
-            native_cut=walk.cut is not None,
-            python_total=stack.total,
-            python_cut=stack.cut,
-            native_between=frames_between(walk),
-        )
-    native = second.native.get(thread.tid or 0)
+    if walk is None:
+        walk = NativeStack(_where_it_stood(thread, unwinding), cut=True)
     return Ends(
-        native=native.frames if native else _where_it_stood(thread, index, unwinding),
-        python=python,
-        native_outer=native.outer if native else (),
-        python_outer=python_outer,
-        native_cut=True,
+        native=placed(walk.frames, index, unwinding.covers, "context"),
+        python=tuple(map(sources.annotate, stack.frames)),
+        native_outer=placed(walk.outer, index, unwinding.covers),
+        python_outer=tuple(map(sources.annotate, stack.outer)),
+        native_cut=walk.cut,
         python_total=stack.total,
         python_cut=stack.cut,
+        native_between=walk.between,
     )
 
 
-def _where_it_stood(thread: Thread, index: ModuleIndex, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
+def _where_it_stood(thread: Thread, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
     """The one frame that the registers give when nobody could unwind the stack."""
     pc = next((int(thread.registers[name]) for name in PROGRAM_COUNTER.values() if name in thread.registers), None)
-    if pc is None:
-        return ()
-    module = index.at(pc)
-    return (
-        NativeFrame(
-            function=unwinding.name(pc),
-            module=module.path if module else None,
-            offset=Offset(pc - module.bias) if module else None,
-            pc=Address(pc),
-            trust="context",
-        ),
-    )
+    return () if pc is None else (NativeFrame(function=unwinding.name(pc), pc=Address(pc)),)
 
 
 def _name_evaluation(ends: Sequence[Ends], base: int, index: ModuleIndex, unwinding: Unwinding) -> list[Ends]:

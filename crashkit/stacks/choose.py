@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from crashkit.debugger.contract import PythonStack
 from crashkit.model import PythonFrame, SoftError, Thread
-from crashkit.stacks.from_gdb import PythonStack
 
 
 class Chosen(NamedTuple):
@@ -47,10 +47,6 @@ def _disagree(one: PythonStack, other: PythonStack) -> bool:
     return _lines(one.frames[:common]) != _lines(other.frames[:common])
 
 
-def has_gaps(stack: PythonStack) -> bool:
-    return any(frame.line is None or not frame.function for frame in stack.frames)
-
-
 def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[int, PythonStack]:
     """faulthandler's stacks by tid: it names threads by their pthread ident, which is `fs_base` on x86-64."""
     tids = {int(thread.registers["fs_base"]): thread.tid for thread in threads if "fs_base" in thread.registers}
@@ -65,7 +61,7 @@ def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[i
 
 def _quality(stack: PythonStack) -> tuple[bool, bool, bool]:
     """More is better. Of equals `max` takes the first."""
-    return (bool(stack.frames), not has_gaps(stack), any(frame.locals for frame in stack.frames))
+    return (bool(stack.frames), not stack.has_gaps, any(frame.locals for frame in stack.frames))
 
 
 def _lines(frames: Sequence[PythonFrame]) -> list[tuple[object, object]]:

@@ -31,7 +31,6 @@ class Sources:
         self._crashed_at = crashed_at
         self._files: dict[str, Optional[_Text]] = {}
         self.newer: set[str] = set()
-        self.missing: set[str] = set()
 
     def annotate(self, frame: PythonFrame) -> PythonFrame:
         """The frame with its source line and the lines around it, where they can be had."""
@@ -55,17 +54,14 @@ class Sources:
         path = self._locate(name)
         try:
             if path is None or path.stat().st_size > _MOST_BYTES:
-                self.missing.add(name)
                 return None
             with tokenize.open(path) as file:
                 if not _is_python(path, file.readline(_LONGEST_LINE)):
-                    self.missing.add(name)
                     return None
                 file.seek(0)
                 lines = tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in file)
             changed = path.stat().st_mtime
         except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
-            self.missing.add(name)
             return None
         if self._crashed_at is not None and changed > self._crashed_at:
             self.newer.add(name)

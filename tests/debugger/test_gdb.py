@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.debugger.gdb import Gdb
-from crashkit.debugger.session import PlacedModule, Session
+from crashkit.debugger.gdb.process import Gdb
+from crashkit.debugger.gdb.session import PlacedModule, Session
 from crashkit.errors import DebuggerError
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
@@ -221,7 +221,7 @@ class TestUnfit:
         def full(*_arguments, **_names):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("crashkit.debugger.session.tempfile.TemporaryDirectory", full)
+        monkeypatch.setattr("crashkit.debugger.gdb.session.tempfile.TemporaryDirectory", full)
         assert "No space left on device" in gdb_error(notes_only(crashed.core, "gdb"))
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashkit.debugger.contract import PythonStack
 from crashkit.model import Address, PythonFrame, Thread
-from crashkit.stacks.choose import choose, has_gaps, of_faulthandler
-from crashkit.stacks.from_gdb import PythonStack
+from crashkit.stacks.choose import choose, of_faulthandler
 
 
 def frame(function: str | None = "f", line: int | None = 1, origin: str = "libpython", **values: str) -> PythonFrame:
@@ -27,7 +27,7 @@ def test_the_first_of_equals():
 
 def test_a_stack_without_gaps_wins():
     gap, whole = stack(frame(line=None, x="1")), stack(frame(origin="pystack"))
-    assert has_gaps(gap) and not has_gaps(whole)
+    assert gap.has_gaps and not whole.has_gaps
     assert choose([{1: gap}, {1: whole}]).stacks[1].frames == whole.frames
 
 
@@ -77,5 +77,5 @@ def test_every_thread_gets_one_of_its_stacks_and_no_better_one_is_left_out(sourc
         assert best.frames in candidates
         if not best.frames:
             assert not any(candidates)
-        if has_gaps(best):
-            assert all(has_gaps(PythonStack(frames, None, None)) for frames in candidates if frames)
+        if best.has_gaps:
+            assert all(PythonStack(frames, None, None).has_gaps for frames in candidates if frames)

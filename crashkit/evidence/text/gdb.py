@@ -40,7 +40,6 @@ class GdbStacks(Reader):
         self._current: Optional[int] = None
         self._threads: list[_Stack] = []
         self._in_python = False
-        self._open_text = ""
 
     def feed(self, text: str) -> bool:
         text = _PROMPT.sub("", text)

@@ -1,4 +1,4 @@
-"""Names and trust for frames of modules that gdb was not given whole."""
+"""Names for frames of modules that gdb was not given whole."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from typing import Optional
 
 import msgspec
 
-from crashkit.debugger.session import NativeResult, NativeRow, Session
+from crashkit.debugger.gdb.session import NativeResult, NativeRow, Session
 from crashkit.elf.symbols import SymbolTable
-from crashkit.elf.unwind_table import UnwindTable
 from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
 from crashkit.naming.functions import without_suffix
 
@@ -77,50 +76,3 @@ def call_addresses(rows: Sequence[NativeRow]) -> list[int]:
         if row.kind != "inline":
             exact = row.kind == "signal"
     return addresses
-
-
-class Unwinding:
-    """Whether the unwind tables of the modules cover an address. Reads each module's table once."""
-
-    def __init__(self, index: ModuleIndex, files: Mapping[str, Optional[Path]]) -> None:
-        self._index = index
-        self._files = files
-        self._tables: dict[str, Optional[UnwindTable]] = {}
-
-    def covers(self, address: int) -> Optional[bool]:
-        """None where that cannot be told."""
-        module = self._index.at(address)
-        if module is None:
-            return None
-        if module.path not in self._tables:
-            self._tables[module.path] = self._load(module.path)
-        table = self._tables[module.path]
-        return table.covers(address - module.bias) if table and table.is_known else None
-
-    def function_start(self, address: int) -> Optional[int]:
-        """Where the function at the address starts, in the process."""
-        module = self._index.at(address)
-        if module is None or self.covers(address) is None:
-            return None
-        table = self._tables[module.path]
-        found = table.function(address - module.bias) if table else None
-        return found.start + module.bias if found else None
-
-    def name(self, address: int) -> Optional[str]:
-        """The function at the address, as its module's symbol table has it (mangled)."""
-        module = self._index.at(address)
-        file = self._files.get(module.path) if module else None
-        if module is None or file is None:
-            return None
-        try:
-            symbol = SymbolTable.load(file).name(address - module.bias)
-        except (OSError, ValueError):
-            return None
-        return symbol.name if symbol else None
-
-    def _load(self, path: str) -> Optional[UnwindTable]:
-        file = self._files.get(path)
-        try:
-            return UnwindTable.load(file) if file else None
-        except (OSError, ValueError):
-            return None

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
-from crashkit.debugger.gdb import Gdb, commands_file, quote
+from crashkit.debugger.gdb.process import Gdb, commands_file, quote
 from crashkit.errors import DebuggerError
 
 _FRAMES = 1000
@@ -24,6 +24,7 @@ _DETAILED_FRAMES = 64
 _THREADS_WITH_LOCALS = 64
 _VARIABLES = 64
 _TEXT = 200
+_MOST_RESULT = 512 << 20
 
 
 class PlacedModule(NamedTuple):
@@ -200,6 +201,8 @@ class Session:
             raise DebuggerError(f"gdb cannot be asked: {error}", "Make room in TMPDIR, and give files under plain names.") from error
         self._gdb.command(f"-crashkit-{command} {quote(str(asked))} {quote(str(answered))}")
         try:
+            if answered.stat().st_size > _MOST_RESULT:
+                raise DebuggerError("gdb's answer is too long", "This core may be damaged; run with --no-gdb for the rest.")
             return msgspec.json.decode(answered.read_bytes(), type=kind)
         except (OSError, msgspec.DecodeError) as error:
             raise DebuggerError(f"gdb's answer cannot be read: {error}", "Try another version of gdb.") from error

@@ -1,12 +1,14 @@
 """CPython's own gdb script, `libpython.py`: where it is for the interpreter that crashed.
 
 It is never copied: it belongs to one version of CPython and lies beside it. It is run, and where it lies is what the core says: so
-it must belong to root or to this user, as a core can name a path where anybody may write.
+nobody but root and this user may be able to change it, as a core can name a path where anybody may write.
 """
 
 from __future__ import annotations
 
+import grp
 import os
+import pwd
 import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -27,18 +29,50 @@ def find_script(interpreter: Interpreter, executable: Optional[str], files: Mapp
     refused = None
     for path in _candidates(interpreter, executable, files, finder):
         try:
-            status = path.stat()
-        except OSError:
+            resolved = path.resolve(strict=True)
+            if not resolved.is_file():
+                continue
+            if is_trusted(resolved):
+                return resolved
+        except (OSError, RuntimeError):
             continue
-        if not stat.S_ISREG(status.st_mode):
-            continue
-        if status.st_uid in (0, os.geteuid()) and not status.st_mode & stat.S_IWOTH:
-            return path
         refused = refused or path
     if refused is not None:
         message = f"{refused} was not run: others than root and this user may write it"
         raise DebuggerError(message, f"If you trust it: --libpython {refused}")
     return None
+
+
+def is_trusted(path: Path) -> bool:
+    """Whether nobody but root and this user can change what lies at this path, which has no symbolic links in it.
+
+    Whoever may write a folder may replace what is in it; in a sticky one (/tmp) only what belongs to them.
+    Raises OSError.
+    """
+    return not _others_may_write(path.stat()) and not any(_others_may_replace_in(folder.stat()) for folder in path.parents)
+
+
+def _others_may_replace_in(folder: os.stat_result) -> bool:
+    if folder.st_mode & stat.S_ISVTX:
+        return folder.st_uid not in (0, os.geteuid())
+    return _others_may_write(folder)
+
+
+def _others_may_write(status: os.stat_result) -> bool:
+    if status.st_uid not in (0, os.geteuid()) or status.st_mode & stat.S_IWOTH:
+        return True
+    return bool(status.st_mode & stat.S_IWGRP) and not _is_own_group(status.st_gid)
+
+
+def _is_own_group(gid: int) -> bool:
+    """root's, or this user's private one: of the same name and with no other members, as most distributions make them."""
+    if gid == 0:
+        return True
+    try:
+        user, group = pwd.getpwuid(os.geteuid()), grp.getgrgid(gid)
+    except KeyError:
+        return False
+    return gid == user.pw_gid and group.gr_name == user.pw_name and set(group.gr_mem) <= {user.pw_name}
 
 
 def _candidates(interpreter: Interpreter, executable: Optional[str], files: Mapping[str, ModuleFile], finder: Finder) -> Iterator[Path]:

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Optional, Union
+from typing import NamedTuple, Optional
 
-from crashkit.debugger.gdb import Gdb
-from crashkit.debugger.libpython_file import find_script
-from crashkit.debugger.names import complete_names
-from crashkit.debugger.session import NativeResult, PlacedModule, PythonResult, Session
-from crashkit.elf.file import has_dwarf
+from crashkit.debugger.contract import Answer, Lap
+from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
+from crashkit.debugger.gdb.libpython_file import find_script
+from crashkit.debugger.gdb.names import complete_names
+from crashkit.debugger.gdb.process import Gdb
+from crashkit.debugger.gdb.rows import native_stacks, python_stacks
+from crashkit.debugger.gdb.session import NativeResult, PlacedModule, PythonResult, Session
 from crashkit.elf.twin import BIG, write_twin
 from crashkit.errors import DebuggerError
 from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
-from crashkit.evidence.module_files import Finder, ModuleFile
+from crashkit.evidence.module_files import Finder
 from crashkit.model import SoftError
 
 
-class Settings(NamedTuple):
+class GdbSettings(NamedTuple):
+    program: Optional[str]
+    """None to go without."""
     deadline: float
     """Seconds for all of it."""
     debug_folders: tuple[Path, ...]
@@ -31,15 +34,54 @@ class Settings(NamedTuple):
     """The crashed system's root folder."""
 
 
-class Examined(NamedTuple):
-    native: Optional[NativeResult] = None
-    python: Optional[PythonResult] = None
-    script: Optional[Path] = None
-    """The libpython.py that gave `python`."""
-    symbols: dict[str, str] = {}
-    """Module path to what names came from: full, table, exports, none."""
-    debugger: Optional[str] = None
-    soft_errors: tuple[SoftError, ...] = ()
+class GdbDebugger:
+    """gdb as a `Debugger`: native frames always, Python frames where the interpreter has debug info."""
+
+    name = "gdb"
+
+    def __init__(self, settings: GdbSettings, finder: Finder) -> None:
+        self._settings = settings
+        self._finder = finder
+        self._gdb: Optional[Gdb] = None
+
+    def start(self) -> Optional[SoftError]:
+        """gdb takes a moment to come up."""
+        if self._settings.program is None:
+            hint = "Ask it for inlined frames, lines, arguments and locals."
+            return SoftError(stage="gdb", message="gdb was not asked (--no-gdb)", hint=hint)
+        try:
+            self._gdb = Gdb(self._settings.deadline, self._settings.program)
+        except DebuggerError as error:
+            return SoftError(stage="gdb", message=str(error), hint=error.hint)
+        return None
+
+    def close(self) -> None:
+        if self._gdb is not None:
+            self._gdb.close()
+
+    def reads_python(self, scene: Scene) -> bool:
+        return interpreter_has_debug_info(scene)
+
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+        """Laps: native, python. Native frames are read whether they are wanted or not: Python frames need the modules that they load."""
+        notebook = _Notebook()
+        settings = self._settings
+        try:
+            with (
+                tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
+                Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=self._gdb) as session,
+            ):
+                notebook.debugger = session.version
+                _native(session, scene, Path(twins), notebook)
+                lap("native")
+                _python(session, scene, self._finder, settings.libpython, notebook)
+                lap("python")
+        except DebuggerError as error:
+            notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
+        except OSError as error:
+            hint = "Make room in TMPDIR, or point it to a folder with room."
+            notebook.soft_errors.append(SoftError(stage="gdb", message=f"gdb could not be used: {error}", hint=hint))
+        return notebook.answer(scene)
 
 
 class _Notebook:
@@ -53,41 +95,20 @@ class _Notebook:
         self.debugger: Optional[str] = None
         self.soft_errors: list[SoftError] = []
 
-    def result(self) -> Examined:
-        return Examined(self.native, self.python, self.script, self.symbols, self.debugger, tuple(self.soft_errors))
-
-
-def boot(program: str, deadline: float) -> Union[Gdb, DebuggerError]:
-    """Start gdb, which takes a moment to come up, before there is anything to ask; or why that fails."""
-    try:
-        return Gdb(deadline, program)
-    except DebuggerError as error:
-        return error
-
-
-def examine(
-    core: Path, scene: Scene, finder: Finder, settings: Settings, gdb: Union[Gdb, DebuggerError], lap: Callable[[str], None]
-) -> Examined:
-    """Native stacks, then Python stacks, from what `boot` gave. `lap` is told the name of each part as it ends."""
-    notebook = _Notebook()
-    if isinstance(gdb, DebuggerError):
-        return Examined(soft_errors=(SoftError(stage="gdb", message=str(gdb), hint=gdb.hint),))
-    try:
-        with (
-            tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
-            Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=gdb) as session,
-        ):
-            notebook.debugger = session.version
-            _native(session, scene, Path(twins), notebook)
-            lap("native")
-            _python(session, scene, finder, settings, notebook)
-            lap("python")
-    except DebuggerError as error:
-        notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
-    except OSError as error:
-        hint = "Make room in TMPDIR, or point it to a folder with room."
-        notebook.soft_errors.append(SoftError(stage="gdb", message=f"gdb could not be used: {error}", hint=hint))
-    return notebook.result()
+    def answer(self, scene: Scene) -> Answer:
+        python = self.python
+        return Answer(
+            debugger=self.debugger,
+            native=native_stacks(self.native) if self.native else None,
+            python=python_stacks(python, scene.crash.threads) if python else None,
+            python_is_whole=not (python and python.errors),
+            python_version=python.version if python else None,
+            python_finalizing=python.finalizing if python else None,
+            python_script=self.script,
+            symbols=self.symbols,
+            abort_message=self.native.abort_message if self.native else None,
+            soft_errors=tuple(self.soft_errors),
+        )
 
 
 def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) -> None:
@@ -99,7 +120,7 @@ def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) ->
     by_path = {module.path: place for module, place in zip(scene.modules, placed, strict=True)}
     for path, place in by_path.items():
         if str(place.file) in loaded:
-            notebook.symbols[path] = "full" if _is_full(scene.files[path]) else "table"
+            notebook.symbols[path] = "full" if has_debug_info(scene.files[path]) else "table"
     paths = {path: file.path for path, file in scene.files.items()}
     notebook.native, kinds = complete_names(native, ModuleIndex(scene.modules), paths, session)
     notebook.symbols.update({path: kind for path, kind in kinds.items() if notebook.symbols.get(path) != "full"})
@@ -114,22 +135,13 @@ def _no_debug_info(interpreter: Interpreter) -> SoftError:
     )
 
 
-def can_read_python(scene: Scene) -> bool:
-    """Whether libpython.py can work: the interpreter's debug info is here."""
-    return scene.interpreter is not None and not scene.interpreter.is_too_old and _is_full(scene.files[scene.interpreter.module.path])
-
-
-def _is_full(file: ModuleFile) -> bool:
-    return bool(file.path and (has_dwarf(file.path) or (file.debug and has_dwarf(file.debug))))
-
-
 def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
     """The module's file, or a sparse twin of one whose symbol table would take gdb seconds to read."""
     file = scene.files[path]
     if file.path is None:
         return None
     try:
-        if file.path.stat().st_size < BIG or _is_full(file):
+        if file.path.stat().st_size < BIG or has_debug_info(file):
             return file.path
         return write_twin(file.path, twins) or file.path
     except OSError:
@@ -141,17 +153,17 @@ def _crashed_ident(scene: Scene) -> Optional[int]:
     return int(thread.registers["fs_base"]) if thread and "fs_base" in thread.registers else None
 
 
-def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, notebook: _Notebook) -> None:
+def _python(session: Session, scene: Scene, finder: Finder, libpython: Optional[Path], notebook: _Notebook) -> None:
     interpreter = scene.interpreter
     if interpreter is None or interpreter.is_too_old:
         return
-    if not can_read_python(scene):
+    if not interpreter_has_debug_info(scene):
         notebook.soft_errors.append(_no_debug_info(interpreter))
         return
     file = scene.files[interpreter.module.path]
     main = scene.crash.process.executable if scene.crash.process else None
     try:
-        script = settings.libpython or find_script(interpreter, main, scene.files, finder)
+        script = libpython or find_script(interpreter, main, scene.files, finder)
     except DebuggerError as error:
         notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crashkit.stacks.pystack import _native_frame
+from crashkit.debugger.pystack.rows import _native_frame
 
 
 def test_the_return_from_a_signal_handler_is_marked_as_such():

@@ -1,0 +1,54 @@
+"""Which debugger is asked for what: the best for everything, the next ones for what is missing then."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import Executor
+from contextlib import ExitStack
+from pathlib import Path
+
+from crashkit.debugger.contract import Answer, Debugger, Lap
+from crashkit.evidence.core.describe import Scene
+from crashkit.model import SoftError
+
+
+def start(debuggers: Sequence[Debugger], stack: ExitStack) -> tuple[list[Debugger], list[SoftError]]:
+    """Those of the debuggers that can be used, and why the others cannot. They are closed with the stack."""
+    ready, soft_errors = [], []
+    for debugger in debuggers:
+        stack.callback(debugger.close)
+        error = debugger.start()
+        if error is None:
+            ready.append(debugger)
+        else:
+            soft_errors.append(error)
+    return ready, soft_errors
+
+
+def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor, lap: Lap) -> list[Answer]:
+    """The answers of started debuggers, given best first, in their order; those that had nothing to add are not asked.
+
+    Where the best one will not read Python frames, one that will is asked for them meanwhile, in the pool.
+    """
+    if not debuggers:
+        return []
+    best, *others = debuggers
+    reader = next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
+    early = pool.submit(reader.examine, core, scene, False, _ignore) if reader is not best else None
+    answers = [best.examine(core, scene, True, lap)]
+    for debugger in others:
+        no_native = all(answer.native is None for answer in answers)
+        if early is not None and debugger is reader and not no_native:
+            answers.append(early.result())
+            lap(debugger.name)
+        elif no_native or not any(map(_tells_all_of_python, answers)):
+            answers.append(debugger.examine(core, scene, no_native, lap))
+    return answers
+
+
+def _tells_all_of_python(answer: Answer) -> bool:
+    return answer.python is not None and answer.python_is_whole and not any(stack.has_gaps for stack in answer.python.values())
+
+
+def _ignore(_part: str) -> None:
+    """Parts that run beside others take none of the time that passes."""

@@ -1,0 +1,93 @@
+"""What every debugger is asked, and what it answers. To add one, implement `Debugger` and name it in `pipeline.default_debuggers`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple, Optional, Protocol
+
+from crashkit.evidence.core.describe import Scene
+from crashkit.model import NativeFrame, PythonFrame, SoftError
+
+Lap = Callable[[str], None]
+"""Told the name of each part of the work as it ends."""
+
+
+class NativeStack(NamedTuple):
+    """The C, C++, ... frames of one thread, innermost first."""
+
+    frames: tuple[NativeFrame, ...]
+    """Each needs its `pc`; module and offset are filled in from it later. `trust` is set where the debugger knows more than that it
+    stepped here from the frame before: inline, signal, scan."""
+    outer: tuple[NativeFrame, ...] = ()
+    """The outer end of a deep stack, of which `frames` is the inner one."""
+    cut: bool = False
+    """True where `frames` may end before the stack does."""
+    between: Optional[int] = None
+    """Of a deep stack, how many frames lie between `frames` and `outer`; may be an estimate."""
+
+
+class PythonStack(NamedTuple):
+    """One thread as the interpreter knew it, innermost frame first."""
+
+    frames: tuple[PythonFrame, ...]
+    name: Optional[str]
+    """What `threading` calls the thread."""
+    holds_gil: Optional[bool]
+    outer: tuple[PythonFrame, ...] = ()
+    """The outer end of a deep stack, of which `frames` is the inner one."""
+    total: Optional[int] = None
+    """How many frames a deep stack has."""
+    cut: bool = False
+    """True where the outer frames could not be read."""
+
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a frame lacks its function or its line."""
+        return any(frame.line is None or not frame.function for frame in self.frames)
+
+
+class Answer(NamedTuple):
+    """What one debugger found out about one core. Whatever it could not read is left out and said in `soft_errors`."""
+
+    debugger: Optional[str] = None
+    """Name and version."""
+    native: Optional[Mapping[int, NativeStack]] = None
+    """By tid; None where native stacks were not asked for or could not be read at all."""
+    python: Optional[Mapping[int, PythonStack]] = None
+    """By tid, threads without Python frames may be left out; None where Python's state could not be read at all."""
+    python_is_whole: bool = True
+    """False where parts of Python's state could not be read: another debugger may have more luck."""
+    python_version: Optional[str] = None
+    """As exact as the debugger knows it: 3.11.7, or 3.11."""
+    python_finalizing: Optional[bool] = None
+    python_script: Optional[Path] = None
+    """The libpython.py that was used."""
+    symbols: Mapping[str, str] = {}
+    """Where the names of a module's functions came from (full, table, exports, none), by the module's path in the core."""
+    abort_message: Optional[str] = None
+    """What glibc said when it aborted the process."""
+    soft_errors: tuple[SoftError, ...] = ()
+
+
+class Debugger(Protocol):
+    """A tool that reads stacks out of cores. Used once: start, examine at most twice, close."""
+
+    @property
+    def name(self) -> str:
+        """A short name, for the timing of the stages."""
+
+    def start(self) -> Optional[SoftError]:
+        """Begin whatever takes time before there is a core to ask about; why the debugger cannot be used, or None."""
+
+    def reads_python(self, scene: Scene) -> bool:
+        """Whether it expects to read the Python frames of this crash."""
+
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+        """Read the stacks of every thread: Python ones as far as it can, native ones where `native` is set.
+
+        Never raises for what the core holds, nor when the tool fails: that is a soft error, and what was read by then stays.
+        """
+
+    def close(self) -> None:
+        """End whatever `start` began."""

@@ -1,0 +1,112 @@
+"""PyStack as a debugger: Python frames without debug info, and native frames without gdb."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+from crashkit.debugger.contract import Answer, Lap
+from crashkit.debugger.pystack.process import PystackFailed, run_pystack
+from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
+from crashkit.evidence.core.describe import Scene
+from crashkit.model import SoftError
+
+_NO_FILES: Mapping[str, Path] = {}
+
+
+class PystackDebugger:
+    """`deadline` is in seconds, for each time that it is asked."""
+
+    name = "pystack"
+
+    def __init__(self, deadline: float) -> None:
+        self._deadline = deadline
+
+    def start(self) -> Optional[SoftError]:
+        return None
+
+    def close(self) -> None:
+        pass
+
+    def reads_python(self, scene: Scene) -> bool:
+        return True
+
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+        answer = self._examine(core, scene, native)
+        lap(self.name)
+        return answer
+
+    def _examine(self, core: Path, scene: Scene, native: bool) -> Answer:
+        main = scene.crash.process.executable if scene.crash.process else None
+        file = scene.files.get(main) if main else None
+        if scene.interpreter is None and not native:
+            return Answer()
+        if scene.interpreter is not None and scene.interpreter.is_too_old:
+            message = f"Python {scene.interpreter.version} is too old: Python frames are read of 3.6 and newer"
+            return Answer(soft_errors=(SoftError(stage="python", message=message),))
+        if file is None or file.path is None:
+            message = f"the executable {main or ''} is not on this machine: PyStack cannot read the core without it"
+            hint = "Give it with --exe, or its system with --sysroot."
+            return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
+        files = {path: found.path for path, found in scene.files.items() if found.path}
+        return ask_pystack(core, file.path, files, self._deadline, native=native)
+
+
+def ask_pystack(
+    core: Path,
+    executable: Path,
+    files: Mapping[str, Path] = _NO_FILES,
+    deadline: float = 60.0,
+    locals: bool = True,
+    native: bool = False,
+) -> Answer:
+    """Ask PyStack for every thread of a core.
+
+    `executable` is its file on this machine; `files` says where modules lie that are not where the core has them, by their
+    path in the core. `deadline` is in seconds. Never raises for what the core holds: a failure is a soft error.
+
+    Frames whose code or file has a name beyond Latin-1 are silently left out by PyStack 1.7: it reads names of one byte a
+    character only.
+    """
+    ends = time.monotonic() + deadline
+    soft_errors: list[SoftError] = []
+    # Locals are where most damage is met: do without before doing without stacks.
+    for with_locals in (True, False) if locals else (False,):
+        left = ends - time.monotonic()
+        try:
+            threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native)
+        except PystackFailed as failure:
+            last = not (with_locals and failure.again)
+            what = "" if last else "; it was asked again without local variables"
+            soft_errors.append(SoftError(stage="pystack", message=f"{failure}{what}", hint=failure.hint))
+            if last:
+                break
+            continue
+        except OSError as error:
+            hint = "Make room in TMPDIR, or point it to a folder with room."
+            soft_errors.append(SoftError(stage="pystack", message=f"PyStack could not be run: {error}", hint=hint))
+            break
+        python = python_stacks(threads)
+        if not python:
+            message = "PyStack found no Python frames in this core"
+            hint = "A truncated core no longer holds the interpreter's state."
+            soft_errors.append(SoftError(stage="pystack", message=message, hint=hint))
+        return Answer(
+            debugger=_name() if native else None,
+            native=native_stacks(threads) if native else None,
+            python=python,
+            python_version=version(threads),
+            soft_errors=tuple(soft_errors),
+        )
+    return Answer(soft_errors=tuple(soft_errors))
+
+
+def _name() -> str:
+    """Name and version. Looking it up takes a moment."""
+    try:
+        return f"PyStack {importlib.metadata.version('pystack')}"
+    except importlib.metadata.PackageNotFoundError:
+        return "PyStack"

@@ -1,0 +1,145 @@
+"""One run of PyStack over one core, in a process of its own: what it does to itself costs only its frames."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from crashkit.environment import LIBRARY_PATH, for_tool
+
+_INNER, _OUTER = 1000, 200
+_VARIABLES = 64
+_TEXT = 200
+_MEMORY = 8 << 30
+"""Address space beyond that of the core, which PyStack maps as a whole."""
+_MOST_RESULT = 256 << 20
+_INSTALL = "Install it: pip install pystack."
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+class PystackFailed(Exception):
+    """Why PyStack gave nothing, in words."""
+
+    def __init__(self, message: str, hint: str, again: bool) -> None:
+        super().__init__(message)
+        self.hint = hint
+        self.again = again
+        """Less may be asked with better luck."""
+
+
+def run_pystack(
+    core: Path, executable: Path, files: Mapping[str, Path], deadline: float, locals: bool, native: bool
+) -> list[dict[str, Any]]:
+    """The rows of every thread, as the worker's docstring describes them. `deadline` is in seconds.
+
+    Raises PystackFailed, and OSError where the temporary folder cannot be used.
+    """
+    if importlib.util.find_spec("pystack") is None or not sys.executable:
+        raise PystackFailed("PyStack is not installed", _INSTALL, again=False)
+    with tempfile.TemporaryDirectory(prefix="crashkit-pystack-") as folder:
+        request, result = Path(folder, "request"), Path(folder, "result")
+        asked = {
+            "path": [str(Path(entry).absolute()) for entry in sys.path],
+            "core": str(core.absolute()),
+            "executable": str(executable.absolute()),
+            "search_path": _link(files, Path(folder, "modules")),
+            "locals": locals,
+            "native": native,
+            "inner": _INNER,
+            "outer": _OUTER,
+            "variables": _VARIABLES,
+            "text": _TEXT,
+            "memory": core.stat().st_size + _MEMORY,
+        }
+        request.write_text(json.dumps(asked))
+        complaint = _run(request, result, deadline)
+        if not result.exists():
+            raise PystackFailed(
+                f"PyStack {complaint}", "gdb and libpython.py give Python frames where the interpreter has debug info.", again=True
+            )
+        return _read(result)
+
+
+def _link(files: Mapping[str, Path], folder: Path) -> str:
+    """A folder with links to these files, for PyStack to search by name; '' where every file lies where the core has it."""
+    moved = {name: file for name, file in files.items() if str(file) != name and ":" not in name}
+    if not moved:
+        return ""
+    folder.mkdir()
+    for name, file in moved.items():
+        with suppress(FileExistsError):
+            Path(folder, PurePosixPath(name).name).symlink_to(file.absolute())
+    return str(folder)
+
+
+def _run(request: Path, result: Path, deadline: float) -> str:
+    """How the worker ended, in words."""
+    command = [sys.executable, "-I", "-S", str(_WORKER), str(request), str(result)]
+    with tempfile.TemporaryFile() as complaints:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            start_new_session=True,
+            env=for_tool(os.environ, keep=(LIBRARY_PATH,)),
+        )
+        try:
+            _wait(process, max(deadline, 0.1))
+        except subprocess.TimeoutExpired:
+            _end(process)
+            return f"did not finish within {deadline:.0f} s"
+        except BaseException:
+            _end(process)
+            raise
+        size = complaints.seek(0, os.SEEK_END)
+        complaints.seek(max(0, size - 4096))
+        last = complaints.read().decode("utf-8", "replace").strip().splitlines()[-1:]
+    how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else f"ended with status {process.returncode}"
+    return f"{how}, saying: {last[0][:300]}" if last else how
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    """`Popen.wait` sleeps in steps of up to 50 ms, as long as half the answer takes; the kernel can wake us (5.3 and newer)."""
+    with suppress(OSError):
+        descriptor = os.pidfd_open(process.pid)
+        try:
+            ended = select.poll()
+            ended.register(descriptor, select.POLLIN)
+            ended.poll(seconds * 1000)
+        finally:
+            os.close(descriptor)
+        seconds = 0 if process.poll() is None else seconds
+    process.wait(seconds)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _read(result: Path) -> list[dict[str, Any]]:
+    if result.stat().st_size > _MOST_RESULT:
+        raise PystackFailed("PyStack's answer is too long", "This core may be damaged.", again=True)
+    try:
+        answer = json.loads(result.read_bytes())
+    except ValueError as error:
+        raise PystackFailed(
+            "PyStack died while it wrote its answer", "Make room in the temporary folder, or set TMPDIR.", again=True
+        ) from error
+    if "error" in answer:
+        message = " ".join(answer["error"].split())[:300]
+        raise PystackFailed(f"PyStack could not read this core: {message}", "Give the interpreter's own file with --exe.", again=True)
+    threads: list[dict[str, Any]] = answer["threads"]
+    return threads

@@ -1,0 +1,163 @@
+"""Whom of several debuggers is asked for what, and that a debugger of one file is enough to give a report its stacks."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from crashkit.debugger.ask import ask, start
+from crashkit.debugger.contract import Answer, NativeStack, PythonStack
+from crashkit.model import Address, NativeFrame, PythonFrame, SoftError
+from crashkit.pipeline import analyze
+from tests.crashes import Folder, interpreter, python_crash
+
+TID = 7
+NATIVE = {TID: NativeStack((NativeFrame(function="memcpy", pc=Address(16)),))}
+WHOLE = {TID: PythonStack((PythonFrame(function="f", file="f.py", line=1),), None, None)}
+GAP = {TID: PythonStack((PythonFrame(function="f", file="f.py"),), None, None)}
+
+
+class Toy:
+    """Answers what it was told to; notes what it was asked."""
+
+    def __init__(self, name: str, *answers: Answer, python: bool = True, problem: str | None = None) -> None:
+        self.name = name
+        self.answers = list(answers)
+        self.asked: list[bool] = []
+        self.closed = False
+        self._python = python
+        self._problem = problem
+
+    def start(self):
+        return SoftError(stage=self.name, message=self._problem, hint="?") if self._problem else None
+
+    def reads_python(self, scene):
+        return self._python
+
+    def examine(self, core, scene, native, lap):
+        self.asked.append(native)
+        lap(self.name)
+        return self.answers.pop(0)
+
+    def close(self):
+        self.closed = True
+
+
+def asked(*debuggers: Toy) -> list[Answer]:
+    """The scene is the toys' own affair."""
+    with ThreadPoolExecutor(1) as pool:
+        return ask(debuggers, Path("core"), None, pool, lambda _part: None)
+
+
+def test_the_next_is_not_asked_where_nothing_is_missing():
+    best, second = Toy("best", Answer(native=NATIVE, python=WHOLE)), Toy("second")
+    assert len(asked(best, second)) == 1
+    assert (best.asked, second.asked) == ([True], [])
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        Answer(native=NATIVE),
+        Answer(native=NATIVE, python=GAP),
+        Answer(native=NATIVE, python=WHOLE, python_is_whole=False),
+    ],
+    ids=["none", "gap", "errors"],
+)
+def test_the_next_is_asked_for_the_python_frames_that_are_missing(answer):
+    second = Toy("second", Answer(python=WHOLE))
+    assert len(asked(Toy("best", answer), second)) == 2
+    assert second.asked == [False]
+
+
+def test_the_next_is_asked_for_everything_where_native_frames_are_missing():
+    second = Toy("second", Answer(native=NATIVE, python=WHOLE))
+    asked(Toy("best", Answer()), second)
+    assert second.asked == [True]
+
+
+def test_who_reads_python_is_asked_without_waiting_for_who_does_not():
+    second = Toy("second", Answer(python=WHOLE))
+    assert [answer.python for answer in asked(Toy("best", Answer(native=NATIVE), python=False), second)] == [None, WHOLE]
+    assert second.asked == [False]
+
+
+def test_and_again_where_native_frames_turn_out_to_be_missing():
+    second = Toy("second", Answer(python=WHOLE), Answer(native=NATIVE, python=WHOLE))
+    answers = asked(Toy("best", Answer(), python=False), second)
+    assert [answer.native for answer in answers] == [None, NATIVE]
+    assert second.asked == [False, True]
+
+
+def test_one_that_cannot_be_used_leaves_a_soft_error_and_is_closed_like_the_others():
+    best, second = Toy("best", problem="not installed"), Toy("second")
+    with ExitStack() as stack:
+        ready, errors = start([best, second], stack)
+        assert ready == [second]
+        assert [(error.stage, error.message) for error in errors] == [("best", "not installed")]
+        assert not (best.closed or second.closed)
+    assert best.closed and second.closed
+
+
+def test_without_debuggers_there_are_no_answers():
+    assert asked() == []
+
+
+@pytest.fixture(scope="module")
+def crashed() -> Folder:
+    return python_crash("threads.py", python=interpreter("3.11"))
+
+
+class TestReport:
+    """A toy debugger through the whole pipeline, without gdb and PyStack."""
+
+    def test_its_stacks_are_merged_and_placed(self, crashed):
+        notes = analyze(crashed.core, debuggers=())
+        tid, pc = notes.crashed_thread, notes.thread.registers["rip"]
+        python = PythonFrame(function="handle", file=__file__, line=1, entry=True, origin="toy")
+        native = (
+            NativeFrame(function="crash_here", pc=pc),
+            NativeFrame(function="_PyEval_EvalFrameDefault", pc=pc),
+            NativeFrame(function="_start", pc=pc),
+        )
+        toy = Toy(
+            "toy",
+            Answer(
+                debugger="Toy 1",
+                native={tid: NativeStack(native)},
+                python={tid: PythonStack((python,), "worker", True)},
+                python_version="3.11.99",
+                symbols={notes.modules[0].path: "full"},
+                abort_message="free(): invalid pointer",
+                soft_errors=(SoftError(stage="toy", message="half of it"),),
+            ),
+        )
+        crash = analyze(crashed.core, debuggers=(toy,))
+        assert toy.asked == [True] and toy.closed
+        assert [frame.function for frame in crash.thread.frames] == ["crash_here", "handle", "_start"]
+        innermost, handle, _ = crash.thread.frames
+        assert innermost.module and innermost.offset is not None and innermost.trust == "context"
+        assert handle.source == Path(__file__).read_text().splitlines()[0].strip() and handle.origin == "toy"
+        assert (crash.thread.name, crash.thread.holds_gil) == ("worker", True)
+        assert (crash.debugger, crash.python.version, crash.modules[0].symbols) == ("Toy 1", "3.11.99", "full")
+        assert any(line.text == "free(): invalid pointer" and line.path == "core" for line in crash.log)
+        assert "half of it" in [error.message for error in crash.soft_errors]
+        assert "toy" in crash.seconds
+
+    def test_other_threads_stand_where_their_registers_say(self, crashed):
+        crash = analyze(crashed.core, debuggers=(Toy("toy", Answer()),))
+        assert len(crash.threads) == 7
+        for thread in crash.threads:
+            (frame,) = thread.frames
+            assert (frame.pc, frame.trust) == (thread.registers["rip"], "context")
+
+    def test_a_thread_that_one_could_not_walk_is_another_ones(self, crashed):
+        tids = [thread.tid for thread in analyze(crashed.core, debuggers=()).threads]
+        frame = NativeFrame(function="theirs", pc=Address(16))
+        first = Toy("first", Answer(native={tids[0]: NativeStack(()), tids[1]: NativeStack((frame,))}))
+        second = Toy("second", Answer(native={tid: NativeStack((frame,)) for tid in tids}))
+        crash = analyze(crashed.core, debuggers=(first, second))
+        assert {thread.frames[0].function for thread in crash.threads} == {"theirs"}
