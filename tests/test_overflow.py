@@ -16,7 +16,7 @@ from crashkit.report import html, json
 from crashkit.stacks.deep import INNER, OUTER
 from tests.crashes import Folder, c_crash, interpreter, needs_x86_64, python_crash
 
-pytestmark = [needs_x86_64(), pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")]
+pytestmark = [pytest.mark.slow, needs_x86_64(), pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")]
 
 PURE_PYTHON = """\
 import sys

@@ -212,7 +212,14 @@ def is_exact(truth: object, crash: Crash) -> bool:
     return True
 
 
-@pytest.mark.parametrize("cell", [pytest.param(cell, id=f"{cell.row}-{cell.column}") for cell in cells()])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "cell",
+    [
+        pytest.param(cell, id=f"{cell.row}-{cell.column}", marks=[pytest.mark.chroot] if "Debian sid" in cell.row else [])
+        for cell in cells()
+    ],
+)
 def test_cell(cell: Cell, tmp_path: Path) -> None:
     crash_made = made(cell.row)
     crash = examine(crash_made, cell.column, tmp_path)

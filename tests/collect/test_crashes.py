@@ -185,6 +185,7 @@ def test_uvicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> No
     assert len(crashkit.crashes()) == 1
 
 
+@pytest.mark.torch
 def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Crashkit) -> None:
     pytest.importorskip("torch")
     script = crashkit.script(
@@ -214,6 +215,7 @@ def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Cr
     assert len({crash["pid"] for crash in crashes}) == 2
 
 
+@pytest.mark.torch
 def test_a_dataloader_worker_that_dies(crashkit: Crashkit) -> None:
     pytest.importorskip("torch")
     script = crashkit.script(

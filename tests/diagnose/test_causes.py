@@ -18,6 +18,7 @@ from .causes import CAUSES, Cause, analyzed, evidence, first, library, log_of, m
 PAIRS = [(cause, version) for cause in CAUSES for version in cause.pythons]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cause", "version"), PAIRS, ids=[f"{cause.signature}-{version}" for cause, version in PAIRS])
 def test_core_and_log(cause: Cause, version: str) -> None:
     folder = made(cause, interpreter(version), faulthandler=version != "3.9")
@@ -84,6 +85,7 @@ TORCH = {
 }
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("signature", TORCH)
 def test_torch(signature: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
@@ -91,6 +93,7 @@ def test_torch(signature: str, tmp_path: Path) -> None:
     assert first(analyze(log)) == signature, log.read_text()
 
 
+@pytest.mark.torch
 def test_full_shared_memory(tmp_path: Path) -> None:
     """In a mount namespace of its own, with a /dev/shm of one megabyte."""
     pytest.importorskip("torch")
@@ -102,6 +105,7 @@ def test_full_shared_memory(tmp_path: Path) -> None:
     assert first(analyze(log)) == "dataloader-shm-exhausted", log.read_text()
 
 
+@pytest.mark.torch
 def test_openmp_in_a_forked_child(tmp_path: Path) -> None:
     """The parent ends itself once its child stood still and was stopped with a core."""
     pytest.importorskip("torch")

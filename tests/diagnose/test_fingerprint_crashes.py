@@ -11,7 +11,7 @@ from crashkit.model import Fingerprint
 from crashkit.pipeline import analyze
 from tests.crashes import CRASHERS, crash, interpreter, interpreters, needs_x86_64, python_crash
 
-pytestmark = needs_x86_64()
+pytestmark = [needs_x86_64(), pytest.mark.slow]
 
 VERSIONS = sorted({".".join(map(str, one.version[:2])) for one in interpreters() if one.has_debug_info})
 

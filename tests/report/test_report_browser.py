@@ -37,7 +37,10 @@ FLAGS = (
     "--window-size=1300,900",
 )
 
-pytestmark = pytest.mark.skipif(not (DRIVER and BROWSER), reason="Chromium or chromedriver is not installed")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not (DRIVER and BROWSER), reason="Chromium or chromedriver is not installed"),
+]
 
 Open = Callable[[Crash], Any]
 
