@@ -345,6 +345,7 @@ for n in range(50): os.wait()
 """
 
 
+@pytest.mark.slow
 def test_fifty_crashes_at_once_are_bounded_and_counted(crashkit: Crashkit) -> None:
     options = ("run", "--no-analyze", "--max-crashes", "5", "--")
     process = crashkit.start(*options, sys.executable, "-c", FIFTY, stdin=subprocess.PIPE)

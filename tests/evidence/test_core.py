@@ -283,6 +283,7 @@ class TestLies:
         )
         assert [(module.path, module.base) for module in loaded_modules(core)] == [("/lib/b.so", 0x5000)]
 
+    @pytest.mark.slow
     @settings(max_examples=200, deadline=None)
     @given(st.data())
     def test_damage_anywhere(self, data):

@@ -127,6 +127,7 @@ recurse(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["3.9", "3.11"])
 def test_overflowing_stack(version: str, tmp_path: Path) -> None:
     (tmp_path / "deep.py").write_text(RECURSION)
@@ -199,6 +200,7 @@ def test_truncated_core_is_survived(kept: float, tmp_path: Path) -> None:
     assert not any(isinstance(f, NativeFrame) and f.function == "???" for stack in result.native.values() for f in stack.frames)
 
 
+@pytest.mark.slow
 def test_damaged_cores_are_survived(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     made = python_crash("threads.py", python=interpreter("3.12"))
