@@ -251,3 +251,40 @@ def test_calls():
     heap = fault(*ACCERR, 0x600010, "", rip=0x600010)
     assert "[heap] (rw-)" in heap.detail
     assert "'hello wo'" in fault(*MAPERR, int.from_bytes(b"hello wo", "little"), "", rip=int.from_bytes(b"hello wo", "little")).detail
+
+
+@pytest.mark.parametrize(
+    ("kind", "address", "code", "registers", "facts"),
+    [
+        (KERNEL, None, "", {"rip": 0x4141414141414141}, ["non-canonical", "execute", "0x4141414141414141"]),
+        (KERNEL, None, LOAD_FIELD, {"rdi": 0x4141414141414141}, ["non-canonical", "read", "read of 8 bytes at 0x4141414141414159"]),
+        (KERNEL, None, PUSH, {"rsp": 0x7F00_0000_1000}, ["stack-overflow", "write", "write of 8 bytes at 0x7f0000000ff8"]),
+        (KERNEL, None, "0f2807", {"rdi": 0x600008}, ["misaligned", "read", "read of 16 bytes at 0x600008"]),
+        (KERNEL, None, "c5fc2807", {"rdi": 0x600010}, ["misaligned", "read", "read of 32 bytes at 0x600010"]),
+        (KERNEL, None, "62f17c482807", {"rdi": 0x600020}, ["misaligned", "read", "read of 64 bytes at 0x600020"]),
+        (MAPERR, 2**64 - 8, "488b47f8", {"rdi": 0}, ["null-pointer", "read", "offset of 8 bytes"]),
+        (MAPERR, 2**64 - 0x100000, "488b0437", {"rdi": 0, "rsi": 2**64 - 0x100000}, ["null-pointer", "read", "0x100000 bytes"]),
+        (MAPERR, 0x2_0000_0000, "488b0477", {"rdi": 0, "rsi": 0x1_0000_0000}, ["null-pointer", "read", "rsi*2"]),
+        (MAPERR, 0x650000, "64488b07", {"rdi": 0}, ["unmapped", "read", "fs"]),  # a segment's base, not null
+        (MAPERR, 0x10, "48a5", {"rdi": 0x10, "rsi": 0x10}, ["null-pointer", "write"]),  # reads and writes there
+        (MAPERR, 0x18, "", {}, ["null-pointer", None, "at 0x18"]),
+        (MAPERR, 0x4FFFF8, PUSH, {"rsp": 0x500000}, ["unmapped", "write", "0x4ffff8"]),  # no stack: data.so is read-only
+        (ACCERR, 0x400010, LOAD_FIELD, {"rdi": 0x3FFFF8}, [None, "read", "/usr/bin/python3"]),
+        ((7, 2), 0x401000, "", {}, ["bus-truncated-file", "execute", "execution at 0x401000"]),
+        ((4, 2), None, "", {}, ["illegal-instruction", None, "instruction"]),
+    ],
+)
+def test_reason_access_and_what_the_sentence_names(kind, address, code, registers, facts):
+    signal = fault(*kind, address, code, **registers)
+    assert [signal.reason, signal.access] == facts[:2], signal.detail
+    for fact in facts[2:]:
+        assert fact in signal.detail
+
+
+def test_only_the_top_of_the_stack_is_a_return_address():
+    stack = struct.pack("<QQ", 0x400123, 2**64 - 1)
+    assert "0x400123" in fault(*MAPERR, 0, "", rip=0, stack=stack).detail
+    assert "called from" not in fault(*MAPERR, 0, "", rip=0, stack=stack[:7]).detail
+    returned = fault(*KERNEL, 0, "c3", stack=struct.pack("<QQ", 0x4242424242424242, 2**64 - 1))
+    assert (returned.reason, returned.address) == ("non-canonical", 0x4242424242424242)
+    assert fault(*KERNEL, 0, "c3", stack=b"\x42" * 7).address is None
