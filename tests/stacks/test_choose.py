@@ -58,6 +58,11 @@ def test_disagreement_is_recorded():
     assert chosen.soft_errors[0].stage == "python"
 
 
+def test_frames_that_only_one_of_two_whole_stacks_has_are_a_disagreement():
+    for sources in ([frame()], [frame(), frame("main")]), ([frame(), frame("main")], [frame()]):
+        assert len(choose([{7: stack(*frames)} for frames in sources]).soft_errors) == 1
+
+
 def test_a_source_without_a_name_disagrees_too():
     chosen = choose([{7: stack(frame(line=1, origin=None))}, {7: stack(frame(line=2, origin="pystack"))}])
     assert "one source and pystack disagree; one source is shown" in chosen.soft_errors[0].message
