@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import pytest
@@ -11,6 +14,7 @@ from crashkit.diagnose import diagnose
 from crashkit.diagnose.catalog import Catalog
 from crashkit.diagnose.signature import Condition, FramePattern, Rule, Signature
 from crashkit.model import Address, Crash, Evidence, Finding, LogLine, Mapping, Process
+from crashkit.report.json import encode
 
 from .synthetic import crash
 
@@ -270,3 +274,70 @@ def test_conditions_within_give_their_evidence_and_names() -> None:
     either = found(condition(any=[condition(exit=[1]), condition(frames=["f"]), condition(frames=["g"])]), subject, "{frame}")
     assert either is not None
     assert [item.frame for item in either.evidence] == [0] and either.summary == "f"
+
+
+WHY_NOT = {
+    'signal = ["SIGBUS"]': "SIGSEGV",
+    'code = ["SEGV_ACCERR"]': "SEGV_MAPERR",
+    'reason = ["unmapped"]': "null-pointer",
+    'access = ["write"]': "read",
+    "address = [4096, 8192]": "0x0000000000000010",
+    "in_mapping = 'shm'": "/srv/weights",
+    "instruction = 'ud2'": "mov rax, 1",
+    'frames = ["g"]': "g: not",
+    'frames = ["main"], top = true': "main: not",
+    'threads = ["wait"], at_least = 3': "wait: on 1 ",
+    'anywhere = ["wait"], at_least = 3': "wait: on 1 ",
+    "python = ['b.py']": "b.py: not",
+    "modules = 'libiomp5', at_least = 2": "1 such",
+    'log = "cuda-oom"': "cuda-oom",
+    "exit = [137]": "139",
+    'environment = { HOME = "srv" }': "HOME is /root",
+    'environment = { LD_PRELOAD = "." }': "LD_PRELOAD is not known",
+    'version = { python = "<3" }': "python is 3.12.3",
+    'version = { torch = ">=2" }': "torch is not known",
+    "finalizing = true": "no sign",
+    'fact = "hang"': "",
+    "any = [{ exit = [1] }, { exit = [2] }]": "139; ",
+}
+
+
+def test_why_a_condition_does_not_hold(tmp_path: Path) -> None:
+    """As `crashkit signatures test` tells: what was there instead."""
+    subject = crash(
+        **SEGV,
+        address=0x10,
+        reason="null-pointer",
+        access="read",
+        mapped="/srv/weights",
+        instruction="mov rax, 1",
+        frames="f > py /a.py:1 run > main",
+        others=["wait"],
+        modules=["/libiomp5.so"],
+        exit_status=139,
+    )
+    assert subject.process is not None
+    subject = replace(subject, process=replace(subject.process, environment={"HOME": "/root"}))
+    (tmp_path / "report.json").write_bytes(encode(subject))
+    rules = "".join(f'[[signature.rule]]\nconfidence = "possible"\nall = [{{ {asked} }}]\n' for asked in WHY_NOT)
+    (tmp_path / "probe.toml").write_text(f'[[signature]]\nid = "probe"\ntitle = "-"\nseverity = "low"\ncause = "-"\n{rules}')
+    command = [
+        sys.executable,
+        "-m",
+        "crashkit",
+        "signatures",
+        "test",
+        tmp_path / "report.json",
+        "--only",
+        "probe",
+        "--signatures",
+        tmp_path,
+    ]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    told = {}
+    for rule in said.split("rule ")[1:]:
+        _, asked, *why = rule.splitlines()
+        told[asked.partition(": ")[2]] = (asked.split()[0], " ".join(why))
+    assert len(told) == len(WHY_NOT), said
+    for (asked, (mark, why)), wanted in zip(told.items(), WHY_NOT.values(), strict=True):
+        assert mark == "-" and wanted in why, (asked, why)
