@@ -12,7 +12,7 @@ from tests import bare_image
 from tests.bare_image import PYTHON, crashkit, run
 from tests.crashes import cores_land_in_cwd, python_crash
 
-pytestmark = bare_image.needed
+pytestmark = [pytest.mark.chroot, bare_image.needed]
 SEGFAULT = "import ctypes; ctypes.string_at(0)"
 
 

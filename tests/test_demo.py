@@ -14,6 +14,8 @@ import pytest
 from crashkit import demo_server
 from tests.crashes import PATTERN, PATTERN_LOCK, cores_land_in_cwd, lock
 
+pytestmark = pytest.mark.slow
+
 SOURCE = Path(demo_server.__file__).read_text().splitlines()
 
 

@@ -14,6 +14,8 @@ import pytest
 
 from tests.crashes import CRASHERS, interpreters, lock, python_crash
 
+pytestmark = pytest.mark.network
+
 ROOT = Path(__file__).parent.parent
 DEADLINE = 240
 OLDEST = (3, 10)

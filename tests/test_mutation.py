@@ -32,6 +32,8 @@ from crashkit.report import html, text
 from crashkit.report import json as report_json
 from tests.crashes import an_interpreter, c_crash, python_crash
 
+pytestmark = pytest.mark.slow
+
 SEED = int(os.environ.get("CRASHKIT_TEST_SEED", random.randrange(1 << 32)))
 NOTES_ONLY = 360
 WHOLE_PATH = 24

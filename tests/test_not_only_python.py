@@ -20,6 +20,7 @@ def test_a_c_program():
     assert not any(error.stage == "python" for error in crash.soft_errors)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.12"))
 def test_a_program_that_embeds_python(python):
     crash = analyze(c_crash("embed.c", python=python).core)

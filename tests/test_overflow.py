@@ -15,7 +15,7 @@ from crashkit.report import html, json
 from crashkit.stacks.deep import INNER, OUTER
 from tests.crashes import Folder, an_interpreter, c_crash, interpreter, needs_gdb, needs_x86_64, python_crash, some_interpreters
 
-pytestmark = [needs_x86_64(), needs_gdb]
+pytestmark = [pytest.mark.slow, needs_x86_64(), needs_gdb]
 
 PURE_PYTHON = """\
 import sys

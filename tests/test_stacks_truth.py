@@ -74,6 +74,7 @@ def check_native(folder: Folder, crash: Crash) -> None:
         assert at == len(ours), f"thread {thread.name}: {ours[at:]} are not gdb's"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("python", every_interpreter())
 def test_python_frames_of_every_thread_are_faulthandlers(python, script):
@@ -81,6 +82,7 @@ def test_python_frames_of_every_thread_are_faulthandlers(python, script):
     check_python(*crash_of(script, python), running)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("python", every_interpreter())
 def test_native_frames_of_every_thread_are_gdbs(python, script):
@@ -130,6 +132,7 @@ def test_source_locals_and_the_gil(python):
     assert (crash.signal.reason, crash.signal.address, crash.signal.recovered) == ("null-pointer", 16, True)
 
 
+@pytest.mark.torch
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason=NO_TORCH)
 class TestTorch:
     def test_python_frames(self):

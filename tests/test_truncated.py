@@ -14,7 +14,7 @@ from tests.crashes import Folder, an_interpreter, needs_x86_64, python_crash
 from tests.test_stacks_truth import python_lines, true_lines
 from tests.truth import backtrace, faulthandler
 
-pytestmark = needs_x86_64()
+pytestmark = [needs_x86_64(), pytest.mark.slow]
 
 KEPT = [95, 60, 30, 5]
 STACKS_OF_THE_INTERPRETER = ("_PyEval_", "PyEval_EvalCode", "_PyFunction_", "function_code_fastcall")

@@ -186,6 +186,7 @@ def test_uvicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> No
     assert len(crashkit.crashes()) == 1
 
 
+@pytest.mark.torch
 def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Crashkit) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     script = crashkit.script(
@@ -217,6 +218,7 @@ def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Cr
     assert len({crash["pid"] for crash in crashes}) == 2
 
 
+@pytest.mark.torch
 def test_a_dataloader_worker_that_dies(crashkit: Crashkit) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     script = crashkit.script(
@@ -348,6 +350,7 @@ for n in range(50): os.wait()
 """
 
 
+@pytest.mark.slow
 def test_fifty_crashes_at_once_are_bounded_and_counted(crashkit: Crashkit) -> None:
     options = ("run", "--no-analyze", "--max-crashes", "5", "--")
     process = crashkit.start(*options, sys.executable, "-c", FIFTY, stdin=subprocess.PIPE)

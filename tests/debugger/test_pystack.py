@@ -139,6 +139,7 @@ recurse(0)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", these_versions("3.9", "3.11"))
 def test_overflowing_stack(interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "deep.py").write_text(RECURSION)
@@ -211,6 +212,7 @@ def test_truncated_core_is_survived(kept: float, tmp_path: Path) -> None:
     assert not any(isinstance(f, NativeFrame) and f.function == "???" for stack in (result.native or {}).values() for f in stack.frames)
 
 
+@pytest.mark.slow
 def test_damaged_cores_are_survived(tmp_path: Path) -> None:
     seed = random.randrange(1 << 32)
     made = python_crash("threads.py", python=an_interpreter())

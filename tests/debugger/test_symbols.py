@@ -60,7 +60,9 @@ table:
 """
 
 
-@pytest.mark.parametrize("kind", ["libc", "ld.so", "python", "stripped python", "debug file", "torch"])
+@pytest.mark.parametrize(
+    "kind", ["libc", "ld.so", "python", "stripped python", "debug file", pytest.param("torch", marks=pytest.mark.torch)]
+)
 def test_names_are_those_of_gdb(kind: str) -> None:
     path = library(kind)
     addresses = random_code_addresses(path, 1500, SEED)

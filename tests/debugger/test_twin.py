@@ -31,7 +31,7 @@ for thread in gdb.selected_inferior().threads():
 """
 
 
-@pytest.mark.parametrize("kind", ["torch", "python", "libc"])
+@pytest.mark.parametrize("kind", [pytest.param("torch", marks=pytest.mark.torch), "python", "libc"])
 def test_twin_is_small_and_keeps_what_unwinding_needs(kind: str, tmp_path: Path) -> None:
     original = library(kind)
     twin = write_twin(original, tmp_path)

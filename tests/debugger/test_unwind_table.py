@@ -21,6 +21,7 @@ def readelf_ranges(path: Path) -> list[tuple[int, int]]:
     return [(int(start, 16), int(end, 16)) for start, end in re.findall(r" FDE .* pc=([0-9a-f]+)\.\.([0-9a-f]+)", section)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["libc", "ld.so", "stripped python", "python"])
 def test_coverage_is_that_of_readelf(kind: str) -> None:
     path = library(kind)

@@ -22,6 +22,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("cause", "python"), PAIRS)
 def test_core_and_log(cause: Cause, python: Interpreter) -> None:
     folder = made(cause, python, faulthandler=python.version[:2] != (3, 9))
@@ -88,6 +89,7 @@ TORCH = {
 }
 
 
+@pytest.mark.torch
 @pytest.mark.parametrize("signature", TORCH)
 def test_torch(signature: str, tmp_path: Path) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
@@ -95,6 +97,7 @@ def test_torch(signature: str, tmp_path: Path) -> None:
     assert first(analyze(log)) == signature, log.read_text()
 
 
+@pytest.mark.torch
 def test_full_shared_memory(tmp_path: Path) -> None:
     """In a mount namespace of its own, with a /dev/shm of one megabyte."""
     pytest.importorskip("torch", reason=NO_TORCH)
@@ -106,6 +109,7 @@ def test_full_shared_memory(tmp_path: Path) -> None:
     assert first(analyze(log)) == "dataloader-shm-exhausted", log.read_text()
 
 
+@pytest.mark.torch
 def test_openmp_in_a_forked_child(tmp_path: Path) -> None:
     """The parent ends itself once its child stood still and was stopped with a core."""
     pytest.importorskip("torch", reason=NO_TORCH)

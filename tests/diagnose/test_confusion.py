@@ -112,6 +112,7 @@ def page(verdicts: list[Verdict]) -> str:
     return "\n".join(text)
 
 
+@pytest.mark.slow
 def test_matrix(tmp_path: Path) -> None:
     verdicts = [*public(tmp_path), *own(tmp_path), *gpu(), *real()]
     made_now = page(verdicts)

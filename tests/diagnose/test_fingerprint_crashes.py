@@ -11,7 +11,7 @@ from crashkit.model import Fingerprint
 from crashkit.pipeline import analyze
 from tests.crashes import CRASHERS, Interpreter, an_interpreter, crash, interpreters, needs_x86_64, python_crash
 
-pytestmark = needs_x86_64()
+pytestmark = [needs_x86_64(), pytest.mark.slow]
 
 
 @cache

@@ -183,6 +183,7 @@ class TestCut:
     def data(self) -> bytes:
         return c_crash("no_python.c").core.read_bytes()
 
+    @pytest.mark.slow
     def test_every_length_up_to_the_memory(self, data):
         (count,) = struct.unpack_from("<H", data, 56)
         notes_at, notes_size = struct.unpack_from("<8xQ16xQ", data, 64)
@@ -265,6 +266,7 @@ class TestLies:
         data = synthetic.header(EM_X86_64, 1) + synthetic.program_header(1, 6, 120, 0x1000, 8, 8) + bytes(8)
         assert described(data).soft_errors
 
+    @pytest.mark.slow
     def test_many_note_segments_over_one_range(self):
         """Each read would be the whole file again."""
         data = synthetic.header(EM_X86_64, 2000)
@@ -289,6 +291,7 @@ class TestLies:
         )
         assert [(module.path, module.base) for module in loaded_modules(core)] == [("/lib/b.so", 0x5000)]
 
+    @pytest.mark.slow
     @settings(max_examples=200, deadline=None)
     @given(st.data())
     def test_damage_anywhere(self, data):

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 import lz4.frame
@@ -29,6 +30,12 @@ COMPRESS = {
     "zstd": lambda data: zstandard.ZstdCompressor(level=1).compress(data),
     "lz4": lz4.frame.compress,
 }
+
+
+@cache
+def plain_as(compression: str) -> bytes:
+    """PLAIN, compressed."""
+    return COMPRESS[compression](PLAIN)
 
 
 @pytest.fixture(params=COMPRESS)
@@ -59,7 +66,7 @@ def test_plain_file_is_used_where_it_lies(tmp_path: Path) -> None:
 
 def test_compressed_file_is_told_by_its_content(tmp_path: Path, compression: str) -> None:
     core = tmp_path / "core.misleading"
-    core.write_bytes(COMPRESS[compression](PLAIN))
+    core.write_bytes(plain_as(compression))
 
     with open_input(core) as opened:
         assert (opened.compression, opened.size, opened.soft_errors) == (compression, len(PLAIN), ())
@@ -76,7 +83,7 @@ def test_compressed_file_is_told_by_its_content(tmp_path: Path, compression: str
 def test_beyond_the_memory_bound_a_nameless_sparse_file_is_used(tmp_path: Path, compression: str) -> None:
     core, folder = tmp_path / "core", tmp_path / "tmp"
     folder.mkdir()
-    core.write_bytes(COMPRESS[compression](PLAIN))
+    core.write_bytes(plain_as(compression))
 
     with open_input(core, Limits(memory=MIB, folder=folder)) as opened:
         assert opened.file.read() == PLAIN
@@ -87,7 +94,7 @@ def test_beyond_the_memory_bound_a_nameless_sparse_file_is_used(tmp_path: Path, 
 
 def test_streams_behind_each_other(tmp_path: Path, compression: str) -> None:
     core = tmp_path / "core"
-    core.write_bytes(COMPRESS[compression](b"one") + COMPRESS[compression](PLAIN) + COMPRESS[compression](b"three"))
+    core.write_bytes(COMPRESS[compression](b"one") + plain_as(compression) + COMPRESS[compression](b"three"))
 
     with open_input(core) as opened:
         assert opened.file.read() == b"one" + PLAIN + b"three"
@@ -96,7 +103,7 @@ def test_streams_behind_each_other(tmp_path: Path, compression: str) -> None:
 
 def test_what_follows_the_last_stream_is_ignored(tmp_path: Path, compression: str) -> None:
     core = tmp_path / "core"
-    core.write_bytes(COMPRESS[compression](PLAIN) + bytes(512) + b"trailing garbage")
+    core.write_bytes(plain_as(compression) + bytes(512) + b"trailing garbage")
 
     with open_input(core) as opened:
         assert opened.file.read() == PLAIN
@@ -105,7 +112,7 @@ def test_what_follows_the_last_stream_is_ignored(tmp_path: Path, compression: st
 
 @pytest.mark.parametrize("kept", [0.2, 0.9])
 def test_cut_compressed_file_is_used_as_far_as_it_goes(tmp_path: Path, compression: str, kept: float) -> None:
-    whole = COMPRESS[compression](PLAIN)
+    whole = plain_as(compression)
     core = tmp_path / "core"
     core.write_bytes(whole[: int(len(whole) * kept)])
 
@@ -118,7 +125,7 @@ def test_cut_compressed_file_is_used_as_far_as_it_goes(tmp_path: Path, compressi
 
 
 def test_damaged_compressed_file_is_used_as_far_as_it_goes(tmp_path: Path, compression: str) -> None:
-    damaged = bytearray(COMPRESS[compression](PLAIN))
+    damaged = bytearray(plain_as(compression))
     middle = len(damaged) // 2
     # Long enough to hit a block header of each format: random data is stored, and lz4 checks only the end.
     damaged[middle : middle + 300_000] = b"\xff" * 300_000
@@ -143,7 +150,7 @@ def test_bomb_is_stopped_at_the_size_limit(tmp_path: Path, compression: str) -> 
 
 def test_full_disk_leaves_what_fitted(tmp_path: Path) -> None:
     core = tmp_path / "core.gz"
-    core.write_bytes(COMPRESS["gzip"](PLAIN))
+    core.write_bytes(plain_as("gzip"))
 
     with open_input(core, Limits(memory=MIB, folder=tmp_path, disk_reserve=1 << 60)) as opened:
         assert opened.file.read() == PLAIN[: opened.size]
@@ -155,7 +162,7 @@ def test_full_disk_leaves_what_fitted(tmp_path: Path) -> None:
 def test_pipe(tmp_path: Path, packed: bool) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
-    data = COMPRESS["zstd"](PLAIN) if packed else PLAIN
+    data = plain_as("zstd") if packed else PLAIN
     writer = threading.Thread(target=fifo.write_bytes, args=(data,))
     writer.start()
 

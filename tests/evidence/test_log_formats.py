@@ -237,6 +237,7 @@ def test_python_314_text(tmp_path: Path) -> None:
     assert [frame.line for frame in crashed.pythons()] == [9]
 
 
+@pytest.mark.torch
 def test_dataloader_of_torch(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason=NO_TORCH)
     code = (

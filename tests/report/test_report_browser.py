@@ -39,7 +39,10 @@ FLAGS = (
 
 # A Chromium from a snap (Ubuntu's) may not read the temporary folder.
 CONFINED = any((program or "").startswith("/snap/") for program in (DRIVER, BROWSER))
-pytestmark = pytest.mark.skipif(not (DRIVER and BROWSER) or CONFINED, reason="no Chromium and chromedriver that can read the tests' files")
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not (DRIVER and BROWSER) or CONFINED, reason="no Chromium and chromedriver that can read the tests' files"),
+]
 
 Open = Callable[[Crash], Any]
 

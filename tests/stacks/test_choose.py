@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,12 +11,14 @@ from crashkit.model import Address, PythonFrame, Thread
 from crashkit.stacks.choose import choose, of_faulthandler
 
 
-def frame(function: str | None = "f", line: int | None = 1, origin: str = "libpython", **values: str) -> PythonFrame:
+def frame(function: str | None = "f", line: int | None = 1, origin: str | None = "libpython", **values: str) -> PythonFrame:
     return PythonFrame(function=function, file="f.py", line=line, origin=origin, locals=values)
 
 
-def stack(*frames: PythonFrame, name: str | None = None, gil: bool | None = None) -> PythonStack:
-    return PythonStack(frames, name, gil)
+def stack(
+    *frames: PythonFrame, name: str | None = None, gil: bool | None = None, total: int | None = None, cut: bool = False
+) -> PythonStack:
+    return PythonStack(frames, name, gil, total=total, cut=cut)
 
 
 def test_the_first_of_equals():
@@ -44,6 +47,7 @@ def test_each_thread_on_its_own():
 def test_name_and_gil_from_whoever_knows():
     chosen = choose([{1: stack(frame(), gil=False)}, {1: stack(frame(origin="pystack"), name="worker", gil=True)}]).stacks[1]
     assert (chosen.name, chosen.holds_gil) == ("worker", False)
+    assert choose([{1: stack(frame())}, {1: stack(frame(origin="pystack"), gil=True)}]).stacks[1].holds_gil is True
 
 
 def test_disagreement_is_recorded():
@@ -51,16 +55,52 @@ def test_disagreement_is_recorded():
     assert [error.message for error in chosen.soft_errors] == [
         "thread 7: libpython and pystack disagree; libpython is shown (2 frames against 1)"
     ]
+    assert chosen.soft_errors[0].stage == "python"
+
+
+def test_frames_that_only_one_of_two_whole_stacks_has_are_a_disagreement():
+    for sources in ([frame()], [frame(), frame("main")]), ([frame(), frame("main")], [frame()]):
+        assert len(choose([{7: stack(*frames)} for frames in sources]).soft_errors) == 1
+
+
+def test_a_source_without_a_name_disagrees_too():
+    chosen = choose([{7: stack(frame(line=1, origin=None))}, {7: stack(frame(line=2, origin="pystack"))}])
+    assert "one source and pystack disagree; one source is shown" in chosen.soft_errors[0].message
+
+
+def test_no_frames_are_no_disagreement():
+    assert choose([{7: stack()}, {7: stack(frame(origin="pystack"))}]).soft_errors == ()
+
+
+def test_the_dump_of_a_forked_sibling_is_no_disagreement():
+    """Its threads have the same idents, and a log holds the dumps of both."""
+    for order in (["faulthandler", "libpython"], ["libpython", "faulthandler"]):
+        sources = [{7: stack(frame(line=line, origin=origin))} for line, origin in enumerate(order)]
+        assert choose(sources).soft_errors == ()
+
+
+@pytest.mark.parametrize("cut", [{"cut": True}, {"total": 5000}], ids=["cut", "deep"])
+@pytest.mark.parametrize("first", [True, False])
+def test_of_an_incomplete_stack_the_inner_end_is_compared(cut, first):
+    """`sources` are the incomplete stack and the whole one, in either order."""
+
+    def disagreements(inner: PythonFrame) -> int:
+        short, whole = stack(inner, **cut), stack(frame("g", origin="pystack"), frame("main", origin="pystack"))
+        sources = [{7: short}, {7: whole}] if first else [{7: whole}, {7: short}]
+        return len(choose(sources).soft_errors)
+
+    assert disagreements(frame("g")) == 0
+    assert disagreements(frame("h")) == 1
 
 
 def test_faulthandler_names_threads_by_their_ident():
     threads = [Thread(tid=11, registers={"fs_base": Address(0x7F01)}), Thread(tid=12)]
     dump = [
-        Thread(tid=0x7F01, frames=(frame(origin="faulthandler"),)),
+        Thread(tid=0x7F01, name="worker", frames=(frame(origin="faulthandler"),)),
         Thread(tid=0x7F02, frames=(frame(origin="faulthandler"),)),
         Thread(tid=None),
     ]
-    assert list(of_faulthandler(dump, threads)) == [11]
+    assert of_faulthandler(dump, threads) == {11: stack(frame(origin="faulthandler"), name="worker")}
 
 
 _KINDS = [frame(), frame("g"), frame(None), frame(line=None), frame(line=2, x="1"), frame(origin="pystack"), frame("g", None, "pystack")]

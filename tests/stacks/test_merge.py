@@ -58,6 +58,15 @@ def test_several_python_frames_an_evaluation():
     assert names(merged.frames) == ["strlen", "string_at", "read", "map_next", "listcomp", "handle", "crash", "main"]
 
 
+def test_one_evaluation_ran_all_the_frames_of_a_dump():
+    """faulthandler does not tell where runs begin; with one evaluation there is one run, with more nobody knows."""
+    frames = [python("string_at", entry=None), python("read", entry=None)]
+    assert names(merge([native("strlen"), evaluation(), native("main")], frames).frames) == ["strlen", "string_at", "read", "main"]
+    two = [evaluation(), native("map_next"), evaluation(), native("main")]
+    assert names(merge(two, frames).frames) == ["string_at", "map_next", "read", "main"]
+    assert merge(two, [*frames, python("crash", entry=None)]).frames is None
+
+
 def test_what_the_compiler_hung_on_a_name_does_not_matter():
     merged = merge([native("_PyEval_EvalFrameDefault.cold"), native("_PyEval_Vector.constprop.0.isra.2"), native("main")], [python("f")])
     assert names(merged.frames) == ["f", "main"]
