@@ -38,7 +38,7 @@ _POINTER_BITS = ~7
 
 
 def extract(request):
-    walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"))
+    walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"), request.get("idents", ()))
     return walker.result()
 
 
@@ -73,10 +73,12 @@ def integer(value):
 
 
 class Walker:
-    def __init__(self, libpython, limits, crashed):
+    def __init__(self, libpython, limits, crashed, idents=()):
         self.libpython = libpython
         self.limits = limits
         self.crashed = crashed
+        # Pthread idents by LWP.
+        self.idents = dict(idents)
         self.threads_with_locals = self.threads_without = 0
         self.wants_locals = True
         self.codes = {}
@@ -122,13 +124,12 @@ class Walker:
         """Thread states that the interpreter's C frames point to, for a core that lost _PyRuntime (it lies late in the file)."""
         for thread in gdb.selected_inferior().threads():
             thread.switch()
-            state = self.guarded("thread state on the stack", self.state_on_stack)
+            state = self.guarded("thread state on the stack", self.state_on_stack, self.idents.get(thread.ptid[1] or thread.ptid[0]))
             if state is not None:
                 yield state
 
-    def state_on_stack(self):
+    def state_on_stack(self, ident):
         frame, seen = gdb.newest_frame(), 0
-        ident = int(frame.read_register("fs_base"))
         while frame is not None and seen < MOST_C_FRAMES:
             try:
                 state = frame.read_var("tstate")

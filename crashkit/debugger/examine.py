@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
+from crashkit.arch import Architecture, named
 from crashkit.debugger.gdb import Gdb
 from crashkit.debugger.libpython_file import find_script
 from crashkit.debugger.names import complete_names
@@ -92,7 +93,7 @@ def examine(
 
 def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) -> None:
     placed = [PlacedModule(_to_load(module.path, scene, twins), module.base, module.end, module.bias) for module in scene.modules]
-    native = session.native(placed, scene.crash.crashed_thread, scene.entry)
+    native = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
     notebook.native = native
     notebook.soft_errors += [SoftError(stage="native", message=message) for message in native.errors]
     loaded = set(native.loaded)
@@ -136,9 +137,13 @@ def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
         return file.path
 
 
+def _architecture(scene: Scene) -> Architecture:
+    return named(scene.crash.process.architecture if scene.crash.process else None)
+
+
 def _crashed_ident(scene: Scene) -> Optional[int]:
     thread = scene.crash.thread
-    return int(thread.registers["fs_base"]) if thread and "fs_base" in thread.registers else None
+    return int(thread.pthread) if thread and thread.pthread is not None else None
 
 
 def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, notebook: _Notebook) -> None:
@@ -164,10 +169,11 @@ def _python(session: Session, scene: Scene, finder: Finder, settings: Settings, 
             )
         )
         return
+    idents = [(thread.tid, int(thread.pthread)) for thread in scene.crash.threads if thread.tid is not None and thread.pthread is not None]
     try:
         if file.path and (notebook.native is None or str(file.path) not in notebook.native.loaded):
             session.load(PlacedModule(file.path, interpreter.module.base, interpreter.module.end, interpreter.module.bias))
-        notebook.python = session.python(script, _crashed_ident(scene))
+        notebook.python = session.python(script, _crashed_ident(scene), idents)
     except DebuggerError as error:
         notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
         return

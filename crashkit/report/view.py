@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+from crashkit import arch
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Mapping, Module, NativeFrame, PythonFrame, Signal, Thread
 
 SIGNALS = {
@@ -515,8 +516,7 @@ class AddressSpace:
 
 
 def stack_pointer(thread: Thread | None) -> int | None:
-    registers = thread.registers if thread else {}
-    return next((registers[name] for name in ("rsp", "sp", "esp") if name in registers), None)
+    return arch.stack_pointer(thread.registers) if thread else None
 
 
 def ordered_modules(modules: Sequence[Module]) -> list[tuple[int, Module]]:

@@ -7,10 +7,10 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
+from crashkit.arch import program_counter
 from crashkit.debugger.examine import Examined
 from crashkit.debugger.names import Unwinding
 from crashkit.debugger.session import NativeThread
-from crashkit.elf.notes import PROGRAM_COUNTER
 from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.model import Address, NativeFrame, Offset, SoftError, Thread
@@ -116,7 +116,7 @@ def _ends(
 
 def _where_it_stood(thread: Thread, index: ModuleIndex, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
     """The one frame that the registers give when nobody could unwind the stack."""
-    pc = next((int(thread.registers[name]) for name in PROGRAM_COUNTER.values() if name in thread.registers), None)
+    pc = program_counter(thread.registers)
     if pc is None:
         return ()
     module = index.at(pc)

@@ -23,6 +23,7 @@ from crashkit.evidence.core.describe import describe
 from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
+from crashkit.memory import string_at, word_at
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import json
@@ -128,7 +129,7 @@ class TestAgainstOthers:
             assert core.read(stack, 3000) == (tmp_path / "memory").read_bytes()
             # Beyond what was dumped there is nothing, wherever it was asked for.
             assert core.read(0, 8) == core.read(1 << 64, 8) == core.read(-1, 8) == b""
-            assert core.word_at(8) is None and core.string_at(8) is None
+            assert word_at(core, 8) is None and string_at(core, 8) is None
 
 
 class TestArguments:

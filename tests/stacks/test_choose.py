@@ -54,7 +54,7 @@ def test_disagreement_is_recorded():
 
 
 def test_faulthandler_names_threads_by_their_ident():
-    threads = [Thread(tid=11, registers={"fs_base": Address(0x7F01)}), Thread(tid=12)]
+    threads = [Thread(tid=11, pthread=Address(0x7F01)), Thread(tid=12)]
     dump = [
         Thread(tid=0x7F01, frames=(frame(origin="faulthandler"),)),
         Thread(tid=0x7F02, frames=(frame(origin="faulthandler"),)),
