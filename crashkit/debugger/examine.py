@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -20,6 +22,10 @@ from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.model import SoftError
+
+
+MULTIARCH = "gdb-multiarch"
+"""Debian's name for a gdb of all processors."""
 
 
 class Settings(NamedTuple):
@@ -74,6 +80,7 @@ def examine(
     if isinstance(gdb, DebuggerError):
         return Examined(soft_errors=(SoftError(stage="gdb", message=str(gdb), hint=gdb.hint),))
     try:
+        gdb = _for_processor(_architecture(scene), gdb, settings.deadline)
         with (
             tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
             Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=gdb) as session,
@@ -89,6 +96,24 @@ def examine(
         hint = "Make room in TMPDIR, or point it to a folder with room."
         notebook.soft_errors.append(SoftError(stage="gdb", message=f"gdb could not be used: {error}", hint=hint))
     return notebook.result()
+
+
+def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb:
+    """This gdb, or gdb-multiarch where the core is of a processor that this one was not built for. Raises DebuggerError."""
+    if architecture.gdb is None or architecture.name == platform.machine():
+        return gdb
+    try:
+        gdb.console(f"set architecture {architecture.gdb}")
+        gdb.console("set architecture auto")
+        return gdb
+    except DebuggerError:
+        gdb.close()
+    if shutil.which(MULTIARCH) is None:
+        raise DebuggerError(
+            f"this gdb was not built for {architecture.name}, and {MULTIARCH} is not installed",
+            f"Install it (Debian, Ubuntu: apt-get install {MULTIARCH}), or name a gdb for {architecture.name} with --gdb.",
+        )
+    return Gdb(deadline, MULTIARCH)
 
 
 def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) -> None:
