@@ -23,7 +23,6 @@ from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.model import SoftError
 
-
 MULTIARCH = "gdb-multiarch"
 """Debian's name for a gdb of all processors."""
 

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crashkit.debugger import examine
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.core.describe import describe
@@ -301,10 +302,11 @@ class TestLies:
 
 
 class TestForeign:
-    def test_aarch64(self, tmp_path):
+    def test_aarch64(self, tmp_path, monkeypatch):
         """No such gdb here, no such registers: the notes still tell the story."""
         path = tmp_path / "core"
         path.write_bytes(synthetic.aarch64())
+        monkeypatch.setattr(examine, "MULTIARCH", "gdb-of-no-such-name")
         found = analyze(path)
         assert found.process.architecture == "aarch64"
         assert (found.process.pid, found.process.name, found.process.executable) == (4242, "server", "/usr/bin/server")

@@ -199,6 +199,11 @@ class Core:
             return self.files[index]
         return None
 
+    def add_files(self, files: Sequence[notes.FileMapping]) -> None:
+        """File mappings that were found out otherwise, for a core without NT_FILE."""
+        self.files = sorted([*self.files, *files])
+        self._mappings = None
+
     def executable(self) -> Optional[str]:
         """The executable's path inside the crashed system: the file mapped at the program headers that the kernel gave the process."""
         for key in (notes.AT_PHDR, notes.AT_ENTRY):

@@ -14,7 +14,7 @@ from crashkit.elf.file import read_build_id
 from crashkit.evidence.core import fault, signal_frame
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
-from crashkit.evidence.core.modules import LoadedModule, executable_by_entry, loaded_modules
+from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
@@ -50,8 +50,9 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         if isinstance(alone, SoftError):
             soft_errors.append(alone)
         elif executable is not None:
-            modules, main = (alone,), alone.path
-            files = {alone.path: ModuleFile("unverified", executable)}
+            core.add_files(alone.mappings)
+            modules, main = (alone.module,), alone.module.path
+            files = {main: ModuleFile("unverified", executable)}
     elif executable is not None and main is not None:
         soft_errors += _use_executable(executable, main, modules, files)
     soft_errors += [
@@ -138,10 +139,10 @@ def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ..
     return []
 
 
-def _executable_alone(core: Core, executable: Optional[Path]) -> Union[LoadedModule, SoftError]:
+def _executable_alone(core: Core, executable: Optional[Path]) -> Union[Placed, SoftError]:
     """The one module that can be placed in a core that does not list its mapped files: qemu-user's, or one whose notes are cut."""
     name = string_at(core, core.auxv.get(notes.AT_EXECFN, 0)) or (core.process.name.decode("utf-8", "replace") if core.process else "")
-    found = executable_by_entry(executable, name or str(executable), core.auxv) if executable else None
+    found = place_executable(executable, name or str(executable), core.auxv) if executable else None
     if found is not None:
         return found
     if executable is not None:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional
 from crashkit.elf import notes
 from crashkit.elf.file import open_elf, read_build_id
 from crashkit.elf.headers import PT_LOAD, PT_NOTE, Read, bounded, read_header, read_program_headers
+from crashkit.elf.notes import FileMapping
 from crashkit.memory import Memory
 
 _MOST_SEGMENTS = 64
@@ -97,7 +98,13 @@ def _read_header(memory: Read, base: int) -> Optional[_Header]:
     return _Header(base + from_base, next(filter(None, found), None))
 
 
-def executable_by_entry(file: Path, name: str, auxiliary: Mapping[int, int]) -> Optional[LoadedModule]:
+class Placed(NamedTuple):
+    module: LoadedModule
+    mappings: list[FileMapping]
+    """As NT_FILE would have them."""
+
+
+def place_executable(file: Path, name: str, auxiliary: Mapping[int, int]) -> Optional[Placed]:
     """The executable of a core that does not list its mapped files, placed by what the kernel told the process of it.
 
     None where `file` is not it: entry point and program headers must lie as far apart as in the process.
@@ -110,5 +117,14 @@ def executable_by_entry(file: Path, name: str, auxiliary: Mapping[int, int]) -> 
     bias = entry - elf.header.entry
     if bias + loads[0].address - loads[0].offset + elf.header.programs.offset != headers:
         return None
-    start, end = min(one.address for one in loads), max(one.address + one.size for one in loads)
-    return LoadedModule(name, bias + start // _PAGE * _PAGE, bias + end, bias, read_build_id(file))
+    mappings = [
+        FileMapping(
+            bias + one.address // _PAGE * _PAGE,
+            bias + -(-(one.address + one.stored) // _PAGE) * _PAGE,
+            one.offset // _PAGE * _PAGE,
+            name,
+        )
+        for one in loads
+    ]
+    base, end = min(one.start for one in mappings), bias + max(one.address + one.size for one in loads)
+    return Placed(LoadedModule(name, base, end, bias, read_build_id(file)), sorted(mappings))
