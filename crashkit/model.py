@@ -146,6 +146,8 @@ class Thread(_Fact, frozen=True):
     name: Optional[str] = None
     crashed: bool = False
     holds_gil: Optional[bool] = None
+    pthread: Optional[Address] = None
+    """What pthread_self() returned there: Python, faulthandler and gdb name the thread by it."""
     frames: tuple[Frame, ...] = ()
     """Innermost first. Native and Python frames interleaved, or the native ones alone where `python_frames` is set."""
     python_frames: tuple[PythonFrame, ...] = ()

@@ -3,7 +3,7 @@
 import bisect
 import os
 import struct
-from typing import Any, Dict, Iterator, List, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
 import gdb
 import gdb.unwinder
@@ -12,6 +12,8 @@ Row = Dict[str, Any]
 Limits = Dict[str, int]
 Target = Tuple[int, int, int]
 """pc, sp and bp of a frame."""
+Calls = Sequence[Tuple[int, int, int]]
+"""Of each kind of call instruction: its size, a mask and the value of the masked bytes."""
 
 SIGNAL_FRAME = "<signal handler called>"
 LIMIT = "limit"
@@ -91,7 +93,7 @@ def extract(request: Dict[str, Any]) -> Dict[str, Any]:
             if row["lwp"] == (thread.ptid[1] or thread.ptid[0]) and row["cut"] == LIMIT:
                 try:
                     thread.switch()
-                    row["outer"] = outer_end(modules, row["frames"][-1]["sp"], limits["outer"], ends, request.get("entry"))
+                    row["outer"] = outer_end(modules, row["frames"][-1]["sp"], limits["outer"], ends, request)
                 except (gdb.error, RuntimeError, ValueError) as error:
                     modules.errors.append("outer end of thread %d: %s" % (row["lwp"], error))
     return {"threads": threads, "loaded": modules.loaded, "abort_message": abort_message(), "errors": modules.errors}
@@ -150,6 +152,7 @@ class Outward(gdb.unwinder.Unwinder):
 
     def __init__(self) -> None:
         super().__init__("crashkit-outward")
+        self.registers: Sequence[str] = ()
         self.target: Optional[Target] = None
         self.newest: Optional[Tuple[int, Optional[int]]] = None
 
@@ -161,7 +164,7 @@ class Outward(gdb.unwinder.Unwinder):
             return None
         info = pending_frame.create_unwind_info(FrameId(sp, pc))
         kind = gdb.lookup_type("unsigned long")
-        for index, register in enumerate(("rip", "rsp", "rbp")):
+        for index, register in enumerate(self.registers):
             info.add_saved_register(register, gdb.Value(self.target[index]).cast(kind))
         return info
 
@@ -169,20 +172,23 @@ class Outward(gdb.unwinder.Unwinder):
 OUTWARD = Outward()
 
 
-def outer_end(modules: Modules, cut_at: Optional[int], most: int, ends: Set[int], entry: Optional[int]) -> List[Row]:
+def outer_end(modules: Modules, cut_at: Optional[int], most: int, ends: Set[int], request: Dict[str, Any]) -> List[Row]:
     """The outermost frames of the selected thread's stack, found without walking what lies between; [] where they cannot be found.
 
     A return address near the stack's end is where the walk can be picked up again, if it leads from there to where threads begin:
-    where other threads' walks ended (`ends`), or the process's entry point. x86-64 only.
+    where other threads' walks ended (`ends`), or the process's entry point. `request["scan"]` says how return addresses are told
+    on this processor, and is missing where they cannot be.
     """
-    if "x86-64" not in gdb.newest_frame().architecture().name() or cut_at is None:
+    scan = request.get("scan")
+    if scan is None or cut_at is None:
         return []
     newest = gdb.newest_frame()
-    start, data = stack_end(cut_at, thread_pointer(newest))
+    start, data = stack_end(cut_at, thread_pointer(newest, request["thread_pointer"]))
+    OUTWARD.registers = scan["registers"]
     OUTWARD.newest = (newest.pc(), stack_pointer(newest))
     gdb.unwinder.register_unwinder(None, OUTWARD, replace=True)
     try:
-        found = search(modules, list(return_addresses(modules, start, data)), most, ends, entry)
+        found = search(modules, list(return_addresses(modules, scan["calls"], start, data)), most, ends, request.get("entry"))
     finally:
         OUTWARD.target = None
         gdb.invalidate_cached_frames()
@@ -230,9 +236,9 @@ def is_beginning(frame: gdb.Frame, modules: Modules, ends: Set[int], entry: Opti
     return library and frame.unwind_stop_reason() == gdb.FRAME_UNWIND_OUTERMOST
 
 
-def thread_pointer(frame: gdb.Frame) -> int:
+def thread_pointer(frame: gdb.Frame, register: str) -> int:
     try:
-        return int(frame.read_register("fs_base")) & 0xFFFFFFFFFFFFFFFF
+        return int(frame.read_register(register)) & 0xFFFFFFFFFFFFFFFF
     except (gdb.error, ValueError):
         return 0
 
@@ -269,23 +275,28 @@ def stack_end(address: int, thread: int) -> Tuple[int, bytes]:
     return start, bytes(memory.read_memory(start, high - start))
 
 
-def return_addresses(modules: Modules, start: int, data: bytes) -> Iterator[Target]:
+def return_addresses(modules: Modules, calls: Calls, start: int, data: bytes) -> Iterator[Target]:
     """Words of the stack that point behind a call instruction, from the inner side on, as (pc, sp, bp) of the caller.
 
     Code that keeps a frame pointer saves its caller's below the return address; other code does not care what bp holds.
     """
+    longest = max(size for size, _mask, _value in calls)
     words = struct.unpack("<%dQ" % (len(data) // 8), data[: len(data) // 8 * 8])
     for index, word in enumerate(words):
         if modules.at(word) is None:
             continue
         modules.load(word)
         try:
-            before = bytes(gdb.selected_inferior().read_memory(word - 7, 7))
+            before = bytes(gdb.selected_inferior().read_memory(word - longest, longest))
         except gdb.error:
             continue
-        # e8 rel32; ff /2 with a register, or with a displacement of 0, 1 or 4 bytes.
-        if before[2] == 0xE8 or any(before[-size] == 0xFF and before[1 - size] & 0x38 == 0x10 for size in (2, 3, 4, 6, 7)):
+        if is_call(before, calls):
             yield word, start + 8 * index + 8, words[index - 1] if index else 0
+
+
+def is_call(before: bytes, calls: Calls) -> bool:
+    """Whether these bytes end with a call instruction: one of its size, with `value` where `mask` has bits."""
+    return any(int.from_bytes(before[-size:], "little") & mask == value for size, mask, value in calls)
 
 
 def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:

@@ -9,7 +9,7 @@ CPython's own libpython.py, handed in by the request, takes objects apart.
 import importlib.util
 import re
 import sys
-from typing import Any, Callable, Dict, Iterator, List, Optional, Set, Tuple, TypeVar
+from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, TypeVar
 
 import crashkit_lines
 import gdb
@@ -42,7 +42,7 @@ _POINTER_BITS = ~7
 
 
 def extract(request: Dict[str, Any]) -> Dict[str, Any]:
-    walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"))
+    walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"), request.get("idents", ()))
     return walker.result()
 
 
@@ -85,10 +85,12 @@ def integer(value: gdb.Value) -> int:
 
 
 class Walker:
-    def __init__(self, libpython: Any, limits: Dict[str, int], crashed: Optional[int]) -> None:
+    def __init__(self, libpython: Any, limits: Dict[str, int], crashed: Optional[int], idents: Sequence[Tuple[int, int]] = ()) -> None:
         self.libpython = libpython
         self.limits = limits
         self.crashed = crashed
+        # Pthread idents by LWP.
+        self.idents = dict(idents)
         self.threads_with_locals = self.threads_without = 0
         self.wants_locals = True
         self.codes: Dict[int, Code] = {}
@@ -134,14 +136,13 @@ class Walker:
         """Thread states that the interpreter's C frames point to, for a core that lost _PyRuntime (it lies late in the file)."""
         for thread in gdb.selected_inferior().threads():
             thread.switch()
-            state = self.guarded("thread state on the stack", self.state_on_stack)
+            state = self.guarded("thread state on the stack", self.state_on_stack, self.idents.get(thread.ptid[1] or thread.ptid[0]))
             if state is not None:
                 yield state
 
-    def state_on_stack(self) -> Optional[gdb.Value]:
+    def state_on_stack(self, ident: Optional[int]) -> Optional[gdb.Value]:
         frame: Optional[gdb.Frame] = gdb.newest_frame()
         seen = 0
-        ident = int(gdb.newest_frame().read_register("fs_base"))
         while frame is not None and seen < MOST_C_FRAMES:
             try:
                 state = frame.read_var("tstate")

@@ -45,7 +45,7 @@ def true_lines(lines: list[Line]) -> list[tuple[str, int, str]]:
 def check_python(folder: Folder, crash: Crash, running: tuple[str, ...] = ()) -> None:
     """`running` are threads that nothing holds between faulthandler's dump and the core: only their outer frames stay."""
     truth = faulthandler(folder.stderr)
-    ours = {int(thread.registers["fs_base"]): thread for thread in crash.threads}
+    ours = {thread.pthread: thread for thread in crash.threads}
     assert truth
     assert truth.keys() <= ours.keys()
     for ident, lines in truth.items():

@@ -189,7 +189,7 @@ def examine(crash_made: Made, column: str, temporary: Path) -> Crash:
 
 def python_level(crash: Crash, folder: Folder) -> str:
     truth = faulthandler(folder.stderr)
-    ours = {int(thread.registers["fs_base"]): thread for thread in crash.threads}
+    ours = {thread.pthread: thread for thread in crash.threads}
     exact = [python_lines(ours[ident]) == true_lines(lines) for ident, lines in truth.items() if ident in ours]
     return "exact" if len(exact) == len(truth) and all(exact) else "some" if any(exact) else "none"
 

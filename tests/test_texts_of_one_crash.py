@@ -17,7 +17,7 @@ def test_both_are_given_to_the_same_threads(tmp_path: Path) -> None:
     crash = analyze([tmp_path / "stderr.log", tmp_path / "gdb.txt"])
     truth = faulthandler(folder.stderr)
     assert len(truth) >= 4
-    stacks = {int(thread.registers["fs_base"]): thread for thread in crash.threads if "fs_base" in thread.registers}
+    stacks = {thread.pthread: thread for thread in crash.threads if thread.pthread is not None}
     for ident, frames in truth.items():
         thread = stacks[ident]
         told = [(frame.function, frame.line) for frame in thread.pythons()]

@@ -108,7 +108,7 @@ def test_python_frames(crashed, cut, percent):
     truth = faulthandler(crashed.stderr)
     exact = 0
     for thread in cut(percent).threads:
-        ours, true = python_lines(thread), true_lines(truth[thread.registers["fs_base"]])
+        ours, true = python_lines(thread), true_lines(truth[thread.pthread])
         check_not_made_up(ours, true)
         exact += ours == true
     # Without debug info there is only PyStack, which gives up where it cannot read what it begins with.

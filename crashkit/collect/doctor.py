@@ -16,6 +16,7 @@ from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.crashfolder.store import Store, home
+from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.environment import for_tool
 from crashkit.errors import CollectError
 
@@ -222,19 +223,10 @@ def _libpython_script(program: Path, module: Path) -> Optional[Path]:
 
 def has_debug_info(module: Path) -> bool:
     """In the file itself or in the debug file of its build-id."""
-    from elftools.common.exceptions import ELFError
-    from elftools.elf.elffile import ELFFile
-
-    try:
-        with module.open("rb") as file:
-            elf = ELFFile(file)
-            if elf.get_section_by_name(".debug_info") or elf.get_section_by_name(".zdebug_info"):
-                return True
-            section = elf.get_section_by_name(".note.gnu.build-id")
-            build_id = section.data()[-20:].hex() if section else ""
-    except (OSError, ELFError):
-        return False
-    return bool(build_id) and Path(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug").is_file()
+    if has_dwarf(module):
+        return True
+    build_id = read_build_id(module)
+    return build_id is not None and Path(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug").is_file()
 
 
 def cuda_findings(environment: Mapping[str, str]) -> Iterator[Finding]:

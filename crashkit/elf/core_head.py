@@ -1,18 +1,20 @@
 """What the first pages of a fresh core say: whose it is, and whether it is whole.
 
-The supervisor reads this of every core that appears, so it stays small: the full reader is `crashkit.evidence`.
-Layouts: elf(5); `struct elf_prstatus` and `struct elf_prpsinfo` of linux/elfcore.h on 64-bit machines.
+The supervisor reads this of every core that appears, so it stays small: the full reader is `crashkit.evidence.core`.
 """
 
 from __future__ import annotations
 
-import os
 import struct
 from typing import NamedTuple, Optional
 
-_MAX_NOTES = 1 << 20
-_NT_PRSTATUS = 1
-_NT_PRPSINFO = 3
+from crashkit.elf import notes
+from crashkit.elf.headers import ET_CORE, PT_NOTE, bounded, count_program_headers, of_descriptor, read_header, read_program_headers
+
+MOST_BYTES = 64 << 20
+"""Read of one core in one look: a million segments and their notes."""
+_MOST_SEGMENTS = 1_000_000
+_MOST_NOTES = 1 << 20
 
 
 class CoreHead(NamedTuple):
@@ -32,39 +34,24 @@ class CoreHead(NamedTuple):
 
 def read_head(descriptor: int) -> Optional[CoreHead]:
     """None where this is no 64-bit little-endian core, or its notes are not (yet) there."""
-    header = os.pread(descriptor, 64, 0)
-    if len(header) < 64 or header[:6] != b"\x7fELF\x02\x01" or struct.unpack_from("<H", header, 16)[0] != 4:
+    read = bounded(of_descriptor(descriptor), MOST_BYTES)
+    header = read_header(read)
+    # Where the number of segments is not there yet, neither is what they promise.
+    if header is None or header.word != (8, "<") or header.kind != ET_CORE or count_program_headers(read, header) is None:
         return None
-    table = struct.unpack_from("<Q", header, 32)[0]
-    size, count = struct.unpack_from("<HH", header, 54)
-    if size != 56:
+    expected, found = 0, b""
+    for segment in read_program_headers(read, header, _MOST_SEGMENTS):
+        expected = max(expected, segment.offset + segment.stored)
+        if segment.kind == PT_NOTE and not found:
+            found = read(segment.offset, min(segment.stored, _MOST_NOTES))
+    status, info = _first_of_kernel(found, notes.NT_PRSTATUS), _first_of_kernel(found, notes.NT_PRPSINFO)
+    process = notes.process_info(info, header.word)
+    if len(status) < 48 or process is None:
         return None
-    if count == 0xFFFF:  # PN_XNUM: the count stands in the first section header
-        section = os.pread(descriptor, 64, struct.unpack_from("<Q", header, 40)[0])
-        count = struct.unpack_from("<I", section, 44)[0] if len(section) == 64 else 0
-    programs = os.pread(descriptor, size * min(count, 1 << 20), table)
-    expected, notes = 0, b""
-    for at in range(0, len(programs) - 55, 56):
-        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", programs, at)
-        expected = max(expected, offset + length)
-        if kind == 4 and not notes:
-            notes = os.pread(descriptor, min(length, _MAX_NOTES), offset)
-    status, info = _note(notes, _NT_PRSTATUS), _note(notes, _NT_PRPSINFO)
-    if status is None or info is None or len(status) < 48 or len(info) < 136:
-        return None
-    signal = struct.unpack_from("<H", status, 12)[0]
-    pid, ppid, group, session = struct.unpack_from("<iiii", info, 24)
-    name, arguments = (text.split(b"\0", 1)[0].decode("utf-8", "replace") for text in (info[40:56], info[56:136]))
-    return CoreHead(pid, ppid, group, session, signal, name, arguments.rstrip(), expected)
+    (signal,) = struct.unpack_from("<H", status, 12)
+    name, arguments = (text.decode("utf-8", "replace") for text in (process.name, process.arguments))
+    return CoreHead(process.pid, process.ppid, process.group, process.session, signal, name, arguments, expected)
 
 
-def _note(notes: bytes, wanted: int) -> Optional[bytes]:
-    """The first note of the kernel ("CORE") of this type."""
-    at = 0
-    while at + 12 <= len(notes):
-        name_size, data_size, kind = struct.unpack_from("<III", notes, at)
-        start = at + 12 + (name_size + 3) // 4 * 4
-        if kind == wanted and notes[at + 12 : at + 16] == b"CORE":
-            return notes[start : start + data_size]
-        at = start + (data_size + 3) // 4 * 4
-    return None
+def _first_of_kernel(data: bytes, wanted: int) -> bytes:
+    return next((payload for name, kind, payload in notes.split(data, "<") if (name, kind) == ("CORE", wanted)), b"")

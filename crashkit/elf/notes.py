@@ -1,43 +1,26 @@
-"""The payloads of an ELF core's notes, decoded. Pure: bytes in, facts out.
+"""ELF notes: the one walk over them, and their payloads decoded. Pure: bytes in, facts out.
 
 Layouts: Linux `include/uapi/linux/elfcore.h` (prstatus, prpsinfo), `include/uapi/asm-generic/siginfo.h`,
-`arch/x86/include/asm/user_64.h` and `arch/arm64/include/uapi/asm/ptrace.h` (registers), `fs/binfmt_elf.c`
-(`fill_files_note`, the order of notes). A payload can be cut short by truncation: every function takes what is there.
+`fs/binfmt_elf.c` (`fill_files_note`, the order of notes). A payload can be cut short by truncation: every function takes what is there.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
+from crashkit.elf.headers import Word
+
+NT_GNU_BUILD_ID = 3
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
 NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
 
-AT_NULL, AT_PHDR, AT_ENTRY = 0, 3, 9
-
-_X86_64 = ("r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs").split()
-_I386 = "ebx ecx edx esi edi ebp eax ds es fs gs orig_eax eip cs eflags esp ss".split()
-_AARCH64 = [f"x{number}" for number in range(31)] + ["sp", "pc", "cpsr"]
-
-REGISTERS = {"x86_64": _X86_64, "i386": _I386, "aarch64": _AARCH64}
-PROGRAM_COUNTER = {"x86_64": "rip", "i386": "eip", "aarch64": "pc"}
-STACK_POINTER = {"x86_64": "rsp", "i386": "esp", "aarch64": "sp"}
+AT_NULL, AT_PHDR, AT_ENTRY, AT_EXECFN = 0, 3, 9, 31
 
 # More notes, or more file mappings, than any real process has: past this the file is lying.
 MOST_NOTES = 1_000_000
 _MOST_FILES = 1_000_000
-
-
-class Word(NamedTuple):
-    """How the crashed machine lays out a word: size in bytes and struct's byte-order character."""
-
-    size: int
-    order: str
-
-    @property
-    def code(self) -> str:
-        return self.order + ("Q" if self.size == 8 else "I")
 
 
 class Status(NamedTuple):
@@ -57,6 +40,8 @@ class ProcessInfo(NamedTuple):
     name: bytes
     arguments: bytes
     """The first 80 bytes of the command line, blanks between the arguments."""
+    group: int
+    session: int
 
 
 class SignalInfo(NamedTuple):
@@ -77,8 +62,11 @@ class FileMapping(NamedTuple):
     path: str
 
 
-def split(data: bytes, order: str) -> Iterator[tuple[str, int, bytes]]:
-    """Name, type and payload of every note in a PT_NOTE segment; stops where the data ends or makes no sense."""
+def split(data: bytes, order: str, *, whole: bool = False) -> Iterator[tuple[str, int, bytes]]:
+    """Name, type and payload of every note in a PT_NOTE segment; stops where the data ends or makes no sense.
+
+    The payload of the last one may be cut off; `whole`: such a note is left out.
+    """
     position = 0
     for _ in range(MOST_NOTES):
         if position + 12 > len(data):
@@ -89,20 +77,28 @@ def split(data: bytes, order: str) -> Iterator[tuple[str, int, bytes]]:
         if payload_start > len(data):
             return
         name = data[name_start : name_start + name_size].rstrip(b"\0").decode("ascii", "replace")
+        if whole and payload_start + payload_size > len(data):
+            return
         yield name, kind, data[payload_start : payload_start + payload_size]
         position = payload_start + (payload_size + 3 & ~3)
 
 
-def status(payload: bytes, word: Word, architecture: str) -> Optional[Status]:
+def build_id(data: bytes, order: str) -> Optional[str]:
+    """The GNU build-id among these notes, in hexadecimal; one that is cut off is none."""
+    payloads = (payload for name, kind, payload in split(data, order, whole=True) if (name, kind) == ("GNU", NT_GNU_BUILD_ID))
+    return next((payload.hex() for payload in payloads if payload), None)
+
+
+def status(payload: bytes, word: Word, registers: Sequence[str]) -> Optional[Status]:
+    """`registers` are the names of the processor's, in the order of `elf_gregset_t`."""
     pid_at, registers_at = (32, 112) if word.size == 8 else (24, 72)
     if len(payload) < pid_at + 4:
         return None
     (signal,) = struct.unpack_from(word.order + "H", payload, 12)
     (tid,) = struct.unpack_from(word.order + "i", payload, pid_at)
-    names = REGISTERS.get(architecture, [])
-    count = min(len(names), max(0, len(payload) - registers_at) // word.size)
+    count = min(len(registers), max(0, len(payload) - registers_at) // word.size)
     values = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload, registers_at) if count else ()
-    return Status(signal, tid, dict(zip(names, values, strict=False)))
+    return Status(signal, tid, dict(zip(registers, values, strict=False)))
 
 
 def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
@@ -111,10 +107,8 @@ def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
     layout = "4x4xQIIiiii16s80s" if word.size == 8 else "4xIHHiiii16s80s"
     if len(payload) < struct.calcsize("=" + layout):
         return None
-    _flag, uid, _gid, pid, ppid, _group, _session, name, arguments = struct.unpack_from(
-        ("<" if word.order == "<" else ">") + layout, payload
-    )
-    return ProcessInfo(pid, ppid, uid, name.split(b"\0")[0], arguments.split(b"\0")[0].rstrip(b" "))
+    _flag, uid, _gid, pid, ppid, group, session, name, arguments = struct.unpack_from(("<" if word.order == "<" else ">") + layout, payload)
+    return ProcessInfo(pid, ppid, uid, name.split(b"\0")[0], arguments.split(b"\0")[0].rstrip(), group, session)
 
 
 def signal_info(payload: bytes, word: Word) -> Optional[SignalInfo]:

@@ -9,7 +9,6 @@ address; otherwise no name.
 
 from __future__ import annotations
 
-import io
 import lzma
 import mmap
 import sys
@@ -22,7 +21,8 @@ from operator import add, ne
 from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.elf.file import SHF_EXECINSTR, Section, open_elf, read_elf
+from crashkit.elf.file import open_elf, read_elf
+from crashkit.elf.headers import SHF_EXECINSTR, Section, of_bytes
 from crashkit.elf.unwind_table import UnwindTable
 
 _SYMBOL = 24
@@ -178,7 +178,7 @@ class SymbolTable:
         packed = bytes(self._data[section.offset : section.offset + section.size])
         with suppress(lzma.LZMAError):
             plain = lzma.LZMADecompressor(memlimit=1 << 28).decompress(packed, _MAX_MINI_TABLE)
-            elf = read_elf(io.BytesIO(plain))
+            elf = read_elf(of_bytes(plain))
             return SymbolTable(plain, elf.sections) if elf and elf.wide and elf.order == "<" else None
         return None
 

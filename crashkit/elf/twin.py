@@ -12,7 +12,8 @@ import struct
 from pathlib import Path
 from typing import Optional
 
-from crashkit.elf.file import SHT_NOBITS, SHT_NULL, ElfFile, open_elf
+from crashkit.elf.file import ElfFile, open_elf
+from crashkit.elf.headers import SHT_NOBITS, SHT_NULL
 
 BIG = 8 << 20
 """Bytes from which a file is worth a twin."""
@@ -59,16 +60,20 @@ def _fill(source: int, target: int, elf: ElfFile) -> None:
     size = os.fstat(source).st_size
     os.truncate(target, size)
     _copy(source, target, 0, _ELF_HEADER)
-    for table in (elf.program_table, elf.section_table):
+    for table in (elf.header.programs, elf.header.sections):
         _copy(source, target, table.offset, min(table.entry_size * table.entries, size))
+    kept = {name: elf.section(name) for name in _KEPT}
     for section in elf.sections:
-        if section.name in _KEPT:
+        # Of one name only the first: four thousand sections could each be the whole file.
+        if section is kept.get(section.name):
             _copy(source, target, section.offset, min(section.size, size))
         elif section.kind in _ABSENT_KINDS or section.name.startswith(_ABSENT_PREFIXES):
             os.pwrite(target, struct.pack(elf.order + "I", SHT_NULL), section.header + 4)
 
 
 def _copy(source: int, target: int, offset: int, size: int) -> None:
+    if offset >= os.fstat(source).st_size:
+        return
     os.lseek(target, offset, os.SEEK_SET)
     while size > 0:
         # Within the kernel: the unwind tables of a large library are tens of megabytes.

@@ -11,7 +11,8 @@ import struct
 from pathlib import Path
 from typing import Optional
 
-from crashkit.elf.file import PT_GNU_EH_FRAME, ElfFile, open_elf
+from crashkit.elf.file import ElfFile, open_elf
+from crashkit.elf.headers import PT_GNU_EH_FRAME, PT_LOAD
 
 _MAX_AUGMENTATION = 64
 # Pointer encodings, DW_EH_PE_*: the low four bits are the format, the next three what it is relative to.
@@ -66,7 +67,7 @@ class UnwindTable:
             return 0, 0
         self._base = header.address
         (entries,) = struct.unpack_from(self._order + "I", self._data, header.offset + 8)
-        return header.offset + 12, min(entries, (header.size - 12) // 8)
+        return header.offset + 12, min(entries, (header.stored - 12) // 8)
 
     def _entry(self, address: int) -> Optional[int]:
         """Address of the last entry that begins at or before `address`."""
@@ -130,6 +131,6 @@ class UnwindTable:
             if section.name == ".eh_frame" and section.address <= address < section.address + section.size:
                 return section.offset + address - section.address
         for header in self._elf.program_headers:
-            if header.kind == 1 and header.address <= address < header.address + header.size:
+            if header.kind == PT_LOAD and header.address <= address < header.address + header.stored:
                 return header.offset + address - header.address
         return None

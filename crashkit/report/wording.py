@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 
+from crashkit import arch
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Mapping, Module, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
@@ -453,8 +454,7 @@ class AddressSpace:
 
 
 def stack_pointer(thread: Thread | None) -> int | None:
-    registers = thread.registers if thread else {}
-    return next((registers[name] for name in ("rsp", "sp", "esp") if name in registers), None)
+    return arch.stack_pointer(thread.registers) if thread else None
 
 
 def ordered_modules(modules: Sequence[Module]) -> list[tuple[int, Module]]:

@@ -7,8 +7,8 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
+from crashkit.arch import program_counter
 from crashkit.debugger.contract import Answer, NativeStack, PythonStack
-from crashkit.elf.notes import PROGRAM_COUNTER
 from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.model import Address, NativeFrame, SoftError, Thread
@@ -106,7 +106,7 @@ def _ends(
 
 def _where_it_stood(thread: Thread, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
     """The one frame that the registers give when nobody could unwind the stack."""
-    pc = next((int(thread.registers[name]) for name in PROGRAM_COUNTER.values() if name in thread.registers), None)
+    pc = program_counter(thread.registers)
     return () if pc is None else (NativeFrame(function=unwinding.name(pc), pc=Address(pc)),)
 
 

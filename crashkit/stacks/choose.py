@@ -48,8 +48,8 @@ def _disagree(one: PythonStack, other: PythonStack) -> bool:
 
 
 def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[int, PythonStack]:
-    """faulthandler's stacks by tid: it names threads by their pthread ident, which is `fs_base` on x86-64."""
-    tids = {int(thread.registers["fs_base"]): thread.tid for thread in threads if "fs_base" in thread.registers}
+    """faulthandler's stacks by tid: it names threads by their pthread ident."""
+    tids = {int(thread.pthread): thread.tid for thread in threads if thread.pthread is not None}
     stacks = {}
     for thread in dump:
         tid = tids.get(thread.tid or 0)

@@ -16,12 +16,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from crashkit.debugger import examine
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.core.describe import describe
 from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
+from crashkit.memory import string_at, word_at
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import json
@@ -125,7 +127,7 @@ class TestAgainstOthers:
             assert core.read(stack, 3000) == (tmp_path / "memory").read_bytes()
             # Beyond what was dumped there is nothing, wherever it was asked for.
             assert core.read(0, 8) == core.read(1 << 64, 8) == core.read(-1, 8) == b""
-            assert core.word_at(8) is None and core.string_at(8) is None
+            assert word_at(core, 8) is None and string_at(core, 8) is None
 
 
 class TestArguments:
@@ -311,10 +313,11 @@ class TestLies:
 
 
 class TestForeign:
-    def test_aarch64(self, tmp_path):
+    def test_aarch64(self, tmp_path, monkeypatch):
         """No such gdb here, no such registers: the notes still tell the story."""
         path = tmp_path / "core"
         path.write_bytes(synthetic.aarch64())
+        monkeypatch.setattr(examine, "MULTIARCH", "gdb-of-no-such-name")
         found = analyze(path)
         assert found.process.architecture == "aarch64"
         assert (found.process.pid, found.process.name, found.process.executable) == (4242, "server", "/usr/bin/server")

@@ -8,10 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashkit.evidence.core.fault import UCONTEXT_SIZE, Trap, explain, read_ucontext
+from crashkit.arch import ARCHITECTURES, named
+from crashkit.arch.contract import Trap
+from crashkit.arch.x86_64 import UCONTEXT_SIZE, read_ucontext
+from crashkit.evidence.core.fault import explain
 from crashkit.model import Address, Mapping, Signal
 from crashkit.naming.signals import code_name, signal_name
 
+X86_64, AARCH64 = named("x86_64"), named("aarch64")
 PC = 0x401000
 SP = 0x7FFC_0000_8000
 PID = 4242
@@ -39,7 +43,14 @@ def fault(
         sender_pid=PID if code == -6 else None,
     )
     return explain(
-        signal, {"rip": PC, "rsp": SP, "fs_base": 0x650000, **registers}, bytes.fromhex(hexadecimal), MAPPINGS, trap, pid=PID, stack=stack
+        signal,
+        X86_64,
+        {"rip": PC, "rsp": SP, "fs_base": 0x650000, **registers},
+        bytes.fromhex(hexadecimal),
+        MAPPINGS,
+        trap,
+        pid=PID,
+        stack=stack,
     )
 
 
@@ -193,7 +204,7 @@ def test_a_raise_behind_a_handler_is_an_abort():
     [(0, 99, "sent-from-outside"), (0, 0, "sent-from-outside"), (0, PID, "raised"), (-6, 99, "sent-from-outside"), (0, None, None)],
 )
 def test_sender(code, sender, reason):
-    signal = explain(Signal(number=11, name="SIGSEGV", code=code, address=Address(0x63), sender_pid=sender), {"rip": PC}, pid=PID)
+    signal = explain(Signal(number=11, name="SIGSEGV", code=code, address=Address(0x63), sender_pid=sender), X86_64, {"rip": PC}, pid=PID)
     assert (signal.reason, signal.address) == (reason, None)
 
 
@@ -218,12 +229,12 @@ def test_ucontext_layout():
 )
 def test_aarch64(address, code, registers, access, reason):
     signal = Signal(number=11, name="SIGSEGV", code=1, address=Address(address))
-    found = explain(signal, {"pc": PC, "sp": SP, "x0": 1, **registers}, bytes.fromhex(code))
+    found = explain(signal, AARCH64, {"pc": PC, "sp": SP, "x0": 1, **registers}, bytes.fromhex(code))
     assert (found.access, found.reason) == (access, reason)
 
 
 def test_an_unknown_architecture_keeps_what_the_signal_says():
-    found = explain(Signal(number=11, name="SIGSEGV", code=1, address=Address(8)), {}, b"\x01\x02\x03\x04")
+    found = explain(Signal(number=11, name="SIGSEGV", code=1, address=Address(8)), named("riscv"), {}, b"\x01\x02\x03\x04")
     assert (found.access, found.reason) == (None, "null-pointer")
 
 
@@ -243,17 +254,18 @@ REGISTERS = ["rax", "rbx", "rcx", "rdx", "rsi", "rdi", "rbp", "rsp", "rip", "r8"
 
 
 @given(
+    architecture=st.sampled_from(ARCHITECTURES),
     number=st.sampled_from([4, 5, 6, 7, 8, 11, 15, 31, 64]),
     code=st.one_of(st.none(), st.integers(-7, 15), st.just(128)),
     address=st.one_of(st.none(), WORD),
     registers=st.dictionaries(st.sampled_from(REGISTERS), WORD),
     instruction=st.one_of(st.binary(max_size=16), st.sampled_from([bytes.fromhex(one) for one in (LOAD_FIELD, LOAD_INDEXED, STORE, PUSH)])),
-    trap=st.one_of(st.none(), st.builds(Trap, st.sampled_from([0, 3, 6, 12, 13, 14, 99]), st.integers(0, 31), WORD)),
+    trap=st.one_of(st.none(), st.builds(Trap, st.sampled_from([0, 3, 6, 12, 13, 14, 0x20, 0x24, 99]), st.integers(0, 31), WORD)),
     stack=st.binary(max_size=16),
 )
-def test_any_evidence_gives_an_answer(number, code, address, registers, instruction, trap, stack):
+def test_any_evidence_gives_an_answer(architecture, number, code, address, registers, instruction, trap, stack):
     signal = Signal(number=number, name=signal_name(number), code=code, address=None if address is None else Address(address))
-    found = explain(signal, registers, instruction, MAPPINGS, trap, pid=PID, stack=stack)
+    found = explain(signal, architecture, registers, instruction, MAPPINGS, trap, pid=PID, stack=stack)
     assert found.number == number
     assert found.access in (None, "read", "write", "execute")
     assert found.detail is None or "\n" not in found.detail
@@ -273,5 +285,5 @@ def test_a_vector_store_writes(code: str, text: str) -> None:
     """capstone 5 says that AVX-512 stores read their target."""
     registers = {"rip": 0x400000, "rdi": 0xDEAD000, "rax": 0xDEAD000, "rsp": 0x7FFC00000000}
     signal = Signal(number=11, name="SIGSEGV", code=1, code_name="SEGV_MAPERR", address=Address(0xDEAD000))
-    explained = explain(signal, registers, bytes.fromhex(code))
+    explained = explain(signal, X86_64, registers, bytes.fromhex(code))
     assert explained.access == "write", (text, explained)

@@ -7,8 +7,9 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashkit.arch import named
 from crashkit.elf import notes
-from crashkit.elf.notes import Word
+from crashkit.elf.headers import Word
 from tests.evidence import synthetic
 
 WIDE, NARROW = Word(8, "<"), Word(4, "<")
@@ -22,8 +23,9 @@ def payload(note: bytes) -> bytes:
 
 @given(st.binary(max_size=400), words, st.sampled_from(["x86_64", "i386", "aarch64", "riscv", ""]))
 def test_any_bytes_give_something_or_nothing(data, word, architecture):
-    found = notes.status(data, word, architecture)
-    assert found is None or found.registers.keys() <= set(notes.REGISTERS.get(architecture, ()))
+    names = named(architecture).registers
+    found = notes.status(data, word, names)
+    assert found is None or found.registers.keys() <= set(names)
     notes.process_info(data, word)
     notes.signal_info(data, word)
     notes.auxiliary_vector(data, word)
@@ -39,13 +41,13 @@ def test_notes_are_split_as_they_were_joined(rows):
 
 @given(st.integers(0, 400))
 def test_a_status_that_was_cut_keeps_the_registers_there_are(length):
+    names = named("x86_64").registers
     whole = payload(synthetic.prstatus(7, range(100, 127)))
-    found = notes.status(whole[:length], WIDE, "x86_64")
+    found = notes.status(whole[:length], WIDE, names)
     if length < 36:
         assert found is None
     else:
         assert found.tid == 7
-        names = notes.REGISTERS["x86_64"]
         count = min(27, max(0, (length - 112) // 8))
         assert found.registers == dict(zip(names[:count], range(100, 100 + count), strict=True))
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.arch.contract import SignalFrame
+from crashkit.arch.x86_64 import UCONTEXT_SIZE
 from crashkit.evidence.core import signal_frame
 from crashkit.evidence.core.core import Core, open_core
-from crashkit.evidence.core.fault import UCONTEXT_SIZE
-from crashkit.evidence.core.signal_frame import SignalFrame
 from tests.crashes import Folder, an_interpreter, needs_gdb, needs_x86_64, python_crash
 from tests.evidence import synthetic
 from tests.evidence.test_core import gdb

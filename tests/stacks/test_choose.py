@@ -94,7 +94,7 @@ def test_of_an_incomplete_stack_the_inner_end_is_compared(cut, first):
 
 
 def test_faulthandler_names_threads_by_their_ident():
-    threads = [Thread(tid=11, registers={"fs_base": Address(0x7F01)}), Thread(tid=12)]
+    threads = [Thread(tid=11, pthread=Address(0x7F01)), Thread(tid=12)]
     dump = [
         Thread(tid=0x7F01, name="worker", frames=(frame(origin="faulthandler"),)),
         Thread(tid=0x7F02, frames=(frame(origin="faulthandler"),)),

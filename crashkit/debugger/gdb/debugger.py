@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import platform
+import shutil
 import tempfile
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit.arch import Architecture, named
 from crashkit.debugger.contract import Answer, Lap
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
 from crashkit.debugger.gdb.libpython_file import find_script
@@ -20,6 +23,9 @@ from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
 from crashkit.model import SoftError
+
+MULTIARCH = "gdb-multiarch"
+"""Debian's name for a gdb of all processors."""
 
 
 class GdbSettings(NamedTuple):
@@ -67,6 +73,8 @@ class GdbDebugger:
         notebook = _Notebook()
         settings = self._settings
         try:
+            if self._gdb is not None:
+                self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
             with (
                 tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
                 Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=self._gdb) as session,
@@ -111,9 +119,27 @@ class _Notebook:
         )
 
 
+def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb:
+    """This gdb, or gdb-multiarch where the core is of a processor that this one was not built for. Raises DebuggerError."""
+    if architecture.gdb is None or architecture.name == platform.machine():
+        return gdb
+    try:
+        gdb.console(f"set architecture {architecture.gdb}")
+        gdb.console("set architecture auto")
+        return gdb
+    except DebuggerError:
+        gdb.close()
+    if shutil.which(MULTIARCH) is None:
+        raise DebuggerError(
+            f"this gdb was not built for {architecture.name}, and {MULTIARCH} is not installed",
+            f"Install it (Debian, Ubuntu: apt-get install {MULTIARCH}), or name a gdb for {architecture.name} with --gdb.",
+        )
+    return Gdb(deadline, MULTIARCH)
+
+
 def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) -> None:
     placed = [PlacedModule(_to_load(module.path, scene, twins), module.base, module.end, module.bias) for module in scene.modules]
-    native = session.native(placed, scene.crash.crashed_thread, scene.entry)
+    native = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
     notebook.native = native
     notebook.soft_errors += [SoftError(stage="native", message=message) for message in native.errors]
     loaded = set(native.loaded)
@@ -148,9 +174,13 @@ def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
         return file.path
 
 
+def _architecture(scene: Scene) -> Architecture:
+    return named(scene.crash.process.architecture if scene.crash.process else None)
+
+
 def _crashed_ident(scene: Scene) -> Optional[int]:
     thread = scene.crash.thread
-    return int(thread.registers["fs_base"]) if thread and "fs_base" in thread.registers else None
+    return int(thread.pthread) if thread and thread.pthread is not None else None
 
 
 def _python(session: Session, scene: Scene, finder: Finder, libpython: Optional[Path], notebook: _Notebook) -> None:
@@ -176,10 +206,11 @@ def _python(session: Session, scene: Scene, finder: Finder, libpython: Optional[
             )
         )
         return
+    idents = [(thread.tid, int(thread.pthread)) for thread in scene.crash.threads if thread.tid is not None and thread.pthread is not None]
     try:
         if file.path and (notebook.native is None or str(file.path) not in notebook.native.loaded):
             session.load(PlacedModule(file.path, interpreter.module.base, interpreter.module.end, interpreter.module.bias))
-        notebook.python = session.python(script, _crashed_ident(scene))
+        notebook.python = session.python(script, _crashed_ident(scene), idents)
     except DebuggerError as error:
         notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
         return

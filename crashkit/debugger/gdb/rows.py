@@ -44,12 +44,12 @@ def frames_between(thread: NativeThread) -> Optional[int]:
 
 
 def python_stacks(result: PythonResult, threads: Sequence[Thread]) -> dict[int, PythonStack]:
-    """By tid. A Python thread is the kernel thread whose `fs_base` is its pthread ident, or whose tid the interpreter noted."""
-    by_ident = {thread.registers["fs_base"]: thread.tid for thread in threads if "fs_base" in thread.registers}
+    """By tid. A Python thread is the kernel thread whose pthread ident it has, or whose tid the interpreter noted."""
+    by_ident = {int(thread.pthread): thread.tid for thread in threads if thread.pthread is not None}
     known = {thread.tid for thread in threads}
     stacks: dict[int, PythonStack] = {}
     for thread in result.threads:
-        tid = by_ident.get(thread.ident, thread.lwp if thread.lwp in known else None)  # type: ignore[call-overload]
+        tid = by_ident.get(thread.ident, thread.lwp if thread.lwp in known else None)
         if tid is None or (tid in stacks and not thread.frames):
             continue
         stacks[tid] = PythonStack(

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Optional
 
 import msgspec
 
+from crashkit.arch import Architecture
 from crashkit.debugger.gdb.process import Gdb, commands_file, quote
 from crashkit.errors import DebuggerError
 
@@ -152,21 +153,28 @@ class Session:
         return self._gdb.pid
 
     def native(
-        self, modules: Sequence[PlacedModule], crashed: Optional[int], entry: Optional[int] = None, frames: int = _FRAMES
+        self,
+        modules: Sequence[PlacedModule],
+        crashed: Optional[int],
+        entry: Optional[int] = None,
+        frames: int = _FRAMES,
+        architecture: Optional[Architecture] = None,
     ) -> NativeResult:
         """Native frames of every thread; arguments and locals for the inner frames of the crashed one.
 
         `entry` is the address at which the process began, to recognise the outer end of its main thread's stack.
+        `architecture` tells how to search for that end where a stack is deep.
         """
         rows = [{"file": _name(module.file), "base": module.base, "end": module.end, "bias": module.bias} for module in modules]
         limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
-        answer: NativeResult = self._ask("native", {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits}, NativeResult)
+        request = {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits, **_scan(architecture)}
+        answer: NativeResult = self._ask("native", request, NativeResult)
         return answer
 
-    def python(self, libpython: Path, crashed: Optional[int] = None) -> PythonResult:
+    def python(self, libpython: Path, crashed: Optional[int] = None, idents: Sequence[tuple[int, int]] = ()) -> PythonResult:
         """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`.
 
-        `crashed` is the pthread ident of the thread whose local variables must not be left out.
+        `crashed` is the pthread ident of the thread whose local variables must not be left out, `idents` each thread's tid and ident.
         """
         limits = {
             "python_frames": _PYTHON_FRAMES,
@@ -175,7 +183,9 @@ class Session:
             "variables": _VARIABLES,
             "text": _TEXT,
         }
-        answer: PythonResult = self._ask("python", {"libpython": str(libpython), "crashed": crashed, "limits": limits}, PythonResult)
+        answer: PythonResult = self._ask(
+            "python", {"libpython": str(libpython), "crashed": crashed, "idents": idents, "limits": limits}, PythonResult
+        )
         return answer
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:
@@ -216,6 +226,13 @@ class Session:
         except DebuggerError as error:
             raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
         return self._gdb.version()
+
+
+def _scan(architecture: Optional[Architecture]) -> dict[str, Any]:
+    if architecture is None or architecture.scan is None:
+        return {}
+    calls = [(len(call.mask), *(int.from_bytes(part, "little") for part in call)) for call in architecture.scan.calls]
+    return {"scan": {"calls": calls, "registers": architecture.scan.registers}, "thread_pointer": architecture.thread_pointer}
 
 
 def _name(file: Optional[Path]) -> Optional[str]:

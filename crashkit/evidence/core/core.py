@@ -12,22 +12,33 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional
 
-from elftools.common.exceptions import ELFError
-from elftools.construct import ConstructError
-from elftools.elf.elffile import ELFFile
-
+from crashkit.arch import Architecture, of_machine
 from crashkit.elf import notes
-from crashkit.elf.notes import Word
+from crashkit.elf.headers import (
+    ET_CORE,
+    ET_DYN,
+    ET_EXEC,
+    ET_REL,
+    PN_XNUM,
+    PT_LOAD,
+    PT_NOTE,
+    Header,
+    Read,
+    Word,
+    count_program_headers,
+    of_file,
+    read_header,
+    read_program_headers,
+)
 from crashkit.errors import EvidenceError
+from crashkit.memory import MemoryThread, string_at, word_at
 from crashkit.model import Address, Mapping, Offset, SoftError
 
-_ARCHITECTURES = {"EM_X86_64": "x86_64", "EM_386": "i386", "EM_AARCH64": "aarch64", "EM_ARM": "arm", "EM_RISCV": "riscv"}
 _EM_CUDA = 190
 # A process has at most max_map_count (65530 by default) segments; the notes of 10,000 threads take 150 MB.
 _MOST_SEGMENTS = 1_000_000
 _MOST_NOTE_BYTES = 512 << 20
 _MOST_ARGUMENTS = 4096
-_MOST_STRING = 128 << 10
 _MOST_TEXT = 8 << 20
 _MOST_OFFSET = (1 << 63) - 1
 
@@ -47,7 +58,7 @@ class Segment(NamedTuple):
 
 
 class Core:
-    """One CPU core file, opened. Use as a context manager, or `close` it.
+    """One CPU core file, opened: a `Memory`. Use as a context manager, or `close` it.
 
     Raises EvidenceError where the file is no ELF core of a CPU.
     """
@@ -57,15 +68,17 @@ class Core:
         self.path = path
         self.size = size
         self.soft_errors: list[SoftError] = []
-        elf = _open_elf(file, path)
-        self.architecture = _ARCHITECTURES.get(elf["e_machine"], str(elf["e_machine"]))
-        self.word = Word(elf.elfclass // 8, "<" if elf.little_endian else ">")
-        segments, note_parts = self._read_segments(elf)
+        self._read_bytes = of_file(file)
+        header = _open_elf(self._read_bytes, path)
+        self.architecture: Architecture = of_machine(header.machine)
+        self.word: Word = header.word
+        segments, note_parts = self._read_segments(header)
         self.segments = segments
         self._starts = [segment.start for segment in segments]
         cut = sum(max(0, min(s.stored, s.position + s.stored - size)) for s in segments)
         self.missing = min(cut, _MOST_OFFSET)
         self._read_notes(note_parts)
+        self._mappings: Optional[list[Mapping]] = None
 
     def __enter__(self) -> Core:
         return self
@@ -80,44 +93,27 @@ class Core:
     def truncated(self) -> bool:
         return self.missing > 0 or self._headers_cut
 
-    def _read_segments(self, elf: ELFFile) -> tuple[list[Segment], list[bytes]]:
+    def _read_segments(self, header: Header) -> tuple[list[Segment], list[bytes]]:
         segments, note_parts = [], []
-        try:
-            count = elf.num_segments()
-        except (ELFError, ConstructError, struct.error, OSError):
-            # More than 65534 segments: the true count stands in section header 0, which truncation can take away.
-            count = elf["e_phnum"]
-        entry_size = max(elf["e_phentsize"], 56 if self.word.size == 8 else 32)
-        promised = min(count, _MOST_SEGMENTS)
-        count = min(promised, max(0, self.size - elf["e_phoff"]) // entry_size)
-        self._headers_cut = count < promised
+        # More than 65534 segments: the true count stands in section header 0, which truncation can take away.
+        count = count_program_headers(self._read_bytes, header)
+        promised = min(PN_XNUM if count is None else count, _MOST_SEGMENTS)
+        there = min(promised, max(0, self.size - header.programs.offset) // header.programs.entry_size)
+        self._headers_cut = there < promised
         if self._headers_cut:
-            message = f"the core is cut off within its headers: {promised - count:,} of {promised:,} segments are not described"
+            message = f"the core is cut off within its headers: {promised - there:,} of {promised:,} segments are not described"
             self.soft_errors.append(SoftError(stage="notes", message=message))
-        layout = self.word.order + ("IIQQQQQQ" if self.word.size == 8 else "IIIIIIII")
-        table = self._read_file(elf["e_phoff"], count * entry_size)
         room = _MOST_NOTE_BYTES
-        for at in range(0, len(table) - struct.calcsize(layout) + 1, entry_size):
-            fields = struct.unpack_from(layout, table, at)
-            if self.word.size == 8:
-                kind, flags, position, start, _physical, stored, size, _align = fields
-            else:
-                kind, position, start, _physical, stored, size, flags, _align = fields
-            if kind == 1:
-                segments.append(Segment(start, size, position, min(stored, size), flags))
-            elif kind == 4 and position < self.size:
-                note_parts.append(self._read_file(position, min(stored, room)))
+        for one in read_program_headers(self._read_bytes, header, there):
+            if one.kind == PT_LOAD:
+                segments.append(Segment(one.address, one.size, one.offset, min(one.stored, one.size), one.flags))
+            elif one.kind == PT_NOTE and one.offset < self.size:
+                note_parts.append(self._read_bytes(one.offset, min(one.stored, room)))
                 room -= len(note_parts[-1])
-                if len(note_parts[-1]) < stored:
+                if len(note_parts[-1]) < one.stored:
                     self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are cut off: threads may be missing"))
         segments.sort()
         return segments, note_parts
-
-    def _read_file(self, position: int, size: int) -> bytes:
-        if position >= self.size:  # a file system refuses to seek far beyond it
-            return b""
-        self._file.seek(position)
-        return self._file.read(size)
 
     def _read_notes(self, parts: Sequence[bytes]) -> None:
         self.statuses: list[notes.Status] = []
@@ -129,7 +125,7 @@ class Core:
         every = chain.from_iterable(notes.split(part, self.word.order) for part in parts)
         for _name, kind, payload in islice(every, notes.MOST_NOTES):
             if kind == notes.NT_PRSTATUS:
-                status = notes.status(payload, self.word, self.architecture)
+                status = notes.status(payload, self.word, self.architecture.registers)
                 if status:
                     self.statuses.append(status)
             elif kind == notes.NT_PRPSINFO:
@@ -141,6 +137,10 @@ class Core:
                 self._auxv_bytes = payload
             elif kind == notes.NT_FILE:
                 self.files = notes.file_mappings(payload, self.word)
+            elif kind in self.architecture.register_notes and self.statuses and len(payload) >= self.word.size:
+                # Notes of a thread follow its status.
+                (value,) = struct.unpack_from(self.word.code, payload)
+                self.statuses[-1].registers[self.architecture.register_notes[kind]] = value
         if not self.statuses:
             self.soft_errors.append(
                 SoftError(
@@ -168,7 +168,7 @@ class Core:
             length = min(size, segment.stored - offset)
             if length <= 0 or segment.position + offset >= self.size:
                 break
-            part = self._read_file(segment.position + offset, length)
+            part = self._read_bytes(segment.position + offset, length)
             parts.append(part)
             if len(part) < length:
                 break
@@ -176,45 +176,33 @@ class Core:
             size -= length
         return b"".join(parts)
 
-    def word_at(self, address: int) -> Optional[int]:
-        data = self.read(address, self.word.size)
-        return struct.unpack(self.word.code, data)[0] if len(data) == self.word.size else None
-
-    def string_at(self, address: int) -> Optional[str]:
-        """The NUL-terminated string at the address; bytes that are not UTF-8 are escaped. None where it is not in the core."""
-        data = b""
-        while len(data) < _MOST_STRING:
-            part = self.read(address + len(data), 256)
-            if not part:
-                return None if not data else data.decode("utf-8", "backslashreplace")
-            end = part.find(b"\0")
-            if end >= 0:
-                return (data + part[:end]).decode("utf-8", "backslashreplace")
-            data += part
-        return data.decode("utf-8", "backslashreplace")
+    def threads(self) -> list[MemoryThread]:
+        """The one that the signal was for comes first (`fill_note_info`, fs/binfmt_elf.c)."""
+        return [MemoryThread(status.tid, status.registers) for status in self.statuses]
 
     def mappings(self) -> list[Mapping]:
-        """The address space: segments, with the file that each was mapped from."""
-        files = {file.start: file for file in self.files}
-        found = []
-        for segment in self.segments:
-            file = files.get(segment.start) or self._file_at(segment.start)
-            found.append(
-                Mapping(
-                    start=Address(segment.start),
-                    end=Address(segment.end),
-                    permissions=_permissions(segment.flags),
-                    path=file.path if file else None,
-                    offset=Offset(file.offset + segment.start - file.start) if file else None,
-                )
-            )
-        return found
+        """The address space: segments, with the file that each was mapped from, and what files were mapped where no segment tells of it."""
+        if self._mappings is None:
+            files = {file.start: file for file in self.files}
+            found = [
+                _mapping(segment.start, segment.end, segment, files.get(segment.start) or self._file_at(segment.start))
+                for segment in self.segments
+            ]
+            starts = set(self._starts)
+            found += [_mapping(file.start, file.end, self.segment(file.start), file) for file in self.files if file.start not in starts]
+            self._mappings = sorted(found, key=lambda mapping: mapping.start)
+        return self._mappings
 
     def _file_at(self, address: int) -> Optional[notes.FileMapping]:
         index = bisect.bisect_right(self.files, address, key=lambda file: file.start) - 1
         if index >= 0 and address < self.files[index].end:
             return self.files[index]
         return None
+
+    def add_files(self, files: Sequence[notes.FileMapping]) -> None:
+        """File mappings that were found out otherwise, for a core without NT_FILE."""
+        self.files = sorted([*self.files, *files])
+        self._mappings = None
 
     def executable(self) -> Optional[str]:
         """The executable's path inside the crashed system: the file mapped at the program headers that the kernel gave the process."""
@@ -237,7 +225,7 @@ class Core:
         # Above argc lie argv, NULL, the environment, NULL; read down until the word that counts what is above it.
         blocks: list[list[int]] = []
         for _ in range(4 * _MOST_ARGUMENTS):
-            value = self.word_at(address)
+            value = word_at(self, address)
             if value is None:
                 return [], []
             if blocks and len(blocks) == 2 and value == len(pointers) and value < _MOST_ARGUMENTS:
@@ -257,7 +245,7 @@ class Core:
     def _strings(self, addresses: Sequence[int]) -> list[str]:
         texts, room = [], _MOST_TEXT
         for address in addresses[:_MOST_ARGUMENTS]:
-            text = self.string_at(address)
+            text = string_at(self, address)
             if text is not None and room > 0:
                 texts.append(text)
                 room -= len(text)
@@ -288,28 +276,35 @@ def open_core(file: BinaryIO, path: Path, size: int) -> Optional[Core]:
     return Core(file, path, size)
 
 
-def _open_elf(file: BinaryIO, path: Path) -> ELFFile:
-    file.seek(0)
-    try:
-        elf = ELFFile(file)
-        kind, machine = elf["e_type"], elf["e_machine"]
-    except (ELFError, ConstructError, struct.error, OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+def _open_elf(read: Read, path: Path) -> Header:
+    header = read_header(read)
+    if header is None:
         raise EvidenceError(
-            f"{path} begins like an ELF file but its header is damaged ({error})",
+            f"{path} begins like an ELF file but its header is damaged",
             "Check that the core was copied whole, for example with `readelf -h`.",
-        ) from error
-    if machine in (_EM_CUDA, "EM_CUDA"):
+        )
+    if header.machine == _EM_CUDA:
         raise EvidenceError(
             f"{path} is a GPU core; this version reads CPU cores only",
             "Open it with cuda-gdb (`target cudacore FILE`), and give the CPU core of the same crash to crashkit.",
         )
-    if kind != "ET_CORE":
-        what = {"ET_EXEC": "an executable", "ET_DYN": "an executable or a shared library", "ET_REL": "an object file"}.get(kind, "no core")
+    if header.kind != ET_CORE:
+        kinds = {ET_EXEC: "an executable", ET_DYN: "an executable or a shared library", ET_REL: "an object file"}
         raise EvidenceError(
-            f"{path} is an ELF file but {what}, not a core",
+            f"{path} is an ELF file but {kinds.get(header.kind, 'no core')}, not a core",
             "Give the core that the crash left; the executable goes after --exe.",
         )
-    return elf
+    return header
+
+
+def _mapping(start: int, end: int, segment: Optional[Segment], file: Optional[notes.FileMapping]) -> Mapping:
+    return Mapping(
+        start=Address(start),
+        end=Address(end),
+        permissions=_permissions(segment.flags) if segment else None,
+        path=file.path if file else None,
+        offset=Offset(file.offset + start - file.start) if file else None,
+    )
 
 
 def _permissions(flags: int) -> str:

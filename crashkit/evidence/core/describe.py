@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Union
 
 from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
@@ -14,11 +14,12 @@ from crashkit.elf.file import read_build_id
 from crashkit.evidence.core import fault, signal_frame
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
-from crashkit.evidence.core.modules import LoadedModule, loaded_modules
+from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.python_version import version_in_core, version_in_file
+from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
 
@@ -44,7 +45,15 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
     main = core.executable()
     files = {module.path: finder.find(module.path, module.build_id) for module in modules}
     soft_errors = [*source.soft_errors, *core.soft_errors]
-    if executable is not None and main is not None:
+    if not core.files and core.statuses:
+        alone = _executable_alone(core, executable)
+        if isinstance(alone, SoftError):
+            soft_errors.append(alone)
+        elif executable is not None:
+            core.add_files(alone.mappings)
+            modules, main = (alone.module,), alone.module.path
+            files = {main: ModuleFile("unverified", executable)}
+    elif executable is not None and main is not None:
         soft_errors += _use_executable(executable, main, modules, files)
     soft_errors += [
         SoftError(stage="modules", message=file.detail or "another build", hint=file.hint)
@@ -63,11 +72,12 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
     interpreter = find_interpreter(modules, main)
     threads = tuple(
         Thread(
-            tid=status.tid,
+            tid=thread.tid,
             crashed=index == 0 and signal is not None,
-            registers={name: Address(value) for name, value in (crashed_registers if index == 0 else status.registers).items()},
+            pthread=_optional(core.architecture.pthread(thread.registers, thread.tid, core.read)),
+            registers={name: Address(value) for name, value in (crashed_registers if index == 0 else thread.registers).items()},
         )
-        for index, status in enumerate(core.statuses)
+        for index, thread in enumerate(core.threads())
     )
     process = _process(core, main)
     crash = Crash(
@@ -111,6 +121,10 @@ def _runtime(core: Core, interpreter: Interpreter, files: dict[str, ModuleFile])
     return PythonRuntime(version=version, executable=module.path, free_threaded=interpreter.free_threaded)
 
 
+def _optional(address: Optional[int]) -> Optional[Address]:
+    return None if address is None else Address(address)
+
+
 def _elsewhere(path: str, file: ModuleFile) -> Optional[str]:
     return str(file.path) if file.path and str(file.path) != path else None
 
@@ -130,6 +144,22 @@ def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ..
     return []
 
 
+def _executable_alone(core: Core, executable: Optional[Path]) -> Union[Placed, SoftError]:
+    """The one module that can be placed in a core that does not list its mapped files: qemu-user's, or one whose notes are cut."""
+    name = string_at(core, core.auxv.get(notes.AT_EXECFN, 0)) or (core.process.name.decode("utf-8", "replace") if core.process else "")
+    found = place_executable(executable, name or str(executable), core.auxv) if executable else None
+    if found is not None:
+        return found
+    if executable is not None:
+        message = f"{executable} is not the executable that crashed, or the core does not tell where that lay"
+        return SoftError(stage="modules", message=message, hint=f"The core names {name}; give that file." if name else None)
+    return SoftError(
+        stage="modules",
+        message="the core does not list the files that the process had mapped: its functions cannot be named",
+        hint=f"Give the executable{f' ({name})' if name else ''} with --exe.",
+    )
+
+
 def _process(core: Core, main: Optional[str]) -> Process:
     arguments, environment = core.arguments_and_environment()
     info = core.process
@@ -142,7 +172,7 @@ def _process(core: Core, main: Optional[str]) -> Process:
         name=info.name.decode("utf-8", "backslashreplace") if info else None,
         executable=main,
         argv=tuple(scrub_argv(arguments)),
-        architecture=core.architecture,
+        architecture=core.architecture.name,
         environment=_environment(environment),
     )
 
@@ -163,14 +193,15 @@ def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], 
         return None, status.registers, ()
     raw = _raw_signal(core, number)
     registers, trap = status.registers, None
-    hidden = signal_frame.find(core, registers.get("rsp", 0)) if raw.code is not None and raw.code <= 0 else None
+    hidden = signal_frame.find(core, registers.get(core.architecture.stack_pointer, 0)) if raw.code is not None and raw.code <= 0 else None
     if hidden is not None:
         registers, trap = {**registers, **hidden.registers}, hidden.trap
-    pc = registers.get(notes.PROGRAM_COUNTER.get(core.architecture, ""))
-    sp = registers.get(notes.STACK_POINTER.get(core.architecture, ""))
+    pc = registers.get(core.architecture.program_counter)
+    sp = registers.get(core.architecture.stack_pointer)
     code = _code(core, files, pc, _LONGEST_INSTRUCTION) if pc is not None else b""
     signal = fault.explain(
         raw,
+        core.architecture,
         registers,
         code,
         core.mappings(),

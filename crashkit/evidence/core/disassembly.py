@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crashkit.arch import Architecture
 from crashkit.model import Address, Instruction
 
 _BEFORE, _AFTER = 8, 7
@@ -10,21 +11,14 @@ REACH = (_BEFORE + 4) * _LONGEST
 """Bytes of code wanted on either side of the program counter."""
 
 
-def disassemble(code: bytes, start: int, pc: int, architecture: str) -> tuple[Instruction, ...]:
+def disassemble(code: bytes, start: int, pc: int, architecture: Architecture) -> tuple[Instruction, ...]:
     """Sixteen instructions, the faulting one among them; fewer where the code is not there.
 
     x86 code cannot be decoded backwards: of the starting points before `pc` from which decoding arrives at `pc` exactly, the most
     agree after a few instructions, so the farthest one is taken and its first instructions are dropped.
     """
-    import capstone
-
-    if architecture == "x86_64":
-        engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-        step = 1
-    elif architecture == "aarch64":
-        engine = capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_LITTLE_ENDIAN)
-        step = 4
-    else:
+    engine, step = architecture.disassembler(), architecture.instruction_step
+    if engine is None:
         return ()
     at = pc - start
     if not 0 <= at < len(code):

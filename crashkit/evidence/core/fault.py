@@ -3,19 +3,18 @@
 The kernel tells the signal, its si_code and an address; the registers and the bytes at the program counter tell the rest. A reason
 is given only where these facts admit no other; otherwise `reason` stays None and `detail` says what is known.
 
-Sources: arch/x86/mm/fault.c and arch/x86/kernel/traps.c (which trap becomes which si_code), asm/sigcontext.h (layout of the
-signal frame), Intel SDM volume 3, "Page-fault exception (#PF)" (bits of the error code).
+What differs between processors is asked of `crashkit.arch`.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from crashkit.arch import operands
+from crashkit.arch import Architecture
+from crashkit.arch.contract import Meaning, Trap
 from crashkit.arch.operands import Access, Decoded
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
@@ -25,7 +24,6 @@ from crashkit.naming.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE,
 _TOP = 2**64
 _KERNEL_HALF = 1 << 63
 _PAGE = 4096
-_LONGEST_INSTRUCTION = 15
 
 # From here on a number of bytes is said in hexadecimal.
 _LARGE_COUNT = 1 << 16
@@ -45,52 +43,10 @@ _ILL_ILLOPN = 2
 _SYS_SECCOMP = 1
 _TRAP_BRKPT = 1
 
-_PROTECTION, _WRITE, _FETCH = 1, 2, 16
-
-_DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
-
-_TRAP_INSTRUCTIONS = ("ud0", "ud1", "ud2", "ud2b", "int3", "brk", "udf", "hlt")
-
-
-class Trap(NamedTuple):
-    """The processor's exception as the kernel put it into a signal frame (x86-64).
-
-    It is the thread's *last* exception, which need not be why this signal came: `explain` checks it against the instruction.
-    """
-
-    number: int
-    """trapno: 0 divide, 3 breakpoint, 6 invalid opcode, 12 stack segment, 13 general protection, 14 page fault."""
-    error: int
-    """err: for a page fault bit 0 protection, bit 1 write, bit 4 instruction fetch."""
-    address: int
-    """cr2: the address of the thread's last page fault."""
-
-
-_UCONTEXT_REGISTERS = (
-    *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"),
-    *("rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx", "rsp", "rip", "eflags"),
-)
-_MCONTEXT = 0x28
-_UCONTEXT = struct.Struct(f"<{_MCONTEXT}x18Q8xQQ8xQ")
-UCONTEXT_SIZE = _UCONTEXT.size
-"""Bytes that `read_ucontext` wants."""
-
-
-def read_ucontext(data: bytes) -> tuple[dict[str, int], Trap]:
-    """The interrupted registers and the trap from the `struct ucontext` of an x86-64 signal frame.
-
-    `data` starts where rsp points in the frame that gdb calls `<signal handler called>`.
-
-    :raises ValueError: it is shorter than `UCONTEXT_SIZE`.
-    """
-    if len(data) < UCONTEXT_SIZE:
-        raise ValueError(f"a ucontext takes {UCONTEXT_SIZE} bytes, got {len(data)}")
-    *values, error, number, address = _UCONTEXT.unpack_from(data)
-    return dict(zip(_UCONTEXT_REGISTERS, values, strict=True)), Trap(number, error, address)
-
 
 def explain(
     signal: Signal,
+    architecture: Architecture,
     registers: Mapping[str, int],
     code: bytes = b"",
     mappings: Sequence[Range] = (),
@@ -105,7 +61,7 @@ def explain(
     at the program counter and `stack` those at the stack pointer; both may be empty. `trap` comes from the signal frame, if there is one.
     `pid` is the dead process's, to tell a signal that it sent itself from one that came from outside.
     """
-    scene = _Scene.of(registers, code, mappings, stack, pid)
+    scene = _Scene.of(architecture, registers, code, mappings, stack, pid)
     if signal.code is None:
         return signal
     if signal.code <= 0:
@@ -115,6 +71,7 @@ def explain(
 
 
 class _Scene(NamedTuple):
+    architecture: Architecture
     registers: Mapping[str, int]
     pc: int | None
     sp: int | None
@@ -124,11 +81,19 @@ class _Scene(NamedTuple):
     pid: int | None
 
     @classmethod
-    def of(cls, registers: Mapping[str, int], code: bytes, mappings: Sequence[Range], stack: bytes, pid: int | None) -> _Scene:
+    def of(
+        cls,
+        architecture: Architecture,
+        registers: Mapping[str, int],
+        code: bytes,
+        mappings: Sequence[Range],
+        stack: bytes,
+        pid: int | None,
+    ) -> _Scene:
         registers = {name: value % _TOP for name, value in registers.items()}
-        instruction = operands.decode(code, registers) if code else None
-        pc = registers.get("rip", registers.get("pc"))
-        return cls(registers, pc, registers.get("rsp", registers.get("sp")), instruction, mappings, stack, pid)
+        instruction = architecture.decode(code, registers) if code else None
+        pc, sp = registers.get(architecture.program_counter), registers.get(architecture.stack_pointer)
+        return cls(architecture, registers, pc, sp, instruction, mappings, stack, pid)
 
     @property
     def accesses(self) -> tuple[Access, ...]:
@@ -146,7 +111,7 @@ class _Scene(NamedTuple):
         """Whether reading the instruction itself touched the address."""
         if self.pc is None or self.access_to(address, None):
             return False
-        crosses = address % _PAGE == 0 and self.pc < address < self.pc + _LONGEST_INSTRUCTION and self.instruction is None
+        crosses = address % _PAGE == 0 and self.pc < address < self.pc + self.architecture.longest_instruction and self.instruction is None
         return address == self.pc or crosses
 
     def quote(self) -> str:
@@ -159,7 +124,7 @@ class _Scene(NamedTuple):
     def _speaks(self, name: str) -> bool:
         used = {a.base for a in self.accesses} | {a.index for a in self.accesses}
         jumps = any(a.kind == "execute" for a in self.accesses)
-        return name in self.registers and name not in ("rip", "pc") and (name in used or jumps)
+        return name in self.registers and name != self.architecture.program_counter and (name in used or jumps)
 
 
 # Signals that a handler re-raised.
@@ -167,23 +132,26 @@ class _Scene(NamedTuple):
 
 def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
     """The signal as the kernel first sent it, or None where the trap does not fit it: then no instruction caused it."""
-    number, trapno = signal.number, trap.number
+    number = signal.number
+    meaning = scene.architecture.meaning(trap)
+    if meaning is None or number not in meaning.signals:
+        return None
     code = None
     address = None
     access = None
-    if trapno == _PAGE_FAULT and number in (SIGSEGV, SIGBUS):
-        if not _could_touch(trap, scene):
+    if meaning.kind == "page":
+        access = _touching(trap.address, meaning, scene)
+        if access is None:
             return None
         address = Address(trap.address)
-        access = "execute" if trap.error & _FETCH else "write" if trap.error & _WRITE else "read"
-        code = _BUS_ADRERR if number == SIGBUS else _SEGV_ACCERR if _refused(trap, access, scene) else _SEGV_MAPERR
-    elif (trapno == _GENERAL_PROTECTION and number == SIGSEGV) or (trapno == _STACK_SEGMENT and number == SIGBUS):
+        code = _BUS_ADRERR if number == SIGBUS else _SEGV_ACCERR if _refused(trap.address, meaning, access, scene) else _SEGV_MAPERR
+    elif meaning.kind == "protection":
         code = SI_KERNEL if _could_be_refused(signal, scene) else None
-    elif trapno == _DIVIDE and number == SIGFPE:
-        code = _FPE_INTDIV if scene.instruction and scene.instruction.mnemonic in ("div", "idiv") else None
-    elif trapno == _INVALID_OPCODE and number == SIGILL:
+    elif meaning.kind == "divide":
+        code = _FPE_INTDIV if scene.instruction and scene.instruction.mnemonic in scene.architecture.divisions else None
+    elif meaning.kind == "illegal":
         code = _ILL_ILLOPN
-    elif trapno == _BREAKPOINT and number == SIGTRAP:
+    elif meaning.kind == "breakpoint":
         code = SI_KERNEL
     if code is None:
         return None
@@ -191,22 +159,25 @@ def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
     return msgspec.structs.replace(signal, code=code, code_name=name, address=address, access=access, sender_pid=None, recovered=True)
 
 
-def _refused(trap: Trap, access: str, scene: _Scene) -> bool:
+def _refused(address: int, meaning: Meaning, access: str, scene: _Scene) -> bool:
     """Whether Linux called it SEGV_ACCERR: by what the mapping allows, since a page that was never touched lacks the protection bit."""
-    mapping = scene.mapping_at(trap.address)
+    mapping = scene.mapping_at(address)
     if mapping is not None and mapping.permissions is not None:
         return {"read": "r", "write": "w", "execute": "x"}[access] not in mapping.permissions
     # For the kernel's half of the addresses the processor reports protection, Linux SEGV_MAPERR.
-    return bool(trap.error & _PROTECTION) and trap.address < _KERNEL_HALF
+    return meaning.mapped and address < _KERNEL_HALF
 
 
-def _could_touch(trap: Trap, scene: _Scene) -> bool:
-    """False where the interrupted instruction certainly does not access cr2: then cr2 is left over from an earlier fault."""
-    if trap.error & _FETCH:
-        return scene.pc is not None and scene.pc <= trap.address < scene.pc + _LONGEST_INSTRUCTION
-    if scene.instruction is None or not scene.instruction.complete:
-        return True
-    return scene.access_to(trap.address, None) is not None
+def _touching(address: int, meaning: Meaning, scene: _Scene) -> str | None:
+    """How the interrupted instruction touched the address; None where it certainly does not: then the trap is left over from before."""
+    if meaning.access == "execute":
+        near = scene.pc is not None and scene.pc <= address < scene.pc + scene.architecture.longest_instruction
+        return "execute" if near else None
+    found = scene.access_to(address, None)
+    if meaning.access is None:
+        return found.kind if found else "execute" if scene.is_fetch(address) else None
+    unsure = scene.instruction is None or not scene.instruction.complete
+    return meaning.access if unsure or found else None
 
 
 def _could_be_refused(signal: Signal, scene: _Scene) -> bool:
@@ -241,10 +212,7 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
 
 def _raises(number: int, scene: _Scene) -> bool:
     """Whether the interrupted code stands behind a successful tgkill(pid, tid, number) of its own."""
-    registers = scene.registers
-    if "rip" in registers:
-        return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, scene.pid, number)
-    return (registers.get("x8"), registers.get("x2")) == (131, number)
+    return scene.architecture.is_own_raise(scene.registers, scene.pid, number)
 
 
 # Faults.
@@ -316,12 +284,10 @@ def _bad_jump(signal: Signal, address: int, scene: _Scene) -> Signal:
 
 
 def _caller(scene: _Scene) -> str:
-    """After a call the return address lies on top of the stack; only one that is executable is believed."""
-    if len(scene.stack) < 8 or "rsp" not in scene.registers:
-        return ""
-    value = int.from_bytes(scene.stack[:8], "little")
-    mapping = scene.mapping_at(value)
-    return f", called from before {_hex(value)}" if mapping and "x" in (mapping.permissions or "") else ""
+    """What was called by a wrong pointer has its return address where calls leave it; only one that is executable is believed."""
+    value = scene.architecture.return_address(scene.registers, scene.stack)
+    mapping = scene.mapping_at(value) if value is not None else None
+    return f", called from before {_hex(value or 0)}" if mapping and "x" in (mapping.permissions or "") else ""
 
 
 def _overflowed_stack(address: int, scene: _Scene, unmapped: bool) -> Range | None:
@@ -403,14 +369,14 @@ def _forbidden(signal: Signal, mapping: Range | None, what: str, quote: str) -> 
 def _general_protection(signal: Signal, scene: _Scene) -> Signal:
     """The processor refused the instruction and told no address; si_addr 0 means nothing here."""
     pc, instruction = scene.pc, scene.instruction
-    if pc is not None and _is_non_canonical(pc):
+    if pc is not None and pc in scene.architecture.non_canonical:
         return _non_canonical(signal, "execute", pc, f"execution at {_hex(pc)}", scene)
     if instruction is None:
         return _reason(
             signal, None, "general protection fault: the kernel told no address (0 is not it), and the instruction's bytes are missing"
         )
     for access in instruction.accesses:
-        if _is_non_canonical(access.address):
+        if access.address in scene.architecture.non_canonical:
             return _non_canonical(signal, access.kind, access.address, _describe(access.kind, access, access.address), scene)
         stack = None if access.kind == "execute" else _overflowed_stack(access.address, scene, unmapped=False)
         if stack:
@@ -420,7 +386,7 @@ def _general_protection(signal: Signal, scene: _Scene) -> Signal:
     if instruction.privileged:
         return _reason(signal, "privileged-instruction", f"{instruction.text}: only the kernel may execute it, so execution went astray")
     for access in instruction.accesses:
-        if access.size in (16, 32, 64) and access.address % access.size and _wants_alignment(instruction.mnemonic):
+        if access.size in (16, 32, 64) and access.address % access.size and scene.architecture.wants_alignment(instruction.mnemonic):
             what = _describe(access.kind, access, access.address)
             signal = msgspec.structs.replace(signal, address=Address(access.address), access=access.kind)
             return _reason(signal, "misaligned", f"{what}: the instruction wants a multiple of {access.size}{scene.quote()}")
@@ -444,23 +410,12 @@ def _non_canonical(signal: Signal, access: str, address: int, what: str, scene: 
 
 
 def _bad_return(signal: Signal, scene: _Scene) -> Signal:
-    value = int.from_bytes(scene.stack[:8], "little") if len(scene.stack) >= 8 else None
+    value = scene.architecture.return_address(scene.registers, scene.stack)
     if value is None:
         return _reason(signal, None, "return to an address that no processor accepts: the return address on the stack was overwritten")
-    if not _is_non_canonical(value):
+    if value not in scene.architecture.non_canonical:
         return _reason(signal, None, f"general protection fault at a return to {_hex(value)}")
     return _non_canonical(signal, "execute", value, f"return to {_hex(value)}", scene)
-
-
-def _is_non_canonical(address: int) -> bool:
-    return 1 << 47 <= address < _TOP - (1 << 47)
-
-
-def _wants_alignment(mnemonic: str) -> bool:
-    """Legacy SSE wants 16-byte operands aligned except in its unaligned moves; AVX only in its aligned moves."""
-    if mnemonic.startswith("v"):
-        return mnemonic.startswith(("vmova", "vmovdqa", "vmovnt"))
-    return not mnemonic.startswith(("movu", "movdqu", "lddqu", "pcmpestr", "pcmpistr", "cmpxchg"))
 
 
 def _bus_error(signal: Signal, scene: _Scene) -> Signal:
@@ -489,7 +444,7 @@ def _arithmetic(signal: Signal, scene: _Scene) -> Signal:
     if signal.code != _FPE_INTDIV:
         return _reason(signal, "floating-point", f"floating-point exception {signal.code_name or signal.code}{scene.quote()}")
     divisor = scene.instruction.divisor if scene.instruction else None
-    value = operands.read_register(divisor, scene.registers) if divisor else None
+    value = scene.architecture.value(divisor, scene.registers) if divisor else None
     if value is None:
         cause = "an integer was divided by zero, or the quotient does not fit"
     else:
@@ -502,7 +457,7 @@ def _illegal(signal: Signal, scene: _Scene) -> Signal:
     instruction = scene.instruction
     if instruction is None:
         return _reason(signal, "illegal-instruction", "the processor does not know the instruction")
-    if instruction.mnemonic in _TRAP_INSTRUCTIONS:
+    if instruction.mnemonic in scene.architecture.trap_instructions:
         text = f"{instruction.text}: put there by a compiler to stop the program (a failed check, or a point never to be reached)"
         return _reason(signal, "trap", text)
     return _reason(signal, "illegal-instruction", f"this processor does not have the instruction {instruction.text}")
@@ -519,7 +474,7 @@ def _trap(signal: Signal, scene: _Scene) -> Signal:
 def _bad_system_call(signal: Signal, scene: _Scene) -> Signal:
     if signal.code != _SYS_SECCOMP:
         return signal
-    number = scene.registers.get("orig_rax", scene.registers.get("x8"))
+    number = scene.registers.get(scene.architecture.system_call or "")
     which = "a system call" if number is None else f"system call {number}"
     return _reason(signal, "seccomp", f"{which} is forbidden by the process's seccomp filter (a sandbox or container profile)")
 

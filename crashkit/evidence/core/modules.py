@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import bisect
-import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import NamedTuple, Optional
 
-from crashkit.elf.notes import split
-from crashkit.evidence.core.core import Core
+from crashkit.elf import notes
+from crashkit.elf.file import open_elf, read_build_id
+from crashkit.elf.headers import PT_LOAD, PT_NOTE, Read, bounded, read_header, read_program_headers
+from crashkit.elf.notes import FileMapping
+from crashkit.memory import Memory
 
-_NT_GNU_BUILD_ID = 3
-_PT_LOAD, _PT_NOTE = 1, 4
-_MOST_HEADERS = 64
-_MOST_NOTE = 64 << 10
+_MOST_SEGMENTS = 64
+_MOST_NOTE = 16 << 10
+MOST_BYTES_OF_ONE, MOST_BYTES = 64 << 10, 64 << 20
+"""Read of one module's headers and notes, and of all modules' together."""
 _MOST_MODULES = 20_000
+_PAGE = 4096
 
 
 class LoadedModule(NamedTuple):
@@ -49,24 +53,26 @@ class _Header(NamedTuple):
     build_id: Optional[str]
 
 
-def loaded_modules(core: Core) -> list[LoadedModule]:
+def loaded_modules(memory: Memory) -> list[LoadedModule]:
     """ELF files among the file mappings, by base address.
 
     Their first page is in the core (coredump_filter bit 4, on by default), and with it the build-id. Where that page is
     missing, a mapping of executable code still makes a module, without a build-id.
     """
-    code_paths = {file.path for file in core.files if (segment := core.segment(file.start)) and segment.flags & 1}
+    mappings = memory.mappings()
+    code_paths = {mapping.path for mapping in mappings if "x" in (mapping.permissions or "")}
     groups: list[tuple[str, int, int]] = []
-    for file in sorted(core.files):
-        if not file.path or file.end <= file.start or file.offset > file.start:
+    for mapping in mappings:
+        if not mapping.path or mapping.offset is None or mapping.end <= mapping.start or mapping.offset > mapping.start:
             continue
-        if groups and groups[-1][0] == file.path and file.offset > 0:
-            groups[-1] = (file.path, groups[-1][1], max(groups[-1][2], file.end))
+        if groups and groups[-1][0] == mapping.path and mapping.offset > 0:
+            groups[-1] = (mapping.path, groups[-1][1], max(groups[-1][2], int(mapping.end)))
         else:
-            groups.append((file.path, file.start - file.offset, file.end))
+            groups.append((mapping.path, mapping.start - mapping.offset, int(mapping.end)))
+    read = bounded(memory.read, MOST_BYTES)
     modules = []
     for path, base, end in groups[:_MOST_MODULES]:
-        header = _read_header(core, base)
+        header = _read_header(read, base)
         if header is not None:
             modules.append(LoadedModule(path, base, end, header.bias, header.build_id))
         elif path in code_paths:
@@ -74,37 +80,51 @@ def loaded_modules(core: Core) -> list[LoadedModule]:
     return modules
 
 
-def _read_header(core: Core, base: int) -> Optional[_Header]:
-    head = core.read(base, 64)
-    if len(head) < 52 or head[:4] != b"\x7fELF" or head[4] not in (1, 2):
+def _read_header(memory: Read, base: int) -> Optional[_Header]:
+    read = bounded(lambda offset, size: memory(base + offset, size), MOST_BYTES_OF_ONE)
+    header = read_header(read)
+    if header is None:
         return None
-    wide = head[4] == 2
-    order = "<" if head[5] == 1 else ">"
-    if wide:
-        if len(head) < 64:
-            return None
-        (table,) = struct.unpack_from(order + "Q", head, 32)
-        entry_size, count = struct.unpack_from(order + "HH", head, 54)
-        layout = order + "IIQQQQQQ"
-    else:
-        (table,) = struct.unpack_from(order + "I", head, 28)
-        entry_size, count = struct.unpack_from(order + "HH", head, 42)
-        layout = order + "IIIIIIII"
-    entry_size = max(entry_size, struct.calcsize(layout))
-    data = core.read(base + table, min(count, _MOST_HEADERS) * entry_size)
-    bias, notes_at = None, []
-    for at in range(0, len(data) - struct.calcsize(layout) + 1, entry_size):
-        fields = struct.unpack_from(layout, data, at)
-        kind = fields[0]
-        position, address, stored = (fields[2], fields[3], fields[5]) if wide else (fields[1], fields[2], fields[4])
-        if kind == _PT_LOAD and bias is None:
-            bias = base - (address - position)
-        elif kind == _PT_NOTE:
-            notes_at.append((address, stored))
-    if bias is None:
+    segments = list(read_program_headers(read, header, _MOST_SEGMENTS))
+    first = next((one for one in segments if one.kind == PT_LOAD), None)
+    if first is None:
         return _Header(base, None)
-    for address, stored in notes_at:
-        for name, kind, payload in split(core.read(bias + address, min(stored, _MOST_NOTE)), order):
-            if name == "GNU" and kind == _NT_GNU_BUILD_ID and payload:
-                return _Header(bias, payload.hex())
-    return _Header(bias, None)
+    from_base = first.offset - first.address
+    found = (
+        notes.build_id(read(from_base + one.address, min(one.stored, _MOST_NOTE)), header.word.order)
+        for one in segments
+        if one.kind == PT_NOTE
+    )
+    return _Header(base + from_base, next(filter(None, found), None))
+
+
+class Placed(NamedTuple):
+    module: LoadedModule
+    mappings: list[FileMapping]
+    """As NT_FILE would have them."""
+
+
+def place_executable(file: Path, name: str, auxiliary: Mapping[int, int]) -> Optional[Placed]:
+    """The executable of a core that does not list its mapped files, placed by what the kernel told the process of it.
+
+    None where `file` is not it: entry point and program headers must lie as far apart as in the process.
+    """
+    elf = open_elf(file)
+    loads = [one for one in elf.program_headers if one.kind == PT_LOAD] if elf else []
+    entry, headers = auxiliary.get(notes.AT_ENTRY), auxiliary.get(notes.AT_PHDR)
+    if elf is None or not loads or entry is None or headers is None:
+        return None
+    bias = entry - elf.header.entry
+    if bias + loads[0].address - loads[0].offset + elf.header.programs.offset != headers:
+        return None
+    mappings = [
+        FileMapping(
+            bias + one.address // _PAGE * _PAGE,
+            bias + -(-(one.address + one.stored) // _PAGE) * _PAGE,
+            one.offset // _PAGE * _PAGE,
+            name,
+        )
+        for one in loads
+    ]
+    base, end = min(one.start for one in mappings), bias + max(one.address + one.size for one in loads)
+    return Placed(LoadedModule(name, base, end, bias, read_build_id(file)), sorted(mappings))

@@ -153,9 +153,8 @@ class _Stack:
 
     def thread(self, crashed: bool) -> Thread:
         frames = tuple(_frame(pc, rest) for pc, rest in self.frames)
-        # What gdb calls the thread is its pthread ident; on x86-64 that is the base of fs.
-        registers = {"fs_base": Address(int(self.ident, 16))} if self.ident else {}
-        return Thread(tid=self.lwp, name=self.name, crashed=crashed, frames=frames, python_frames=tuple(self.pythons), registers=registers)
+        pthread = Address(int(self.ident, 16)) if self.ident else None
+        return Thread(tid=self.lwp, name=self.name, crashed=crashed, pthread=pthread, frames=frames, python_frames=tuple(self.pythons))
 
 
 def _opens(text: str) -> Optional[GdbStacks]:

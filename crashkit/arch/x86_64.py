@@ -1,0 +1,228 @@
+"""x86-64.
+
+Sources: arch/x86/include/asm/user_64.h (order of registers), arch/x86/include/asm/sigframe.h and uapi/asm/sigcontext.h (signal
+frame), arch/x86/mm/fault.c and arch/x86/kernel/traps.c (which trap becomes which signal), Intel SDM volume 3, "Page-fault exception
+(#PF)" (bits of the error code).
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator, Mapping
+from functools import cache
+from signal import SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP
+from typing import Any, Optional
+
+from crashkit.arch.contract import Architecture, CallPattern, Meaning, Read, SignalFrame, StackScan, Trap
+from crashkit.arch.operands import U64, Access, Decoded, is_access, jump, text
+
+_REGISTERS = "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs".split()
+_UCONTEXT_REGISTERS = (
+    *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"),
+    *("rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx", "rsp", "rip", "eflags"),
+)
+_MCONTEXT = 0x28
+_UCONTEXT = struct.Struct(f"<{_MCONTEXT}x18Q8xQQ8xQ")
+UCONTEXT_SIZE = _UCONTEXT.size
+"""Bytes that `read_ucontext` wants."""
+
+_SELECTORS_AT = 0xB8
+# cs = 0x33 and ss = 0x2b with gs and fs 0 between them: every 64-bit process on Linux.
+_SELECTORS = struct.pack("<HHHH", 0x33, 0, 0, 0x2B)
+_MOST_TRAP = 32
+
+_PROTECTION, _WRITE, _FETCH = 1, 2, 16
+_DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
+
+# e8 rel32; ff /2 with a register, or with a displacement of 0, 1 or 4 bytes.
+_CALLS = (
+    CallPattern(bytes([0xFF, 0, 0, 0, 0]), bytes([0xE8, 0, 0, 0, 0])),
+    *(CallPattern(bytes([0xFF, 0x38]).ljust(size, b"\0"), bytes([0xFF, 0x10]).ljust(size, b"\0")) for size in (2, 3, 4, 6, 7)),
+)
+
+
+class X86_64(Architecture):
+    name = "x86_64"
+    machine = 62
+    registers = _REGISTERS
+    program_counter = "rip"
+    stack_pointer = "rsp"
+    thread_pointer = "fs_base"
+    system_call = "orig_rax"
+    longest_instruction = 15
+    non_canonical = range(1 << 47, 2**64 - (1 << 47))
+    trap_instructions = ("ud0", "ud1", "ud2", "ud2b", "int3", "hlt")
+    divisions = ("div", "idiv")
+    gdb = "i386:x86-64"
+    scan = StackScan(_CALLS, ("rip", "rsp", "rbp"))
+
+    def disassembler(self) -> Any:
+        return _disassembler()
+
+    def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
+        """In full as far as capstone describes it; vector-indexed gathers are left unresolved."""
+        return _decode(code, registers) if "rip" in registers else None
+
+    def value(self, register: str, registers: Mapping[str, int]) -> Optional[int]:
+        return _value(register, registers)
+
+    def wants_alignment(self, mnemonic: str) -> bool:
+        """Legacy SSE wants 16-byte operands aligned except in its unaligned moves; AVX only in its aligned moves."""
+        if mnemonic.startswith("v"):
+            return mnemonic.startswith(("vmova", "vmovdqa", "vmovnt"))
+        return not mnemonic.startswith(("movu", "movdqu", "lddqu", "pcmpestr", "pcmpistr", "cmpxchg"))
+
+    def return_address(self, registers: Mapping[str, int], stack: bytes) -> Optional[int]:
+        return int.from_bytes(stack[:8], "little") if len(stack) >= 8 and "rsp" in registers else None
+
+    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
+        return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, pid, number)
+
+    def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
+        """By the selector words that every frame holds, and the return address below it."""
+        at = memory.find(_SELECTORS)
+        while at >= 0:
+            context = at - _SELECTORS_AT
+            if at % 8 == 0 and 8 <= context <= len(memory) - UCONTEXT_SIZE:
+                (restorer,) = struct.unpack_from("<Q", memory, context - 8)
+                registers, trap = read_ucontext(memory[context : context + UCONTEXT_SIZE])
+                if trap.number <= _MOST_TRAP:
+                    yield SignalFrame(start + context, registers, trap, restorer)
+            at = memory.find(_SELECTORS, at + 1)
+
+    def meaning(self, trap: Trap) -> Optional[Meaning]:
+        if trap.number == _PAGE_FAULT:
+            access = "execute" if trap.error & _FETCH else "write" if trap.error & _WRITE else "read"
+            return Meaning("page", (SIGSEGV, SIGBUS), access, bool(trap.error & _PROTECTION))
+        return _MEANINGS.get(trap.number)
+
+    def pthread(self, registers: Mapping[str, int], tid: int, read: Read) -> Optional[int]:
+        """The thread control block, to which fs points, is the beginning of `struct pthread` (glibc, sysdeps/x86_64/nptl/tls.h)."""
+        return registers.get("fs_base")
+
+
+_MEANINGS = {
+    _GENERAL_PROTECTION: Meaning("protection", (SIGSEGV,)),
+    _STACK_SEGMENT: Meaning("protection", (SIGBUS,)),
+    _DIVIDE: Meaning("divide", (SIGFPE,)),
+    _INVALID_OPCODE: Meaning("illegal", (SIGILL,)),
+    _BREAKPOINT: Meaning("breakpoint", (SIGTRAP,)),
+}
+
+
+def read_ucontext(data: bytes) -> tuple[dict[str, int], Trap]:
+    """The interrupted registers and the trap from the `struct ucontext` of a signal frame: trapno, err and cr2.
+
+    `data` starts where rsp points in the frame that gdb calls `<signal handler called>`.
+
+    :raises ValueError: it is shorter than `UCONTEXT_SIZE`.
+    """
+    if len(data) < UCONTEXT_SIZE:
+        raise ValueError(f"a ucontext takes {UCONTEXT_SIZE} bytes, got {len(data)}")
+    *values, error, number, address = _UCONTEXT.unpack_from(data)
+    return dict(zip(_UCONTEXT_REGISTERS, values, strict=True)), Trap(number, error, address)
+
+
+@cache
+def _disassembler() -> Any:
+    # capstone takes a tenth of a second to import and most reports never get here.
+    import capstone
+
+    engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
+    engine.detail = True
+    return engine
+
+
+def _kinds(access: int, always_writes: bool) -> tuple[str, ...]:
+    """`access` is capstone's bit set: 1 read, 2 write. A page that is read and written faults as a write."""
+    return ("write",) if access & 2 or always_writes else ("read",)
+
+
+def _decode(code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
+    from capstone import x86
+
+    pc = registers["rip"]
+    instruction = next(_disassembler().disasm(code[:16], pc, 1), None)
+    if instruction is None:
+        return None
+    mnemonic: str = instruction.mnemonic
+    plain = mnemonic.split()[-1]
+    accesses = _implied(plain, registers, instruction)
+    complete = True
+    named: list[str] = []
+    divisor = None
+    branches = plain in ("call", "jmp")
+    # capstone calls the operand of `lock cmpxchg` read-only; a locked operation always writes.
+    writes = mnemonic.startswith("lock ")
+    for position, operand in enumerate(instruction.operands):
+        if operand.type == x86.X86_OP_REG:
+            name = instruction.reg_name(operand.reg)
+            named.append(name)
+            if branches:
+                accesses += jump(registers.get(name))
+            if plain in ("div", "idiv"):
+                divisor = name
+        elif operand.type == x86.X86_OP_IMM and branches:
+            accesses += jump(operand.imm & U64)
+        elif operand.type == x86.X86_OP_MEM and is_access(mnemonic):
+            # capstone 5 calls the target of an AVX-512 store read: the first operand of a move is what it writes.
+            stores = position == 0 and plain.startswith(("mov", "vmov", "vpmov", "vextract", "vcompress", "vpcompress"))
+            part = _memory(instruction, operand, registers, writes or stores)
+            named += [instruction.reg_name(r) for r in (operand.mem.base, operand.mem.index) if r]
+            accesses += part
+            complete = complete and bool(part)
+    if plain.startswith(("xsave", "xrstor", "fxsave", "fxrstor", "maskmov", "xlat")) or "gather" in plain or "scatter" in plain:
+        complete = False
+    groups = {instruction.group_name(group) for group in instruction.groups}
+    privileged = "privilege" in groups or plain in ("in", "out", "cli", "sti")
+    return Decoded(text(instruction), plain, instruction.size, tuple(accesses), complete, privileged, tuple(dict.fromkeys(named)), divisor)
+
+
+def _memory(instruction: Any, operand: Any, registers: Mapping[str, int], writes: bool) -> list[Access]:
+    memory = operand.mem
+    base = instruction.reg_name(memory.base) if memory.base else None
+    index = instruction.reg_name(memory.index) if memory.index else None
+    segment = instruction.reg_name(memory.segment) if memory.segment else None
+    address = memory.disp
+    for name, scale in ((base, 1), (index, memory.scale)):
+        if name is None:
+            continue
+        value = _value(name, registers)
+        if value is None:
+            return []
+        address += value * scale
+    if base in ("rip", "eip"):
+        address += instruction.size
+    if instruction.addr_size == 4:
+        address &= 2**32 - 1
+    if segment in ("fs", "gs"):
+        if f"{segment}_base" not in registers:
+            return []
+        address += registers[f"{segment}_base"]
+    else:
+        segment = None
+    return [
+        Access(kind, address & U64, operand.size, base, index, memory.scale, memory.disp, segment)
+        for kind in _kinds(operand.access, writes)
+    ]
+
+
+def _value(name: str, registers: Mapping[str, int]) -> Optional[int]:
+    """The value of a register or of its lower 32 bits (`eax`, `r8d`); None for one that is not known."""
+    if name in registers:
+        return registers[name]
+    wide = "r" + name[1:] if name.startswith("e") else name.removesuffix("d")
+    return registers[wide] & (2**32 - 1) if wide in registers else None
+
+
+def _implied(mnemonic: str, registers: Mapping[str, int], instruction: Any) -> list[Access]:
+    """What the instruction does with the stack beside its operands."""
+    if "rsp" not in registers:
+        return []
+    if mnemonic.startswith(("push", "call", "enter")):
+        return [Access("write", (registers["rsp"] - 8) & U64, 8, "rsp", implied=True)]
+    if mnemonic.startswith(("pop", "ret")):
+        return [Access("read", registers["rsp"], 8, "rsp", implied=True)]
+    if mnemonic == "leave" and "rbp" in registers:
+        return [Access("read", registers["rbp"], 8, "rbp", implied=True)]
+    return []

@@ -1,0 +1,69 @@
+"""The memory of a process, dead or alive, behind one contract."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping as AnyMapping
+from collections.abc import Sequence
+from typing import NamedTuple, Optional, Protocol
+
+from crashkit.arch import Architecture
+from crashkit.elf.headers import Word
+from crashkit.model import Mapping
+
+MOST_STRING = 128 << 10
+"""Bytes read of one string."""
+_STEP = 256
+
+
+class MemoryThread(NamedTuple):
+    """One thread of a process."""
+
+    tid: int
+    registers: AnyMapping[str, int]
+    """Named as in gdb; empty where they are not known."""
+
+
+class Memory(Protocol):
+    """What a core fulfils, and a live process. Nothing of it raises once it is opened."""
+
+    @property
+    def architecture(self) -> Architecture: ...
+
+    @property
+    def word(self) -> Word: ...
+
+    def read(self, address: int, size: int) -> bytes:
+        """Memory at the address; short, or empty, where it is not there."""
+        ...
+
+    def mappings(self) -> Sequence[Mapping]:
+        """The address space, by start address."""
+        ...
+
+    def threads(self) -> Sequence[MemoryThread]:
+        """The crashed one first, if one crashed."""
+        ...
+
+
+def word_at(memory: Memory, address: int) -> Optional[int]:
+    data = memory.read(address, memory.word.size)
+    return int(struct.unpack(memory.word.code, data)[0]) if len(data) == memory.word.size else None
+
+
+def string_at(memory: Memory, address: int) -> Optional[str]:
+    """The NUL-terminated string at the address; bytes that are not UTF-8 are escaped. None where it is not there."""
+    data = b""
+    while len(data) < MOST_STRING:
+        part = memory.read(address + len(data), _STEP)
+        if not part:
+            return None if not data else data.decode("utf-8", "backslashreplace")
+        end = part.find(b"\0")
+        if end >= 0:
+            return (data + part[:end]).decode("utf-8", "backslashreplace")
+        data += part
+    return data.decode("utf-8", "backslashreplace")
+
+
+def mapping_at(mappings: Sequence[Mapping], address: int) -> Optional[Mapping]:
+    return next((one for one in mappings if one.start <= address < one.end), None)

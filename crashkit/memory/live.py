@@ -1,0 +1,110 @@
+"""The memory of a live process on this host, which is neither stopped nor traced.
+
+Wants what ptrace wants (`PTRACE_MODE_ATTACH_REALCREDS`, ptrace(2)): the same user, or CAP_SYS_PTRACE; Yama may forbid more.
+What is read at different moments need not fit together.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from typing import Optional
+
+from crashkit.arch import Architecture, of_machine
+from crashkit.elf.headers import Word, bounded, of_descriptor, read_header
+from crashkit.errors import EvidenceError
+from crashkit.memory import MemoryThread
+from crashkit.model import Address, Mapping, Offset
+
+_MOST_READ = 1 << 30
+_MOST_OFFSET = (1 << 63) - 1
+
+
+class LiveProcess:
+    """Use as a context manager, or `close` it.
+
+    Raises EvidenceError where there is no such process, or it may not be read.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self._open_files = ExitStack()
+        try:
+            # Everything is opened through this folder: a later process with the same number is not mistaken for this one.
+            self._folder = self._open(f"/proc/{pid}")
+            self._memory = self._open("mem", self._folder)
+            header = read_header(bounded(of_descriptor(self._open("exe", self._folder)), 64))
+            if header is None:
+                raise EvidenceError(f"the executable of process {pid} is no ELF file", "Only native processes can be read.")
+        except FileNotFoundError as error:
+            self.close()
+            raise EvidenceError(f"there is no process {pid}", "Give the pid of a running process, as `ps` shows it.") from error
+        except OSError as error:
+            self.close()
+            hint = "Run as the same user or as root; /proc/sys/kernel/yama/ptrace_scope may forbid it to others."
+            raise EvidenceError(f"the memory of process {pid} may not be read: {error.strerror}", hint) from error
+        except EvidenceError:
+            self.close()
+            raise
+        self.architecture: Architecture = of_machine(header.machine)
+        self.word: Word = header.word
+
+    def _open(self, name: str, folder: Optional[int] = None) -> int:
+        descriptor = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=folder)
+        self._open_files.callback(os.close, descriptor)
+        return descriptor
+
+    def __enter__(self) -> LiveProcess:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._open_files.close()
+
+    def read(self, address: int, size: int) -> bytes:
+        """Memory at the address; short, or empty, where nothing is mapped, or where the process has ended."""
+        parts = []
+        size = min(size, _MOST_READ)
+        while size > 0 and 0 <= address <= _MOST_OFFSET:
+            try:
+                part = os.pread(self._memory, size, address)
+            except OSError:
+                break
+            if not part:
+                break
+            parts.append(part)
+            address += len(part)
+            size -= len(part)
+        return b"".join(parts)
+
+    def mappings(self) -> list[Mapping]:
+        """/proc/PID/maps (proc(5)); empty where the process has ended."""
+        try:
+            with os.fdopen(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder), "rb") as file:
+                lines = file.read().splitlines()
+        except OSError:
+            return []
+        return [_mapping(line) for line in lines]
+
+    def threads(self) -> list[MemoryThread]:
+        """Without registers: these can be had only of a stopped thread. The main thread first."""
+        try:
+            descriptor = os.open("task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
+            try:
+                tids = sorted(int(entry.name) for entry in os.scandir(descriptor))
+            finally:
+                os.close(descriptor)
+        except OSError:
+            return []
+        return [MemoryThread(tid, {}) for tid in sorted(tids, key=lambda tid: tid != self.pid)]
+
+
+def _mapping(line: bytes) -> Mapping:
+    # 7f1c00000000-7f1c00021000 r-xp 00001000 fe:01 1234   /usr/lib/libc.so.6
+    fields = line.split(None, 5)
+    start, end = (Address(int(number, 16)) for number in fields[0].split(b"-"))
+    path = fields[5].decode("utf-8", "backslashreplace") if len(fields) > 5 else None
+    offset = Offset(int(fields[2], 16)) if path and path.startswith("/") else None
+    return Mapping(start=start, end=end, permissions=fields[1][:3].decode("ascii"), path=path, offset=offset)
