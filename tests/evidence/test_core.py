@@ -300,6 +300,15 @@ class TestLies:
         with contextlib.suppress(EvidenceError):
             described(bytes(whole[: data.draw(st.integers(64, len(whole)))]))
 
+    def test_files_that_no_segment_tells_of(self):
+        """What was mapped is known from NT_FILE, where the headers of the segments are cut off."""
+        rows = [(0x1000, 0x2000, 0, b"/lib/a.so"), (0x5000, 0x6000, 1, b"/lib/b.so")]
+        core = opened(synthetic.core(EM_X86_64, self.NOTES + synthetic.file_note(rows), [Load(0x1000, bytes(4096), 5)]))
+        assert [(one.start, one.end, one.permissions, one.path, one.offset) for one in core.mappings()] == [
+            (0x1000, 0x2000, "r-x", "/lib/a.so", 0),
+            (0x5000, 0x6000, None, "/lib/b.so", 4096),
+        ]
+
 
 class TestForeign:
     def test_aarch64(self, tmp_path, monkeypatch):
