@@ -14,7 +14,7 @@ import pytest
 from crashkit.arch import named
 from crashkit.arch.aarch64 import NT_ARM_TLS
 from crashkit.arch.contract import Trap
-from crashkit.debugger import examine
+from crashkit.debugger.gdb import debugger
 from crashkit.evidence.core import signal_frame
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.fault import explain
@@ -61,7 +61,7 @@ class TestRecordedCores:
         assert not [error for error in crash.soft_errors if error.stage in ("gdb", "native")]
 
     def test_without_such_a_gdb_the_rest_of_the_report_stands(self, monkeypatch):
-        monkeypatch.setattr(examine, "MULTIARCH", "gdb-of-no-such-name")
+        monkeypatch.setattr(debugger, "MULTIARCH", "gdb-of-no-such-name")
         crash = analyzed("plain.core.gz")
         if any(error.stage == "gdb" for error in crash.soft_errors):
             (error,) = [error for error in crash.soft_errors if error.stage == "gdb"]

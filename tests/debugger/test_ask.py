@@ -142,7 +142,7 @@ class TestReport:
         assert innermost.module and innermost.offset is not None and innermost.trust == "context"
         assert handle.source == Path(__file__).read_text().splitlines()[0].strip() and handle.origin == "toy"
         assert (crash.thread.name, crash.thread.holds_gil) == ("worker", True)
-        assert (crash.debugger, crash.python.version, crash.modules[0].symbols) == ("Toy 1", "3.11.99", "full")
+        assert (crash.debugger, crash.modules[0].symbols) == ("Toy 1", "full")
         assert any(line.text == "free(): invalid pointer" and line.path == "core" for line in crash.log)
         assert "half of it" in [error.message for error in crash.soft_errors]
         assert "toy" in crash.seconds

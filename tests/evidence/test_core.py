@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crashkit.debugger import examine
+from crashkit.debugger.gdb import debugger
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.core.describe import describe
@@ -311,13 +311,22 @@ class TestLies:
         with contextlib.suppress(EvidenceError):
             described(bytes(whole[: data.draw(st.integers(64, len(whole)))]))
 
+    def test_files_that_no_segment_tells_of(self):
+        """What was mapped is known from NT_FILE, where the headers of the segments are cut off."""
+        rows = [(0x1000, 0x2000, 0, b"/lib/a.so"), (0x5000, 0x6000, 1, b"/lib/b.so")]
+        core = opened(synthetic.core(EM_X86_64, self.NOTES + synthetic.file_note(rows), [Load(0x1000, bytes(4096), 5)]))
+        assert [(one.start, one.end, one.permissions, one.path, one.offset) for one in core.mappings()] == [
+            (0x1000, 0x2000, "r-x", "/lib/a.so", 0),
+            (0x5000, 0x6000, None, "/lib/b.so", 4096),
+        ]
+
 
 class TestForeign:
     def test_aarch64(self, tmp_path, monkeypatch):
         """No such gdb here, no such registers: the notes still tell the story."""
         path = tmp_path / "core"
         path.write_bytes(synthetic.aarch64())
-        monkeypatch.setattr(examine, "MULTIARCH", "gdb-of-no-such-name")
+        monkeypatch.setattr(debugger, "MULTIARCH", "gdb-of-no-such-name")
         found = analyze(path)
         assert found.process.architecture == "aarch64"
         assert (found.process.pid, found.process.name, found.process.executable) == (4242, "server", "/usr/bin/server")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.arch import named
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.evidence.core.fault import explain
 from crashkit.evidence.text.log import read_log
@@ -15,7 +16,7 @@ from crashkit.naming.addresses import NULL_AREA, fill_of, is_null
 
 def core_reason(address: int) -> str | None:
     signal = Signal(number=11, name="SIGSEGV", code=1, code_name="SEGV_MAPERR", address=Address(address))
-    return explain(signal, {"rip": 0x401000, "rsp": 0x7FFC00000000}).reason
+    return explain(signal, named("x86_64"), {"rip": 0x401000, "rsp": 0x7FFC00000000}).reason
 
 
 def log_reason(address: int, folder: Path) -> str | None:
@@ -59,7 +60,7 @@ FILLS = {
 def test_freed_bytes_are_the_same_for_the_reason_and_the_finding(byte: int, freed: bool) -> None:
     pointer = int.from_bytes(bytes([byte]) * 8, "little")
     signal = Signal(number=11, name="SIGSEGV", code=128, code_name="SI_KERNEL")
-    explained = explain(signal, {"rip": 0x401000, "rsp": 0x7FFC00000000, "rdi": pointer}, bytes.fromhex("488907"))
+    explained = explain(signal, named("x86_64"), {"rip": 0x401000, "rsp": 0x7FFC00000000, "rdi": pointer}, bytes.fromhex("488907"))
     assert ("freed" in (explained.detail or "")) == freed
     assert ("use-after-free" in findings(rax=Address(pointer))) == freed
 
