@@ -53,7 +53,8 @@ def loaded_modules(core: Core) -> list[LoadedModule]:
     """ELF files among the file mappings, by base address.
 
     Their first page is in the core (coredump_filter bit 4, on by default), and with it the build-id. Where that page is
-    missing, a mapping of executable code still makes a module, without a build-id.
+    missing, a mapping of executable code still makes a module, without a build-id; but not where the file is a module already: libffi
+    maps pages of its own code once more, elsewhere, beside the data that they jump by.
     """
     code_paths = {file.path for file in core.files if (segment := core.segment(file.start)) and segment.flags & 1}
     groups: list[tuple[str, int, int]] = []
@@ -64,12 +65,14 @@ def loaded_modules(core: Core) -> list[LoadedModule]:
             groups[-1] = (file.path, groups[-1][1], max(groups[-1][2], file.end))
         else:
             groups.append((file.path, file.start - file.offset, file.end))
+    headers = {base: header for _path, base, _end in groups[:_MOST_MODULES] if (header := _read_header(core, base))}
+    known = {path for path, base, _end in groups if base in headers}
     modules = []
     for path, base, end in groups[:_MOST_MODULES]:
-        header = _read_header(core, base)
+        header = headers.get(base)
         if header is not None:
             modules.append(LoadedModule(path, base, end, header.bias, header.build_id))
-        elif path in code_paths:
+        elif path in code_paths and path not in known:
             modules.append(LoadedModule(path, base, end, base, None))
     return modules
 
