@@ -8,6 +8,7 @@ from typing import Optional
 
 import msgspec
 
+from crashkit.debugger.function_parts import parts
 from crashkit.debugger.session import NativeResult, NativeRow, Session
 from crashkit.debugger.symbols import SymbolTable
 from crashkit.debugger.unwind_table import UnwindTable
@@ -111,6 +112,20 @@ class Unwinding:
         table = self._tables[module.path]
         found = table.function(address - module.bias) if table else None
         return found.start + module.bias if found else None
+
+    def parts(self, base: int, name: str) -> frozenset[int]:
+        """Where in the process that function of the module at `base` starts, and where the parts that the compiler moved elsewhere do."""
+        module = self._index.at(base)
+        file = self._files.get(module.path) if module else None
+        if module is None or file is None or self.covers(base) is None:
+            return frozenset()
+        table = self._tables[module.path]
+        try:
+            symbol = SymbolTable.load(file).find(name)
+        except (OSError, ValueError):
+            return frozenset()
+        found = parts(table, symbol.start) if table and symbol else frozenset()
+        return frozenset(start + module.bias for start in found)
 
     def name(self, address: int) -> Optional[str]:
         """The function at the address, as its module's symbol table has it (mangled)."""
