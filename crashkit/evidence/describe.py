@@ -19,6 +19,7 @@ from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.modules import LoadedModule, loaded_modules
 from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.evidence.signals import SI_KERNEL, code_name, signal_name
+from crashkit.evidence.thread_stack import set_apart, thread_stack
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 
 _LONGEST_INSTRUCTION = 16
@@ -173,7 +174,7 @@ def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], 
         raw,
         registers,
         code,
-        core.mappings(),
+        set_apart(core.mappings(), thread_stack(core, registers.get("fs_base"))),
         trap,
         pid=core.process.pid if core.process else None,
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
