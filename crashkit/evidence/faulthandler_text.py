@@ -120,8 +120,20 @@ class FaultDump:
         return True
 
     def threads(self) -> tuple[Thread, ...]:
-        """In the order of the dump. A dump after a crash outside Python marks no thread as the crashed one."""
-        return tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
+        """In the order of the dump. A dump after a crash outside Python marks no thread as the crashed one, and that one's C stack, which
+        3.14 prints, is a thread of its own."""
+        told = tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
+        if self._c_stack and told and not any(block.current for block in self._blocks):
+            return (*told, Thread(crashed=self.signal is not None, frames=tuple(self._c_stack)))
+        return told
+
+    def repeats(self, first: FaultDump) -> bool:
+        """Whether this dump has the same threads and a C stack besides.
+
+        From 3.14 on a fatal error prints all threads and aborts, and the handler of SIGABRT prints them once more.
+        """
+        idents = [[block.ident for block in dump._blocks] for dump in (self, first)]
+        return bool(self._c_stack) and not first._c_stack and idents[0] == idents[1]
 
 
 class _Block:

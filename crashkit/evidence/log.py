@@ -262,7 +262,8 @@ class _Reader:
             if stacks:
                 return "gdb", stacks, fatal
         if with_stacks is not None:
-            return "faulthandler", with_stacks.threads(), fatal
+            told = next((dump for who, dump in self._dumps if who == self._owner(with_stacks) and dump.repeats(with_stacks)), with_stacks)
+            return "faulthandler", told.threads(), fatal
         if reported := next((report.thread() for report in self._reports), None):
             return "log", (reported,), fatal
         if dump := next((dump for _, dump in self._dumps if dump.threads()), None):
@@ -275,8 +276,11 @@ class _Reader:
 
     def _last_signal(self, first: Optional[faulthandler_text.FaultDump]) -> Optional[int]:
         """The signal of the last fatal dump of the process whose dump came first: that one ended it."""
-        owner = next((who for who, dump in self._dumps if dump is first), None)
+        owner = self._owner(first)
         return next((dump.signal for who, dump in reversed(self._dumps) if who == owner and dump.signal is not None), None)
+
+    def _owner(self, one: Optional[faulthandler_text.FaultDump]) -> Optional[str]:
+        return next((who for who, dump in self._dumps if dump is one), None)
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:
