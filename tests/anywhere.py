@@ -13,6 +13,7 @@ import datetime
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import tempfile
@@ -92,6 +93,7 @@ def fresh_copy(suite: str, user: str, folder: Path) -> str:
         subprocess.run(["chroot", folder, "useradd", "--create-home", "--shell", "/bin/bash", user], check=True)
     if user == "user":
         (folder / "etc/sudoers.d" / user).write_text(f"{user} ALL=(ALL) NOPASSWD: ALL\n")
+    (folder / "etc/hosts").write_text(f"127.0.0.1 localhost {socket.gethostname()}\n")
     subprocess.run(["git", "clone", "--quiet", "--no-hardlinks", ROOT, clone], check=True)
     subprocess.run(["chroot", folder, "chown", "-R", f"{user}:", str(home / "crashkit")], check=True)
     return str(home / "crashkit")

@@ -16,7 +16,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -200,7 +200,9 @@ def _parameters(found: Sequence[Interpreter], missing: str) -> list[ParameterSet
 
 @contextmanager
 def lock(path: Path, shared: bool = False) -> Iterator[None]:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    with suppress(FileExistsError):
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o644))
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # it may be another user's
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
         yield

@@ -205,7 +205,7 @@ def test_lying_headers(kind: str, tmp_path: Path) -> None:
     made = python_crash("threads.py", python=an_interpreter())
     (tmp_path / "core").write_bytes(lie(made.core.read_bytes(), kind))
     with at_most(3 * DEADLINE, kind):
-        crash = analyze(tmp_path / "core", options=Options(exe=made.program))
+        crash = analyze(tmp_path / "core", options=Options(exe=made.program, deadline=DEADLINE))
     check(crash)
     if kind in ("no notes", "no headers"):
         assert any("notes are missing" in error.message for error in crash.soft_errors)

@@ -19,7 +19,7 @@ import pytest
 
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
-from tests.crashes import CRASHERS, DEADLINE, NO_GDB, Folder, Interpreter, at_hand, crash, interpreter, interpreters, lock, python_crash
+from tests.crashes import CRASHERS, DEADLINE, NO_GDB, Folder, at_hand, crash, interpreter, interpreters, lock, python_crash
 from tests.stacks.test_pystack import relocated
 from tests.test_stacks_truth import check_native, python_lines, true_lines
 from tests.truth import backtrace, faulthandler
@@ -79,13 +79,8 @@ def without_symbols(version: str) -> Made:
     return Made(python_crash("threads.py", python=prefix / "bin" / original.path.name, environment=environment))
 
 
-def stripped_ones(newer: bool) -> list[Interpreter]:
-    """The distribution's, before 3.14 or from it on."""
-    return [one for one in interpreters() if not one.has_debug_info and (one.version >= (3, 14)) == newer]
-
-
-def of_distribution(newer: bool) -> Made:
-    return Made(python_crash("threads.py", python=stripped_ones(newer)[-1]))
+def of_distribution() -> Made:
+    return Made(python_crash("threads.py", python=[one for one in interpreters() if not one.has_debug_info][-1]))
 
 
 def sid_is_there() -> bool:
@@ -161,8 +156,7 @@ def gdb_in(sysroot: Path, folder: Folder) -> dict[int, list[str]]:
 ROWS: list[tuple[str, Callable[..., Made], Callable[..., object]]] = [
     (r"CPython (3\.\d+), debug info", with_debug_info, debuggable),
     (r"CPython (3\.\d+), symbol table stripped", without_symbols, lambda version: debuggable(version) and shutil.which("strip")),
-    (r"the distribution's python3, stripped", lambda: of_distribution(False), lambda: stripped_ones(False)),
-    (r"3\.14 of Debian sid, stripped", lambda: of_distribution(True), lambda: stripped_ones(True)),
+    (r"the distribution's python3, stripped", of_distribution, lambda: [one for one in interpreters() if not one.has_debug_info]),
     (r"3\.14 of Debian sid, from a container, debug info", lambda: from_container(True), sid_is_there),
     (r"3\.14 of Debian sid, from a container, stripped", lambda: from_container(False), sid_is_there),
 ]

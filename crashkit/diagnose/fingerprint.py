@@ -1,8 +1,10 @@
 """What makes two crashes the same: a hash over the few frames that tell where it happened.
 
-From the crashed thread's stack below the abort machinery: the innermost native frames up to the first one outside the C library and
-the interpreter, then the innermost Python frames of the user's own code. No address, line, pid, path or thread takes part, so two
-runs, two hosts and two checkouts of one program give one fingerprint. A recursion counts once, wherever it was cut off.
+From the crashed thread's stack below the abort machinery: the innermost native frame outside the C library and the interpreter, then
+the innermost Python frames of the user's own code. No address, line, pid, path or thread takes part, so two runs, two hosts and two
+checkouts of one program give one fingerprint. Nor do the C functions of the interpreter and the C library: a stripped one has no names
+for most of them. Only a stack without Python is told by them; there debug info makes a difference. A recursion counts once, wherever
+it was cut off.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from typing import NamedTuple, Optional
 from crashkit.diagnose.function_names import plain_name, python_name
 from crashkit.model import Crash, ElidedFrames, Fingerprint, Frame, NativeFrame, PythonFrame, Thread
 
-_VERSION = "1"
+_VERSION = "2"
 _HASH_DIGITS = 16
 
 _PREFIXES = 3
@@ -55,7 +57,7 @@ _ROUTINE = _words(
     r"pybind11::(?:cpp_function|detail)\S*|std::(?:function|_Function_handler|__invoke\w*|thread)\S*",
 )
 
-# Not ours to blame, yet telling together with the caller: they are taken and the search goes on.
+# Not ours to blame, yet telling together with the caller where there is no Python: they are taken and the search goes on.
 _GENERAL_MODULES = _words(
     r"libc[.-].*|libpthread[.-].*|libm[.-].*|libstdc\+\+\.so.*|libgcc_s\.so.*|ld-linux.*|ld-musl.*|libdl[.-].*|librt[.-].*|libffi\.so.*|linux-vdso.*",
     r"libpython\d.*|python\d*(?:\.\d+)?[a-z]*|_ctypes\..*",
@@ -93,7 +95,7 @@ def _of_thread(thread: Thread, notes: list[str]) -> list[str]:
         through_python = recursion[0] in map(python_name, pythons)
         return ["recursion", *recursion, *([] if through_python else _pythons(pythons, notes))]
     first_python = next((at for at, frame in enumerate(frames) if isinstance(frame, PythonFrame)), len(frames))
-    natives = _natives(frames[:first_python], 1 if pythons else _NATIVE_FRAMES, notes)
+    natives = _natives(frames[:first_python], 1 if pythons else _NATIVE_FRAMES, 0 if pythons else _PREFIXES, notes)
     names = _merged([*natives, *_pythons(pythons, notes)])
     return names or _unnamed(frames, notes)
 
@@ -123,9 +125,10 @@ def _below_machinery(frames: Sequence[Frame], notes: list[str]) -> Sequence[Fram
     return frames[last + 1 :]
 
 
-def _natives(frames: Sequence[Frame], wanted: int, notes: list[str]) -> list[str]:
+def _natives(frames: Sequence[Frame], wanted: int, prefixes: int, notes: list[str]) -> list[str]:
+    """So many frames of their own place, and before them so many of general code."""
     taken: list[_Named] = []
-    routine = nameless = 0
+    routine = nameless = general = 0
     for frame in frames:
         if not isinstance(frame, NativeFrame):
             continue
@@ -136,8 +139,9 @@ def _natives(frames: Sequence[Frame], wanted: int, notes: list[str]) -> list[str
         if _ROUTINE.fullmatch(name):
             routine += 1
             continue
-        specific = not _GENERAL_MODULES.fullmatch(PurePosixPath(frame.module or "").name)
-        if not specific and sum(not one.specific for one in taken) == _PREFIXES:
+        specific = _is_specific(frame.module or "")
+        if not specific and sum(not one.specific for one in taken) == prefixes:
+            general += 1
             continue
         taken.append(_Named(name, specific))
         notes.append(f"took {name}: " + ("its own place" if specific else "general code, the search goes on"))
@@ -145,7 +149,14 @@ def _natives(frames: Sequence[Frame], wanted: int, notes: list[str]) -> list[str
             break
     if routine or nameless:
         notes.append(f"left out {routine} native frames that stand around every call and {nameless} without a name")
+    if general:
+        notes.append(f"left out {general} native frames of general code: a stripped interpreter or C library would not name them")
     return [one.name for one in taken]
+
+
+def _is_specific(module: str) -> bool:
+    """The interpreter's own extension modules are as general as itself."""
+    return "/lib-dynload/" not in module and not _GENERAL_MODULES.fullmatch(PurePosixPath(module).name)
 
 
 def _pythons(frames: Sequence[PythonFrame], notes: list[str]) -> list[str]:

@@ -91,3 +91,5 @@ def crashkit(tmp_path: Path) -> Iterator[Crashkit]:
         runner = Crashkit(tmp_path)
         stack.callback(runner.end)
         yield runner
+        now = crashes.PATTERN.read_text()
+        assert crashes.leaves_core_in_cwd(now), f"another test run, whose lock is not ours (in a container?), set core_pattern to {now!r}"

@@ -81,10 +81,17 @@ def test_python_name(function, file, name):
 
 
 def test_names_the_place_and_the_users_code():
-    found = of(native("__strlen_evex", LIBC), native("PyBytes_FromString", PYTHON), native("ffi_call", "/lib/libffi.so.8"), *REQUEST)
-    assert found.frames == ("strlen", "PyBytes_FromString", "ctypes.string_at", "server.read", "server.handle")
+    found = of(native("__strlen_evex", LIBC), native("decode"), native("PyObject_Vectorcall", PYTHON), *REQUEST)
+    assert found.frames == ("decode", "ctypes.string_at", "server.read", "server.handle")
     assert found.hash is not None
     assert any("user's own code" in note for note in found.notes)
+
+
+@pytest.mark.parametrize("module", [LIBC, PYTHON, "/usr/lib/python3.13/lib-dynload/_ctypes.cpython-313-x86_64-linux-gnu.so"])
+def test_names_that_only_debug_info_tells_do_not_matter(module):
+    named = of(native("__strlen_evex", module), native("decode"), native("cfield_get", module), *REQUEST)
+    assert of(native(None, module), native("decode"), native(None, module), *REQUEST).hash == named.hash
+    assert of(native("decode", module), native("main")).frames == ("decode",), "without Python they are all there is"
 
 
 def test_addresses_lines_paths_and_threads_do_not_matter():

@@ -13,6 +13,7 @@ import pytest
 from crashkit.evidence.elf_file import has_debug_symbols, holds_code, read_build_id
 from crashkit.evidence.file_tree import FileTree, PathMap
 from crashkit.evidence.module_files import Finder
+from tests.crashes import CRASHERS, compile_c
 
 BINARY = Path(sys.executable).resolve()
 OTHER = Path("/bin/ls").resolve()
@@ -177,17 +178,17 @@ def test_extra_folders_come_before_the_machines_own_file(tmp_path: Path) -> None
     ],
 )
 def test_separate_debug_file(tmp_path: Path, place: str) -> None:
-    assert BUILD_ID
-    if not has_debug_symbols(BINARY):
-        pytest.skip(f"{BINARY} has no symbols that could be split off")
-    debug = tmp_path / place.format(BUILD_ID[:2], BUILD_ID[2:])
+    whole = tmp_path / "whole"
+    compile_c(CRASHERS / "no_python.c", whole)
+    build_id = readelf_build_id(whole)
+    debug = tmp_path / place.format(build_id[:2], build_id[2:])
     debug.parent.mkdir(parents=True)
-    subprocess.run(["objcopy", "--only-keep-debug", BINARY, debug], check=True)
+    subprocess.run(["objcopy", "--only-keep-debug", whole, debug], check=True)
     stripped = tmp_path / "root/usr/bin/python3"
     stripped.parent.mkdir(parents=True, exist_ok=True)
-    subprocess.run(["strip", "-o", stripped, BINARY], check=True)
+    subprocess.run(["strip", "-o", stripped, whole], check=True)
 
-    found = Finder(sysroot=tmp_path / "root", extra_dirs=[tmp_path / "extra"]).find("/usr/bin/python3", BUILD_ID)
+    found = Finder(sysroot=tmp_path / "root", extra_dirs=[tmp_path / "extra"]).find("/usr/bin/python3", build_id)
     assert (found.path, found.debug) == (stripped, debug)
 
 
