@@ -52,6 +52,9 @@ needs_binutils = pytest.mark.skipif(shutil.which("objcopy") is None, reason=NO_B
 FAVOURITE = (3, 11)
 """The version of the tests that take one interpreter of those at hand."""
 
+GUARDS_ITS_STACK = (3, 14)
+"""From this version on CPython measures the C stack: Python functions that call each other through C end in a RecursionError."""
+
 
 @dataclass(frozen=True)
 class Interpreter:
@@ -132,7 +135,20 @@ def _favourite(among: Sequence[Interpreter]) -> Interpreter:
 
 def an_interpreter() -> Interpreter:
     """For what every CPython must show: one with debug info where there is one, else the distribution's as it is."""
-    found = [one for one in interpreters() if one.has_debug_info] or interpreters()
+    return _one_of(interpreters())
+
+
+def an_unguarded_interpreter() -> Interpreter:
+    """The same for a recursion that 3.14 would end. Ask `unguarded_interpreters` first: there may be none."""
+    return _one_of(unguarded_interpreters())
+
+
+def unguarded_interpreters() -> list[Interpreter]:
+    return [one for one in interpreters() if one.version < GUARDS_ITS_STACK]
+
+
+def _one_of(known: Sequence[Interpreter]) -> Interpreter:
+    found = [one for one in known if one.has_debug_info] or known
     if not found:
         pytest.skip(NO_PYTHON)
     return _favourite(found)

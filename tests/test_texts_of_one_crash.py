@@ -7,7 +7,7 @@ from pathlib import Path
 from crashkit.model import NativeFrame, PythonFrame
 from crashkit.pipeline import analyze
 from tests.crashes import an_interpreter, python_crash
-from tests.truth import faulthandler
+from tests.truth import backtrace, faulthandler
 
 
 def test_both_are_given_to_the_same_threads(tmp_path: Path) -> None:
@@ -15,7 +15,7 @@ def test_both_are_given_to_the_same_threads(tmp_path: Path) -> None:
     (tmp_path / "gdb.txt").write_text(folder.backtrace())
     (tmp_path / "stderr.log").write_text(folder.stderr)
     crash = analyze([tmp_path / "stderr.log", tmp_path / "gdb.txt"])
-    truth = faulthandler(folder.stderr)
+    truth, native = faulthandler(folder.stderr), backtrace(folder.backtrace())
     assert len(truth) >= 4
     stacks = {thread.pthread: thread for thread in crash.threads if thread.pthread is not None}
     for ident, frames in truth.items():
@@ -23,5 +23,7 @@ def test_both_are_given_to_the_same_threads(tmp_path: Path) -> None:
         told = [(frame.function, frame.line) for frame in thread.pythons()]
         assert told == [(frame[0], frame[1]) for frame in frames]
         assert any(isinstance(frame, NativeFrame) for frame in thread.frames)
-    merged = [thread for thread in crash.threads if any(isinstance(frame, PythonFrame) for frame in thread.frames)]
-    assert merged, "the stacks of a thread with one interpreter call can be merged"
+        # faulthandler does not tell where each call of the interpreter begins; and gdb's text of a stripped one may name none of them.
+        calls = sum(name.startswith("_PyEval_EvalFrameDefault") for name in native[thread.tid or 0])
+        merged = any(isinstance(frame, PythonFrame) for frame in thread.frames)
+        assert merged == (bool(frames) and calls in (1, len(frames))), f"{calls} calls"

@@ -79,6 +79,21 @@ class SymbolTable:
     def name(self, address: int) -> Optional[Symbol]:
         return self.names([address]).get(address)
 
+    def find(self, name: str) -> Optional[Symbol]:
+        """The function of that name, as the table has it; not looked for in .gnu_debugdata."""
+        if self._table is None:
+            return None
+        words = self._words()
+        strings = self._sections[self._table.link] if self._table.link < len(self._sections) else None
+        if strings is None:
+            return None
+        text = bytes(self._data[strings.offset : strings.offset + strings.size])
+        wanted, at = set(), -1
+        while (at := text.find(name.encode() + b"\0", at + 1)) >= 0:
+            wanted.add(at)
+        offsets = ((first & 0xFFFFFFFF) in wanted for first in words[::3])
+        return next((symbol for index in compress(range(len(words) // 3), offsets) if (symbol := self._symbol(words, index))), None)
+
     def names(self, addresses: Iterable[int]) -> dict[int, Symbol]:
         """The function around each address; those that no function covers are left out. One call for many: each reads the whole table."""
         wanted = sorted(set(addresses))

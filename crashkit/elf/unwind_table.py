@@ -56,6 +56,11 @@ class UnwindTable:
             return None
         return found if found is not None and address in found else None
 
+    def code(self, addresses: range) -> bytes:
+        """What the file has there; less where it ends."""
+        position = self._offset(addresses.start) if self._elf else None
+        return b"" if position is None else bytes(self._data[position : position + len(addresses)])
+
     def _search_table(self) -> tuple[int, int]:
         """File offset and number of entries."""
         header = next((one for one in self._elf.program_headers if one.kind == PT_GNU_EH_FRAME), None) if self._elf else None

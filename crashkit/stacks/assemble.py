@@ -111,9 +111,8 @@ def _where_it_stood(thread: Thread, unwinding: Unwinding) -> tuple[NativeFrame, 
 
 
 def _name_evaluation(ends: Sequence[Ends], base: int, index: ModuleIndex, unwinding: Unwinding) -> list[Ends]:
-    """Where a stripped interpreter's evaluating function has no name, find it by counting and name it. `base` is the interpreter's."""
-    if all(sum(map(is_evaluation, both.native)) == len(runs(both.python)) for both in ends):
-        return list(ends)
+    """Where a stripped interpreter's evaluating function has no name, name it: by the function's own jumps into the parts that were moved,
+    or, where not even the function itself is named, by counting. `base` is the interpreter's."""
 
     def starts(frames: Sequence[NativeFrame]) -> tuple[Optional[int], ...]:
         found = []
@@ -124,14 +123,22 @@ def _name_evaluation(ends: Sequence[Ends], base: int, index: ModuleIndex, unwind
             found.append(unwinding.function_start(address) if address is not None and module and module.base == base else None)
         return tuple(found)
 
-    whole = [both for both in ends if both.native and not both.native_cut and not both.python_cut and both.python_total is None]
-    evaluating = evaluation_starts([Walk(starts(both.native), len(runs(both.python))) for both in whole])
-    if not evaluating:
-        return list(ends)
-
-    def named(frames: tuple[NativeFrame, ...]) -> tuple[NativeFrame, ...]:
+    def named(frames: tuple[NativeFrame, ...], evaluating: frozenset[int]) -> tuple[NativeFrame, ...]:
         return tuple(
             replace(frame, function=EVALUATE) if start in evaluating else frame for frame, start in zip(frames, starts(frames), strict=True)
         )
 
-    return [both._replace(native=named(both.native), native_outer=named(both.native_outer)) for both in ends]
+    def all_named(evaluating: frozenset[int]) -> list[Ends]:
+        return [both._replace(native=named(both.native, evaluating), native_outer=named(both.native_outer, evaluating)) for both in ends]
+
+    if _fit(ends):
+        return list(ends)
+    ends = all_named(unwinding.parts(base, EVALUATE))
+    if _fit(ends):
+        return ends
+    whole = [both for both in ends if both.native and not both.native_cut and not both.python_cut and both.python_total is None]
+    return all_named(evaluation_starts([Walk(starts(both.native), len(runs(both.python))) for both in whole]))
+
+
+def _fit(ends: Sequence[Ends]) -> bool:
+    return all(sum(map(is_evaluation, both.native)) == len(runs(both.python)) for both in ends)

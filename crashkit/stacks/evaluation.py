@@ -1,7 +1,7 @@
 """Which function of a stripped interpreter evaluates Python frames, told by counting. Pure.
 
-Its name can be missing: the symbol table is gone, or the compiler moved most of it to a cold part that only .symtab names (Debian's
-3.14). But it occurs on every thread's native stack exactly as often as that thread has runs of Python frames.
+Its name can be missing with the symbol table. (Where only a part of it lacks the name, elf/function_parts.py tells for certain.)
+But it occurs on every thread's native stack exactly as often as that thread has runs of Python frames.
 """
 
 from __future__ import annotations

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
+from crashkit.elf.function_parts import parts
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
 from crashkit.evidence.core.modules import ModuleIndex
@@ -37,6 +38,20 @@ class Unwinding:
         table = self._tables[module.path]
         found = table.function(address - module.bias) if table else None
         return found.start + module.bias if found else None
+
+    def parts(self, base: int, name: str) -> frozenset[int]:
+        """Where in the process that function of the module at `base` starts, and where the parts that the compiler moved elsewhere do."""
+        module = self._index.at(base)
+        file = self._files.get(module.path) if module else None
+        if module is None or file is None or self.covers(base) is None:
+            return frozenset()
+        table = self._tables[module.path]
+        try:
+            symbol = SymbolTable.load(file).find(name)
+        except (OSError, ValueError):
+            return frozenset()
+        found = parts(table, symbol.start) if table and symbol else frozenset()
+        return frozenset(start + module.bias for start in found)
 
     def name(self, address: int) -> Optional[str]:
         """The function at the address, as its module's symbol table has it (mangled)."""

@@ -19,6 +19,7 @@ PAIRS = [
     pytest.param(cause, *one.values, id=f"{cause.signature}-{one.id}", marks=one.marks)
     for cause in CAUSES
     for one in (these_versions if cause.old else some_interpreters)(*cause.pythons)
+    if one.values[0] is None or one.values[0].version < cause.before
 ]
 
 

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import platform
+import re
+import resource
+
 import pytest
 
 from crashkit.evidence.core.core import open_core
@@ -9,7 +13,16 @@ from crashkit.evidence.core.describe import describe
 from crashkit.evidence.input import open_input
 from crashkit.evidence.module_files import Finder
 from crashkit.model import Signal
-from tests.crashes import Folder, an_interpreter, c_crash, every_interpreter, needs_x86_64, python_crash
+from tests.crashes import (
+    Folder,
+    an_interpreter,
+    an_unguarded_interpreter,
+    c_crash,
+    every_interpreter,
+    needs_x86_64,
+    python_crash,
+    unguarded_interpreters,
+)
 
 pytestmark = needs_x86_64()
 
@@ -23,6 +36,14 @@ def signal_of(crash: Folder) -> Signal:
     assert signal is not None
     return signal
 
+
+def _numbers(text: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", text)[:2]))
+
+
+# The guard of a thread's stack is memory that allows no access; from glibc 2.42 and Linux 6.13 on it is a hole in the stack's memory.
+GUARD_IS_A_HOLE = _numbers(platform.libc_ver()[1]) >= (2, 42) and _numbers(platform.release()) >= (6, 13)
+GUARD = "SEGV_MAPERR" if GUARD_IS_A_HOLE else "SEGV_ACCERR"
 
 # What the kernel said first, whether or not a handler ran since.
 FAULTS = {
@@ -40,13 +61,14 @@ FAULTS = {
     "no_access": ("SIGSEGV", "SEGV_ACCERR", "no-access", "read", ...),
     "no_exec": ("SIGSEGV", "SEGV_ACCERR", "no-exec", "execute", ...),
     "c_overflow": ("SIGSEGV", "SEGV_MAPERR", "stack-overflow", "write", ...),
-    "c_overflow_thread": ("SIGSEGV", "SEGV_ACCERR", "stack-overflow", "write", ...),
-    "python_overflow": ("SIGSEGV", "SEGV_ACCERR", "stack-overflow", "write", ...),
+    "c_overflow_thread": ("SIGSEGV", GUARD, "stack-overflow", "write", ...),
+    "python_overflow": ("SIGSEGV", GUARD, "stack-overflow", "write", ...),
     "divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, None),
     "ud2": ("SIGILL", "ILL_ILLOPN", "trap", None, ...),
     "int3": ("SIGTRAP", "SI_KERNEL", "trap", None, None),
     "bus": ("SIGBUS", "BUS_ADRERR", "bus-truncated-file", "read", ...),
 }
+KINDS = [kind for kind in FAULTS if kind != "python_overflow" or unguarded_interpreters()]
 
 # faulthandler leaves SIGTRAP alone, and its alternate stack is the main thread's only: elsewhere the kernel finds no room for the
 # handler and sends SIGSEGV with SI_KERNEL.
@@ -55,12 +77,13 @@ NOT_HANDLED = {"int3", *NO_ROOM}
 
 
 @pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
-@pytest.mark.parametrize("kind", FAULTS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_fault(kind, handler):
     name, code_name, reason, access, address = FAULTS[kind]
     if handler and kind in NO_ROOM:
         code_name = "SI_KERNEL"
-    crash = python_crash("faults.py", kind, python=an_interpreter(), faulthandler=handler)
+    python = an_unguarded_interpreter() if kind == "python_overflow" else an_interpreter()
+    crash = python_crash("faults.py", kind, python=python, faulthandler=handler)
     signal = signal_of(crash)
     assert (signal.name, signal.code_name, signal.reason, signal.access) == (name, code_name, reason, access), signal
     assert -crash.status == signal.number
@@ -90,6 +113,15 @@ def test_no_fault(kind, handler, name, reason):
     assert (signal.name, signal.reason, signal.address, signal.access, signal.recovered) == (name, reason, None, None, False), signal
     if kind == "outside" and not handler:
         assert signal.sender_pid not in (None, crash.pid)
+
+
+@pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
+def test_the_size_of_a_stack_is_that_of_one_thread(handler):
+    """Where the guard is a hole in its memory, the kernel makes one mapping of neighbouring stacks."""
+    limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
+    size = 2 << 20 if limit == resource.RLIM_INFINITY else limit  # glibc's ARCH_STACK_DEFAULT_SIZE
+    signal = signal_of(python_crash("faults.py", "c_overflow_thread", python=an_interpreter(), faulthandler=handler))
+    assert f"below the end of the thread's stack, whose {size / 2**20:.1f} MiB are used up" in signal.detail
 
 
 @pytest.mark.parametrize("python", every_interpreter())

@@ -420,3 +420,22 @@ def test_a_traceback_without_frames_does_not_hide_another(tmp_path: Path) -> Non
     text = "Killed\n" + begun + '  File "/srv/app.py", line 5, in f\n    g()\nValueError: handled\n' + begun + "INFO the rest was lost\n"
     (thread,) = read_log(written(tmp_path, text)).threads
     assert [frame.line for frame in thread.pythons()] == [5]
+
+
+def test_fatal_error_of_python_3_14_outside_of_python(tmp_path: Path) -> None:
+    """It prints all threads, aborts, and prints them once more with the C stack, which is none of theirs."""
+    threads = DUMP.partition("\n\n")[2].replace("Current thread", "Thread")
+    stack = """
+Current thread's C stack trace (most recent call first):
+  Binary file "/usr/bin/python3", at _Py_DumpStack+0x4a [0x49b2f9]
+  Binary file "/usr/lib/libc.so.6", at abort+0x24 [0x7f25725ae507]
+"""
+    once = f"Fatal Python error: in_a_c_thread: it is said\nPython runtime state: initialized\n\n{threads}"
+    again = f"Fatal Python error: Aborted\n\n{threads}{stack}"
+    evidence = read_log(written(tmp_path, once + again))
+    assert [(thread.tid, thread.crashed) for thread in evidence.threads] == [(0x7F0000000001, False), (0x7F0000000002, False), (None, True)]
+    assert [frame.function for frame in evidence.threads[2].natives()] == ["_Py_DumpStack", "abort"]
+    assert evidence.signal and evidence.signal.name == "SIGABRT"
+    # Another process with other threads is another crash.
+    other = read_log(written(tmp_path, once + again.replace("7f000000000", "7f000000001")))
+    assert [thread.tid for thread in other.threads] == [0x7F0000000001, 0x7F0000000002]

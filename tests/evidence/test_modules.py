@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 import subprocess
 from pathlib import Path
@@ -100,8 +101,6 @@ class TestFirstPages:
     def modules(self, page: bytes, flags: int = 5) -> list[LoadedModule]:
         notes = synthetic.prstatus(7, range(27)) + synthetic.file_note([(0x10000, 0x11000, 0, b"/lib/a.so")])
         data = synthetic.core(synthetic.EM_X86_64, notes, [synthetic.Load(0x10000, page, flags, 4096)])
-        import io
-
         core = open_core(io.BytesIO(data), Path("core"), len(data))
         assert core is not None
         return loaded_modules(core)
@@ -123,6 +122,19 @@ class TestFirstPages:
         assert [module.build_id for module in self.modules(page)] == [None]
         if not page.startswith(b"\x7fELF\2"):
             assert self.modules(page, flags=4) == []
+
+    @pytest.mark.parametrize("page_is_there", [True, False])
+    def test_code_mapped_once_more_elsewhere(self, page_is_there):
+        """As libffi does with the page of its trampolines. Without the first page nothing tells which of both the loader mapped."""
+        page = self.elf(synthetic.note(b"GNU", 3, b"ab")) if page_is_there else b""
+        rows = [(0x10000, 0x12000, 0, b"/lib/a.so"), (0x20000, 0x24000, 0, b"/lib/data"), (0x70000, 0x71000, 1, b"/lib/a.so")]
+        loads = [synthetic.Load(0x10000, page, 5, 0x2000), synthetic.Load(0x20000, b"", 4, 0x4000), synthetic.Load(0x70000, b"", 5, 4096)]
+        notes = synthetic.prstatus(7, range(27)) + synthetic.file_note(rows)
+        data = synthetic.core(synthetic.EM_X86_64, notes, loads)
+        core = open_core(io.BytesIO(data), Path("core"), len(data))
+        assert core is not None
+        found = [(module.base, module.end) for module in loaded_modules(core)]
+        assert found == [(0x10000, 0x12000), (0x6F000, 0x71000)][: 1 if page_is_there else 2]
 
     def test_notes_that_lie(self):
         note = synthetic.note(b"GNU", 3, b"ab")

@@ -15,6 +15,7 @@ from crashkit.evidence.core import fault, signal_frame
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
+from crashkit.evidence.core.thread_stack import set_apart, thread_stack
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
@@ -204,7 +205,7 @@ def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], 
         core.architecture,
         registers,
         code,
-        core.mappings(),
+        set_apart(core.mappings(), thread_stack(core, registers.get(core.architecture.thread_pointer or ""))),
         trap,
         pid=core.process.pid if core.process else None,
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",

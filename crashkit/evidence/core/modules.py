@@ -57,7 +57,8 @@ def loaded_modules(memory: Memory) -> list[LoadedModule]:
     """ELF files among the file mappings, by base address.
 
     Their first page is in the core (coredump_filter bit 4, on by default), and with it the build-id. Where that page is
-    missing, a mapping of executable code still makes a module, without a build-id.
+    missing, a mapping of executable code still makes a module, without a build-id; but not where the file is a module already: libffi
+    maps pages of its own code once more, elsewhere, beside the data that they jump by.
     """
     mappings = memory.mappings()
     code_paths = {mapping.path for mapping in mappings if "x" in (mapping.permissions or "")}
@@ -70,12 +71,14 @@ def loaded_modules(memory: Memory) -> list[LoadedModule]:
         else:
             groups.append((mapping.path, mapping.start - mapping.offset, int(mapping.end)))
     read = bounded(memory.read, MOST_BYTES)
+    headers = {base: header for _path, base, _end in groups[:_MOST_MODULES] if (header := _read_header(read, base))}
+    known = {path for path, base, _end in groups if base in headers}
     modules = []
     for path, base, end in groups[:_MOST_MODULES]:
-        header = _read_header(read, base)
+        header = headers.get(base)
         if header is not None:
             modules.append(LoadedModule(path, base, end, header.bias, header.build_id))
-        elif path in code_paths:
+        elif path in code_paths and path not in known:
             modules.append(LoadedModule(path, base, end, base, None))
     return modules
 

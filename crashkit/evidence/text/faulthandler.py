@@ -121,8 +121,20 @@ class FaultDump(Reader):
             yield Note("<Cannot show all threads while the GIL is disabled>", "gil-disabled")
 
     def threads(self) -> tuple[Thread, ...]:
-        """In the order of the dump. A dump after a crash outside Python marks no thread as the crashed one."""
-        return tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
+        """In the order of the dump. A dump after a crash outside Python marks no thread as the crashed one, and that one's C stack, which
+        3.14 prints, is a thread of its own."""
+        told = tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
+        if self._c_stack and told and not any(block.current for block in self._blocks):
+            return (*told, Thread(crashed=self.signal is not None, frames=tuple(self._c_stack)))
+        return told
+
+    def repeats(self, first: FaultDump) -> bool:
+        """Whether this dump has the same threads and a C stack besides.
+
+        From 3.14 on a fatal error prints all threads and aborts, and the handler of SIGABRT prints them once more.
+        """
+        idents = [[block.ident for block in dump._blocks] for dump in (self, first)]
+        return bool(self._c_stack) and not first._c_stack and idents[0] == idents[1]
 
 
 class _Block:
@@ -167,9 +179,10 @@ def _tells(dumps: Sequence[tuple[str, FaultDump]]) -> Account:
         telling = Telling.FATAL_MESSAGE
     else:
         telling = Telling.FATAL_THREADS if shown is fatal else Telling.THREADS
+    told = shown and next((dump for who, dump in dumps if who == _owner(dumps, shown) and dump.repeats(shown)), shown)
     return Account(
         telling=telling,
-        threads=shown.threads() if shown is not None else (),
+        threads=told.threads() if told is not None else (),
         stacks="python",
         signal=_last_signal(dumps, fatal),
         python=_runtime(dumps, fatal),
@@ -180,8 +193,12 @@ def _tells(dumps: Sequence[tuple[str, FaultDump]]) -> Account:
 
 def _last_signal(dumps: Sequence[tuple[str, FaultDump]], first: Optional[FaultDump]) -> Optional[int]:
     """The signal of the last fatal dump of the process whose dump came first: that one ended it."""
-    owner = next((who for who, dump in dumps if dump is first), None)
+    owner = _owner(dumps, first)
     return next((dump.signal for who, dump in reversed(dumps) if who == owner and dump.signal is not None), None)
+
+
+def _owner(dumps: Sequence[tuple[str, FaultDump]], one: Optional[FaultDump]) -> Optional[str]:
+    return next((who for who, dump in dumps if dump is one), None)
 
 
 def _runtime(dumps: Sequence[tuple[str, FaultDump]], fatal: Optional[FaultDump]) -> Optional[PythonRuntime]:
