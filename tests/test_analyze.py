@@ -211,7 +211,7 @@ class TestPartialEvidence:
     def test_core_of_another_architecture(self, capfd, tmp_path, monkeypatch):
         path = tmp_path / "core"
         path.write_bytes(synthetic.aarch64())
-        monkeypatch.setattr("crashkit.debugger.examine.MULTIARCH", "gdb-of-no-such-name")
+        monkeypatch.setattr("crashkit.debugger.gdb.debugger.MULTIARCH", "gdb-of-no-such-name")
         status, out, _ = status_of(capfd, "analyze", path)
         assert status == 0
         assert "SIGSEGV" in out and "4242" in out

@@ -161,6 +161,7 @@ class TestStartFiles:
     def test_of_the_machine(self):
         """gdb's own start file (/etc/gdb/gdbinit) cannot be planted here; -nx is what leaves it out."""
         with Gdb(20) as gdb:
+            gdb.version()  # it has been executed when it answers
             assert b"-nx" in Path(f"/proc/{gdb.pid}/cmdline").read_bytes().split(b"\0")
 
 
