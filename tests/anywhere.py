@@ -22,6 +22,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tests import crashes
+
 ROOT = Path(__file__).parent.parent
 CACHE = Path(os.environ.get("CRASHKIT_TEST_CACHE", Path.home() / ".cache" / "crashkit-tests"))
 MATRIX = ROOT / "docs" / "support-matrix.md"
@@ -37,6 +39,9 @@ DEADLINE = 1500
 NETWORK = ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy")
 """Variables by which this machine's programs reach the package indexes; a folder on it needs them as well."""
 
+# Whoever changes the kernel's core_pattern holds it: the folders have that pattern in common with this machine.
+PATTERN_LOCK = crashes.PATTERN_LOCK
+
 _ENTER = """
 set -e
 mount --make-rprivate /
@@ -48,8 +53,10 @@ mount -t tmpfs tmpfs "$1/dev/shm"
 touch "$1/etc/resolv.conf"
 mount --bind /etc/resolv.conf "$1/etc/resolv.conf"
 [ ! -e "$2" ] || mount --bind "$2" "$1/etc/ssl/certs/ca-certificates.crt"
+touch "$1$3"
+mount --bind "$3" "$1$3"
 root=$1
-shift 2
+shift 3
 exec chroot "$root" "$@"
 """
 
@@ -101,12 +108,15 @@ def fresh_copy(suite: str, user: str, folder: Path) -> str:
 
 def enter(folder: Path, user: str, command: str, log: Path) -> int:
     """Run a shell command there as that user, in namespaces of its own; the exit status. Both outputs go to the log."""
+    with crashes.lock(PATTERN_LOCK):
+        pass  # it is there now
     certificates = os.environ.get("SSL_CERT_FILE", "")
     inside = {name: value for name in NETWORK if (value := os.environ.get(name))}
     if certificates:
         inside |= {name: "/etc/ssl/certs/ca-certificates.crt" for name in ("SSL_CERT_FILE", "PIP_CERT") if name in inside}
     words = ["su", "-", user, "-w", ",".join(inside), "-c", command] if inside else ["su", "-", user, "-c", command]
-    argv = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--ipc", "sh", "-c", _ENTER, "enter", folder, certificates, *words]
+    namespaces = ["unshare", "--mount", "--pid", "--fork", "--kill-child", "--ipc"]
+    argv = [*namespaces, "sh", "-c", _ENTER, "enter", folder, certificates, PATTERN_LOCK, *words]
     environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C.UTF-8", **inside}
     with log.open("wb") as output:
         try:
