@@ -13,6 +13,7 @@ import datetime
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -121,10 +122,22 @@ def enter(folder: Path, user: str, command: str, log: Path) -> int:
     with log.open("wb") as output:
         try:
             return subprocess.run(
-                argv, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env=environment, timeout=DEADLINE
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                timeout=DEADLINE,
+                preexec_fn=_default_signals,
             ).returncode
         except subprocess.TimeoutExpired:
             return 124
+
+
+def _default_signals() -> None:
+    """As a shell on a terminal has them: nohup and shells without job control leave some ignored, and tests send them."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def received() -> int:

@@ -17,7 +17,7 @@ from crashkit.model import Crash, Frame, NativeFrame, PythonFrame, Signal, Threa
 from crashkit.pipeline import analyze
 from crashkit.report import json as report_json
 from crashkit.report import text, wording
-from tests.crashes import interpreter, needs_x86_64, python_crash
+from tests.crashes import an_interpreter, needs_x86_64, python_crash
 from tests.naming.test_own_code import NOT_OWN, OWN
 from tests.report import samples
 
@@ -107,7 +107,7 @@ def agree(crash: Crash) -> PythonFrame | None:
 
 @cache
 def real(script: str, *arguments: str) -> Crash:
-    return analyze(python_crash(script, *arguments, python=interpreter("3.11")).core)
+    return analyze(python_crash(script, *arguments, python=an_interpreter()).core)
 
 
 @needs_x86_64()

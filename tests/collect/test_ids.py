@@ -6,7 +6,7 @@ import pytest
 
 from crashkit.crashfolder.ids import identity, time_of
 from crashkit.pipeline import analyze
-from tests.crashes import interpreter, python_crash
+from tests.crashes import an_interpreter, python_crash
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_ids(when: float | None, pid: int | None, executable: str | None, found:
 
 
 def test_a_core_gets_the_id_that_the_store_would_give_it() -> None:
-    core = python_crash("faults.py", "null", python=interpreter("3.11")).core
+    core = python_crash("faults.py", "null", python=an_interpreter()).core
     crash = analyze(core)
     assert crash.process is not None
     assert crash.id == identity(core.stat().st_mtime, crash.process.pid, crash.process.executable)

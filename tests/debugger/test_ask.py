@@ -12,7 +12,7 @@ from crashkit.debugger.ask import ask, start
 from crashkit.debugger.contract import Answer, NativeStack, PythonStack
 from crashkit.model import Address, NativeFrame, PythonFrame, SoftError
 from crashkit.pipeline import analyze
-from tests.crashes import Folder, interpreter, python_crash
+from tests.crashes import Folder, an_interpreter, python_crash
 
 TID = 7
 NATIVE = {TID: NativeStack((NativeFrame(function="memcpy", pc=Address(16)),))}
@@ -108,7 +108,7 @@ def test_without_debuggers_there_are_no_answers():
 
 @pytest.fixture(scope="module")
 def crashed() -> Folder:
-    return python_crash("threads.py", python=interpreter("3.11"))
+    return python_crash("threads.py", python=an_interpreter())
 
 
 class TestReport:

@@ -15,7 +15,7 @@ from crashkit.evidence.core.modules import LoadedModule
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.pipeline import Options, analyze
-from tests.crashes import interpreter, python_crash
+from tests.crashes import a_debuggable_interpreter, python_crash
 
 SOMEBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
@@ -143,7 +143,7 @@ def test_the_next_place_is_looked_at(script, tmp_path):
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")
 def test_in_a_report(tmp_path):
     """Python frames come from PyStack then, and the report says why."""
-    python = interpreter("3.11")
+    python = a_debuggable_interpreter()
     crash = python_crash("threads.py", python=python)
     program = python.path.resolve()
     hostile = tmp_path / "bin"

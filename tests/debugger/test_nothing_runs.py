@@ -25,7 +25,7 @@ from crashkit.debugger.pystack.debugger import ask_pystack
 from crashkit.errors import DebuggerError
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
-from tests.crashes import CRASHERS, Folder, crash, interpreter, python_crash
+from tests.crashes import CRASHERS, Folder, a_debuggable_interpreter, an_interpreter, crash, python_crash
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here"),
@@ -188,7 +188,7 @@ class TestPrettyPrinters:
         assert next(report.thread.natives()).locals["value"] == "{number = 1}"
 
     def test_those_of_libpython_are_taken_away(self, tmp_path):
-        made = python_crash("threads.py", python=interpreter("3.11"))
+        made = python_crash("threads.py", python=a_debuggable_interpreter())
         report = analyze(made.core)
         with Session(made.core, 60) as session:
             module = next(one for one in report.modules if one.path == report.python.executable)
@@ -333,7 +333,7 @@ class TestLimits:
             session.native([], None)
 
     def test_results_of_pystack_are_bounded(self, monkeypatch):
-        made = python_crash("threads.py", python=interpreter("3.11"))
+        made = python_crash("threads.py", python=an_interpreter())
         monkeypatch.setattr(pystack_process, "_MOST_RESULT", 100)
         answer = ask_pystack(made.core, made.program.resolve())
         assert answer.python is None and "too long" in answer.soft_errors[-1].message

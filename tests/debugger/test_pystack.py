@@ -148,10 +148,11 @@ def test_overflowing_stack(interpreter: Interpreter, tmp_path: Path) -> None:
     assert result.soft_errors == ()
     ((tid, python),) = result.python.items()
     native = result.native[tid]
-    assert (python.total or 0) > 10_000 and (native.between or 0) + 1200 > 50_000
+    # Each of these Python frames takes some native ones, more where the interpreter was not optimised.
+    assert (native.between or 0) + 1200 > (50_000 if interpreter.has_debug_info else python.total or 0) > 10_000
     assert (len(python.frames), len(python.outer)) == (len(native.frames), len(native.outer)) == (1000, 200)
     assert python.frames[500].function in ("recurse", "<listcomp>") and python.outer[-1].function == "<module>"
-    assert [frame.function for frame in native.outer][-1] == "_start"
+    assert native.outer[-1].function == ("_start" if interpreter.has_debug_info else None)
 
 
 HOSTILE = f"""

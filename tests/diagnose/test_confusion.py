@@ -17,7 +17,7 @@ from crashkit.errors import EvidenceError
 from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.pipeline import analyze
 
-from ..crashes import interpreter
+from ..crashes import NO_DEBUG_INFO, interpreter
 from .causes import CAUSES, evidence, first, made
 from .synthetic import crash, lines
 from .test_gpu_runs import LOGS, of_log
@@ -66,6 +66,8 @@ def gpu() -> list[Verdict]:
 
 def real() -> list[Verdict]:
     python = interpreter("3.11")
+    if not python.has_debug_info:
+        pytest.skip(NO_DEBUG_INFO)
     verdicts: list[Verdict] = []
     for cause in CAUSES:
         folder = made(cause, python)
