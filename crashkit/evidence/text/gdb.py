@@ -8,6 +8,7 @@ from typing import Optional
 
 from crashkit.evidence.text.reader import Account, Format, Reader, Telling
 from crashkit.model import Address, NativeFrame, PythonFrame, Thread
+from crashkit.naming.machinery import SIGNAL_FRAME, machinery_end
 from crashkit.naming.signals import signal_name
 
 MOST_THREADS = 1000
@@ -125,8 +126,8 @@ class GdbStacks(Reader):
     def _crashed(self, stacks: list[_Stack]) -> Optional[_Stack]:
         for chosen in (
             lambda stack: stack.lwp is not None and stack.lwp == self._current,
-            lambda stack: any("<signal handler called>" in rest for _, rest in stack.frames),
-            lambda stack: any(re.match(r"(?:__GI_)?(?:raise|abort|gsignal) ", rest) for _, rest in stack.frames),
+            lambda stack: any(SIGNAL_FRAME in rest for _, rest in stack.frames),
+            lambda stack: machinery_end([rest.partition(" (")[0] for _, rest in stack.frames]) > 0,
             lambda stack: stack.number == 1,
         ):
             if found := next((stack for stack in stacks if chosen(stack)), None):
@@ -164,7 +165,7 @@ def _opens(text: str) -> Optional[GdbStacks]:
 
 def _frame(pc: Optional[str], rest: str) -> NativeFrame:
     address = Address(int(pc, 16)) if pc else None
-    if rest == "<signal handler called>":
+    if rest == SIGNAL_FRAME:
         return NativeFrame(function=rest, pc=address, trust="signal")
     file = line = module = None
     if match := _AT.match(rest):
