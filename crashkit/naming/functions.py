@@ -55,6 +55,7 @@ def libc_name(name: str) -> str:
 
 def _without_arguments(name: str, templates: str) -> str:
     kept: list[str] = []
+    lists: dict[int, str] = {}  # of template arguments, by the piece that they stand behind: no part in where the name begins and ends
     depth = at = 0
     while at < len(name):
         symbol = _OPERATOR.match(name, at)
@@ -72,7 +73,7 @@ def _without_arguments(name: str, templates: str) -> str:
             if depth == 0 and character == "<":
                 if not at:
                     return name  # <signal handler called>, <module>
-                kept.append(templates)
+                lists[len(kept)] = lists.get(len(kept), "") + templates
             elif depth == 0 and kept and not (_is_decltype(kept) or _after(name, at).startswith("::")):
                 break
             depth += 1
@@ -81,11 +82,17 @@ def _without_arguments(name: str, templates: str) -> str:
         elif not depth:
             kept.append(character)
         at += 1
-    text = "".join(kept).strip()
+    text = "".join(kept).rstrip()
     operator = text.find("operator")
     head = text if operator < 0 else text[:operator]
-    returned = head.rfind(" ")
-    return text[returned + 1 :].replace("\0", " ").lstrip("*&") or name
+    begin = head.rfind(" ") + 1
+    begin += len(text[begin:]) - len(text[begin:].lstrip().lstrip("*&"))
+    found, at = "", 0
+    for index, piece in enumerate(kept):
+        if at >= begin and (at < len(text) or operator >= 0):  # `operator<< <char>`: its list stands apart
+            found += piece + lists.get(index + 1, "")
+        at += len(piece)
+    return found.rstrip().replace("\0", " ") or name
 
 
 def _is_decltype(kept: list[str]) -> bool:
