@@ -73,6 +73,7 @@ def capture(inferior: gdb.Inferior, signal: str, folder: str, core_wanted: bool)
 
 
 def watch(folder: str, core_wanted: bool) -> None:
+    """Continue the processes and capture each one that gets a fatal signal. Ends gdb once none is alive."""
     stopped: List[gdb.Event] = []
     gdb.events.stop.connect(stopped.append)
     taken: Dict[int, float] = {}

@@ -38,6 +38,7 @@ class Modules:
         self.errors: List[str] = []
 
     def at(self, address: int) -> Optional[Row]:
+        """The module that contains the address, or None."""
         index = bisect.bisect_right(self.bases, address) - 1
         if index >= 0 and address < self.rows[index]["end"]:
             return self.rows[index]
@@ -61,10 +62,12 @@ class Modules:
 
 
 def quote(path: str) -> str:
+    """The path as a quoted argument of a gdb command."""
     return '"%s"' % path.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def demangle(name: str) -> str:
+    """The readable form of a C++ name, or the name itself."""
     try:
         text = gdb.execute("demangle -l c++ -- " + name, to_string=True).strip()
     except gdb.error:
@@ -73,6 +76,7 @@ def demangle(name: str) -> str:
 
 
 def extract(request: Dict[str, Any]) -> Dict[str, Any]:
+    """The answer of `-crashkit-native`."""
     modules = Modules(request["modules"])
     limits = request["limits"]
     threads: List[Row] = []
@@ -227,6 +231,7 @@ def search(modules: Modules, candidates: List[Target], most: int, ends: Set[int]
 
 
 def is_beginning(frame: gdb.Frame, modules: Modules, ends: Set[int], entry: Optional[int]) -> bool:
+    """Whether a thread begins with this frame: nothing called it."""
     pc = frame.pc()
     if pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64):
         return True
@@ -237,6 +242,7 @@ def is_beginning(frame: gdb.Frame, modules: Modules, ends: Set[int], entry: Opti
 
 
 def thread_pointer(frame: gdb.Frame, register: str) -> int:
+    """The value of the thread pointer register; 0 where it cannot be read."""
     try:
         return int(frame.read_register(register)) & 0xFFFFFFFFFFFFFFFF
     except (gdb.error, ValueError):
@@ -300,6 +306,7 @@ def is_call(before: bytes, calls: Calls) -> bool:
 
 
 def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:
+    """The frame as a row; with arguments and locals where `limits` is given."""
     kind = frame.type()
     row: Row = {"pc": frame.pc(), "sp": stack_pointer(frame)}
     if kind == gdb.SIGTRAMP_FRAME:
@@ -320,6 +327,7 @@ def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:
 
 
 def stack_pointer(frame: gdb.Frame) -> Optional[int]:
+    """The frame's stack pointer, or None."""
     try:
         return int(frame.read_register("sp")) & 0xFFFFFFFFFFFFFFFF
     except (gdb.error, ValueError):
@@ -327,6 +335,7 @@ def stack_pointer(frame: gdb.Frame) -> Optional[int]:
 
 
 def variables(frame: gdb.Frame, limits: Limits) -> Tuple[Dict[str, str], Dict[str, str]]:
+    """Arguments and locals of the frame's function as text, at most `limits["variables"]` in all."""
     arguments: Dict[str, str] = {}
     local: Dict[str, str] = {}
     try:
@@ -347,6 +356,7 @@ def variables(frame: gdb.Frame, limits: Limits) -> Tuple[Dict[str, str], Dict[st
 
 
 def text_of(symbol: gdb.Symbol, frame: gdb.Frame, most: int) -> str:
+    """The symbol's value as text of at most `most` characters; what went wrong in angle brackets."""
     try:
         value = symbol.value(frame)
         if value.is_optimized_out:

@@ -20,4 +20,5 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 def no(why: str) -> Outcome:
+    """The outcome of a condition that does not hold; `why` says what was found instead."""
     return Outcome(False, why=why)

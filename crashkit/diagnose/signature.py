@@ -97,6 +97,8 @@ class Rule(_Part, frozen=True):
 
 
 class Signature(_Part, frozen=True):
+    """A known failure: how to recognize it, its cause and its fix. docs/adding-a-signature.md explains every field."""
+
     id: str
     title: str
     severity: str
@@ -125,4 +127,5 @@ class Signature(_Part, frozen=True):
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
+        """`fix`, with plain strings as `Fix`."""
         return tuple(Fix(text=fix) if isinstance(fix, str) else fix for fix in self.fix)

@@ -54,6 +54,8 @@ def warm() -> None:
 
 @dataclass(frozen=True)
 class Line:
+    """One line of Python source, highlighted; `current` is the line that was executing."""
+
     number: int | None
     code: Markup
     current: bool
@@ -119,12 +121,14 @@ class Page:
 
     @property
     def title(self) -> str:
+        """The document's title, such as `SIGSEGV in python3.11`."""
         name = self.crash.signal.name if self.crash.signal else view.ended(self.crash)
         executable = self.process.executable if self.process else None
         return f"{name} in {view.base_name(executable)}" if executable else name
 
     @property
     def program(self) -> str:
+        """The command line, else the executable or the process's name; '' where nothing is known."""
         if not self.process:
             return ""
         return " ".join(self.process.argv) or self.process.executable or self.process.name or ""
@@ -136,6 +140,7 @@ class Page:
         return [(mapping, fault is not None and mapping.start <= fault < mapping.end) for mapping in self.crash.mappings[:_ROWS]]
 
     def prefix(self, thread: Thread) -> str:
+        """The id of the element that shows this thread, and the prefix of its frames' ids."""
         return self._prefixes[id(thread)]
 
     def anchor(self, evidence: Evidence) -> str | None:
@@ -153,6 +158,7 @@ class Page:
         return None
 
     def stack(self, thread: Thread) -> Stack:
+        """The thread's frames as rows."""
         interpreter = self.crash.python.executable if self.crash.python else None
         runtime = view.runtime_frames(thread, interpreter)
         return Stack(

@@ -138,10 +138,12 @@ def short_path(path: str, parts: int = 3) -> str:
 
 
 def base_name(path: str) -> str:
+    """The last component of a path."""
     return path.rstrip("/").rpartition("/")[2] or path
 
 
 def native_function(frame: NativeFrame) -> str:
+    """The short function name, or `(no name)`."""
     if frame.function:
         return short_function(frame.function)
     return "(no name)"
@@ -165,6 +167,7 @@ def native_place(frame: NativeFrame) -> str:
 
 
 def python_place(frame: PythonFrame) -> str:
+    """Short path and line, such as `torch/nn/modules/rnn.py:763`; '' where the file is not known."""
     if not frame.file:
         return ""
     return short_path(frame.file) + (f":{frame.line}" if frame.line else "")
@@ -176,6 +179,7 @@ def full_place(frame: PythonFrame) -> str:
 
 
 def elided_text(frame: ElidedFrames) -> str:
+    """`1,234 frames omitted, which repeat`."""
     count = f"{frame.count:,} frames" if frame.count else "frames"
     return f"{count} left out" + (", which repeat" if frame.cycle else "")
 
@@ -201,6 +205,7 @@ def thread_label(thread: Thread) -> str:
 
 
 def plural(count: int, noun: str) -> str:
+    """`1 thread`, `2,000 threads`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
@@ -208,6 +213,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def crashed_thread(crash: Crash) -> Thread | None:
+    """The thread that crashed, where it is known."""
     return crash.thread
 
 
@@ -302,10 +308,12 @@ def _short(name: str) -> str:
 
 
 def best_finding(crash: Crash) -> Finding | None:
+    """The first finding: they are ranked."""
     return crash.findings[0] if crash.findings else None
 
 
 def confidence(finding: Finding) -> str:
+    """The finding's confidence as a word for display."""
     return CONFIDENCE.get(finding.confidence, finding.confidence.capitalize())
 
 
@@ -375,10 +383,12 @@ class Group:
 
     @property
     def first(self) -> Thread:
+        """The thread whose stack stands for all of the group."""
         return self.threads[0]
 
     @property
     def doing(self) -> str:
+        """What the threads were doing."""
         return doing(self.first)
 
     @property
@@ -434,6 +444,7 @@ class AddressSpace:
         return {module.path: module.base for module in self.modules if module.base is not None}
 
     def mapping(self, address: int) -> Mapping | None:
+        """The mapping that contains the address, or None."""
         starts, ordered = self._sorted
         index = bisect_right(starts, address) - 1
         return ordered[index] if index >= 0 and address < ordered[index].end else None
@@ -454,6 +465,7 @@ class AddressSpace:
 
 
 def stack_pointer(thread: Thread | None) -> int | None:
+    """The value of the thread's stack pointer register."""
     return arch.stack_pointer(thread.registers) if thread else None
 
 

@@ -22,6 +22,8 @@ from crashkit.stacks.unwinding import Unwinding
 
 
 class Assembled(NamedTuple):
+    """The threads with their stacks, and what could not be merged."""
+
     threads: tuple[Thread, ...]
     soft_errors: tuple[SoftError, ...]
 

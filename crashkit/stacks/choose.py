@@ -10,6 +10,8 @@ from crashkit.model import PythonFrame, SoftError, Thread
 
 
 class Chosen(NamedTuple):
+    """The best Python stack of each thread, and where the sources disagree."""
+
     stacks: dict[int, PythonStack]
     """By tid."""
     soft_errors: tuple[SoftError, ...]

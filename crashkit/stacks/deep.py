@@ -61,6 +61,7 @@ def shorten(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 
 
 def elided(frames: Sequence[Frame], start: int, count: Optional[int]) -> ElidedFrames:
+    """The marker for `count` omitted frames (None: unknown), with the cycle that `frames` repeat from `start` on."""
     return ElidedFrames(count=count, cycle=tuple(map(_name, repeating(frames[start:]))))
 
 

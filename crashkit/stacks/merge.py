@@ -32,6 +32,7 @@ class Merged(NamedTuple):
 
 
 def is_evaluation(frame: NativeFrame) -> bool:
+    """Whether the frame is a call of CPython's evaluation function."""
     return without_suffix(frame.function or "") == EVALUATE
 
 

@@ -29,6 +29,8 @@ MULTIARCH = "gdb-multiarch"
 
 
 class GdbSettings(NamedTuple):
+    """How to run gdb and where it finds its files."""
+
     program: Optional[str]
     """None to go without."""
     deadline: float
@@ -62,10 +64,12 @@ class GdbDebugger:
         return None
 
     def close(self) -> None:
+        """End gdb, if it was started."""
         if self._gdb is not None:
             self._gdb.close()
 
     def reads_python(self, scene: Scene) -> bool:
+        """Whether libpython.py can work: the interpreter has debug info."""
         return interpreter_has_debug_info(scene)
 
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:

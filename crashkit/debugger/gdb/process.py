@@ -102,6 +102,7 @@ class Gdb:
 
     @property
     def pid(self) -> int:
+        """gdb's own process id."""
         return self._process.pid
 
     def command(self, text: str) -> dict[str, Any]:

@@ -38,6 +38,8 @@ class PlacedModule(NamedTuple):
 
 
 class NativeRow(msgspec.Struct, frozen=True):
+    """One native frame, as `crashkit_native.py` writes it. `kind` is normal, inline or signal."""
+
     pc: int
     kind: str
     sp: Optional[int] = None
@@ -52,6 +54,8 @@ class NativeRow(msgspec.Struct, frozen=True):
 
 
 class NativeThread(msgspec.Struct, frozen=True):
+    """The native stack of one thread, innermost frame first; `lwp` is its tid."""
+
     lwp: int
     frames: tuple[NativeRow, ...] = ()
     outer: tuple[NativeRow, ...] = ()
@@ -61,6 +65,8 @@ class NativeThread(msgspec.Struct, frozen=True):
 
 
 class NativeResult(msgspec.Struct, frozen=True):
+    """The answer of `-crashkit-native`."""
+
     threads: tuple[NativeThread, ...] = ()
     loaded: tuple[str, ...] = ()
     abort_message: Optional[str] = None
@@ -69,6 +75,8 @@ class NativeResult(msgspec.Struct, frozen=True):
 
 
 class PythonRow(msgspec.Struct, frozen=True):
+    """One Python frame, as `crashkit_python.py` writes it. `entry` is true where an interpreter call began with it."""
+
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
@@ -78,6 +86,8 @@ class PythonRow(msgspec.Struct, frozen=True):
 
 
 class PythonThread(msgspec.Struct, frozen=True):
+    """The Python stack of one thread, innermost frame first; `ident` is its pthread ident, `lwp` its tid."""
+
     ident: int
     lwp: Optional[int] = None
     name: Optional[str] = None
@@ -91,6 +101,8 @@ class PythonThread(msgspec.Struct, frozen=True):
 
 
 class PythonResult(msgspec.Struct, frozen=True):
+    """The answer of `-crashkit-python`."""
+
     version: Optional[str] = None
     gil: Optional[int] = None
     """Ident of the thread that holds the GIL; 0 where none did, None where it is not known."""
@@ -145,11 +157,13 @@ class Session:
         self.close()
 
     def close(self) -> None:
+        """End gdb and delete the private folder."""
         self._gdb.close()
         self._folder.cleanup()
 
     @property
     def pid(self) -> int:
+        """gdb's own process id."""
         return self._gdb.pid
 
     def native(
@@ -189,6 +203,7 @@ class Session:
         return answer
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:
+        """Readable names by mangled name. Raises DebuggerError."""
         if not names:
             return {}
         answer: dict[str, dict[str, str]] = self._ask("demangle", {"names": list(names)}, dict[str, dict[str, str]])

@@ -26,15 +26,18 @@ class PystackDebugger:
         self._deadline = deadline
 
     def start(self) -> Optional[SoftError]:
+        """Nothing to start: each question is a process of its own."""
         return None
 
     def close(self) -> None:
-        pass
+        """Nothing to end."""
 
     def reads_python(self, scene: Scene) -> bool:
+        """Always true: PyStack needs no debug info."""
         return True
 
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+        """Ask PyStack once; native frames only where `native` is set."""
         answer = self._examine(core, scene, native)
         lap(self.name)
         return answer

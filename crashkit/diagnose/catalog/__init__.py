@@ -29,6 +29,8 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
+    """All signatures that a crash is compared with, in the order they were read."""
+
     signatures: tuple[Signature, ...]
 
     def find(self, identity: str) -> Signature:
