@@ -1,4 +1,4 @@
-"""MI commands that take stacks out of a core; README.md states the contract."""
+"""MI commands that read stacks from a core; README.md documents the contract."""
 
 import json
 import os

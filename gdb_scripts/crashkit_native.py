@@ -45,7 +45,7 @@ class Modules:
         return None
 
     def load(self, address: int) -> bool:
-        """True where symbols were added: frames seen so far are stale."""
+        """Load the symbols of the module at the address. True if any were added: frames seen so far are stale."""
         row = self.at(address)
         if row is None or row["base"] in self.done:
             return False
@@ -152,7 +152,7 @@ class FrameId:
 
 
 class Outward(gdb.unwinder.Unwinder):
-    """Makes the newest frame's caller whatever `target` (pc, sp, bp) says: the walk goes on from there."""
+    """Makes `target` (pc, sp, bp) the caller of the newest frame, so that the walk continues there."""
 
     def __init__(self) -> None:
         super().__init__("crashkit-outward")
@@ -161,6 +161,7 @@ class Outward(gdb.unwinder.Unwinder):
         self.newest: Optional[Tuple[int, Optional[int]]] = None
 
     def __call__(self, pending_frame: gdb.PendingFrame) -> Optional[gdb.UnwindInfo]:
+        """The caller of the newest frame, if a target is set; None for every other frame."""
         if self.target is None:
             return None
         pc, sp = pending_frame.read_register("pc"), pending_frame.read_register("sp")
@@ -177,7 +178,7 @@ OUTWARD = Outward()
 
 
 def outer_end(modules: Modules, cut_at: Optional[int], most: int, ends: Set[int], request: Dict[str, Any]) -> List[Row]:
-    """The outermost frames of the selected thread's stack, found without walking what lies between; [] where they cannot be found.
+    """The outermost frames of the selected thread's stack, found without walking the frames between; [] if they cannot be found.
 
     A return address near the stack's end is where the walk can be picked up again, if it leads from there to where threads begin:
     where other threads' walks ended (`ends`), or the process's entry point. `request["scan"]` says how return addresses are told

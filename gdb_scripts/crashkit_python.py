@@ -1,8 +1,8 @@
 """Python frames of every thread, from CPython's thread states.
 
-Thread state -> current frame -> previous frame is what faulthandler walks, and it holds whatever the compiler did to the
-interpreter's local variables. Layouts changed with 3.7, 3.11, 3.12, 3.13 and 3.14: the newest is tried first, a field that is
-not there means an older one.
+Thread state -> current frame -> previous frame is what faulthandler walks, and it works whatever the compiler did to the
+interpreter's local variables. Layouts changed with 3.7, 3.11, 3.12, 3.13 and 3.14: the newest is tried first, a missing
+field means an older one.
 CPython's own libpython.py, handed in by the request, takes objects apart.
 """
 
@@ -51,7 +51,7 @@ def load_libpython(path: str) -> Any:
     """CPython's gdb script as a module. Raises gdb.GdbError, and whatever the script raises."""
     spec = importlib.util.spec_from_file_location("libpython", path)
     if spec is None or spec.loader is None:
-        raise gdb.GdbError("%s is no Python file" % path)
+        raise gdb.GdbError("%s is not a Python file" % path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     # Native values are formatted raw; the script's printers must not run on anything else either.

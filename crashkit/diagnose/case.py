@@ -1,4 +1,4 @@
-"""A crash as the conditions look at it: plain function names, the stack below a signal handler, quick lookups."""
+"""A crash as the conditions see it: plain function names, the stack below a signal handler, quick lookups."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Stack:
 
     @cached_property
     def pythons(self) -> list[tuple[Optional[int], PythonFrame]]:
-        """Python frames with their index in the thread's frames; None where they stand beside them."""
+        """Python frames with their index in the thread's frames; None for stacks that could not be merged."""
         if self.thread.python_frames:
             return [(None, frame) for frame in self.thread.python_frames]
         return [(index, frame) for index, frame in enumerate(self.thread.frames) if isinstance(frame, PythonFrame)]

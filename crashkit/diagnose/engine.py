@@ -38,7 +38,7 @@ class Match(msgspec.Struct, frozen=True):
 
 
 def diagnose(crash: Crash, catalog: Catalog) -> Crash:
-    """The crash with its findings, best first, and the ids of what was looked for and ruled out. Never raises for a bad rule."""
+    """The crash with its findings, best first, and the ids of signatures ruled out. A bad rule is a soft error, never an exception."""
     case = Case(crash)
     matches: list[Match] = []
     near: list[tuple[int, bool, int, str]] = []
@@ -47,7 +47,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
         try:
             match, close = _try(signature, case)
         except Exception as error:
-            hint = f"crashkit signatures test --only {signature.id} shows it" if not signature.file else f"see {signature.file}"
+            hint = f"run crashkit signatures test --only {signature.id} to see it" if not signature.file else f"see {signature.file}"
             errors.append(SoftError(stage="diagnose", message=f"signature {signature.id} failed: {error!r}", hint=hint))
             continue
         if match is not None:

@@ -76,7 +76,7 @@ def _place(frame: Native) -> Optional[str]:
 
 
 def fill(text: str, known: dict[str, str]) -> Optional[str]:
-    """The text with its names replaced; None where one is not known and has no text of its own."""
+    """The text with its names replaced; None if one is unknown and has no fallback text."""
     missing = False
 
     def replace(match: re.Match[str]) -> str:
@@ -94,5 +94,5 @@ def fill(text: str, known: dict[str, str]) -> Optional[str]:
 
 
 def fill_all(texts: Iterable[str], known: dict[str, str]) -> tuple[str, ...]:
-    """Those texts of which every name is known."""
+    """The filled texts, without those that use an unknown name."""
     return tuple(filled for text in texts if (filled := fill(text, known)) is not None)

@@ -77,22 +77,22 @@ class Row:
     values: tuple[tuple[str, str, bool], ...] = ()
     """Name, value, and whether it is an argument."""
     source: tuple[Line, ...] = ()
-    """What is seen of a folded frame."""
+    """Shown while the frame is folded."""
     context: tuple[Line, ...] = ()
-    """What takes its place in an unfolded one."""
+    """Shown instead once the frame is unfolded."""
     cycle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A thread's rows; `python` only where the two stacks stand side by side."""
+    """A thread's rows; `python` only where the two stacks are shown side by side."""
 
     rows: tuple[Row, ...]
     python: tuple[Row, ...]
 
 
 class Page:
-    """The crash, with what the template asks of it."""
+    """The crash, prepared for the template."""
 
     def __init__(self, crash: Crash) -> None:
         self.crash = crash
@@ -233,7 +233,7 @@ def _values(frame: NativeFrame | PythonFrame) -> tuple[tuple[str, str, bool], ..
 
 
 def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    """The lines seen at once, and all of them: of one's own code a few are seen, of other code the current one."""
+    """The lines seen at once, and all of them: a few for the user's own code, the current one for other code."""
     if not frame.context or frame.context_start is None or frame.line is None:
         return _source(frame, _highlighted), ()
     coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
@@ -255,7 +255,7 @@ def _highlighted(line: str) -> Markup:
 
 @lru_cache(maxsize=512)
 def highlight(lines: tuple[str, ...]) -> tuple[Markup, ...]:
-    """Python source as HTML, a result a line."""
+    """Python source as HTML, one result per line."""
     text = "\n".join(safe.line(line) for line in lines)
     rows: list[list[str]] = [[]]
     for _, kind, value in _lexer().get_tokens_unprocessed(text):
@@ -322,7 +322,7 @@ def _is_link(reference: str) -> bool:
 
 
 def _size(count: int) -> str:
-    """Bytes for a person: `4.2 GiB`."""
+    """Bytes in readable form: `4.2 GiB`."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:

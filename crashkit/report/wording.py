@@ -1,4 +1,4 @@
-"""What the text, Markdown and HTML reports all say of a crash, in words. Pure."""
+"""The words that the text, Markdown and HTML reports share. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REASONS = {
     "non-canonical": "a garbage (non-canonical) pointer was {access}",
     "unmapped": "unmapped memory was {access}",
     "read-only": "read-only memory was written",
-    "no-exec": "memory that holds no code was executed",
+    "no-exec": "non-executable memory was executed",
     "bus-truncated-file": "a mapped file is shorter than its mapping",
     "abort": "the process aborted itself",
     "integer-divide": "an integer division by zero or overflow",
@@ -57,9 +57,9 @@ CONFIDENCE = {
 }
 
 CONFIDENCE_MEANS = {
-    "certain": "The facts admit no other cause.",
-    "likely": "The facts fit this cause well; another one is not excluded.",
-    "possible": "One explanation among others. Check it before you act on it.",
+    "certain": "The facts allow no other cause.",
+    "likely": "The facts fit this cause well, but another one is possible.",
+    "possible": "One of several explanations. Check it before you act on it.",
 }
 
 SYMBOLS = {
@@ -67,14 +67,14 @@ SYMBOLS = {
     "table": "symbol table",
     "exports": "exported names only",
     "none": "no symbols",
-    "missing": "file is missing here",
-    "mismatch": "another build lies here",
+    "missing": "file not found here",
+    "mismatch": "different build here",
     "not-needed": "not needed",
 }
 
 TRUST = {
     "context": "from the registers",
-    "cfi": "by unwind tables",
+    "cfi": "from unwind tables",
     "prologue": "guessed from code",
     "inline": "inlined into its caller",
     "signal": "the kernel's signal frame",
@@ -86,13 +86,13 @@ TRUST = {
 _WAITS = {
     "accept": "a connection",
     "accept4": "a connection",
-    "clock_nanosleep": "time to pass",
+    "clock_nanosleep": "a timer",
     "epoll_wait": "events",
     "futex_wait": "a lock",
     "gomp_barrier_wait_end": "an OpenMP barrier",
     "gomp_team_barrier_wait_end": "an OpenMP barrier",
     "kmp_hyper_barrier_release": "an OpenMP barrier",
-    "nanosleep": "time to pass",
+    "nanosleep": "a timer",
     "poll": "events",
     "ppoll": "events",
     "pthread_cond_timedwait": "a condition",
@@ -122,11 +122,11 @@ _OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread
 # Names and places
 
 _LARGEST_TID = 1 << 22
-"""Linux gives no larger ones (PID_MAX_LIMIT, include/linux/threads.h)."""
+"""Linux assigns no larger ones (PID_MAX_LIMIT, include/linux/threads.h)."""
 
 
 def short_path(path: str, parts: int = 3) -> str:
-    """The end of a path that tells most: from site-packages on, or the last `parts` names."""
+    """The informative end of a path: from site-packages on, or the last `parts` names."""
     for folder in ("/site-packages/", "/dist-packages/"):
         if folder in path:
             return path.rpartition(folder)[2]
@@ -150,7 +150,7 @@ def native_function(frame: NativeFrame) -> str:
 
 
 def said_name(frame: NativeFrame) -> str:
-    """The function as a sentence names it: `memcpy` for `__memcpy_avx_unaligned_erms`."""
+    """The function's name for use in a sentence: `memcpy` for `__memcpy_avx_unaligned_erms`."""
     name = native_function(frame)
     return libc_name(name).lstrip("_") if name.startswith("__") else name
 
@@ -174,14 +174,14 @@ def python_place(frame: PythonFrame) -> str:
 
 
 def full_place(frame: PythonFrame) -> str:
-    """The whole path and line of one's own code, to be opened in an editor; of other code as `python_place`."""
+    """The whole path and line for the user's own code, to open in an editor; for other code, as `python_place`."""
     return f"{frame.file}:{frame.line}" if is_own(frame) and frame.line else python_place(frame)
 
 
 def elided_text(frame: ElidedFrames) -> str:
-    """`1,234 frames omitted, which repeat`."""
+    """`1,234 frames omitted (repeating)`."""
     count = f"{frame.count:,} frames" if frame.count else "frames"
-    return f"{count} left out" + (", which repeat" if frame.cycle else "")
+    return f"{count} omitted" + (" (repeating)" if frame.cycle else "")
 
 
 def source_line(frame: PythonFrame) -> str | None:
@@ -240,7 +240,7 @@ def python_at(thread: Thread | None) -> PythonFrame | None:
 
 
 def own_at(thread: Thread | None) -> PythonFrame | None:
-    """The innermost Python frame of one's own code."""
+    """The innermost Python frame of the user's own code."""
     return own_line(python_frames(thread)) if thread else None
 
 
@@ -292,7 +292,7 @@ def sentence(crash: Crash) -> str:
 
 
 def told(crash: Crash, thread: Thread | None) -> str | None:
-    """The reason; where there is no signal, the best finding or the first telling line of the log."""
+    """The reason; where there is no signal, the best finding, the last exception or the first line of the log."""
     if crash.signal:
         return why(crash.signal)
     if crash.findings:
@@ -318,7 +318,7 @@ def confidence(finding: Finding) -> str:
 
 
 def is_prose(fix: str) -> bool:
-    """Whether a fix is a sentence, not something to paste."""
+    """Whether a fix is a sentence rather than something to paste."""
     first, _, rest = fix.partition(" ")
     return "\n" not in fix and bool(rest) and first.isalpha() and first[0].isupper() and first[1:].islower()
 
@@ -400,7 +400,7 @@ class Group:
 
     @property
     def at(self) -> PythonFrame | None:
-        """The line to look at: the innermost one of one's own code, else the innermost."""
+        """The line to look at: the innermost one of the user's own code, else the innermost."""
         return own_at(self.first) or python_at(self.first)
 
 
@@ -470,6 +470,6 @@ def stack_pointer(thread: Thread | None) -> int | None:
 
 
 def ordered_modules(modules: Sequence[Module]) -> list[tuple[int, Module]]:
-    """With their index, those first whose symbols are in the way of a better report."""
+    """The modules with their index; those whose missing symbols limit the report come first."""
     rank = {"mismatch": 0, "missing": 1, "none": 2, "exports": 3, "table": 4, "full": 4, "not-needed": 6}
     return sorted(enumerate(modules), key=lambda item: rank.get(item[1].symbols or "", 5))

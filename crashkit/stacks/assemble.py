@@ -1,4 +1,4 @@
-"""The threads of a crash with their stacks: what the debuggers and faulthandler gave, put together."""
+"""The threads of a crash with their stacks: the debuggers' and faulthandler's, combined."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
 
 
 def add_dumps(threads: tuple[Thread, ...], dumps: Sequence[Sequence[Thread]]) -> tuple[Thread, ...]:
-    """Native stacks that were read from gdb's text, with the Python frames that faulthandler printed of the same threads."""
+    """Native stacks read from gdb's text, with the Python frames that faulthandler printed for the same threads."""
     chosen = choose([of_faulthandler(dump, threads) for dump in dumps]).stacks
     done = []
     for thread in threads:

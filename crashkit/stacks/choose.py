@@ -18,7 +18,7 @@ class Chosen(NamedTuple):
 
 
 def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
-    """For each thread the stack without gaps, of the earlier source where several have none; what later ones say otherwise is recorded."""
+    """For each thread the stack without gaps, from the earlier source where several have none. Disagreements become soft errors."""
     chosen: dict[int, PythonStack] = {}
     soft_errors: list[SoftError] = []
     for tid in dict.fromkeys(tid for source in sources for tid in source):

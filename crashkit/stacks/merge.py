@@ -1,8 +1,8 @@
-"""One stack a thread: native and Python frames interleaved. Pure.
+"""One stack per thread: native and Python frames interleaved. Pure.
 
 Each call of the interpreter's evaluation function ran a run of Python frames: exactly one up to CPython 3.10, one or more from 3.11
-on, where only the outermost of a run was entered from C (`PythonFrame.entry`). So the n-th evaluation frame of the native stack stands
-for the n-th run of the Python stack, and its place is where they belong.
+on, where only the outermost of a run was entered from C (`PythonFrame.entry`). So the n-th evaluation frame of the native stack is
+replaced by the n-th run of the Python stack.
 """
 
 from __future__ import annotations

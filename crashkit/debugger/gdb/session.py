@@ -1,4 +1,4 @@
-"""What is asked of gdb, over one core: open it, take native stacks, take Python stacks, demangle names.
+"""Requests to gdb for one core: open it, take native stacks, take Python stacks, demangle names.
 
 Requests and results are JSON files in a private folder (gdb_scripts/README.md); bulk data through MI is slow to parse.
 """
@@ -210,10 +210,10 @@ class Session:
         return answer["names"]
 
     def load(self, module: PlacedModule) -> None:
-        """Load a module's symbols now."""
+        """Load a module's symbols now. Raises DebuggerError."""
         name = _name(module.file)
         if name is None:
-            raise DebuggerError(f"gdb cannot be given a file of this name: {str(module.file)!r}", "Give the file under a plain name.")
+            raise DebuggerError(f"gdb cannot load a file with this name: {str(module.file)!r}", "Rename the file to printable characters.")
         self._gdb.console(f"add-symbol-file {quote(name)} -o {module.bias}")
 
     def _ask(self, command: str, request: dict[str, Any], kind: Any) -> Any:
@@ -223,14 +223,18 @@ class Session:
         try:
             asked.write_bytes(msgspec.json.encode(request))
         except (OSError, UnicodeEncodeError) as error:
-            raise DebuggerError(f"gdb cannot be asked: {error}", "Make room in TMPDIR, and give files under plain names.") from error
+            raise DebuggerError(
+                f"cannot write the request for gdb: {error}", "Free space in TMPDIR, and use printable file names."
+            ) from error
         self._gdb.command(f"-crashkit-{command} {quote(str(asked))} {quote(str(answered))}")
         try:
             if answered.stat().st_size > _MOST_RESULT:
-                raise DebuggerError("gdb's answer is too long", "This core may be damaged; run with --no-gdb for the rest.")
+                raise DebuggerError(
+                    "gdb's response is too long", "The core may be damaged; run with --no-gdb to get the rest of the report."
+                )
             return msgspec.json.decode(answered.read_bytes(), type=kind)
         except (OSError, msgspec.DecodeError) as error:
-            raise DebuggerError(f"gdb's answer cannot be read: {error}", "Try another version of gdb.") from error
+            raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 
     def _check(self) -> str:
         features = self._gdb.command("-list-features").get("features", [])

@@ -1,4 +1,4 @@
-"""Asks PyStack for the stacks of a core; a program of its own, because PyStack may die, hang or eat memory on a hostile core.
+"""Reads a core's stacks with PyStack; a program of its own, because PyStack may die, hang or eat memory on a hostile core.
 
 Usage: python -I -S pystack_worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
 
