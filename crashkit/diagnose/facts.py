@@ -48,7 +48,7 @@ _BYTECODE_LOCKS = re.compile(
 
 
 def concurrent_launch(case: Case) -> Outcome:
-    """The crashed thread was launching work on the GPU, and two or more others were too, or on their way there."""
+    """The crashed thread was launching work on the GPU, and two or more other threads were too, or were about to."""
     return _launches(case, at_least=2)
 
 
@@ -58,7 +58,7 @@ def two_threads_launch(case: Case) -> Outcome:
 
 
 def launch_from_worker(case: Case) -> Outcome:
-    """The crashed thread came from a cuBLAS or cuDNN call into a launch, under a Python worker thread; no other thread is known."""
+    """The crashed thread, a Python worker, was launching from a cuBLAS or cuDNN call; no other thread is known."""
     stack = case.crashed
     if stack is None or len(case.stacks) != 1 or (case.crash.source is not None and case.crash.source.kind == "core"):
         return no("needs a text that shows the crashed thread only")
@@ -217,7 +217,7 @@ def hang(case: Case) -> Outcome:
 
 
 def single_thread(case: Case) -> Outcome:
-    """The process has one thread, of which the native stack is known."""
+    """The process has a single thread, whose native stack is known."""
     if len(case.stacks) == 1 and case.stacks[0].natives:
         return Outcome(True, (Evidence(text="the process has one thread", thread=case.stacks[0].thread.tid),))
     return no(f"{len(case.stacks)} threads are known")
@@ -326,7 +326,7 @@ def lock_inversion(case: Case) -> Outcome:
         return no(f"{_thread_name(runner)} is running and has the GIL")
     proof = [(stack, frame) for stack, frame in owners if stack.thread.holds_gil]
     if not proof and len(owners) != 1:
-        return no("several threads wait for native locks, and who holds the GIL is not known")
+        return no("several threads wait for native locks, and it is unknown which one holds the GIL")
     owner, lock = (proof or owners)[0]
     text = "holds the GIL and waits in" if proof else "may hold the GIL and waits in"
     evidence = [Evidence(text=f"{text} {lock.name}", thread=owner.thread.tid, frame=lock.index)]
