@@ -1,4 +1,4 @@
-"""Native frames of every thread, with modules loaded when the unwinder first meets them."""
+"""Native frames of every thread, with modules loaded when the unwinder first reaches them."""
 
 import bisect
 import os
@@ -181,8 +181,8 @@ def outer_end(modules: Modules, cut_at: Optional[int], most: int, ends: Set[int]
     """The outermost frames of the selected thread's stack, found without walking the frames between; [] if they cannot be found.
 
     A return address near the stack's end is where the walk can be picked up again, if it leads from there to where threads begin:
-    where other threads' walks ended (`ends`), or the process's entry point. `request["scan"]` says how return addresses are told
-    on this processor, and is missing where they cannot be.
+    where other threads' walks ended (`ends`), or the process's entry point. `request["scan"]` says how to recognise return addresses
+    on this processor; without it nothing is searched.
     """
     scan = request.get("scan")
     if scan is None or cut_at is None:

@@ -55,7 +55,7 @@ class Answer(NamedTuple):
     native: Optional[Mapping[int, NativeStack]] = None
     """By tid; None where native stacks were not asked for or could not be read at all."""
     python: Optional[Mapping[int, PythonStack]] = None
-    """By tid, threads without Python frames may be left out; None where Python's state could not be read at all."""
+    """By tid; threads without Python frames may be missing; None where Python's state could not be read at all."""
     python_is_whole: bool = True
     """False where parts of Python's state could not be read: another debugger may succeed."""
     python_version: Optional[str] = None
@@ -86,7 +86,7 @@ class Debugger(Protocol):
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
         """Read the stacks of every thread: Python ones as far as it can, native ones where `native` is set.
 
-        Never raises for what the core holds, nor when the tool fails: that is a soft error, and what was read by then stays.
+        Never raises for the core's content or a failure of the tool: that is a soft error, and results read before it are kept.
         """
 
     def close(self) -> None:

@@ -33,7 +33,7 @@ class Match(msgspec.Struct, frozen=True):
 
     @property
     def first_line(self) -> Optional[int]:
-        """Of the log, where the evidence lies in it."""
+        """Index of the first log line in the evidence; None if there is none."""
         return min((item.log for item in self.evidence if item.log is not None), default=None)
 
 
@@ -141,7 +141,7 @@ def _yields(match: Match, other: Match) -> bool:
 
 
 def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
-    """Signatures that say why before those that only say what; the surer first; what the log said first before what frames show."""
+    """Causes before kinds of fault, higher confidence first, log evidence (earliest line first) before frames."""
     line = match.first_line
     return (
         match.signature.general,

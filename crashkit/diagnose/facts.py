@@ -1,4 +1,4 @@
-"""Facts that take more than a pattern: each a pure predicate that signatures name (`fact = "..."`)."""
+"""Facts that need more than a pattern: each is a pure predicate that signatures name (`fact = "..."`)."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _is_library(frame: Native) -> bool:
 
 
 def _launching(stack: Stack) -> Optional[Native]:
-    """A frame by which this thread is launching: an entry point, or torch's CUDA code that a Python thread runs."""
+    """The frame that shows this thread launching: an entry point, or torch's CUDA code that a Python thread runs."""
     entry = _entry(stack)
     if entry is not None or not _called_from_python(stack):
         return entry
@@ -159,7 +159,7 @@ _LAUNCHING_ALONE = "in a launch by a worker thread; the text does not show the o
 
 
 def _model_call(stack: Stack) -> Optional[PythonFrame]:
-    """Where the user's own code called the model: outside every `forward`. That is where a lock belongs."""
+    """Where the user's own code called the model, outside every `forward`: the place for a lock."""
     frames = [frame for _, frame in stack.pythons]
     outermost = max((index for index, frame in enumerate(frames) if frame.function == "forward"), default=-1)
     call = next((frame for frame in frames[outermost + 1 :] if is_own(frame)), None)
@@ -343,7 +343,7 @@ def _runs_python(stack: Stack) -> bool:
 
 
 def _waits(stack: Stack, pattern: re.Pattern[str]) -> Optional[Native]:
-    """The frame by which the thread is blocked: among the innermost ones."""
+    """The frame that blocks the thread, among the innermost ones."""
     return next((frame for frame in stack.natives[:12] if pattern.fullmatch(frame.name)), None)
 
 

@@ -1,4 +1,4 @@
-"""What a signature is: its texts, and the rules by which it matches."""
+"""The data of a signature: its texts, and the rules that match it."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class Fix(_Part, frozen=True):
 
 
 class Rule(_Part, frozen=True):
-    """Matches where all of `all`, one of `any` (if there are any) and none of `none` hold."""
+    """Matches if all of `all`, at least one of `any` (if given) and none of `none` hold."""
 
     confidence: str
     all: tuple[Condition, ...] = ()
@@ -121,7 +121,7 @@ class Signature(_Part, frozen=True):
     general: bool = False
     """Names the kind of fault, not its cause: ranks below every other finding."""
     exception: bool = False
-    """Python raises it, and a program may catch it and go on: no more than `possible` where a fault ended the process."""
+    """Python raises it, and a program may catch it and continue: at most `possible` if a fault ended the process."""
     file: str = ""
     """The file it was read from; set on loading."""
 

@@ -49,8 +49,8 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
 
 
 def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str]]:
-    """The function and the module that failed. Of an access that faulted in code without a name, its place there: whoever called
-    it from another module did not fail."""
+    """The function and the module that failed. If the faulting code has no name, its module and offset: a caller in another module
+    did not fail."""
     frames = stack.failing
     signal = case.crash.signal
     if signal is not None and signal.recovered and len(stack.natives) == len(stack.whole):

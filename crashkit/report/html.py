@@ -43,7 +43,7 @@ def render(crash: Crash) -> str:
 
 
 def warm() -> None:
-    """Load and compile what `render` needs, once: a caller that waits for a debugger can do so meanwhile, in a thread of its own."""
+    """Load and compile what `render` needs, once. A caller that waits for a debugger can call this in another thread meanwhile."""
     with _WARMING:
         _environment().get_template(_TEMPLATE)
         _lexer()
@@ -135,7 +135,7 @@ class Page:
 
     @property
     def mappings(self) -> list[tuple[Any, bool]]:
-        """Bounded; with whether the fault address lies in it."""
+        """The first mappings, each with whether it contains the fault address."""
         fault = self.signal.address if self.signal else None
         return [(mapping, fault is not None and mapping.start <= fault < mapping.end) for mapping in self.crash.mappings[:_ROWS]]
 

@@ -14,7 +14,7 @@ RENDERERS = {
     "markdown": "crashkit.report.markdown",
     "text": "crashkit.report.text",
 }
-"""The module of each format by its name; imported when the format is asked for."""
+"""The module of each format by its name; imported when the format is requested."""
 
 
 def _nothing() -> None:
@@ -30,7 +30,7 @@ class Renderer:
     render: Callable[[Crash], bytes]
     """The whole file. Needs nothing but the crash, and escapes strings as the format requires."""
     warm: Callable[[], None] = _nothing
-    """Load what `render` needs: called, in a thread of its own, while a debugger works."""
+    """Load what `render` needs; called in another thread while a debugger works."""
 
 
 def renderer(name: str) -> Renderer:

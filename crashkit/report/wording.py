@@ -82,7 +82,7 @@ TRUST = {
     "text": "read from a log",
 }
 
-# Innermost frames of a thread that waits, and what for. The outermost of them that matches names the wait.
+# Innermost frames of a waiting thread, and what it waits for. The outermost match decides.
 _WAITS = {
     "accept": "a connection",
     "accept4": "a connection",
@@ -334,7 +334,7 @@ def address_of(signal: Signal) -> str | None:
 
 
 def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
-    """Indices of the native frames that only carry the program: the interpreter's own between and
+    """Indices of the native frames that belong to the runtime: the interpreter's own between and
     below Python frames, those of a signal handler, and those that start a thread or process.
 
     Those inside the innermost Python frame stay: there the interpreter itself may be what failed.
@@ -383,7 +383,7 @@ class Group:
 
     @property
     def first(self) -> Thread:
-        """The thread whose stack stands for all of the group."""
+        """The thread whose stack represents the group."""
         return self.threads[0]
 
     @property
@@ -427,7 +427,7 @@ def _frame_key(frame: Frame) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class AddressSpace:
-    """Says what lies at an address."""
+    """Describes what is at an address."""
 
     mappings: tuple[Mapping, ...]
     modules: tuple[Module, ...]

@@ -107,7 +107,7 @@ def _ends(
 
 
 def _where_it_stood(thread: Thread, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
-    """The one frame that the registers give when nobody could unwind the stack."""
+    """The one frame known from the registers if no debugger could unwind the stack."""
     pc = program_counter(thread.registers)
     return () if pc is None else (NativeFrame(function=unwinding.name(pc), pc=Address(pc)),)
 

@@ -25,7 +25,7 @@ _AROUND = frozenset(
 
 
 class Merged(NamedTuple):
-    """`frames` is None where the stacks do not fit together; `why` says what did not fit."""
+    """`frames` is None if the stacks do not match; `why` says how they differ."""
 
     frames: Optional[tuple[Frame, ...]]
     why: Optional[str] = None

@@ -59,7 +59,7 @@ class NativeThread(msgspec.Struct, frozen=True):
     lwp: int
     frames: tuple[NativeRow, ...] = ()
     outer: tuple[NativeRow, ...] = ()
-    """The outer end of a stack too deep to be walked; between it and `frames` lies what was left out."""
+    """The outer end of a stack too deep to walk; the frames between it and `frames` are omitted."""
     cut: Optional[str] = None
     """Why `frames` ends before the stack does: `limit`, or the debugger's words."""
 
@@ -97,7 +97,7 @@ class PythonThread(msgspec.Struct, frozen=True):
     total: Optional[int] = None
     """How many frames a deep stack has."""
     cut: bool = False
-    """True where the walk broke off: the outer frames are not known."""
+    """True if the walk broke off: the outer frames are unknown."""
 
 
 class PythonResult(msgspec.Struct, frozen=True):
@@ -113,7 +113,7 @@ class PythonResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One gdb over one core, which it ends. A context manager. `gdb` is one that was started before.
+    """One gdb with one core, closed at the end: a context manager. `gdb` is an already started one.
 
     Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
     """
@@ -177,7 +177,7 @@ class Session:
         """Native frames of every thread; arguments and locals for the inner frames of the crashed one.
 
         `entry` is the address at which the process began, to recognise the outer end of its main thread's stack.
-        `architecture` tells how to search for that end where a stack is deep.
+        `architecture` says how to search for that end on a deep stack.
         """
         rows = [{"file": _name(module.file), "base": module.base, "end": module.end, "bias": module.bias} for module in modules]
         limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
@@ -188,7 +188,7 @@ class Session:
     def python(self, libpython: Path, crashed: Optional[int] = None, idents: Sequence[tuple[int, int]] = ()) -> PythonResult:
         """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`.
 
-        `crashed` is the pthread ident of the thread whose local variables must not be left out, `idents` each thread's tid and ident.
+        `crashed` is the pthread ident of the thread whose local variables must be read, `idents` each thread's tid and ident.
         """
         limits = {
             "python_frames": _PYTHON_FRAMES,

@@ -71,7 +71,7 @@ def ask_pystack(
     `executable` is its file on this machine; `files` maps a module's path in the core to its path here, where they differ.
     `deadline` is in seconds. Never raises for what the core holds: a failure is a soft error.
 
-    Frames whose code or file has a name beyond Latin-1 are silently left out by PyStack 1.7: it reads names of one byte a
+    Frames whose code or file has a name beyond Latin-1 are silently omitted by PyStack 1.7: it reads names of one byte a
     character only.
     """
     ends = time.monotonic() + deadline

@@ -57,7 +57,7 @@ def builtin() -> Catalog:
 def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
     """The built-in signatures and those of further files or folders (*.toml).
 
-    Raises CatalogError with file, line and what is wrong.
+    Raises CatalogError with file, line and problem.
     """
     if not extra:
         return builtin()
@@ -65,7 +65,7 @@ def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
 
 
 def configured(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The user's own folder, `$XDG_CONFIG_HOME/crashkit/signatures`, where there is one with signature files in it."""
+    """The user's own folder, `$XDG_CONFIG_HOME/crashkit/signatures`, if it contains signature files."""
     home = environment.get("XDG_CONFIG_HOME") or (f"{environment['HOME']}/.config" if environment.get("HOME") else "")
     folder = Path(home) / "crashkit" / "signatures"
     return (folder,) if home and any(folder.glob("*.toml")) else ()
@@ -116,7 +116,7 @@ def _read(path: Path) -> list[Signature]:
 
 
 def line_of(text: str, place: str) -> int:
-    """Line, from 1, of a place such as `.signature[2].rule[0].all[1].frames`: of its nearest table or key."""
+    """Line number (from 1) of the table or key nearest to a place such as `.signature[2].rule[0].all[1].frames`."""
     lines = text.splitlines()
     at = 0
     table = ""
