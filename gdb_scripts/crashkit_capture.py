@@ -48,7 +48,7 @@ SETTINGS = (
 
 
 def capture(inferior: gdb.Inferior, signal: str, folder: str, core_wanted: bool) -> None:
-    """One core or one text for the stopped process; the core gets its name when it is whole."""
+    """Write a core or the stacks of the stopped process; the core gets its final name once it is complete."""
     thread = gdb.selected_thread()
     base = os.path.join(folder, str(inferior.pid))
     if core_wanted:
@@ -73,6 +73,7 @@ def capture(inferior: gdb.Inferior, signal: str, folder: str, core_wanted: bool)
 
 
 def watch(folder: str, core_wanted: bool) -> None:
+    """Continue the processes and capture each one that gets a fatal signal. Ends gdb once none is alive."""
     stopped: List[gdb.Event] = []
     gdb.events.stop.connect(stopped.append)
     taken: Dict[int, float] = {}
@@ -100,7 +101,7 @@ def watch(folder: str, core_wanted: bool) -> None:
 
 
 def select_living() -> bool:
-    """Select a process that lives, forget those that ended; False where none lives."""
+    """Select a live process and remove those that ended; False if none is alive."""
     living = [inferior for inferior in gdb.inferiors() if inferior.pid and inferior.threads()]
     if not living:
         return False

@@ -1,4 +1,4 @@
-"""MI commands that take stacks out of a core; README.md states the contract."""
+"""MI commands that read stacks from a core; README.md documents the contract."""
 
 import json
 import os
@@ -14,11 +14,14 @@ import crashkit_python
 
 
 class Command(gdb.MICommand):
+    """An MI command that reads a JSON request and writes a JSON result."""
+
     def __init__(self, name: str, function: Callable[[Dict[str, Any]], Dict[str, Any]]) -> None:
         super().__init__(name)
         self.function = function
 
     def invoke(self, arguments: List[str]) -> Dict[str, object]:
+        """Run the command. `arguments` are the paths of request and result. Raises gdb.GdbError."""
         if len(arguments) != 2:
             raise gdb.GdbError("usage: REQUEST RESULT")
         with open(arguments[0], encoding="utf-8") as file:
@@ -42,6 +45,7 @@ def readable(value: Any) -> Any:
 
 
 def demangle(request: Dict[str, Any]) -> Dict[str, Any]:
+    """The answer of `-crashkit-demangle`."""
     names = {}
     for name in request["names"]:
         names[name] = crashkit_native.demangle(name)

@@ -1,4 +1,4 @@
-"""Native frames of every thread, with modules loaded when the unwinder first meets them."""
+"""Native frames of every thread, with modules loaded when the unwinder first reaches them."""
 
 import bisect
 import os
@@ -38,13 +38,14 @@ class Modules:
         self.errors: List[str] = []
 
     def at(self, address: int) -> Optional[Row]:
+        """The module that contains the address, or None."""
         index = bisect.bisect_right(self.bases, address) - 1
         if index >= 0 and address < self.rows[index]["end"]:
             return self.rows[index]
         return None
 
     def load(self, address: int) -> bool:
-        """True where symbols were added: frames seen so far are stale."""
+        """Load the symbols of the module at the address. True if any were added: frames seen so far are stale."""
         row = self.at(address)
         if row is None or row["base"] in self.done:
             return False
@@ -61,10 +62,12 @@ class Modules:
 
 
 def quote(path: str) -> str:
+    """The path as a quoted argument of a gdb command."""
     return '"%s"' % path.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def demangle(name: str) -> str:
+    """The readable form of a C++ name, or the name itself."""
     try:
         text = gdb.execute("demangle -l c++ -- " + name, to_string=True).strip()
     except gdb.error:
@@ -73,6 +76,7 @@ def demangle(name: str) -> str:
 
 
 def extract(request: Dict[str, Any]) -> Dict[str, Any]:
+    """The answer of `-crashkit-native`."""
     modules = Modules(request["modules"])
     limits = request["limits"]
     threads: List[Row] = []
@@ -148,7 +152,7 @@ class FrameId:
 
 
 class Outward(gdb.unwinder.Unwinder):
-    """Makes the newest frame's caller whatever `target` (pc, sp, bp) says: the walk goes on from there."""
+    """Makes `target` (pc, sp, bp) the caller of the newest frame, so that the walk continues there."""
 
     def __init__(self) -> None:
         super().__init__("crashkit-outward")
@@ -157,6 +161,7 @@ class Outward(gdb.unwinder.Unwinder):
         self.newest: Optional[Tuple[int, Optional[int]]] = None
 
     def __call__(self, pending_frame: gdb.PendingFrame) -> Optional[gdb.UnwindInfo]:
+        """The caller of the newest frame, if a target is set; None for every other frame."""
         if self.target is None:
             return None
         pc, sp = pending_frame.read_register("pc"), pending_frame.read_register("sp")
@@ -173,11 +178,11 @@ OUTWARD = Outward()
 
 
 def outer_end(modules: Modules, cut_at: Optional[int], most: int, ends: Set[int], request: Dict[str, Any]) -> List[Row]:
-    """The outermost frames of the selected thread's stack, found without walking what lies between; [] where they cannot be found.
+    """The outermost frames of the selected thread's stack, found without walking the frames between; [] if they cannot be found.
 
     A return address near the stack's end is where the walk can be picked up again, if it leads from there to where threads begin:
-    where other threads' walks ended (`ends`), or the process's entry point. `request["scan"]` says how return addresses are told
-    on this processor, and is missing where they cannot be.
+    where other threads' walks ended (`ends`), or the process's entry point. `request["scan"]` says how to recognise return addresses
+    on this processor; without it nothing is searched.
     """
     scan = request.get("scan")
     if scan is None or cut_at is None:
@@ -227,6 +232,7 @@ def search(modules: Modules, candidates: List[Target], most: int, ends: Set[int]
 
 
 def is_beginning(frame: gdb.Frame, modules: Modules, ends: Set[int], entry: Optional[int]) -> bool:
+    """Whether a thread begins with this frame: nothing called it."""
     pc = frame.pc()
     if pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64):
         return True
@@ -237,6 +243,7 @@ def is_beginning(frame: gdb.Frame, modules: Modules, ends: Set[int], entry: Opti
 
 
 def thread_pointer(frame: gdb.Frame, register: str) -> int:
+    """The value of the thread pointer register; 0 where it cannot be read."""
     try:
         return int(frame.read_register(register)) & 0xFFFFFFFFFFFFFFFF
     except (gdb.error, ValueError):
@@ -300,6 +307,7 @@ def is_call(before: bytes, calls: Calls) -> bool:
 
 
 def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:
+    """The frame as a row; with arguments and locals where `limits` is given."""
     kind = frame.type()
     row: Row = {"pc": frame.pc(), "sp": stack_pointer(frame)}
     if kind == gdb.SIGTRAMP_FRAME:
@@ -320,6 +328,7 @@ def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:
 
 
 def stack_pointer(frame: gdb.Frame) -> Optional[int]:
+    """The frame's stack pointer, or None."""
     try:
         return int(frame.read_register("sp")) & 0xFFFFFFFFFFFFFFFF
     except (gdb.error, ValueError):
@@ -327,6 +336,7 @@ def stack_pointer(frame: gdb.Frame) -> Optional[int]:
 
 
 def variables(frame: gdb.Frame, limits: Limits) -> Tuple[Dict[str, str], Dict[str, str]]:
+    """Arguments and locals of the frame's function as text, at most `limits["variables"]` in all."""
     arguments: Dict[str, str] = {}
     local: Dict[str, str] = {}
     try:
@@ -347,6 +357,7 @@ def variables(frame: gdb.Frame, limits: Limits) -> Tuple[Dict[str, str], Dict[st
 
 
 def text_of(symbol: gdb.Symbol, frame: gdb.Frame, most: int) -> str:
+    """The symbol's value as text of at most `most` characters; what went wrong in angle brackets."""
     try:
         value = symbol.value(frame)
         if value.is_optimized_out:

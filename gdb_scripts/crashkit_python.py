@@ -1,8 +1,8 @@
 """Python frames of every thread, from CPython's thread states.
 
-Thread state -> current frame -> previous frame is what faulthandler walks, and it holds whatever the compiler did to the
-interpreter's local variables. Layouts changed with 3.7, 3.11, 3.12, 3.13 and 3.14: the newest is tried first, a field that is
-not there means an older one.
+Thread state -> current frame -> previous frame is what faulthandler walks, and it works whatever the compiler did to the
+interpreter's local variables. Layouts changed with 3.7, 3.11, 3.12, 3.13 and 3.14: the newest is tried first, a missing
+field means an older one.
 CPython's own libpython.py, handed in by the request, takes objects apart.
 """
 
@@ -42,14 +42,16 @@ _POINTER_BITS = ~7
 
 
 def extract(request: Dict[str, Any]) -> Dict[str, Any]:
+    """The answer of `-crashkit-python`."""
     walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"), request.get("idents", ()))
     return walker.result()
 
 
 def load_libpython(path: str) -> Any:
+    """CPython's gdb script as a module. Raises gdb.GdbError, and whatever the script raises."""
     spec = importlib.util.spec_from_file_location("libpython", path)
     if spec is None or spec.loader is None:
-        raise gdb.GdbError("%s is no Python file" % path)
+        raise gdb.GdbError("%s is not a Python file" % path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     # Native values are formatted raw; the script's printers must not run on anything else either.
@@ -71,20 +73,25 @@ def field(value: gdb.Value, *names: str) -> gdb.Value:
 
 
 def field_offset(kind: gdb.Type, name: str) -> int:
+    """Offset of a structure's field, in bytes. Raises StopIteration where there is no such field."""
     return next(part.bitpos // 8 for part in kind.fields() if part.name == name and part.bitpos is not None)
 
 
 def address_of(value: gdb.Value) -> gdb.Value:
+    """The value's address. Raises ValueError where it is not in memory."""
     if value.address is None:
         raise ValueError("a value that is not in memory")
     return value.address
 
 
 def integer(value: gdb.Value) -> int:
+    """The value as an integer: some systems' `pthread_t` is a pointer."""
     return int(value.cast(gdb.lookup_type("unsigned long"))) if value.type.strip_typedefs().code == gdb.TYPE_CODE_PTR else int(value)
 
 
 class Walker:
+    """One walk over all thread states of the crashed interpreter."""
+
     def __init__(self, libpython: Any, limits: Dict[str, int], crashed: Optional[int], idents: Sequence[Tuple[int, int]] = ()) -> None:
         self.libpython = libpython
         self.limits = limits
@@ -99,6 +106,7 @@ class Walker:
         self.errors: List[str] = []
 
     def result(self) -> Dict[str, Any]:
+        """The whole answer, errors included."""
         found: Dict[str, Any] = {"version": version(), "gil": None, "threads": [], "finalizing": None}
         for interpreter in self.guarded("interpreters", self.interpreters) or []:
             found["gil"] = found["gil"] or self.guarded("GIL holder", self.gil_holder, interpreter)
@@ -114,6 +122,7 @@ class Walker:
         return found
 
     def guarded(self, what: str, function: Callable[..., Answer], *arguments: Any) -> Optional[Answer]:
+        """What the function returns; None, and an entry in `errors`, where memory cannot be read."""
         try:
             return function(*arguments)
         except UNREADABLE as error:
@@ -122,6 +131,7 @@ class Walker:
             return None
 
     def interpreters(self) -> List[gdb.Value]:
+        """Every interpreter state, main and subinterpreters."""
         try:
             interpreter = gdb.parse_and_eval("_PyRuntime")["interpreters"]["head"]
         except (gdb.error, KeyError):
@@ -141,6 +151,7 @@ class Walker:
                 yield state
 
     def state_on_stack(self, ident: Optional[int]) -> Optional[gdb.Value]:
+        """The thread state in a local variable `tstate` of the selected thread's C frames, or None."""
         frame: Optional[gdb.Frame] = gdb.newest_frame()
         seen = 0
         while frame is not None and seen < MOST_C_FRAMES:
@@ -155,6 +166,7 @@ class Walker:
         return None
 
     def thread_states(self, interpreter: gdb.Value) -> Iterator[gdb.Value]:
+        """The interpreter's thread states, for as long as the list can be followed."""
         seen: Set[int] = set()
         try:
             state = field(interpreter, "threads.head", "tstate_head")
@@ -166,12 +178,14 @@ class Walker:
             self.errors.append("thread states: %s" % error)
 
     def add_thread(self, state: gdb.Value, names: Dict[int, str], threads: List[Row]) -> None:
+        """Add the thread's row to `threads`, where its state can be read."""
         thread = self.guarded("thread state", self.thread, state)
         if thread is not None:
             thread["name"] = names.get(thread["ident"])
             threads.append(thread)
 
     def thread(self, state: gdb.Value) -> Row:
+        """A thread state as a row with its frames."""
         row: Row = {"ident": integer(state["thread_id"]), "lwp": None, "frames": [], "outer": [], "total": None, "cut": True}
         try:
             row["lwp"] = int(state["native_thread_id"])
@@ -226,6 +240,7 @@ class Walker:
         return frame["f_back"]
 
     def read_frame_object(self, frame: gdb.Value, row: Row) -> None:
+        """Fill the row from a PyFrameObject."""
         code = self.code(frame["f_code"])
         row.update(function=code.name, file=code.file, line=code.line(int(frame["f_lasti"])))
         self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["f_localsplus"])
@@ -252,6 +267,7 @@ class Walker:
         return frame["previous"]
 
     def read_interpreter_frame(self, frame: gdb.Value, pointer: int, row: Row) -> None:
+        """Fill the row from a _PyInterpreterFrame; `pointer` is its code object's address."""
         code = self.code(gdb.Value(pointer).cast(gdb.lookup_type("PyCodeObject").pointer()))
         row.update(function=code.name, file=code.file, line=code.line(self.instruction(frame, code)))
         self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
@@ -271,12 +287,14 @@ class Walker:
         return (pointer - start) // 2
 
     def code(self, pointer: gdb.Value) -> "Code":
+        """The code object at the pointer; each is read once."""
         address = int(pointer)
         if address not in self.codes:
             self.codes[address] = Code(self, pointer)
         return self.codes[address]
 
     def object_at(self, pointer: gdb.Value) -> Any:
+        """libpython.py's wrapper of the object."""
         return self.libpython.PyObjectPtr.from_pyobject_ptr(pointer)
 
     def text(self, pointer: gdb.Value) -> str:
@@ -293,6 +311,7 @@ class Walker:
         return [self.text(value["ob_item"][index]) for index in range(size)]
 
     def bytes_of(self, pointer: gdb.Value) -> bytes:
+        """A bytes object's value. Raises ValueError where its size is not plausible."""
         value = pointer.cast(gdb.lookup_type("PyBytesObject").pointer())
         size = int(value["ob_base"]["ob_size"])
         if not 0 <= size <= 1 << 24:
@@ -300,9 +319,11 @@ class Walker:
         return self.memory(int(address_of(value["ob_sval"])), size)
 
     def memory(self, address: int, size: int) -> bytes:
+        """`size` bytes of the process's memory. Raises gdb.MemoryError."""
         return bytes(gdb.selected_inferior().read_memory(address, size)) if size else b""
 
     def read_locals(self, row: Row, code: "Code", slots: gdb.Value) -> None:
+        """Fill the row's locals and argument names. Tagged references (3.14 and newer) are untagged."""
         if not self.wants_locals:
             return
         local: Dict[str, str] = {}
@@ -326,6 +347,7 @@ class Walker:
         row["args"] = [name for name in code.local_names[: code.argument_count] if name in local]
 
     def represent(self, value: gdb.Value) -> str:
+        """The object's repr, bounded; what went wrong in angle brackets."""
         address = int(value)
         if address not in self.texts_of:
             try:
@@ -350,11 +372,13 @@ class Walker:
         return self.ident(atomic(gil["last_holder"]))
 
     def ident(self, address: int) -> int:
+        """Pthread ident of the thread state at this address; 0 for a null pointer."""
         if address == 0:
             return 0
         return integer(gdb.Value(address).cast(gdb.lookup_type("PyThreadState").pointer())["thread_id"])
 
     def finalizing(self) -> bool:
+        """Whether the interpreter was shutting down."""
         try:
             return atomic(field(gdb.parse_and_eval("_PyRuntime"), "_finalizing", "finalizing")) != 0
         except gdb.error:
@@ -378,12 +402,14 @@ class Walker:
         return names
 
     def items(self, dictionary: Any) -> Iterator[Tuple[Any, Any]]:
+        """A dict's items, at most MOST_THREADS."""
         for index, pair in enumerate(dictionary.iteritems()):
             if index >= MOST_THREADS:
                 return
             yield pair
 
     def item(self, dictionary: Any, wanted: str) -> Any:
+        """The dict's value for this str key, or None."""
         for key, value in self.items(dictionary):
             # Not by the type's name: that lies in read-only memory, which cores leave out.
             if isinstance(key, self.libpython.PyUnicodeObjectPtr) and key.proxyval(set()) == wanted:
@@ -391,6 +417,7 @@ class Walker:
         return None
 
     def attribute(self, instance: Any, wanted: str) -> Any:
+        """The instance's attribute, from its `__dict__` or inline values, or None."""
         dictionary = instance.get_attr_dict()
         if hasattr(dictionary, "iteritems"):
             return self.item(dictionary, wanted)
@@ -427,12 +454,15 @@ class Code:
         self.argument_count = int(pointer["co_argcount"]) + int(pointer["co_kwonlyargcount"]) + bool(flags & 4) + bool(flags & 8)
 
     def line_310(self, table: bytes, first: int, instruction: int) -> int:
+        """As `crashkit_lines.linetable_310`, with `instruction` in code units of two bytes."""
         return crashkit_lines.linetable_310(table, first, instruction * 2)
 
     def line(self, instruction: int) -> int:
+        """The line of an instruction, by the decoder of this version."""
         return self.decode(self.table, self.first_line, instruction)
 
     def read_names(self, walker: Walker) -> List[str]:
+        """Names of arguments, locals, cells and free variables, in the order of their slots."""
         try:
             kinds = [self.value["co_localsplusnames"]]
         except (gdb.error, KeyError):

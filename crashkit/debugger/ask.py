@@ -1,4 +1,4 @@
-"""Which debugger is asked for what: the best for everything, the next ones for what is missing then."""
+"""Which debugger reads what: the best one everything, the next ones whatever is still missing."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from crashkit.model import SoftError
 
 
 def start(debuggers: Sequence[Debugger], stack: ExitStack) -> tuple[list[Debugger], list[SoftError]]:
-    """Those of the debuggers that can be used, and why the others cannot. They are closed with the stack."""
+    """The debuggers that can be used, and why the others cannot. All are closed with the stack."""
     ready, soft_errors = [], []
     for debugger in debuggers:
         stack.callback(debugger.close)
@@ -26,9 +26,9 @@ def start(debuggers: Sequence[Debugger], stack: ExitStack) -> tuple[list[Debugge
 
 
 def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor, lap: Lap) -> list[Answer]:
-    """The answers of started debuggers, given best first, in their order; those that had nothing to add are not asked.
+    """The answers of started debuggers, best first; those with nothing to add are skipped.
 
-    Where the best one will not read Python frames, one that will is asked for them meanwhile, in the pool.
+    If the best one cannot read this core's Python frames, one that can reads them at the same time, in the pool.
     """
     if not debuggers:
         return []

@@ -1,4 +1,4 @@
-"""What every debugger is asked, and what it answers. To add one, implement `Debugger` and name it in `pipeline.default_debuggers`."""
+"""The contract for debuggers: questions and answers. To add one, implement `Debugger` and name it in `pipeline.default_debuggers`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.model import NativeFrame, PythonFrame, SoftError
 
 Lap = Callable[[str], None]
-"""Told the name of each part of the work as it ends."""
+"""Called with the name of each part of the work as it ends."""
 
 
 class NativeStack(NamedTuple):
@@ -48,16 +48,16 @@ class PythonStack(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one debugger found out about one core. Whatever it could not read is left out and said in `soft_errors`."""
+    """What one debugger found out about one core. Whatever it could not read is missing here and named in `soft_errors`."""
 
     debugger: Optional[str] = None
     """Name and version."""
     native: Optional[Mapping[int, NativeStack]] = None
     """By tid; None where native stacks were not asked for or could not be read at all."""
     python: Optional[Mapping[int, PythonStack]] = None
-    """By tid, threads without Python frames may be left out; None where Python's state could not be read at all."""
+    """By tid; threads without Python frames may be missing; None where Python's state could not be read at all."""
     python_is_whole: bool = True
-    """False where parts of Python's state could not be read: another debugger may have more luck."""
+    """False where parts of Python's state could not be read: another debugger may succeed."""
     python_version: Optional[str] = None
     """As exact as the debugger knows it: 3.11.7, or 3.11."""
     python_finalizing: Optional[bool] = None
@@ -78,7 +78,7 @@ class Debugger(Protocol):
         """A short name, for the timing of the stages."""
 
     def start(self) -> Optional[SoftError]:
-        """Begin whatever takes time before there is a core to ask about; why the debugger cannot be used, or None."""
+        """Begin whatever takes time before a core is open. Returns why the debugger cannot be used, or None."""
 
     def reads_python(self, scene: Scene) -> bool:
         """Whether it expects to read the Python frames of this crash."""
@@ -86,7 +86,7 @@ class Debugger(Protocol):
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
         """Read the stacks of every thread: Python ones as far as it can, native ones where `native` is set.
 
-        Never raises for what the core holds, nor when the tool fails: that is a soft error, and what was read by then stays.
+        Never raises for the core's content or a failure of the tool: that is a soft error, and results read before it are kept.
         """
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ from crashkit.evidence.module_files import ModuleFile
 
 
 def has_debug_info(file: ModuleFile) -> bool:
+    """Whether the module's own file or its separate debug file has DWARF."""
     return bool(file.path and (has_dwarf(file.path) or (file.debug and has_dwarf(file.debug))))
 
 

@@ -1,4 +1,4 @@
-"""A crash as the conditions look at it: plain function names, the stack below a signal handler, quick lookups."""
+"""A crash as the conditions see it: plain function names, the stack below a signal handler, quick lookups."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
 
 
 class Native(msgspec.Struct, frozen=True):
+    """One native frame of a stack, with its plain name."""
+
     index: int
     """Into the thread's frames."""
     name: str
@@ -42,7 +44,7 @@ class Stack:
 
     @cached_property
     def pythons(self) -> list[tuple[Optional[int], PythonFrame]]:
-        """Python frames with their index in the thread's frames; None where they stand beside them."""
+        """Python frames with their index in the thread's frames; None for stacks that could not be merged."""
         if self.thread.python_frames:
             return [(None, frame) for frame in self.thread.python_frames]
         return [(index, frame) for index, frame in enumerate(self.thread.frames) if isinstance(frame, PythonFrame)]
@@ -69,6 +71,7 @@ class Case:
 
     @property
     def others(self) -> list[Stack]:
+        """Every stack but that of the crashed thread."""
         return [stack for stack in self.stacks if stack is not self.crashed]
 
     def named(self, pattern: str, name: str) -> bool:
@@ -80,6 +83,7 @@ class Case:
         return found
 
     def is_frame(self, pattern: Union[str, FramePattern], frame: Native) -> bool:
+        """Whether the frame matches: a string is a pattern for the whole function name."""
         if isinstance(pattern, str):
             return self.named(pattern, frame.name)
         if pattern.function is not None and not self.named(pattern.function, frame.name):
@@ -100,4 +104,5 @@ class Case:
 
 @lru_cache(maxsize=4096)
 def compiled(pattern: str) -> re.Pattern[str]:
+    """The compiled regular expression, cached."""
     return re.compile(pattern)

@@ -61,9 +61,9 @@ def _address(condition: Condition, case: Case) -> Outcome:
 def _in_mapping(condition: Condition, case: Case) -> Outcome:
     mapping = _mapping_at_fault(case)
     if mapping is None or mapping.path is None or condition.in_mapping is None:
-        return no("no file is known to be mapped at the fault address")
+        return no("no file mapping is known at the fault address")
     holds = compiled(condition.in_mapping).search(mapping.path) is not None
-    text = f"the fault address lies in {mapping.path}"
+    text = f"the fault address is in {mapping.path}"
     return Outcome(holds, (Evidence(text=text),), {"mapped_file": mapping.path}, text)
 
 
@@ -133,7 +133,7 @@ def _python(condition: Condition, case: Case) -> Outcome:
     stacks = case.stacks if case.crashed is None else [case.crashed]
     outcomes = [_python_of(stack, condition.python or ()) for stack in stacks if stack.pythons]
     if not outcomes:
-        return no("no Python frames are known where the process failed")
+        return no("no Python frames are known for the failing thread")
     return next((outcome for outcome in outcomes if outcome.holds), outcomes[0])
 
 

@@ -33,12 +33,12 @@ class Match(msgspec.Struct, frozen=True):
 
     @property
     def first_line(self) -> Optional[int]:
-        """Of the log, where the evidence lies in it."""
+        """Index of the first log line in the evidence; None if there is none."""
         return min((item.log for item in self.evidence if item.log is not None), default=None)
 
 
 def diagnose(crash: Crash, catalog: Catalog) -> Crash:
-    """The crash with its findings, best first, and the ids of what was looked for and ruled out. Never raises for a bad rule."""
+    """The crash with its findings, best first, and the ids of signatures ruled out. A bad rule is a soft error, never an exception."""
     case = Case(crash)
     matches: list[Match] = []
     near: list[tuple[int, bool, int, str]] = []
@@ -47,7 +47,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
         try:
             match, close = _try(signature, case)
         except Exception as error:
-            hint = f"crashkit signatures test --only {signature.id} shows it" if not signature.file else f"see {signature.file}"
+            hint = f"run crashkit signatures test --only {signature.id} to see it" if not signature.file else f"see {signature.file}"
             errors.append(SoftError(stage="diagnose", message=f"signature {signature.id} failed: {error!r}", hint=hint))
             continue
         if match is not None:
@@ -141,7 +141,7 @@ def _yields(match: Match, other: Match) -> bool:
 
 
 def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
-    """Signatures that say why before those that only say what; the surer first; what the log said first before what frames show."""
+    """Causes before kinds of fault, higher confidence first, log evidence (earliest line first) before frames."""
     line = match.first_line
     return (
         match.signature.general,

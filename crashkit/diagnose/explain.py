@@ -1,4 +1,4 @@
-"""Says condition by condition why a signature matched a crash or not."""
+"""Explains, condition by condition, why a signature matched a crash or not."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _shown(outcome: Outcome) -> str:
 
 
 def told(condition: Condition) -> str:
-    """The condition in one line, as it stands in the file."""
+    """The condition on one line, as in the TOML file."""
     subject = next(name for name in SUBJECTS if getattr(condition, name) is not None)
     refined = [f"{name} = {_value(getattr(condition, name))}" for name in _REFINEMENTS if getattr(condition, name) != _DEFAULTS[name]]
     return ", ".join([f"{subject} = {_value(getattr(condition, subject))}", *refined])

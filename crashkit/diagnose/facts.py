@@ -1,4 +1,4 @@
-"""Facts that take more than a pattern: each a pure predicate that signatures name (`fact = "..."`)."""
+"""Facts that need more than a pattern: each is a pure predicate that signatures name (`fact = "..."`)."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _BYTECODE_LOCKS = re.compile(
 
 
 def concurrent_launch(case: Case) -> Outcome:
-    """The crashed thread was launching work on the GPU, and two or more others were too, or on their way there."""
+    """The crashed thread was launching work on the GPU, and two or more other threads were too, or were about to."""
     return _launches(case, at_least=2)
 
 
@@ -58,10 +58,10 @@ def two_threads_launch(case: Case) -> Outcome:
 
 
 def launch_from_worker(case: Case) -> Outcome:
-    """The crashed thread came from a cuBLAS or cuDNN call into a launch, under a Python worker thread; no other thread is known."""
+    """The crashed thread, a Python worker, was launching from a cuBLAS or cuDNN call; no other thread is known."""
     stack = case.crashed
     if stack is None or len(case.stacks) != 1 or (case.crash.source is not None and case.crash.source.kind == "core"):
-        return no("needs a crashed thread, and a text that does not show the others")
+        return no("needs a text that shows the crashed thread only")
     launch = _entry(stack)
     library = next((frame for frame in stack.natives if _is_library(frame)), None)
     worker = next(((index, frame) for index, frame in stack.pythons if _is_worker(frame)), None)
@@ -80,13 +80,15 @@ def _launches(case: Case, at_least: int) -> Outcome:
     if launch is None:
         return no("the crashed thread is not in a CUDA launch path (torch operator, cuBLAS or cuDNN, runtime, driver)")
     if unloading := _first(case.stacks, UNLOADING):
-        return no(f"a thread unloads a module or context meanwhile ({unloading.name})")
+        return no(f"a thread is unloading a module or context ({unloading.name})")
     launching = [(other, frame) for other in case.others if (frame := _launching(other)) is not None]
     waiting = _same_forward(case, stack, {id(other) for other, _ in launching})
     if len(launching) + len(waiting) < at_least or not (launching or len(waiting) >= 2):
-        return no(f"{len(launching)} other threads were launching and {len(waiting)} were on their way there")
+        return no(f"{len(launching)} other threads were launching and {len(waiting)} were about to")
     evidence = [_evidence(stack, launch), *(_evidence(other, frame) for other, frame in launching)]
-    evidence += [Evidence(text=f"on its way into {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in waiting]
+    evidence += [
+        Evidence(text=f"about to launch from {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in waiting
+    ]
     together = [stack, *(other for other, _ in launching), *(other for other, _, _ in waiting)]
     return Outcome(True, tuple(evidence), _launch_fields(case, together))
 
@@ -108,7 +110,7 @@ def _is_library(frame: Native) -> bool:
 
 
 def _launching(stack: Stack) -> Optional[Native]:
-    """A frame by which this thread is launching: an entry point, or torch's CUDA code that a Python thread runs."""
+    """The frame that shows this thread launching: an entry point, or torch's CUDA code that a Python thread runs."""
     entry = _entry(stack)
     if entry is not None or not _called_from_python(stack):
         return entry
@@ -141,7 +143,7 @@ def _same_forward(case: Case, crashed: Stack, launching: set[int]) -> list[tuple
 def _launch_fields(case: Case, stacks: list[Stack]) -> dict[str, str]:
     fields = {"launching": _LAUNCHING_ALONE}
     if len(stacks) > 1:
-        fields["launching"] = f"while {len(stacks)} threads were launching GPU work at once, or were on their way there"
+        fields["launching"] = f"while {len(stacks)} threads were launching GPU work, or were about to"
     calls = [(stack, call) for stack in stacks if (call := _model_call(stack)) is not None]
     if calls:
         fields["threads"] = "; ".join(f"{_thread_name(stack)} at {_place(call)}" for stack, call in calls[:16])
@@ -153,11 +155,11 @@ def _launch_fields(case: Case, stacks: list[Stack]) -> dict[str, str]:
     return fields
 
 
-_LAUNCHING_ALONE = "in a launch that a worker thread made; the text does not show what the other threads did"
+_LAUNCHING_ALONE = "in a launch by a worker thread; the text does not show the other threads"
 
 
 def _model_call(stack: Stack) -> Optional[PythonFrame]:
-    """Where the user's own code called the model: outside every `forward`. That is where a lock belongs."""
+    """Where the user's own code called the model, outside every `forward`: the place for a lock."""
     frames = [frame for _, frame in stack.pythons]
     outermost = max((index for index, frame in enumerate(frames) if frame.function == "forward"), default=-1)
     call = next((frame for frame in frames[outermost + 1 :] if is_own(frame)), None)
@@ -181,12 +183,12 @@ def _is_worker(frame: PythonFrame) -> bool:
 
 
 def debugger_injected(case: Case) -> Outcome:
-    """A debugger called into the process: what crashed is its doing."""
+    """A debugger called a function of the process, and that call crashed."""
     for stack in case.stacks:
         for frame in stack.whole:
             if frame.name == "<function called from gdb>" or frame.name.startswith("cudbg"):
                 return Outcome(True, (_evidence(stack, frame),))
-    return no("no frame of a debugger")
+    return no("no debugger frame")
 
 
 def module_unloading(case: Case) -> Outcome:
@@ -195,7 +197,7 @@ def module_unloading(case: Case) -> Outcome:
         for frame in stack.natives:
             if UNLOADING.fullmatch(frame.name):
                 return Outcome(True, (_evidence(stack, frame),))
-    return no("no thread unloads a CUDA module")
+    return no("no thread is unloading a CUDA module")
 
 
 def hang(case: Case) -> Outcome:
@@ -208,14 +210,14 @@ def hang(case: Case) -> Outcome:
     if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
         return no("the process aborted by itself")
     if signal.name == "SIGABRT" and (case.crashed is None or not case.crashed.natives):
-        return no("SIGABRT and no native stack that shows who sent it")
+        return no("SIGABRT, and no native stack that shows its sender")
     if any(line.kind == "fatal-python-error" and line.fields.get("message") not in ("Aborted",) for line in case.crash.log):
         return no("the interpreter reported a fatal error")
-    return Outcome(True, (Evidence(text=f"{signal.name} from outside: no frame of abort() below it"),))
+    return Outcome(True, (Evidence(text=f"{signal.name} was sent from outside: no abort() frame on the stack"),))
 
 
 def single_thread(case: Case) -> Outcome:
-    """The process has one thread, of which the native stack is known."""
+    """The process has a single thread, whose native stack is known."""
     if len(case.stacks) == 1 and case.stacks[0].natives:
         return Outcome(True, (Evidence(text="the process has one thread", thread=case.stacks[0].thread.tid),))
     return no(f"{len(case.stacks)} threads are known")
@@ -233,16 +235,16 @@ def deep_cycle(case: Case) -> Outcome:
     if len(names) >= 300:
         most = max(set(names), key=names.count)
         if names.count(most) * 10 > len(names):
-            text = f"{most} stands {names.count(most)} times on the stack"
+            text = f"{most} occurs {names.count(most)} times on the stack"
             return Outcome(True, (Evidence(text=text, thread=stack.thread.tid),), {"cycle": most})
-    return no("the stack repeats no cycle")
+    return no("no repeating cycle on the stack")
 
 
 def freed_pattern(case: Case) -> Outcome:
     """A register of the crashed thread holds the bytes that an allocator writes over freed memory."""
     signal = case.crash.signal
     if case.crashed is None or signal is None or signal.name not in ("SIGSEGV", "SIGBUS"):
-        return no("no memory fault")
+        return no("not a memory fault")
     values = [(name, value) for name, value in case.crashed.thread.registers.items()]
     if signal.address is not None:
         values.append(("fault address", signal.address))
@@ -321,12 +323,12 @@ def lock_inversion(case: Case) -> Outcome:
     if runner := next(
         (stack for stack in case.stacks if _runs_python(stack) or (stack.thread.holds_gil and id(stack) not in waiting)), None
     ):
-        return no(f"{_thread_name(runner)} runs: it has the GIL")
+        return no(f"{_thread_name(runner)} is running and has the GIL")
     proof = [(stack, frame) for stack, frame in owners if stack.thread.holds_gil]
     if not proof and len(owners) != 1:
-        return no("several threads wait for native locks, and who holds the GIL is not known")
+        return no("several threads wait for native locks, and it is unknown which one holds the GIL")
     owner, lock = (proof or owners)[0]
-    text = "holds the GIL and waits in" if proof else "waits, and may hold the GIL, in"
+    text = "holds the GIL and waits in" if proof else "may hold the GIL and waits in"
     evidence = [Evidence(text=f"{text} {lock.name}", thread=owner.thread.tid, frame=lock.index)]
     evidence += [
         Evidence(text=f"waits for the GIL in {frame.name}", thread=stack.thread.tid, frame=frame.index) for stack, frame in seekers
@@ -341,7 +343,7 @@ def _runs_python(stack: Stack) -> bool:
 
 
 def _waits(stack: Stack, pattern: re.Pattern[str]) -> Optional[Native]:
-    """The frame by which the thread is blocked: among the innermost ones."""
+    """The frame that blocks the thread, among the innermost ones."""
     return next((frame for frame in stack.natives[:12] if pattern.fullmatch(frame.name)), None)
 
 

@@ -1,9 +1,9 @@
-"""What makes two crashes the same: a hash over the few frames that tell where it happened.
+"""What makes two crashes the same: a hash over the few frames that identify the place.
 
 From the crashed thread's stack below the abort machinery: the innermost native frame outside the C library and the interpreter, then
-the innermost Python frames of the user's own code. No address, line, pid, path or thread takes part, so two runs, two hosts and two
+the innermost Python frames of the user's own code. No address, line, pid, path or thread is used, so two runs, two hosts and two
 checkouts of one program give one fingerprint. Nor do the C functions of the interpreter and the C library: a stripped one has no names
-for most of them. Only a stack without Python is told by them; there debug info makes a difference. A recursion counts once, wherever
+for most of them. Only a stack without Python uses them; there debug info makes a difference. A recursion counts once, wherever
 it was cut off.
 """
 
@@ -39,7 +39,7 @@ def _words(*patterns: str) -> re.Pattern[str]:
     return re.compile("|".join(f"(?:{pattern})" for pattern in patterns))
 
 
-# They stand around every stack and tell nothing of this one.
+# They surround every stack and say nothing about this one.
 _ROUTINE = _words(
     r"_?start(?:_thread)?|clone3?|__clone\w*|__libc_start_\w+|main|Py_(?:Bytes|Run)?Main|pymain_\w+|pythread_wrapper",
     r"_?PyEval_\w+|do_call(?:_core)?|_?PyObject_\w*[Cc]all\w*|_PyFunction_\w+|_?PyVectorcall\w*|method_vectorcall\w*|cfunction_\w+|vectorcall_\w+",
@@ -49,7 +49,7 @@ _ROUTINE = _words(
     r"pybind11::(?:cpp_function|detail)\S*|std::(?:function|_Function_handler|__invoke\w*|thread)\S*",
 )
 
-# Not ours to blame, yet telling together with the caller where there is no Python: they are taken and the search goes on.
+# Not to blame, but informative together with the caller where there is no Python: they are taken and the search goes on.
 _GENERAL_MODULES = _words(
     r"libc[.-].*|libpthread[.-].*|libm[.-].*|libstdc\+\+\.so.*|libgcc_s\.so.*|ld-linux.*|ld-musl.*|libdl[.-].*|librt[.-].*|libffi\.so.*|linux-vdso.*",
     r"libpython\d.*|python\d*(?:\.\d+)?[a-z]*|_ctypes\..*",
@@ -66,10 +66,10 @@ class _Named(NamedTuple):
 
 
 def fingerprint(crash: Crash) -> Fingerprint:
-    """The fingerprint of a finished crash. Where no frame is of use its hash is None, and the notes say why."""
+    """The fingerprint of a finished crash. If no frame is usable, its hash is None and the notes say why."""
     notes: list[str] = []
     thread = crash.thread or (crash.threads[0] if len(crash.threads) == 1 else None)
-    names = _of_thread(thread, notes) if thread else _nothing(notes, "EMPTY: it is not known which thread crashed")
+    names = _of_thread(thread, notes) if thread else _nothing(notes, "EMPTY: the crashed thread is unknown")
     if not names:
         return Fingerprint(version=VERSION, notes=tuple(notes))
     digest = hashlib.sha256("\n".join((str(VERSION), *names)).encode("utf-8", "backslashreplace")).hexdigest()
@@ -80,7 +80,7 @@ def _of_thread(thread: Thread, notes: list[str]) -> list[str]:
     frames = _below_machinery(thread.frames, notes)
     pythons = [frame for frame in python_frames(thread) if frame.function not in _COMPREHENSIONS]
     if recursion := _recursion(frames, pythons):
-        notes.append(f"a recursion of {len(recursion)} stands for the inner stack: where it was cut off is chance")
+        notes.append(f"a recursion of {len(recursion)} replaces the inner stack: where it was cut off is random")
         through_python = recursion[0] in map(python_name, pythons)
         return ["recursion", *recursion, *([] if through_python else _pythons(pythons, notes))]
     first_python = next((at for at, frame in enumerate(frames) if isinstance(frame, PythonFrame)), len(frames))
@@ -97,11 +97,11 @@ def _nothing(notes: list[str], why: str) -> list[str]:
 def _below_machinery(frames: Sequence[Frame], notes: list[str]) -> Sequence[Frame]:
     """Without the signal handler, and without what a process runs to abort itself."""
     if handled := handler_end(frames):
-        notes.append(f"left out {handled} frames of the signal handler")
+        notes.append(f"omitted {handled} frames of the signal handler")
         frames = frames[handled:]
     innermost = takewhile(lambda frame: isinstance(frame, NativeFrame), frames)
     if ending := machinery_end([frame.function for frame in innermost if isinstance(frame, NativeFrame)]):
-        notes.append(f"left out {ending} frames that end the process")
+        notes.append(f"omitted {ending} frames that end the process")
     return frames[ending:]
 
 
@@ -124,13 +124,13 @@ def _natives(frames: Sequence[Frame], wanted: int, prefixes: int, notes: list[st
             general += 1
             continue
         taken.append(_Named(name, specific))
-        notes.append(f"took {name}: " + ("its own place" if specific else "general code, the search goes on"))
+        notes.append(f"took {name}: " + ("its own place" if specific else "general code, so the search continues"))
         if sum(one.specific for one in taken) == wanted:
             break
     if routine or nameless:
-        notes.append(f"left out {routine} native frames that stand around every call and {nameless} without a name")
+        notes.append(f"omitted {routine} native frames that surround every call and {nameless} without a name")
     if general:
-        notes.append(f"left out {general} native frames of general code: a stripped interpreter or C library would not name them")
+        notes.append(f"omitted {general} native frames of general code: a stripped interpreter or C library would not name them")
     return [one.name for one in taken]
 
 
@@ -148,10 +148,10 @@ def _pythons(frames: Sequence[PythonFrame], notes: list[str]) -> list[str]:
     library = [python_name(frame) for frame in innermost]
     if library:
         notes.append(f"took {library[0]}: the innermost Python frame")
-    notes.extend(f"took {name}: " + ("the user's own code" if own else "library code, there is no other") for name in chosen)
+    notes.extend(f"took {name}: " + ("the user's own code" if own else "library code: there is no user code") for name in chosen)
     left = len(frames) - len(chosen) - len(library)
     if left:
-        notes.append(f"left out {left} Python frames: further out, of libraries, or repeated")
+        notes.append(f"omitted {left} Python frames: further out, of libraries, or repeated")
     return [*library, *chosen]
 
 
@@ -198,5 +198,5 @@ def _unnamed(frames: Sequence[Frame], notes: list[str]) -> list[str]:
         f"{PurePosixPath(frame.module).name}+{frame.offset}" if frame.module and frame.offset is not None else None
     )
     names = [name for frame in frames if isinstance(frame, NativeFrame) and (name := place(frame))][:_NATIVE_FRAMES]
-    notes.append("no frame has a name: module and offset stand for them" if names else "EMPTY: the stack has no frame that can be named")
+    notes.append("no frame has a name: module and offset are used instead" if names else "EMPTY: the stack has no frame that can be named")
     return names

@@ -16,8 +16,9 @@ class Outcome(msgspec.Struct, frozen=True):
     evidence: tuple[Evidence, ...] = ()
     fields: dict[str, str] = {}
     why: Optional[str] = None
-    """In words: what was looked for and what was there."""
+    """What was looked for and what was found, in words."""
 
 
 def no(why: str) -> Outcome:
+    """The outcome of a condition that does not hold; `why` says what was found instead."""
     return Outcome(False, why=why)

@@ -13,10 +13,10 @@ from crashkit.diagnose.signature import Condition, Signature
 _HEAD = """\
 # Known failures
 
-Made from `crashkit/diagnose/catalog/` by `python -m crashkit.diagnose.page docs/signatures.md`; a test holds them equal.
+Made from `crashkit/diagnose/catalog/` by `python -m crashkit.diagnose.page docs/signatures.md`; a test checks that it is up to date.
 
-A finding is *certain* where its facts admit no other cause, *likely*, or *possible*. A signature that only says what kind of fault it is
-stands behind every one that says why. [Adding a signature](adding-a-signature.md) takes ten minutes.
+A finding is *certain* (its facts allow no other cause), *likely* or *possible*. A signature that names only the kind of fault ranks below
+every one that names a cause. [Adding a signature](adding-a-signature.md) takes ten minutes.
 """
 
 
@@ -25,7 +25,7 @@ def of_signature(signature: Signature) -> str:
     return "\n".join(_lines(signature))
 
 
-_EXCEPTION = "An exception that may have been caught: possible at most where a fault ended the process"
+_EXCEPTION = "A Python exception that may have been caught: at most possible if a fault ended the process"
 
 
 def of_catalog(catalog: Catalog) -> str:
@@ -33,7 +33,7 @@ def of_catalog(catalog: Catalog) -> str:
     parts = [_HEAD]
     for file, signatures in groupby(catalog.signatures, key=lambda signature: signature.file):
         family = list(signatures)
-        parts.append(f"## {Path(file).stem}\n\n| id | what | surest |\n|---|---|---|")
+        parts.append(f"## {Path(file).stem}\n\n| id | what | highest confidence |\n|---|---|---|")
         parts += [f"| [{each.id}](#{each.id}) | {each.title} | {each.rule[0].confidence} |" for each in family]
         parts.append("")
         parts += [_section(each) for each in family]
@@ -49,7 +49,7 @@ def _section(signature: Signature) -> str:
         lines.append(f"- {_EXCEPTION}")
     lines += [f"- {reference}" for reference in signature.references]
     if signature.yields_to:
-        lines.append(f"- Follows from: {', '.join(f'`{identity}`' for identity in signature.yields_to)}, where one of them is found")
+        lines.append(f"- Follows from: {', '.join(f'`{identity}`' for identity in signature.yields_to)}, if one of them is found")
     return "\n".join([*lines, "", "```text", *_rules(signature), "```", ""])
 
 
@@ -57,14 +57,14 @@ def _lines(signature: Signature) -> Iterator[str]:
     yield f"{signature.id}: {signature.title} ({signature.severity})"
     yield f"\nCause: {signature.cause}"
     yield from _list("Fix", tuple(fix.text for fix in signature.fixes))
-    yield from _list("When unsure", signature.next_steps)
+    yield from _list("Next steps", signature.next_steps)
     yield from _list("Notes", signature.notes)
     yield "\nRecognised by:"
     yield from (f"  {line}" for line in _rules(signature))
     if signature.exception:
         yield f"\n{_EXCEPTION}"
     if signature.yields_to:
-        yield f"\nFollows from (where found): {', '.join(signature.yields_to)}"
+        yield f"\nFollows from (if found): {', '.join(signature.yields_to)}"
     yield from _list("See", signature.references)
     yield f"\nFrom {signature.file}"
 

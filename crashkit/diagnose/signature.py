@@ -1,4 +1,4 @@
-"""What a signature is: its texts, and the rules by which it matches."""
+"""The data of a signature: its texts, and the rules that match it."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Condition(_Part, frozen=True):
     all: Optional[tuple[Condition, ...]] = None
 
     top: bool = False
-    """The first of `frames` is where the thread crashed: above it stand only abort machinery and the signal handler."""
+    """The first of `frames` is where the thread crashed: above it are only abort machinery and the signal handler."""
     within: Optional[int] = None
     """The first of `frames` is among this many innermost frames below the abort machinery."""
     above_handler: bool = False
@@ -84,11 +84,11 @@ class Fix(_Part, frozen=True):
 
     text: str
     needs: Optional[str] = None
-    """A package without which it is of no use, such as torch: left out where the process certainly did not have it."""
+    """A package that the fix requires, such as torch: omitted where the process certainly did not have it."""
 
 
 class Rule(_Part, frozen=True):
-    """Matches where all of `all`, one of `any` (if there are any) and none of `none` hold."""
+    """Matches if all of `all`, at least one of `any` (if given) and none of `none` hold."""
 
     confidence: str
     all: tuple[Condition, ...] = ()
@@ -97,6 +97,8 @@ class Rule(_Part, frozen=True):
 
 
 class Signature(_Part, frozen=True):
+    """A known failure: how to recognize it, its cause and its fix. docs/adding-a-signature.md explains every field."""
+
     id: str
     title: str
     severity: str
@@ -104,25 +106,26 @@ class Signature(_Part, frozen=True):
     rule: tuple[Rule, ...]
     """The first that matches gives the confidence."""
     summary: tuple[str, ...] = ()
-    """Sentences with {names} in them; one whose name is not known is left out. {name|text} is text then."""
+    """Sentences with {names} in them; one with an unknown name is omitted; {name|text} falls back to text."""
     fix: tuple[Union[str, Fix], ...] = ()
     """Each to be copied; a string is a `Fix` that needs nothing."""
     next_steps: tuple[str, ...] = ()
     """Shown below `certain`."""
     references: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """What is easily mistaken, and what is not confirmed; for readers of the catalog."""
+    """Look-alikes and unconfirmed facts; for readers of the catalog."""
     none: tuple[Condition, ...] = ()
     """For every rule."""
     yields_to: tuple[str, ...] = ()
     """Ids (with *) of signatures that, when they match at least as `likely`, make this one a consequence."""
     general: bool = False
-    """Says what kind of fault it is, not why: stands behind every other finding."""
+    """Names the kind of fault, not its cause: ranks below every other finding."""
     exception: bool = False
-    """Python raises it, and a program may catch it and go on: no more than `possible` where a fault ended the process."""
+    """Python raises it, and a program may catch it and continue: at most `possible` if a fault ended the process."""
     file: str = ""
-    """Where it is from; set on loading."""
+    """The file it was read from; set on loading."""
 
     @property
     def fixes(self) -> tuple[Fix, ...]:
+        """`fix`, with plain strings as `Fix`."""
         return tuple(Fix(text=fix) if isinstance(fix, str) else fix for fix in self.fix)

@@ -29,7 +29,7 @@ def native_name(function: str) -> str:
 
 
 def python_name(frame: PythonFrame) -> str:
-    """`rnn.forward`: the module's name, as its file tells it, and the function's. A package's `__init__.py` gives the package."""
+    """`rnn.forward`: the module's name, taken from its file, and the function's. A package's `__init__.py` gives the package."""
     path = PurePosixPath((frame.file or "").replace("\\", "/"))
     module = path.parent.name if path.stem == "__init__" else path.stem
     function = frame.function or "?"
@@ -37,5 +37,5 @@ def python_name(frame: PythonFrame) -> str:
 
 
 def stable(text: str) -> str:
-    """Without numbers and hashes that are another in every run: addresses, cell numbers, names of generated files."""
+    """Without numbers and hashes that differ in every run: addresses, cell numbers, names of generated files."""
     return _HASH.sub("HASH", _NUMBER.sub("ADDR", text))

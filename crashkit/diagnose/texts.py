@@ -49,8 +49,8 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
 
 
 def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str]]:
-    """The function and the module that failed. Of an access that faulted in code without a name, its place there: whoever called
-    it from another module did not fail."""
+    """The function and the module that failed. If the faulting code has no name, its module and offset: a caller in another module
+    did not fail."""
     frames = stack.failing
     signal = case.crash.signal
     if signal is not None and signal.recovered and len(stack.natives) == len(stack.whole):
@@ -76,7 +76,7 @@ def _place(frame: Native) -> Optional[str]:
 
 
 def fill(text: str, known: dict[str, str]) -> Optional[str]:
-    """The text with its names replaced; None where one is not known and has no text of its own."""
+    """The text with its names replaced; None if one is unknown and has no fallback text."""
     missing = False
 
     def replace(match: re.Match[str]) -> str:
@@ -94,5 +94,5 @@ def fill(text: str, known: dict[str, str]) -> Optional[str]:
 
 
 def fill_all(texts: Iterable[str], known: dict[str, str]) -> tuple[str, ...]:
-    """Those texts of which every name is known."""
+    """The filled texts, without those that use an unknown name."""
     return tuple(filled for text in texts if (filled := fill(text, known)) is not None)

@@ -1,0 +1,1 @@
+"""The report in each of its formats: JSON, HTML, text and Markdown."""

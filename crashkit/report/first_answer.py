@@ -1,4 +1,4 @@
-"""What is said while a debugger starts, without the libraries that draw the summary."""
+"""The first lines of output, printed while a debugger starts; needs none of the libraries that draw the summary."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def render(crash: Crash) -> str:
 
 
 def warm() -> None:
-    """Load and compile what `render` needs, once: a caller that waits for a debugger can do so meanwhile, in a thread of its own."""
+    """Load and compile what `render` needs, once. A caller that waits for a debugger can call this in another thread meanwhile."""
     with _WARMING:
         _environment().get_template(_TEMPLATE)
         _lexer()
@@ -54,6 +54,8 @@ def warm() -> None:
 
 @dataclass(frozen=True)
 class Line:
+    """One line of Python source, highlighted; `current` is the line that was executing."""
+
     number: int | None
     code: Markup
     current: bool
@@ -75,22 +77,22 @@ class Row:
     values: tuple[tuple[str, str, bool], ...] = ()
     """Name, value, and whether it is an argument."""
     source: tuple[Line, ...] = ()
-    """What is seen of a folded frame."""
+    """Shown while the frame is folded."""
     context: tuple[Line, ...] = ()
-    """What takes its place in an unfolded one."""
+    """Shown instead once the frame is unfolded."""
     cycle: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A thread's rows; `python` only where the two stacks stand side by side."""
+    """A thread's rows; `python` only where the two stacks are shown side by side."""
 
     rows: tuple[Row, ...]
     python: tuple[Row, ...]
 
 
 class Page:
-    """The crash, with what the template asks of it."""
+    """The crash, prepared for the template."""
 
     def __init__(self, crash: Crash) -> None:
         self.crash = crash
@@ -119,23 +121,26 @@ class Page:
 
     @property
     def title(self) -> str:
+        """The document's title, such as `SIGSEGV in python3.11`."""
         name = self.crash.signal.name if self.crash.signal else view.ended(self.crash)
         executable = self.process.executable if self.process else None
         return f"{name} in {view.base_name(executable)}" if executable else name
 
     @property
     def program(self) -> str:
+        """The command line, else the executable or the process's name; '' where nothing is known."""
         if not self.process:
             return ""
         return " ".join(self.process.argv) or self.process.executable or self.process.name or ""
 
     @property
     def mappings(self) -> list[tuple[Any, bool]]:
-        """Bounded; with whether the fault address lies in it."""
+        """The first mappings, each with whether it contains the fault address."""
         fault = self.signal.address if self.signal else None
         return [(mapping, fault is not None and mapping.start <= fault < mapping.end) for mapping in self.crash.mappings[:_ROWS]]
 
     def prefix(self, thread: Thread) -> str:
+        """The id of the element that shows this thread, and the prefix of its frames' ids."""
         return self._prefixes[id(thread)]
 
     def anchor(self, evidence: Evidence) -> str | None:
@@ -153,6 +158,7 @@ class Page:
         return None
 
     def stack(self, thread: Thread) -> Stack:
+        """The thread's frames as rows."""
         interpreter = self.crash.python.executable if self.crash.python else None
         runtime = view.runtime_frames(thread, interpreter)
         return Stack(
@@ -227,7 +233,7 @@ def _values(frame: NativeFrame | PythonFrame) -> tuple[tuple[str, str, bool], ..
 
 
 def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
-    """The lines seen at once, and all of them: of one's own code a few are seen, of other code the current one."""
+    """The lines seen at once, and all of them: a few for the user's own code, the current one for other code."""
     if not frame.context or frame.context_start is None or frame.line is None:
         return _source(frame, _highlighted), ()
     coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
@@ -249,7 +255,7 @@ def _highlighted(line: str) -> Markup:
 
 @lru_cache(maxsize=512)
 def highlight(lines: tuple[str, ...]) -> tuple[Markup, ...]:
-    """Python source as HTML, a result a line."""
+    """Python source as HTML, one result per line."""
     text = "\n".join(safe.line(line) for line in lines)
     rows: list[list[str]] = [[]]
     for _, kind, value in _lexer().get_tokens_unprocessed(text):
@@ -316,7 +322,7 @@ def _is_link(reference: str) -> bool:
 
 
 def _size(count: int) -> str:
-    """Bytes for a person: `4.2 GiB`."""
+    """Bytes in readable form: `4.2 GiB`."""
     size = float(count)
     for unit in ("bytes", "KiB", "MiB", "GiB"):
         if size < 1024:

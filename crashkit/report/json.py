@@ -11,11 +11,11 @@ from crashkit.model import SCHEMA, Address, Crash, Offset, decode_extension, enc
 from crashkit.report.renderer import Renderer
 
 _FRAME_KINDS = ("native", "python", "elided")
-_HINT = "Give a report.json that this version of crashkit, or an older one, wrote."
+_HINT = "Pass a report.json written by this or an older version of crashkit."
 
 
 def encode(crash: Crash) -> bytes:
-    """The document: UTF-8, indented, ended by one newline. What is not Unicode becomes U+FFFD."""
+    """The document: UTF-8, indented, with one newline at the end. What is not Unicode becomes U+FFFD."""
     try:
         packed = msgspec.json.encode(crash, enc_hook=encode_extension)
     except UnicodeEncodeError:
@@ -32,7 +32,7 @@ def decode(document: bytes) -> Crash:
         raw = msgspec.json.decode(document)
         schema = raw.get("schema") if isinstance(raw, dict) else None
         if schema != SCHEMA:
-            raise EvidenceError(f"this is not a document of schema {SCHEMA}", _HINT)
+            raise EvidenceError(f"not a document of schema {SCHEMA}", _HINT)
         return msgspec.convert(_known(raw), Crash, dec_hook=decode_extension)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise EvidenceError(f"not a crashkit report: {error}", _HINT) from error

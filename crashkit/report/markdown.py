@@ -29,7 +29,7 @@ def _facts(crash: Crash) -> str:
             rows.append(("Why", crash.signal.detail))
     thread = view.crashed_thread(crash)
     if thread:
-        rows.append(("Thread", f"{view.thread_label(thread)}, {view.plural(len(crash.threads), 'thread')} in all"))
+        rows.append(("Thread", f"{view.thread_label(thread)}, {view.plural(len(crash.threads), 'thread')} in total"))
     if crash.process and crash.process.versions:
         rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in crash.process.versions.items())))
     if crash.fingerprint and crash.fingerprint.hash:

@@ -1,4 +1,4 @@
-"""What a format of the report is, and which there are. To add one, write its module with a RENDERER and list it here."""
+"""The contract for a report format, and the list of formats. To add one, write its module with a RENDERER and list it here."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RENDERERS = {
     "markdown": "crashkit.report.markdown",
     "text": "crashkit.report.text",
 }
-"""The module of each format by its name; imported when the format is asked for."""
+"""The module of each format by its name; imported when the format is requested."""
 
 
 def _nothing() -> None:
@@ -28,12 +28,12 @@ class Renderer:
     file: str
     """The name of the report's file."""
     render: Callable[[Crash], bytes]
-    """The whole file. Needs nothing but the crash, and escapes what its strings hold as the format asks for."""
+    """The whole file. Needs nothing but the crash, and escapes strings as the format requires."""
     warm: Callable[[], None] = _nothing
-    """Load what `render` needs: called, in a thread of its own, while a debugger works."""
+    """Load what `render` needs; called in another thread while a debugger works."""
 
 
 def renderer(name: str) -> Renderer:
-    """The format of this name. Raises KeyError where there is none."""
+    """The format of this name. Raises KeyError if there is none."""
     found: Renderer = import_module(RENDERERS[name]).RENDERER
     return found

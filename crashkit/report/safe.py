@@ -57,12 +57,12 @@ def clip(text: str, width: int) -> str:
 
 
 def clip_front(text: str, width: int) -> str:
-    """`text` cut to `width` cells from its front: of a path the end tells most."""
+    """`text` cut to `width` cells from its front: the end of a path says most."""
     return text if cells(text) <= width else "…" + _start(text[::-1], width)[::-1]
 
 
 def _start(text: str, width: int) -> str:
-    """What of `text` stands before an ellipsis that ends at `width`."""
+    """The part of `text` before an ellipsis that ends at `width`."""
     if text.isascii():
         return text[: max(0, width - 1)]
     kept = text[: 4 * max(0, width)]
@@ -72,7 +72,7 @@ def _start(text: str, width: int) -> str:
 
 
 def bounded(text: str, characters: int) -> str:
-    """`text` with its end replaced by how much was left out, where it is longer than `characters`."""
+    """`text` with its end replaced by the number of omitted characters, where it is longer than `characters`."""
     if len(text) <= characters:
         return text
     return f"{text[:characters]}… ({len(text) - characters:,} more characters in report.json)"

@@ -1,7 +1,7 @@
 """The summary on a terminal: the answer on the first screen (24 lines of 80 cells), then the crashed thread's stack.
 
-Lines are yielded, not printed. No line holds a control character but the colours of this module. Where a line of 80 cells would
-be cut, a narrower terminal gets more lines.
+Lines are yielded, not printed. The only control characters are this module's colours. On a terminal narrower than 80 cells,
+long fields take more lines instead of being cut.
 """
 
 from __future__ import annotations
@@ -113,12 +113,12 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("native", f"{view.native_function(native)}  {view.native_place(native)}")
     said = next((line.text for line in crash.log if line.from_core), None)
     if said:
-        yield from page.field("said", said, lines=2)
+        yield from page.field("message", said, lines=2)
     if crash.process and _process(crash).strip():
         yield from page.field("process", _process(crash).strip())
     if crash.source and crash.source.truncated:
-        missing = f"{crash.source.missing:,} bytes of it are missing" if crash.source.missing else "some of it is missing"
-        yield from page.field("evidence", f"the core is truncated: {missing}, and what they held is not in this report", style=_YELLOW)
+        missing = f"{crash.source.missing:,} bytes are missing" if crash.source.missing else "some of it is missing"
+        yield from page.field("evidence", f"the core is truncated: {missing}, so this report is incomplete", style=_YELLOW)
     if not thread and crash.log:
         yield from page.field("log", crash.log[0].text, lines=2)
 
@@ -160,7 +160,7 @@ def _python_line(label: str, frame: PythonFrame, page: _Page) -> Iterator[Text]:
     if source:
         yield from page.field("", f"  {_clean(source)}")
         if frame.source_changed:
-            yield from page.field("", "  (the file was changed after the crash: this line may be another)", style=_YELLOW)
+            yield from page.field("", "  (the file changed after the crash: this line may not match)", style=_YELLOW)
 
 
 def _process(crash: Crash) -> str:
@@ -227,7 +227,7 @@ def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[T
     yield from (Text(row, _BOLD) for row in page.rows(f"Python stack of {label}, innermost first", 0))
     yield from _stack(thread.python_frames, page)
     yield Text()
-    yield from (Text(row, _BOLD) for row in page.rows("Native stack: they could not be merged", 0))
+    yield from (Text(row, _BOLD) for row in page.rows("Native stack, which could not be merged with it", 0))
     yield from _stack(thread.frames, page)
 
 

@@ -1,4 +1,4 @@
-"""What the text, Markdown and HTML reports all say of a crash, in words. Pure."""
+"""The words that the text, Markdown and HTML reports share. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ REASONS = {
     "non-canonical": "a garbage (non-canonical) pointer was {access}",
     "unmapped": "unmapped memory was {access}",
     "read-only": "read-only memory was written",
-    "no-exec": "memory that holds no code was executed",
+    "no-exec": "non-executable memory was executed",
     "bus-truncated-file": "a mapped file is shorter than its mapping",
     "abort": "the process aborted itself",
     "integer-divide": "an integer division by zero or overflow",
@@ -57,9 +57,9 @@ CONFIDENCE = {
 }
 
 CONFIDENCE_MEANS = {
-    "certain": "The facts admit no other cause.",
-    "likely": "The facts fit this cause well; another one is not excluded.",
-    "possible": "One explanation among others. Check it before you act on it.",
+    "certain": "The facts allow no other cause.",
+    "likely": "The facts fit this cause well, but another one is possible.",
+    "possible": "One of several explanations. Check it before you act on it.",
 }
 
 SYMBOLS = {
@@ -67,14 +67,14 @@ SYMBOLS = {
     "table": "symbol table",
     "exports": "exported names only",
     "none": "no symbols",
-    "missing": "file is missing here",
-    "mismatch": "another build lies here",
+    "missing": "file not found here",
+    "mismatch": "different build here",
     "not-needed": "not needed",
 }
 
 TRUST = {
     "context": "from the registers",
-    "cfi": "by unwind tables",
+    "cfi": "from unwind tables",
     "prologue": "guessed from code",
     "inline": "inlined into its caller",
     "signal": "the kernel's signal frame",
@@ -82,17 +82,17 @@ TRUST = {
     "text": "read from a log",
 }
 
-# Innermost frames of a thread that waits, and what for. The outermost of them that matches names the wait.
+# Innermost frames of a waiting thread, and what it waits for. The outermost match decides.
 _WAITS = {
     "accept": "a connection",
     "accept4": "a connection",
-    "clock_nanosleep": "time to pass",
+    "clock_nanosleep": "a timer",
     "epoll_wait": "events",
     "futex_wait": "a lock",
     "gomp_barrier_wait_end": "an OpenMP barrier",
     "gomp_team_barrier_wait_end": "an OpenMP barrier",
     "kmp_hyper_barrier_release": "an OpenMP barrier",
-    "nanosleep": "time to pass",
+    "nanosleep": "a timer",
     "poll": "events",
     "ppoll": "events",
     "pthread_cond_timedwait": "a condition",
@@ -122,11 +122,11 @@ _OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread
 # Names and places
 
 _LARGEST_TID = 1 << 22
-"""Linux gives no larger ones (PID_MAX_LIMIT, include/linux/threads.h)."""
+"""Linux assigns no larger ones (PID_MAX_LIMIT, include/linux/threads.h)."""
 
 
 def short_path(path: str, parts: int = 3) -> str:
-    """The end of a path that tells most: from site-packages on, or the last `parts` names."""
+    """The informative end of a path: from site-packages on, or the last `parts` names."""
     for folder in ("/site-packages/", "/dist-packages/"):
         if folder in path:
             return path.rpartition(folder)[2]
@@ -138,17 +138,19 @@ def short_path(path: str, parts: int = 3) -> str:
 
 
 def base_name(path: str) -> str:
+    """The last component of a path."""
     return path.rstrip("/").rpartition("/")[2] or path
 
 
 def native_function(frame: NativeFrame) -> str:
+    """The short function name, or `(no name)`."""
     if frame.function:
         return short_function(frame.function)
     return "(no name)"
 
 
 def said_name(frame: NativeFrame) -> str:
-    """The function as a sentence names it: `memcpy` for `__memcpy_avx_unaligned_erms`."""
+    """The function's name for use in a sentence: `memcpy` for `__memcpy_avx_unaligned_erms`."""
     name = native_function(frame)
     return libc_name(name).lstrip("_") if name.startswith("__") else name
 
@@ -165,19 +167,21 @@ def native_place(frame: NativeFrame) -> str:
 
 
 def python_place(frame: PythonFrame) -> str:
+    """Short path and line, such as `torch/nn/modules/rnn.py:763`; '' where the file is not known."""
     if not frame.file:
         return ""
     return short_path(frame.file) + (f":{frame.line}" if frame.line else "")
 
 
 def full_place(frame: PythonFrame) -> str:
-    """The whole path and line of one's own code, to be opened in an editor; of other code as `python_place`."""
+    """The whole path and line for the user's own code, to open in an editor; for other code, as `python_place`."""
     return f"{frame.file}:{frame.line}" if is_own(frame) and frame.line else python_place(frame)
 
 
 def elided_text(frame: ElidedFrames) -> str:
+    """`1,234 frames omitted (repeating)`."""
     count = f"{frame.count:,} frames" if frame.count else "frames"
-    return f"{count} left out" + (", which repeat" if frame.cycle else "")
+    return f"{count} omitted" + (" (repeating)" if frame.cycle else "")
 
 
 def source_line(frame: PythonFrame) -> str | None:
@@ -201,6 +205,7 @@ def thread_label(thread: Thread) -> str:
 
 
 def plural(count: int, noun: str) -> str:
+    """`1 thread`, `2,000 threads`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
@@ -208,6 +213,7 @@ def plural(count: int, noun: str) -> str:
 
 
 def crashed_thread(crash: Crash) -> Thread | None:
+    """The thread that crashed, where it is known."""
     return crash.thread
 
 
@@ -234,7 +240,7 @@ def python_at(thread: Thread | None) -> PythonFrame | None:
 
 
 def own_at(thread: Thread | None) -> PythonFrame | None:
-    """The innermost Python frame of one's own code."""
+    """The innermost Python frame of the user's own code."""
     return own_line(python_frames(thread)) if thread else None
 
 
@@ -286,7 +292,7 @@ def sentence(crash: Crash) -> str:
 
 
 def told(crash: Crash, thread: Thread | None) -> str | None:
-    """The reason; where there is no signal, the best finding or the first telling line of the log."""
+    """The reason; where there is no signal, the best finding, the last exception or the first line of the log."""
     if crash.signal:
         return why(crash.signal)
     if crash.findings:
@@ -302,15 +308,17 @@ def _short(name: str) -> str:
 
 
 def best_finding(crash: Crash) -> Finding | None:
+    """The first finding: they are ranked."""
     return crash.findings[0] if crash.findings else None
 
 
 def confidence(finding: Finding) -> str:
+    """The finding's confidence as a word for display."""
     return CONFIDENCE.get(finding.confidence, finding.confidence.capitalize())
 
 
 def is_prose(fix: str) -> bool:
-    """Whether a fix is a sentence, not something to paste."""
+    """Whether a fix is a sentence rather than something to paste."""
     first, _, rest = fix.partition(" ")
     return "\n" not in fix and bool(rest) and first.isalpha() and first[0].isupper() and first[1:].islower()
 
@@ -326,7 +334,7 @@ def address_of(signal: Signal) -> str | None:
 
 
 def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
-    """Indices of the native frames that only carry the program: the interpreter's own between and
+    """Indices of the native frames that belong to the runtime: the interpreter's own between and
     below Python frames, those of a signal handler, and those that start a thread or process.
 
     Those inside the innermost Python frame stay: there the interpreter itself may be what failed.
@@ -375,10 +383,12 @@ class Group:
 
     @property
     def first(self) -> Thread:
+        """The thread whose stack represents the group."""
         return self.threads[0]
 
     @property
     def doing(self) -> str:
+        """What the threads were doing."""
         return doing(self.first)
 
     @property
@@ -390,7 +400,7 @@ class Group:
 
     @property
     def at(self) -> PythonFrame | None:
-        """The line to look at: the innermost one of one's own code, else the innermost."""
+        """The line to look at: the innermost one of the user's own code, else the innermost."""
         return own_at(self.first) or python_at(self.first)
 
 
@@ -417,7 +427,7 @@ def _frame_key(frame: Frame) -> tuple[object, ...]:
 
 @dataclass(frozen=True)
 class AddressSpace:
-    """Says what lies at an address."""
+    """Describes what is at an address."""
 
     mappings: tuple[Mapping, ...]
     modules: tuple[Module, ...]
@@ -434,6 +444,7 @@ class AddressSpace:
         return {module.path: module.base for module in self.modules if module.base is not None}
 
     def mapping(self, address: int) -> Mapping | None:
+        """The mapping that contains the address, or None."""
         starts, ordered = self._sorted
         index = bisect_right(starts, address) - 1
         return ordered[index] if index >= 0 and address < ordered[index].end else None
@@ -454,10 +465,11 @@ class AddressSpace:
 
 
 def stack_pointer(thread: Thread | None) -> int | None:
+    """The value of the thread's stack pointer register."""
     return arch.stack_pointer(thread.registers) if thread else None
 
 
 def ordered_modules(modules: Sequence[Module]) -> list[tuple[int, Module]]:
-    """With their index, those first whose symbols are in the way of a better report."""
+    """The modules with their index; those whose missing symbols limit the report come first."""
     rank = {"mismatch": 0, "missing": 1, "none": 2, "exports": 3, "table": 4, "full": 4, "not-needed": 6}
     return sorted(enumerate(modules), key=lambda item: rank.get(item[1].symbols or "", 5))

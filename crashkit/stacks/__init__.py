@@ -1,0 +1,1 @@
+"""Native and Python frames of every thread, merged into one stack."""

@@ -1,4 +1,4 @@
-"""The threads of a crash with their stacks: what the debuggers and faulthandler gave, put together."""
+"""The threads of a crash with their stacks: the debuggers' and faulthandler's, combined."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ from crashkit.stacks.unwinding import Unwinding
 
 
 class Assembled(NamedTuple):
+    """The threads with their stacks, and what could not be merged."""
+
     threads: tuple[Thread, ...]
     soft_errors: tuple[SoftError, ...]
 
@@ -60,7 +62,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
 
 
 def add_dumps(threads: tuple[Thread, ...], dumps: Sequence[Sequence[Thread]]) -> tuple[Thread, ...]:
-    """Native stacks that were read from gdb's text, with the Python frames that faulthandler printed of the same threads."""
+    """Native stacks read from gdb's text, with the Python frames that faulthandler printed for the same threads."""
     chosen = choose([of_faulthandler(dump, threads) for dump in dumps]).stacks
     done = []
     for thread in threads:
@@ -105,7 +107,7 @@ def _ends(
 
 
 def _where_it_stood(thread: Thread, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
-    """The one frame that the registers give when nobody could unwind the stack."""
+    """The one frame known from the registers if no debugger could unwind the stack."""
     pc = program_counter(thread.registers)
     return () if pc is None else (NativeFrame(function=unwinding.name(pc), pc=Address(pc)),)
 

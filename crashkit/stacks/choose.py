@@ -10,13 +10,15 @@ from crashkit.model import PythonFrame, SoftError, Thread
 
 
 class Chosen(NamedTuple):
+    """The best Python stack of each thread, and where the sources disagree."""
+
     stacks: dict[int, PythonStack]
     """By tid."""
     soft_errors: tuple[SoftError, ...]
 
 
 def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
-    """For each thread the stack without gaps, of the earlier source where several have none; what later ones say otherwise is recorded."""
+    """For each thread the stack without gaps, from the earlier source where several have none. Disagreements become soft errors."""
     chosen: dict[int, PythonStack] = {}
     soft_errors: list[SoftError] = []
     for tid in dict.fromkeys(tid for source in sources for tid in source):

@@ -28,7 +28,7 @@ class Ends(NamedTuple):
 
 
 def join(ends: Ends) -> Merged:
-    """The merged stack, its middle left out where it is deep."""
+    """The merged stack; of a deep one, the middle is omitted."""
     deep = ends.python_total is not None
     native, native_outer = ends.native, ends.native_outer
     python, python_outer = ends.python, ends.python_outer
@@ -61,6 +61,7 @@ def shorten(frames: Sequence[Frame]) -> tuple[Frame, ...]:
 
 
 def elided(frames: Sequence[Frame], start: int, count: Optional[int]) -> ElidedFrames:
+    """The marker for `count` omitted frames (None: unknown), with the cycle that `frames` repeat from `start` on."""
     return ElidedFrames(count=count, cycle=tuple(map(_name, repeating(frames[start:]))))
 
 

@@ -1,6 +1,6 @@
-"""Which function of a stripped interpreter evaluates Python frames, told by counting. Pure.
+"""Which function of a stripped interpreter evaluates Python frames, found by counting. Pure.
 
-Its name can be missing with the symbol table. (Where only a part of it lacks the name, elf/function_parts.py tells for certain.)
+Its name can be missing with the symbol table. (Where only a part of it lacks the name, elf/function_parts.py finds it for certain.)
 But it occurs on every thread's native stack exactly as often as that thread has runs of Python frames.
 """
 
@@ -25,7 +25,7 @@ class Walk(NamedTuple):
 
 
 def evaluation_starts(walks: Sequence[Walk]) -> frozenset[int]:
-    """Where the evaluating function starts: one place, or two if it has a cold part. Empty where counting does not tell."""
+    """Where the evaluating function starts: one place, or two if it has a cold part. Empty where counting is not conclusive."""
     walks = [walk for walk in walks if walk.runs]
     if sum(walk.runs for walk in walks) < _FEWEST_RUNS:
         return frozenset()

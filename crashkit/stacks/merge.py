@@ -1,8 +1,8 @@
-"""One stack a thread: native and Python frames interleaved. Pure.
+"""One stack per thread: native and Python frames interleaved. Pure.
 
 Each call of the interpreter's evaluation function ran a run of Python frames: exactly one up to CPython 3.10, one or more from 3.11
-on, where only the outermost of a run was entered from C (`PythonFrame.entry`). So the n-th evaluation frame of the native stack stands
-for the n-th run of the Python stack, and its place is where they belong.
+on, where only the outermost of a run was entered from C (`PythonFrame.entry`). So the n-th evaluation frame of the native stack is
+replaced by the n-th run of the Python stack.
 """
 
 from __future__ import annotations
@@ -25,13 +25,14 @@ _AROUND = frozenset(
 
 
 class Merged(NamedTuple):
-    """`frames` is None where the stacks do not fit together; `why` says what did not fit."""
+    """`frames` is None if the stacks do not match; `why` says how they differ."""
 
     frames: Optional[tuple[Frame, ...]]
     why: Optional[str] = None
 
 
 def is_evaluation(frame: NativeFrame) -> bool:
+    """Whether the frame is a call of CPython's evaluation function."""
     return without_suffix(frame.function or "") == EVALUATE
 
 

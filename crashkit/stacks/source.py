@@ -33,7 +33,7 @@ class Sources:
         self.newer: set[str] = set()
 
     def annotate(self, frame: PythonFrame) -> PythonFrame:
-        """The frame with its source line and the lines around it, where they can be had."""
+        """The frame with its source line and the lines around it, if the file can be read."""
         if not frame.file or not frame.line or frame.file.startswith("<"):
             return frame
         if frame.file not in self._files:

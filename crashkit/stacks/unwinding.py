@@ -1,4 +1,4 @@
-"""What the modules' own tables say of an address: whether they tell how to unwind from it, where its function starts, and its name."""
+"""What the modules' own tables say about an address: whether they cover its unwinding, where its function starts, and its name."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Unwinding:
         self._tables: dict[str, Optional[UnwindTable]] = {}
 
     def covers(self, address: int) -> Optional[bool]:
-        """None where that cannot be told."""
+        """Whether unwind tables cover the address; None if unknown."""
         module = self._index.at(address)
         if module is None:
             return None
@@ -40,7 +40,7 @@ class Unwinding:
         return found.start + module.bias if found else None
 
     def parts(self, base: int, name: str) -> frozenset[int]:
-        """Where in the process that function of the module at `base` starts, and where the parts that the compiler moved elsewhere do."""
+        """Start addresses of the named function of the module at `base`, and of the parts that the compiler moved elsewhere."""
         module = self._index.at(base)
         file = self._files.get(module.path) if module else None
         if module is None or file is None or self.covers(base) is None:

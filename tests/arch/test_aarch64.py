@@ -65,7 +65,7 @@ class TestRecordedCores:
         crash = analyzed("plain.core.gz")
         if any(error.stage == "gdb" for error in crash.soft_errors):
             (error,) = [error for error in crash.soft_errors if error.stage == "gdb"]
-            assert "was not built for aarch64" in error.message and "apt-get install" in error.hint
+            assert "does not support aarch64" in error.message and "apt-get install" in error.hint
             assert crash.thread.registers["x0"] == 0
         else:
             assert len(list(crash.thread.natives())) >= 3  # a gdb that knows every processor by itself

@@ -89,7 +89,7 @@ class TestDeadline:
         program = fake_gdb(tmp_path, "#!/bin/sh\necho still thinking >&2\nexec sleep 1000\n")
         began = time.monotonic()
         message = str(command_fails(program, deadline=0.5))
-        assert message == "gdb did not finish within 0 s, saying: still thinking" or "still thinking" in message
+        assert message == "gdb did not finish within 0 s: still thinking" or "still thinking" in message
         assert time.monotonic() - began < 30
         assert "did not finish" in gdb_error(notes_only(crashed.core, program, deadline=0.5))
 
@@ -118,7 +118,7 @@ class TestDeadline:
 class TestDeath:
     def test_gdb_that_ends_at_once(self, tmp_path, crashed):
         program = fake_gdb(tmp_path, "#!/bin/sh\necho 'error while loading shared libraries: libfoo.so' >&2\nexit 127\n")
-        assert str(command_fails(program)) == "gdb ended with status 127, saying: error while loading shared libraries: libfoo.so"
+        assert str(command_fails(program)) == "gdb exited with status 127: error while loading shared libraries: libfoo.so"
         assert "libfoo.so" in gdb_error(notes_only(crashed.core, program))
 
     def test_gdb_that_closes_its_output(self, tmp_path):
@@ -165,7 +165,7 @@ class TestDeath:
         """As gdb does on a failed assertion or without memory."""
         also = "if 'target-select' in command: print('internal-error: cannot go on', file=sys.stderr, flush=True); os.abort()"
         program = answering(tmp_path, FEATURES, VERSION, ANYTHING, also=also)
-        assert str(session_fails(program, crashed.core)) == "gdb was killed by signal 6, saying: internal-error: cannot go on"
+        assert str(session_fails(program, crashed.core)) == "gdb was killed by signal 6: internal-error: cannot go on"
         assert "cannot go on" in gdb_error(notes_only(crashed.core, program))
 
 
@@ -213,9 +213,9 @@ class TestUnfit:
         program = answering(tmp_path, FEATURES, VERSION, ANYTHING)
         with Session(crashed.core, 60, program) as session:
             assert session.version == "GNU gdb (Fake) 12.1"
-            with pytest.raises(DebuggerError, match="answer cannot be read"):
+            with pytest.raises(DebuggerError, match="cannot read gdb's response"):
                 session.native([], None)
-        assert "answer cannot be read" in gdb_error(notes_only(crashed.core, program))
+        assert "cannot read gdb's response" in gdb_error(notes_only(crashed.core, program))
 
     def test_no_room_for_temporary_files(self, crashed, monkeypatch):
         def full(*_arguments, **_names):
@@ -264,12 +264,12 @@ class TestRecords:
     )
     def test_a_record_that_was_cut_off(self, tmp_path, record):
         """pygdbmi's parser alone never returns on the first of these."""
-        with pytest.raises(DebuggerError, match="cannot be understood"):
+        with pytest.raises(DebuggerError, match="cannot parse gdb's response"):
             self.answer(tmp_path, record)
 
     def test_a_line_without_end(self, tmp_path):
         program = fake_gdb(tmp_path, "#!/bin/sh\nexec cat /dev/zero\n")
-        assert str(command_fails(program)) == "gdb's answer is too long"
+        assert str(command_fails(program)) == "gdb's response is too long"
 
     def test_invalid_utf8(self, tmp_path):
         body = "#!/bin/sh\nread -r line\nprintf '1^done,value=\"\\377\\376\"\\n'\nexec sleep 1000\n"
@@ -298,7 +298,7 @@ class TestNames:
                 thread = analyze(crashed.core, options=Options(gdb=None)).thread
                 address = thread.registers["rip"]
                 session.native([PlacedModule(file, 0, 1 << 64, 0)], None)
-                with pytest.raises(DebuggerError, match="file of this name"):
+                with pytest.raises(DebuggerError, match="file with this name"):
                     session.load(PlacedModule(file, 0, address, 0))
         finally:
             os.chdir(before)

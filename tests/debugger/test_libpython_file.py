@@ -43,9 +43,9 @@ def found(script: Path) -> Path | None:
 
 
 def is_refused(script: Path) -> None:
-    with pytest.raises(DebuggerError, match="was not run: others than root and this user may write it") as raised:
+    with pytest.raises(DebuggerError, match="was not run: users other than root and you can write to it") as raised:
         found(script)
-    assert raised.value.hint == f"If you trust it: --libpython {script}"
+    assert raised.value.hint == f"If you trust it, pass --libpython {script}"
 
 
 def test_ours_is_found(script):

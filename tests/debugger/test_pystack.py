@@ -252,10 +252,10 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("program", "message"),
     [
         ("import os; os.kill(os.getpid(), 11)", "killed by signal 11"),
-        ("import sys; sys.exit('terminate called\\nwhat(): std::bad_alloc')", "ended with status 1, saying: what(): std::bad_alloc"),
+        ("import sys; sys.exit('terminate called\\nwhat(): std::bad_alloc')", "exited with status 1: what(): std::bad_alloc"),
         ("import os; os.read(os.pipe()[0], 1)", "did not finish within"),
-        ("import sys; open(sys.argv[2], 'w').write('{\"threads\": [')", "died while it wrote"),
-        ("", "ended with status 0"),
+        ("import sys; open(sys.argv[2], 'w').write('{\"threads\": [')", "died while writing its output"),
+        ("", "exited with status 0"),
     ],
 )
 def test_worker_that_dies_or_hangs(worker: Path, program: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:

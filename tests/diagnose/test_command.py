@@ -41,7 +41,7 @@ def test_show() -> None:
 def test_show_unknown() -> None:
     done = run("show", "nothing-such")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines() == ["crashkit: no signature 'nothing-such'", "crashkit signatures list shows them all"]
+    assert done.stderr.splitlines() == ["crashkit: no signature 'nothing-such'", "run crashkit signatures list to see all ids"]
 
 
 def test_test_explains_a_report() -> None:
@@ -91,5 +91,6 @@ def test_bad_catalog(tmp_path: Path) -> None:
     done = run("list", "--signatures", tmp_path)
     assert done.returncode == 1
     assert (
-        done.stderr.splitlines()[0] == f"crashkit: {tmp_path}/mine.toml:9: model-server-oom: confidence is one of certain, likely, possible"
+        done.stderr.splitlines()[0]
+        == f"crashkit: {tmp_path}/mine.toml:9: model-server-oom: confidence must be one of certain, likely, possible"
     )

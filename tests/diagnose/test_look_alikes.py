@@ -277,7 +277,7 @@ def test_an_exception_before_a_fault_may_have_been_caught(name: str, tmp_path: P
 def test_what_of_an_uncaught_exception_is_told(tmp_path: Path) -> None:
     log = lines("terminate called after throwing an instance of 'std::runtime_error'\n  what():  no such file {x}\n", tmp_path)
     summary = diagnose(crash(log=log), load_catalog()).findings[0].summary
-    assert summary is not None and "It said: no such file {x}." in summary
+    assert summary is not None and "Its message: no such file {x}." in summary
 
 
 def test_free_threaded_build_is_only_possible() -> None:

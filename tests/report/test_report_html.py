@@ -94,7 +94,7 @@ def test_the_page_holds_every_part() -> None:
         "waiting for events",
         "mov rax, qword ptr [rax + 0x10]",
         "82ce4e6e4ef08fa58a3535f7437bd3e592db5ac0",
-        "file is missing here",
+        "file not found here",
         "Fatal Python error: Segmentation fault",
         "give its folder with --sysroot",
         "CUDA_VISIBLE_DEVICES",
@@ -141,8 +141,8 @@ def test_a_process_without_a_command_has_a_title() -> None:
 def test_without_a_finding_the_telling_frames_stand_in() -> None:
     crash = msgspec.structs.replace(samples.flask_lstm(), findings=())
     shown = Markup(html.render(crash)).shown
-    assert "No known failure matched. The most telling frames: cuLaunchKernel at::native::lstm recognize" in shown
-    assert "ruled out: stack-overflow, fork-with-threads" in shown
+    assert "No known failure matched. Most significant frames: cuLaunchKernel at::native::lstm recognize" in shown
+    assert "Ruled out: stack-overflow, fork-with-threads" in shown
 
 
 def test_warming_in_a_thread_is_safe() -> None:

@@ -61,7 +61,7 @@ def test_a_full_first_screen_still_holds_every_answer() -> None:
 
 
 def test_elided_frames_show_their_count_and_cycle() -> None:
-    assert any("113,834 frames left out" in row and "visit <- map_next <- min_max" in row for row in shown("stack_overflow"))
+    assert any("113,834 frames omitted (repeating)" in row and "visit <- map_next <- min_max" in row for row in shown("stack_overflow"))
 
 
 def test_unmerged_stacks_are_both_shown() -> None:

@@ -116,7 +116,7 @@ def test_a_thread_without_python_has_only_its_start_as_runtime() -> None:
         (("__futex_abstimed_wait_common64", "__pthread_cond_wait@@GLIBC_2.3.2", "work"), "waiting for a condition"),
         (("futex_wait", "pthread_cond_timedwait", "PyCOND_TIMEDWAIT", "take_gil", "PyEval_RestoreThread"), "waiting for the GIL"),
         (("__GI___poll", "f"), "waiting for events"),
-        (("__GI___clock_nanosleep", "f"), "waiting for time to pass"),
+        (("__GI___clock_nanosleep", "f"), "waiting for a timer"),
         (("compute",), "in compute"),
         ((None,), "in unnamed code"),
         ((), "no frames"),

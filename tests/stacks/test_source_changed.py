@@ -12,7 +12,7 @@ from crashkit.report import text
 from crashkit.stacks.source import Sources
 
 CRASHED_AT = 1_000_000.0
-WARNING = "the file was changed after the crash"
+WARNING = "the file changed after the crash"
 
 
 def annotated(folder: Path, written_at: float, crashed_at: float | None = CRASHED_AT) -> tuple[PythonFrame, Sources]:

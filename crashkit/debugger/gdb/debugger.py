@@ -1,4 +1,4 @@
-"""Everything that gdb is asked about one core, in one session. What fails becomes a soft error; what was got by then stays."""
+"""gdb as a debugger: all stacks of one core, in one session. A failure becomes a soft error; results read before it are kept."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from crashkit.evidence.module_files import Finder
 from crashkit.model import SoftError
 
 MULTIARCH = "gdb-multiarch"
-"""Debian's name for a gdb of all processors."""
+"""Debian's name for a gdb that supports every processor."""
 
 
 class GdbSettings(NamedTuple):
+    """How to run gdb and where it finds its files."""
+
     program: Optional[str]
-    """None to go without."""
+    """None to go without gdb."""
     deadline: float
     """Seconds for all of it."""
     debug_folders: tuple[Path, ...]
@@ -51,10 +53,10 @@ class GdbDebugger:
         self._gdb: Optional[Gdb] = None
 
     def start(self) -> Optional[SoftError]:
-        """gdb takes a moment to come up."""
+        """Start gdb early: it takes a moment to load."""
         if self._settings.program is None:
-            hint = "Ask it for inlined frames, lines, arguments and locals."
-            return SoftError(stage="gdb", message="gdb was not asked (--no-gdb)", hint=hint)
+            hint = "Omit --no-gdb to get inlined frames, lines, arguments and locals."
+            return SoftError(stage="gdb", message="gdb was disabled (--no-gdb)", hint=hint)
         try:
             self._gdb = Gdb(self._settings.deadline, self._settings.program)
         except DebuggerError as error:
@@ -62,14 +64,16 @@ class GdbDebugger:
         return None
 
     def close(self) -> None:
+        """End gdb, if it was started."""
         if self._gdb is not None:
             self._gdb.close()
 
     def reads_python(self, scene: Scene) -> bool:
+        """Whether libpython.py can work: the interpreter has debug info."""
         return interpreter_has_debug_info(scene)
 
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
-        """Laps: native, python. Native frames are read whether they are wanted or not: Python frames need the modules that they load."""
+        """Laps: native, python. Native frames are always read: Python frames need the modules that reading them loads."""
         notebook = _Notebook()
         settings = self._settings
         try:
@@ -87,13 +91,13 @@ class GdbDebugger:
         except DebuggerError as error:
             notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
         except OSError as error:
-            hint = "Make room in TMPDIR, or point it to a folder with room."
+            hint = "Free space in TMPDIR, or set it to a folder with free space."
             notebook.soft_errors.append(SoftError(stage="gdb", message=f"gdb could not be used: {error}", hint=hint))
         return notebook.answer(scene)
 
 
 class _Notebook:
-    """What is known so far, kept when the session breaks."""
+    """Results so far, kept if the session breaks."""
 
     def __init__(self) -> None:
         self.native: Optional[NativeResult] = None
@@ -131,8 +135,8 @@ def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb
         gdb.close()
     if shutil.which(MULTIARCH) is None:
         raise DebuggerError(
-            f"this gdb was not built for {architecture.name}, and {MULTIARCH} is not installed",
-            f"Install it (Debian, Ubuntu: apt-get install {MULTIARCH}), or name a gdb for {architecture.name} with --gdb.",
+            f"this gdb does not support {architecture.name}, and {MULTIARCH} is not installed",
+            f"Install it (Debian, Ubuntu: apt-get install {MULTIARCH}), or pass a gdb for {architecture.name} with --gdb.",
         )
     return Gdb(deadline, MULTIARCH)
 
@@ -156,7 +160,7 @@ def _no_debug_info(interpreter: Interpreter) -> SoftError:
     package = f"python{interpreter.version}" if interpreter.version else "python3"
     return SoftError(
         stage="symbols",
-        message=f"{interpreter.module.path} has no debug info here: its C frames have no lines and arguments, Python threads no names",
+        message=f"{interpreter.module.path} has no debug info here: its C frames lack lines and arguments, Python threads lack names",
         hint=f"Install it: apt-get install {package}-dbg, dnf debuginfo-install {package}, or let crashkit fetch it with --debuginfod.",
     )
 
@@ -201,8 +205,8 @@ def _python(session: Session, scene: Scene, finder: Finder, libpython: Optional[
         notebook.soft_errors.append(
             SoftError(
                 stage="python",
-                message=f"no libpython.py for Python {interpreter.version or ''} on this machine",
-                hint="Give CPython's Tools/gdb/libpython.py of that version: --libpython FILE.",
+                message=f"no libpython.py for Python {interpreter.version or ''} found on this machine",
+                hint="Pass Tools/gdb/libpython.py from CPython's source of that version with --libpython FILE.",
             )
         )
         return
@@ -217,5 +221,5 @@ def _python(session: Session, scene: Scene, finder: Finder, libpython: Optional[
     notebook.script = script
     notebook.soft_errors += [SoftError(stage="python", message=message) for message in notebook.python.errors]
     if notebook.python.threads_without_locals:
-        message = f"the local variables of {notebook.python.threads_without_locals} threads were not read: there are too many threads"
+        message = f"local variables of {notebook.python.threads_without_locals} threads were not read: too many threads"
         notebook.soft_errors.append(SoftError(stage="python", message=message))

@@ -1,7 +1,7 @@
-"""CPython's own gdb script, `libpython.py`: where it is for the interpreter that crashed.
+"""CPython's own gdb script, `libpython.py`: how to find the one for the crashed interpreter.
 
-It is never copied: it belongs to one version of CPython and lies beside it. It is run, and where it lies is what the core says: so
-nobody but root and this user may be able to change it, as a core can name a path where anybody may write.
+It is never copied: it belongs to one version of CPython and is installed beside it. It is run, and the core names its path: so only
+root and this user may be able to change it, because a core can name a path that anyone can write to.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _AUTO_LOAD = "/usr/share/gdb/auto-load"
 def find_script(interpreter: Interpreter, executable: Optional[str], files: Mapping[str, ModuleFile], finder: Finder) -> Optional[Path]:
     """The script made for this interpreter, or None.
 
-    Raises DebuggerError where the only one is of a user that is not trusted.
+    Raises DebuggerError if the only one found can be written by other users.
     """
     refused = None
     for path in _candidates(interpreter, executable, files, finder):
@@ -38,15 +38,15 @@ def find_script(interpreter: Interpreter, executable: Optional[str], files: Mapp
             continue
         refused = refused or path
     if refused is not None:
-        message = f"{refused} was not run: others than root and this user may write it"
-        raise DebuggerError(message, f"If you trust it: --libpython {refused}")
+        message = f"{refused} was not run: users other than root and you can write to it"
+        raise DebuggerError(message, f"If you trust it, pass --libpython {refused}")
     return None
 
 
 def is_trusted(path: Path) -> bool:
-    """Whether nobody but root and this user can change what lies at this path, which has no symbolic links in it.
+    """Whether only root and this user can change the file at this path, which contains no symbolic links.
 
-    Whoever may write a folder may replace what is in it; in a sticky one (/tmp) only what belongs to them.
+    A user who can write to a folder can replace any file in it, but in a sticky folder (/tmp) only their own.
     Raises OSError.
     """
     return not _others_may_write(path.stat()) and not any(_others_may_replace_in(folder.stat()) for folder in path.parents)

@@ -1,4 +1,4 @@
-"""One gdb process: start it, send MI commands, get the answer to each, never wait past a deadline.
+"""One gdb process: start it, send MI commands, return the response to each, never wait past a deadline.
 
 pygdbmi parses MI; its GdbController is not used, because it returns after a silence instead of on the answer, never reads
 stderr (gdb freezes after 64 KiB), and does not notice that gdb died.
@@ -59,7 +59,7 @@ _INSTALL = "Install gdb 12 or newer with Python support (Debian, Ubuntu: apt-get
 
 
 class Gdb:
-    """A running gdb. `deadline` is in seconds from now and holds for everything that it will ever be asked.
+    """A running gdb. `deadline` is in seconds from now and covers every command it will get.
 
     Raises DebuggerError where gdb cannot be started.
     """
@@ -102,12 +102,13 @@ class Gdb:
 
     @property
     def pid(self) -> int:
+        """gdb's own process id."""
         return self._process.pid
 
     def command(self, text: str) -> dict[str, Any]:
-        """Send one MI command and return the payload of its own answer.
+        """Send one MI command and return the payload of its response.
 
-        Raises DebuggerError with gdb's words where it answers with an error, dies, or does not answer before the deadline.
+        Raises DebuggerError with gdb's words if it reports an error, dies, or does not respond before the deadline.
         """
         self._token += 1
         assert self._process.stdin is not None
@@ -126,7 +127,9 @@ class Gdb:
             record = _parsed(line)
             payload = record["payload"] or {}
             if record["message"] == "error":
-                raise DebuggerError(f"gdb: {payload.get('msg', 'an error without a message')}", "Run with --no-gdb for the rest.")
+                raise DebuggerError(
+                    f"gdb: {payload.get('msg', 'an error without a message')}", "Run with --no-gdb to get the rest of the report."
+                )
             return payload
 
     def console(self, text: str) -> dict[str, Any]:
@@ -139,7 +142,7 @@ class Gdb:
         return self._banner or "gdb"
 
     def close(self) -> None:
-        """End gdb, by force where it does not go at once; never waits long."""
+        """Kill gdb and wait for it."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, 9)
@@ -157,12 +160,12 @@ class Gdb:
                 line, self._buffer = self._buffer[:end], self._buffer[end + 1 :]
                 return line
             if len(self._buffer) > _MOST_RECORD:
-                raise DebuggerError("gdb's answer is too long", "Try another version of gdb (--gdb PROGRAM).")
+                raise DebuggerError("gdb's response is too long", "Try another version of gdb (--gdb PROGRAM).")
             left = self._ends - time.monotonic()
             if left <= 0:
                 raise DebuggerError(
                     f"gdb did not finish within {self._seconds:.0f} s{self._complaint()}",
-                    "Give it more time with --timeout SECONDS.",
+                    "Allow more time with --timeout SECONDS.",
                 )
             for key, _events in self._selector.select(left):
                 self._take(key.fileobj)
@@ -188,16 +191,18 @@ class Gdb:
         with contextlib.suppress(OSError, AttributeError):
             self._complaints += os.read(self._process.stderr.fileno(), 1 << 16)  # type: ignore[union-attr]
         status = self._process.poll()
-        how = "ended" if status is None else f"was killed by signal {-status}" if status < 0 else f"ended with status {status}"
-        return DebuggerError(f"gdb {how}{self._complaint()}", "Try another version of gdb (--gdb PROGRAM); the rest of the report stands.")
+        how = "ended" if status is None else f"was killed by signal {-status}" if status < 0 else f"exited with status {status}"
+        return DebuggerError(
+            f"gdb {how}{self._complaint()}", "Try another version of gdb (--gdb PROGRAM); the rest of the report is unaffected."
+        )
 
     def _complaint(self) -> str:
         lines = self._complaints.decode("utf-8", "replace").strip().splitlines()
-        return f", saying: {lines[-1][:300]}" if lines else ""
+        return f": {lines[-1][:300]}" if lines else ""
 
 
 def _parsed(line: bytes) -> dict[str, Any]:
-    """A result record. Raises DebuggerError where it is none."""
+    """A result record. Raises DebuggerError for anything else."""
     try:
         if _is_whole(line):
             record: dict[str, Any] = gdbmiparser.parse_response(line.decode("utf-8", "replace").rstrip("\r"))
@@ -206,7 +211,7 @@ def _parsed(line: bytes) -> dict[str, Any]:
     except (IndexError, KeyError, TypeError, ValueError, RecursionError):
         pass
     words = line[:80].decode("utf-8", "replace")
-    raise DebuggerError(f"gdb's answer cannot be understood: {words}", "Try another version of gdb (--gdb PROGRAM).")
+    raise DebuggerError(f"cannot parse gdb's response: {words}", "Try another version of gdb (--gdb PROGRAM).")
 
 
 def _is_whole(record: bytes) -> bool:
@@ -234,5 +239,5 @@ def commands_file() -> Path:
     """The file that defines our MI commands. Raises DebuggerError where the installation lacks it."""
     found = gdb_file("crashkit_commands.py")
     if found is None:
-        raise DebuggerError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")
+        raise DebuggerError("crashkit's gdb scripts are missing from the installation", "Reinstall crashkit.")
     return found

@@ -1,4 +1,4 @@
-"""What is asked of gdb, over one core: open it, take native stacks, take Python stacks, demangle names.
+"""Requests to gdb for one core: open it, take native stacks, take Python stacks, demangle names.
 
 Requests and results are JSON files in a private folder (gdb_scripts/README.md); bulk data through MI is slow to parse.
 """
@@ -38,6 +38,8 @@ class PlacedModule(NamedTuple):
 
 
 class NativeRow(msgspec.Struct, frozen=True):
+    """One native frame, as `crashkit_native.py` writes it. `kind` is normal, inline or signal."""
+
     pc: int
     kind: str
     sp: Optional[int] = None
@@ -52,15 +54,19 @@ class NativeRow(msgspec.Struct, frozen=True):
 
 
 class NativeThread(msgspec.Struct, frozen=True):
+    """The native stack of one thread, innermost frame first; `lwp` is its tid."""
+
     lwp: int
     frames: tuple[NativeRow, ...] = ()
     outer: tuple[NativeRow, ...] = ()
-    """The outer end of a stack too deep to be walked; between it and `frames` lies what was left out."""
+    """The outer end of a stack too deep to walk; the frames between it and `frames` are omitted."""
     cut: Optional[str] = None
     """Why `frames` ends before the stack does: `limit`, or the debugger's words."""
 
 
 class NativeResult(msgspec.Struct, frozen=True):
+    """The answer of `-crashkit-native`."""
+
     threads: tuple[NativeThread, ...] = ()
     loaded: tuple[str, ...] = ()
     abort_message: Optional[str] = None
@@ -69,6 +75,8 @@ class NativeResult(msgspec.Struct, frozen=True):
 
 
 class PythonRow(msgspec.Struct, frozen=True):
+    """One Python frame, as `crashkit_python.py` writes it. `entry` is true where an interpreter call began with it."""
+
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
@@ -78,6 +86,8 @@ class PythonRow(msgspec.Struct, frozen=True):
 
 
 class PythonThread(msgspec.Struct, frozen=True):
+    """The Python stack of one thread, innermost frame first; `ident` is its pthread ident, `lwp` its tid."""
+
     ident: int
     lwp: Optional[int] = None
     name: Optional[str] = None
@@ -87,10 +97,12 @@ class PythonThread(msgspec.Struct, frozen=True):
     total: Optional[int] = None
     """How many frames a deep stack has."""
     cut: bool = False
-    """True where the walk broke off: the outer frames are not known."""
+    """True if the walk broke off: the outer frames are unknown."""
 
 
 class PythonResult(msgspec.Struct, frozen=True):
+    """The answer of `-crashkit-python`."""
+
     version: Optional[str] = None
     gil: Optional[int] = None
     """Ident of the thread that holds the GIL; 0 where none did, None where it is not known."""
@@ -101,7 +113,7 @@ class PythonResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One gdb over one core, which it ends. A context manager. `gdb` is one that was started before.
+    """One gdb with one core, closed at the end: a context manager. `gdb` is an already started one.
 
     Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
     """
@@ -145,11 +157,13 @@ class Session:
         self.close()
 
     def close(self) -> None:
+        """End gdb and delete the private folder."""
         self._gdb.close()
         self._folder.cleanup()
 
     @property
     def pid(self) -> int:
+        """gdb's own process id."""
         return self._gdb.pid
 
     def native(
@@ -163,7 +177,7 @@ class Session:
         """Native frames of every thread; arguments and locals for the inner frames of the crashed one.
 
         `entry` is the address at which the process began, to recognise the outer end of its main thread's stack.
-        `architecture` tells how to search for that end where a stack is deep.
+        `architecture` says how to search for that end on a deep stack.
         """
         rows = [{"file": _name(module.file), "base": module.base, "end": module.end, "bias": module.bias} for module in modules]
         limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
@@ -174,7 +188,7 @@ class Session:
     def python(self, libpython: Path, crashed: Optional[int] = None, idents: Sequence[tuple[int, int]] = ()) -> PythonResult:
         """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`.
 
-        `crashed` is the pthread ident of the thread whose local variables must not be left out, `idents` each thread's tid and ident.
+        `crashed` is the pthread ident of the thread whose local variables must be read, `idents` each thread's tid and ident.
         """
         limits = {
             "python_frames": _PYTHON_FRAMES,
@@ -189,16 +203,17 @@ class Session:
         return answer
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:
+        """Readable names by mangled name. Raises DebuggerError."""
         if not names:
             return {}
         answer: dict[str, dict[str, str]] = self._ask("demangle", {"names": list(names)}, dict[str, dict[str, str]])
         return answer["names"]
 
     def load(self, module: PlacedModule) -> None:
-        """Load a module's symbols now."""
+        """Load a module's symbols now. Raises DebuggerError."""
         name = _name(module.file)
         if name is None:
-            raise DebuggerError(f"gdb cannot be given a file of this name: {str(module.file)!r}", "Give the file under a plain name.")
+            raise DebuggerError(f"gdb cannot load a file with this name: {str(module.file)!r}", "Rename the file to printable characters.")
         self._gdb.console(f"add-symbol-file {quote(name)} -o {module.bias}")
 
     def _ask(self, command: str, request: dict[str, Any], kind: Any) -> Any:
@@ -208,14 +223,18 @@ class Session:
         try:
             asked.write_bytes(msgspec.json.encode(request))
         except (OSError, UnicodeEncodeError) as error:
-            raise DebuggerError(f"gdb cannot be asked: {error}", "Make room in TMPDIR, and give files under plain names.") from error
+            raise DebuggerError(
+                f"cannot write the request for gdb: {error}", "Free space in TMPDIR, and use printable file names."
+            ) from error
         self._gdb.command(f"-crashkit-{command} {quote(str(asked))} {quote(str(answered))}")
         try:
             if answered.stat().st_size > _MOST_RESULT:
-                raise DebuggerError("gdb's answer is too long", "This core may be damaged; run with --no-gdb for the rest.")
+                raise DebuggerError(
+                    "gdb's response is too long", "The core may be damaged; run with --no-gdb to get the rest of the report."
+                )
             return msgspec.json.decode(answered.read_bytes(), type=kind)
         except (OSError, msgspec.DecodeError) as error:
-            raise DebuggerError(f"gdb's answer cannot be read: {error}", "Try another version of gdb.") from error
+            raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 
     def _check(self) -> str:
         features = self._gdb.command("-list-features").get("features", [])

@@ -18,7 +18,7 @@ _NO_FILES: Mapping[str, Path] = {}
 
 
 class PystackDebugger:
-    """`deadline` is in seconds, for each time that it is asked."""
+    """PyStack as a `Debugger`. `deadline` is in seconds, for each call of `examine`."""
 
     name = "pystack"
 
@@ -26,15 +26,18 @@ class PystackDebugger:
         self._deadline = deadline
 
     def start(self) -> Optional[SoftError]:
+        """Nothing to start: each question is a process of its own."""
         return None
 
     def close(self) -> None:
-        pass
+        """Nothing to end."""
 
     def reads_python(self, scene: Scene) -> bool:
+        """Always true: PyStack needs no debug info."""
         return True
 
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+        """Ask PyStack once; native frames only where `native` is set."""
         answer = self._examine(core, scene, native)
         lap(self.name)
         return answer
@@ -45,11 +48,11 @@ class PystackDebugger:
         if scene.interpreter is None and not native:
             return Answer()
         if scene.interpreter is not None and scene.interpreter.is_too_old:
-            message = f"Python {scene.interpreter.version} is too old: Python frames are read of 3.6 and newer"
+            message = f"Python {scene.interpreter.version} is too old: Python frames can be read from 3.6 on"
             return Answer(soft_errors=(SoftError(stage="python", message=message),))
         if file is None or file.path is None:
             message = f"the executable {main or ''} is not on this machine: PyStack cannot read the core without it"
-            hint = "Give it with --exe, or its system with --sysroot."
+            hint = "Pass it with --exe, or the crashed system's root folder with --sysroot."
             return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
         files = {path: found.path for path, found in scene.files.items() if found.path}
         return ask_pystack(core, file.path, files, self._deadline, native=native)
@@ -65,10 +68,10 @@ def ask_pystack(
 ) -> Answer:
     """Ask PyStack for every thread of a core.
 
-    `executable` is its file on this machine; `files` says where modules lie that are not where the core has them, by their
-    path in the core. `deadline` is in seconds. Never raises for what the core holds: a failure is a soft error.
+    `executable` is its file on this machine; `files` maps a module's path in the core to its path here, where they differ.
+    `deadline` is in seconds. Never raises for what the core holds: a failure is a soft error.
 
-    Frames whose code or file has a name beyond Latin-1 are silently left out by PyStack 1.7: it reads names of one byte a
+    Frames whose code or file has a name beyond Latin-1 are silently omitted by PyStack 1.7: it reads names of one byte a
     character only.
     """
     ends = time.monotonic() + deadline
@@ -80,19 +83,19 @@ def ask_pystack(
             threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native)
         except PystackFailed as failure:
             last = not (with_locals and failure.again)
-            what = "" if last else "; it was asked again without local variables"
+            what = "" if last else "; retried without local variables"
             soft_errors.append(SoftError(stage="pystack", message=f"{failure}{what}", hint=failure.hint))
             if last:
                 break
             continue
         except OSError as error:
-            hint = "Make room in TMPDIR, or point it to a folder with room."
+            hint = "Free space in TMPDIR, or set it to a folder with free space."
             soft_errors.append(SoftError(stage="pystack", message=f"PyStack could not be run: {error}", hint=hint))
             break
         python = python_stacks(threads)
         if not python:
             message = "PyStack found no Python frames in this core"
-            hint = "A truncated core no longer holds the interpreter's state."
+            hint = "The interpreter's state is missing from a truncated core."
             soft_errors.append(SoftError(stage="pystack", message=message, hint=hint))
         return Answer(
             debugger=_name() if native else None,

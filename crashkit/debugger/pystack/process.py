@@ -1,4 +1,4 @@
-"""One run of PyStack over one core, in a process of its own: what it does to itself costs only its frames."""
+"""One run of PyStack over one core, in a process of its own: if it dies, only its frames are lost."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class PystackFailed(Exception):
         super().__init__(message)
         self.hint = hint
         self.again = again
-        """Less may be asked with better luck."""
+        """Whether a request for less may succeed."""
 
 
 def run_pystack(
@@ -65,13 +65,13 @@ def run_pystack(
         complaint = _run(request, result, deadline)
         if not result.exists():
             raise PystackFailed(
-                f"PyStack {complaint}", "gdb and libpython.py give Python frames where the interpreter has debug info.", again=True
+                f"PyStack {complaint}", "With debug info for the interpreter, gdb and libpython.py can read Python frames.", again=True
             )
         return _read(result)
 
 
 def _link(files: Mapping[str, Path], folder: Path) -> str:
-    """A folder with links to these files, for PyStack to search by name; '' where every file lies where the core has it."""
+    """A folder with links to these files, for PyStack to search by name; '' where every file is at its path in the core."""
     moved = {name: file for name, file in files.items() if str(file) != name and ":" not in name}
     if not moved:
         return ""
@@ -105,8 +105,8 @@ def _run(request: Path, result: Path, deadline: float) -> str:
         size = complaints.seek(0, os.SEEK_END)
         complaints.seek(max(0, size - 4096))
         last = complaints.read().decode("utf-8", "replace").strip().splitlines()[-1:]
-    how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else f"ended with status {process.returncode}"
-    return f"{how}, saying: {last[0][:300]}" if last else how
+    how = f"was killed by signal {-process.returncode}" if process.returncode < 0 else f"exited with status {process.returncode}"
+    return f"{how}: {last[0][:300]}" if last else how
 
 
 def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
@@ -131,15 +131,15 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 def _read(result: Path) -> list[dict[str, Any]]:
     if result.stat().st_size > _MOST_RESULT:
-        raise PystackFailed("PyStack's answer is too long", "This core may be damaged.", again=True)
+        raise PystackFailed("PyStack's output is too large", "The core may be damaged.", again=True)
     try:
         answer = json.loads(result.read_bytes())
     except ValueError as error:
         raise PystackFailed(
-            "PyStack died while it wrote its answer", "Make room in the temporary folder, or set TMPDIR.", again=True
+            "PyStack died while writing its output", "Free space in TMPDIR, or set it to another folder.", again=True
         ) from error
     if "error" in answer:
         message = " ".join(answer["error"].split())[:300]
-        raise PystackFailed(f"PyStack could not read this core: {message}", "Give the interpreter's own file with --exe.", again=True)
+        raise PystackFailed(f"PyStack could not read this core: {message}", "Pass the interpreter's executable with --exe.", again=True)
     threads: list[dict[str, Any]] = answer["threads"]
     return threads

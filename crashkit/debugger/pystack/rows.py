@@ -14,13 +14,13 @@ _UNKNOWN = "???"
 def python_stacks(threads: Sequence[dict[str, Any]]) -> dict[int, PythonStack]:
     """By tid. Several states of one thread (subinterpreters) give one stack: the deepest.
 
-    Thread names are not told: PyStack reads this host's.
+    Thread names are omitted: PyStack reads this host's.
     """
     return {thread["tid"]: _python_stack(thread) for thread in sorted(threads, key=_depth) if thread["total"]}
 
 
 def native_stacks(threads: Sequence[dict[str, Any]]) -> dict[int, NativeStack]:
-    """By tid. A stack of which no function is known says nothing."""
+    """By tid. A stack without any function name is omitted."""
     stacks = {thread["tid"]: _native_stack(thread) for thread in sorted(threads, key=_depth)}
     return {tid: stack for tid, stack in stacks.items() if any(frame.function for frame in stack.frames)}
 

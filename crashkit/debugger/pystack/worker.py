@@ -1,4 +1,4 @@
-"""Asks PyStack for the stacks of a core; a program of its own, because PyStack may die, hang or eat memory on a hostile core.
+"""Reads a core's stacks with PyStack; a program of its own, because PyStack may die, hang or eat memory on a hostile core.
 
 Usage: python -I -S pystack_worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
 
@@ -20,6 +20,7 @@ _STACK = 1 << 30
 
 
 def main(request_path: str, result_path: str) -> None:
+    """Do what the request file asks and write the result file. Does not return: ends the process with status 0."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 (starts faster)
         request = json.load(file)
     sys.path[:] = request["path"]
@@ -37,6 +38,7 @@ def main(request_path: str, result_path: str) -> None:
 
 
 def work(request: dict[str, Any], result_path: str) -> None:
+    """Write the stacks, or the error that PyStack raised, to the result file."""
     result: dict[str, Any]
     try:
         result = {"threads": stacks(request)}
@@ -48,6 +50,7 @@ def work(request: dict[str, Any], result_path: str) -> None:
 
 
 def stacks(request: dict[str, Any]) -> list[dict[str, Any]]:
+    """Every thread of the core as plain data. Raises whatever PyStack raises."""
     from pystack.engine import NativeReportingMode, StackMethod, get_process_threads_for_core
 
     mode = NativeReportingMode.ALL if request["native"] else NativeReportingMode.OFF
@@ -88,6 +91,7 @@ def describe(thread: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def python_frame(frame: Any, request: dict[str, Any]) -> dict[str, Any]:
+    """A Python frame as plain data, with at most `variables` locals of `text` characters each."""
     limit, text = request["variables"], request["text"]
     # PyStack gives arguments in reverse.
     arguments = [str(name) for name in reversed(list(frame.arguments))]
@@ -103,10 +107,12 @@ def python_frame(frame: Any, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def cut(value: str, most: int) -> str:
+    """`value`, cut to `most` characters and an ellipsis."""
     return value if len(value) <= most else value[:most] + "…"
 
 
 def native_frame(frame: Any) -> dict[str, Any]:
+    """A native frame as plain data."""
     return {"pc": frame.address, "function": frame.symbol, "file": frame.path, "line": frame.linenumber, "module": frame.library}
 
 

@@ -1,4 +1,4 @@
-"""Signatures as data: one file a family, and the loader that says what is wrong in one."""
+"""Signatures as data: one file per family, and the loader that reports mistakes with file and line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from crashkit.diagnose.versions import parse_requirement
 from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import SHORTEST_LITERAL, kinds, literals
 
-_HINT = "docs/adding-a-signature.md shows what a signature file holds"
+_HINT = "see docs/adding-a-signature.md for the format of a signature file"
 
 _HERE = Path(__file__).parent
 
@@ -29,18 +29,20 @@ class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Catalog(msgspec.Struct, frozen=True):
+    """All signatures that a crash is compared with, in the order they were read."""
+
     signatures: tuple[Signature, ...]
 
     def find(self, identity: str) -> Signature:
-        """The signature of this id. Raises CatalogError where there is none."""
+        """The signature with this id. Raises CatalogError if there is none."""
         for signature in self.signatures:
             if signature.id == identity:
                 return signature
-        raise CatalogError(f"no signature {identity!r}", "crashkit signatures list shows them all")
+        raise CatalogError(f"no signature {identity!r}", "run crashkit signatures list to see all ids")
 
     @property
     def log_patterns(self) -> tuple[str, ...]:
-        """Patterns of lines that the log reader must keep for a user's signatures, beyond those that it knows."""
+        """Patterns of lines that the log reader must keep for a user's signatures, besides the built-in kinds."""
         further = [signature for signature in self.signatures if Path(signature.file).parent != _HERE]
         found = {condition.pattern for condition in conditions(further) if condition.log == "*" and condition.pattern}
         return tuple(sorted(found))
@@ -55,7 +57,7 @@ def builtin() -> Catalog:
 def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
     """The built-in signatures and those of further files or folders (*.toml).
 
-    Raises CatalogError with file, line and what is wrong.
+    Raises CatalogError with file, line and problem.
     """
     if not extra:
         return builtin()
@@ -63,7 +65,7 @@ def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
 
 
 def configured(environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """The user's own folder, `$XDG_CONFIG_HOME/crashkit/signatures`, where there is one with signature files in it."""
+    """The user's own folder, `$XDG_CONFIG_HOME/crashkit/signatures`, if it contains signature files."""
     home = environment.get("XDG_CONFIG_HOME") or (f"{environment['HOME']}/.config" if environment.get("HOME") else "")
     folder = Path(home) / "crashkit" / "signatures"
     return (folder,) if home and any(folder.glob("*.toml")) else ()
@@ -98,7 +100,7 @@ def _read(path: Path) -> list[Signature]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CatalogError(f"{path}: cannot be read: {error}", "give a folder of *.toml files, or one such file") from error
+        raise CatalogError(f"{path}: cannot be read: {error}", "pass a *.toml file, or a folder of them") from error
     try:
         signatures = msgspec.toml.decode(text, type=_File, strict=True).signature
     except msgspec.ValidationError as error:
@@ -114,7 +116,7 @@ def _read(path: Path) -> list[Signature]:
 
 
 def line_of(text: str, place: str) -> int:
-    """Line, from 1, of a place such as `.signature[2].rule[0].all[1].frames`: of its nearest table or key."""
+    """Line number (from 1) of the table or key nearest to a place such as `.signature[2].rule[0].all[1].frames`."""
     lines = text.splitlines()
     at = 0
     table = ""
@@ -136,27 +138,27 @@ def _checked(signatures: tuple[Signature, ...]) -> tuple[Signature, ...]:
     known: set[str] = set()
     for signature in signatures:
         if signature.id in known:
-            raise CatalogError(f"{signature.file}: {signature.id}: this id is taken", "give the signature an id of its own")
+            raise CatalogError(f"{signature.file}: {signature.id}: duplicate id", "give the signature a unique id")
         known.add(signature.id)
     for signature in signatures:
         for pattern in signature.yields_to:
             if not any(fnmatchcase(identity, pattern) for identity in known):
-                raise CatalogError(f"{signature.file}: {signature.id}: yields_to names {pattern!r}, which is no signature", _HINT)
+                raise CatalogError(f"{signature.file}: {signature.id}: yields_to names {pattern!r}, which is not a signature", _HINT)
     return signatures
 
 
 def _problems(signature: Signature) -> Iterator[tuple[str, str]]:
     if not re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", signature.id):
-        yield ".id", "an id is lower case words joined by hyphens"
+        yield ".id", "an id must be lower-case words joined by hyphens"
     if signature.severity not in SEVERITIES:
-        yield ".severity", f"severity is one of {', '.join(SEVERITIES)}"
+        yield ".severity", f"severity must be one of {', '.join(SEVERITIES)}"
     if not signature.rule:
         yield "", "a signature needs a [[signature.rule]]"
     yield from _group_problems(".none", signature.none)
     for index, rule in enumerate(signature.rule):
         place = f".rule[{index}]"
         if rule.confidence not in CONFIDENCES:
-            yield f"{place}.confidence", f"confidence is one of {', '.join(CONFIDENCES)}"
+            yield f"{place}.confidence", f"confidence must be one of {', '.join(CONFIDENCES)}"
         if not (rule.all or rule.any):
             yield place, "a rule needs conditions in all or any"
         for name, several in (("all", rule.all), ("any", rule.any), ("none", rule.none)):
@@ -172,13 +174,13 @@ def _group_problems(place: str, several: Iterable[Condition]) -> Iterator[tuple[
 def _condition_problems(condition: Condition) -> Iterator[str]:
     subjects = [name for name in SUBJECTS if getattr(condition, name) is not None]
     if len(subjects) != 1:
-        yield f"a condition asks one thing, this one asks {', '.join(subjects) or 'nothing'}"
+        yield f"a condition must ask exactly one thing, this one asks {', '.join(subjects) or 'nothing'}"
     if condition.fact is not None and condition.fact not in FACTS:
-        yield f"no fact {condition.fact!r}; there are {', '.join(FACTS)}"
+        yield f"unknown fact {condition.fact!r}; known facts: {', '.join(FACTS)}"
     if condition.log is not None:
         yield from _log_problems(condition)
     elif condition.pattern is not None:
-        yield "pattern goes with log"
+        yield "pattern requires log"
     for requirement in (condition.version or {}).values():
         yield from _raised(parse_requirement, requirement)
     for pattern in _patterns(condition):
@@ -188,11 +190,11 @@ def _condition_problems(condition: Condition) -> Iterator[str]:
 def _log_problems(condition: Condition) -> Iterator[str]:
     if condition.log != "*":
         if condition.log not in kinds():
-            yield f"no kind of log line {condition.log!r}; there are {', '.join(sorted(kinds()))}"
+            yield f"unknown kind of log line {condition.log!r}; known kinds: {', '.join(sorted(kinds()))}"
     elif condition.pattern is None:
         yield 'log = "*" needs a pattern'
     elif not list(_raised(re.compile, condition.pattern)) and not literals(condition.pattern):
-        yield f"pattern {condition.pattern!r} has no fixed text of {SHORTEST_LITERAL} characters in each branch, by which lines are found"
+        yield f"pattern {condition.pattern!r} needs fixed text of {SHORTEST_LITERAL} or more characters in each branch"
 
 
 def _raised(check: Callable[[str], object], text: str) -> Iterator[str]:
