@@ -250,7 +250,7 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")
-    cause = {"oom": ", out of memory", "unknown": ", sent by somebody unknown"}[killed["by"]] if killed else ""
+    cause = {"oom": ", out of memory", "unknown": ", sender unknown"}[killed["by"]] if killed else ""
     return f"{who} died of {signal_name(seen.signal)}{cause}"
 
 

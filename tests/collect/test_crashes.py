@@ -323,8 +323,8 @@ def test_sigkill_from_nobody_known_is_told_as_such(crashkit: Crashkit) -> None:
     assert result.returncode == 137
     (crash,) = crashkit.crashes()
     assert crash["killed"] == {"by": "unknown", "evidence": []}
-    assert "sent by somebody unknown" in result.stderr
-    assert "killed:   by somebody unknown" in crashkit("show").stdout
+    assert "sender unknown" in result.stderr
+    assert "killed:   sender unknown" in crashkit("show").stdout
 
 
 def test_hard_limit_0_is_said_before_and_the_log_still_makes_a_crash(crashkit: Crashkit) -> None:
