@@ -366,7 +366,7 @@ def test_fifty_crashes_at_once_are_bounded_and_counted(crashkit: Crashkit) -> No
 def test_of_crashes_before_anybody_was_known_none_goes_untold(crashkit: Crashkit) -> None:
     """Those whose end nobody could tell, with a core that another overwrote, are counted by their words on stderr."""
     result = crashkit.python(FIFTY, options=("--no-analyze", "--max-crashes", "5"))
-    counts = re.findall(r"^crashkit: (\d+) (?:crash\S* w|more fatal errors)", result.stderr, re.MULTILINE)
+    counts = re.findall(r"^crashkit: (\d+) (?:crash\S* w|more fatal errors? on)", result.stderr, re.MULTILINE)
     assert len(crashkit.crashes()) == 5 and 5 + sum(map(int, counts)) == 50, result.stderr
     assert crashkit.leftovers() == [] and list(crashkit.cwd.iterdir()) == []
 
@@ -588,7 +588,7 @@ def test_sigterm_waits_for_a_gpu_dump(crashkit: Crashkit) -> None:
     assert process.stdout is not None and process.stderr is not None
     assert process.stdout.readline() == "ready\n"
     process.terminate()
-    assert process.stderr.readline() == "crashkit: SIGTERM waits until the GPU core dump is written, at most 60 s\n"
+    assert process.stderr.readline() == "crashkit: SIGTERM is delayed until the GPU core dump is written, at most 60 s\n"
     assert process.communicate(timeout=DEADLINE)[0] == "terminated" and process.returncode == 0
 
 
