@@ -1,6 +1,6 @@
-# Each target makes what it needs: a virtual environment in .venv, and gdb where it is missing.
+# Each target installs what it needs: a virtual environment in .venv, and gdb if it is missing.
 
-# Another interpreter gets an environment of its own: make test-fast PYTHON=python3.10 VENV=.venv-3.10
+# Use another environment for another interpreter: make test-fast PYTHON=python3.10 VENV=.venv-3.10
 VENV = .venv
 BIN = $(VENV)/bin
 TORCH = 2.13.0
@@ -18,11 +18,11 @@ test: $(VENV)/.tests
 	@.ci/torch $(BIN)/python $(TORCH)
 	$(BIN)/pytest -n 2 --dist worksteal
 
-# Between two edits: what needs no torch, no browser, no other system and no network, and is quick. Installs nothing with apt-get.
+# Between edits: only quick tests that need no torch, browser, chroot or network. Installs nothing with apt-get.
 test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow)'
 
-# The README's two commands, demo and test, on bare systems in folders (root, debootstrap); ANYWHERE='--on sid --as user' chooses.
+# make demo and make test on minimal Debian systems in chroots (needs root and debootstrap). Options: ANYWHERE='--on sid --as user'.
 test-anywhere: $(VENV)/.dev
 	@.ci/need debootstrap
 	@$(BIN)/python -m tests.anywhere $(ANYWHERE)
@@ -37,12 +37,12 @@ bench: $(VENV)/.tests
 	@.ci/torch $(BIN)/python $(TORCH)
 	$(BIN)/python -m benchmarks
 
-# Which small changes of the pure modules no test notices (docs/mutation.md). MUTANTS='crashkit.stacks.*' takes a part of them.
+# Find small changes in the pure modules that no test notices (docs/mutation.md). MUTANTS='crashkit.stacks.*' selects some.
 mutate: $(VENV)/.mutate
 	$(BIN)/mutmut run $(foreach pattern,$(MUTANTS),'$(pattern)')
 	@$(BIN)/mutmut results | grep -v ': not checked$$' || echo 'No mutant survived.'
 
-# What the next release will say, from the fragments in news/. A release: .venv/bin/towncrier build --version 0.2.0
+# Preview the next release notes from the fragments in news/. To release: .venv/bin/towncrier build --version 0.2.0
 news: $(VENV)/.dev
 	@$(BIN)/towncrier build --draft --version next
 

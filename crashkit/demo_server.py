@@ -1,6 +1,6 @@
-"""The server that `crashkit demo` crashes: thumbnails over HTTP, one thread a request, 127.0.0.1 only.
+"""The server that `crashkit demo` crashes: thumbnails over HTTP, one thread per request, 127.0.0.1 only.
 
-Run as a program it prints its port. `/thumbnail/NAME` scales an image, `POST /upload` reads one; both keep their threads busy.
+Run as a program, it prints its port. `/thumbnail/NAME` scales an image, `POST /upload` reads one; both keep their threads busy.
 `/thumbnail/broken` waits until five other requests are being served and then follows the null pointer of an image without
 pixels into native code.
 """
@@ -14,7 +14,7 @@ from functools import partial
 from typing import Optional
 
 OTHERS = 5
-"""Requests that must be under way before the broken image is touched."""
+"""Requests that must be in progress before the broken image is read."""
 
 
 class Image:
@@ -28,24 +28,28 @@ class Image:
 
     @property
     def pixels(self) -> Optional[int]:
-        """Address of the first pixel; nothing was decoded for a broken image."""
+        """Address of the first pixel; None for a broken image."""
         return ctypes.addressof(self.buffer) if self.buffer is not None else None
 
     def row(self, number: int) -> bytes:
+        """One row of pixels, one byte each; crashes for a broken image."""
         start = (self.pixels or 0) + number * self.width
         return ctypes.string_at(start, self.width)
 
 
 def brightness(image: Image, number: int) -> float:
+    """Mean pixel value of one row."""
     return sum(image.row(number)) / image.width
 
 
 def scale(image: Image, factor: int) -> list[float]:
+    """Brightness of every `factor`-th row, rounded to one decimal."""
     rows = range(factor, image.height, factor)
     return [round(value, 1) for value in map(partial(brightness, image), rows)]
 
 
 def thumbnail(name: str) -> list[float]:
+    """Make an image of 64 x 64 pixels and scale it down by 8."""
     image = Image(name, width=64, height=64)
     return scale(image, factor=8)
 
@@ -58,19 +62,24 @@ class Gate:
         self.missing = wanted
 
     def enter(self) -> None:
+        """Count one more request."""
         with self.changed:
             self.missing -= 1
             self.changed.notify_all()
 
     def wait(self) -> None:
+        """Block until enough requests have entered."""
         with self.changed:
             self.changed.wait_for(lambda: self.missing <= 0)
 
 
 class Handler(http.server.BaseHTTPRequestHandler):
+    """Serves the paths in the module's docstring."""
+
     busy = Gate(OTHERS)
 
     def do_GET(self) -> None:
+        """Scale an image, forever unless it is the broken one."""
         name = self.path.rsplit("/", 1)[-1]
         threading.current_thread().name = f"GET {self.path}"
         if name == "broken":
@@ -81,12 +90,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             thumbnail(name)
 
     def do_POST(self) -> None:
+        """Read the announced body and reply with its length in bytes."""
         threading.current_thread().name = f"POST {self.path}"
         self.busy.enter()
         length = int(self.headers["Content-Length"])
         self.reply([len(self.rfile.read(length))])
 
     def reply(self, values: list[float]) -> None:
+        """Send the values as text with status 200."""
         self.send_response(200)
         self.end_headers()
         self.wfile.write(repr(values).encode())
@@ -96,6 +107,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 def main() -> None:
+    """Serve on a free port and print its number."""
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     print(server.server_port, flush=True)
     server.serve_forever()

@@ -1,4 +1,4 @@
-"""What every gdb of ours starts with: options that keep it from loading anything by itself, and the files that run inside it."""
+"""Options that keep gdb from loading anything on its own, and the scripts that run inside it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SAFE_START = (
 
 
 def gdb_file(name: str) -> Optional[Path]:
-    """The file of this name in `gdb_scripts`, which lies in the package or, in a checkout, beside it; None where it is missing."""
+    """The file of this name in `gdb_scripts`, inside the package or, in a checkout, next to it; None if it is missing."""
     package = Path(__file__).resolve().parent
     folders = (package / "gdb_scripts", package.parent / "gdb_scripts")
     return next((folder / name for folder in folders if (folder / name).is_file()), None)

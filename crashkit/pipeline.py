@@ -1,6 +1,6 @@
-"""The path of a crash from its evidence to its account, one call a stage. Read this first.
+"""The path of a crash from evidence to report, one call per stage. Read this first.
 
-Every stage adds to the `Crash` of the stage before. One that fails leaves a soft error and the rest of the report stands.
+Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error; the rest of the report is unaffected.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
-"""Seconds that gdb may take."""
+"""Default time limit for gdb in seconds."""
 
 Progress = Callable[[str, Crash], None]
-"""Told the name of each stage as it begins, and what is known by then."""
+"""Called as each stage begins, with its name and the crash so far."""
 
 AnyPath = Union[str, Path]
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Where things lie, and how much may be spent."""
+    """Where to find files, which tools to use, and the time limit in seconds."""
 
     exe: Optional[Path] = None
-    """The executable's file, where it is not where the core says."""
+    """The executable, if it is not at the path in the core."""
     sysroot: Optional[Path] = None
     """The root folder of the crashed system (a container's file system)."""
     path_maps: tuple[tuple[str, Path], ...] = ()
@@ -60,10 +60,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     debuginfod: bool = False
     libpython: Optional[Path] = None
     gdb: Optional[str] = "gdb"
-    """The program; None to go without."""
+    """The gdb program; None disables gdb."""
     deadline: float = DEADLINE
     signatures: tuple[Path, ...] = ()
-    """Folders with signatures of the user's own."""
+    """Folders with the user's own signatures."""
 
 
 def analyze(
@@ -75,10 +75,10 @@ def analyze(
     progress: Optional[Progress] = None,
     debuggers: Optional[Sequence[Debugger]] = None,
 ) -> Crash:
-    """Everything that can be found out about one crash from these pieces of evidence.
+    """Analyze one crash from these pieces of evidence.
 
-    `debuggers` are asked for the stacks of a core, best first; by default `default_debuggers`.
-    Raises EvidenceError where a path is no evidence of a crash.
+    `debuggers` provide the stacks of a core, best first; the default is `default_debuggers`.
+    Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
     if exe is not None:
@@ -94,7 +94,7 @@ def analyze(
 
 
 def default_debuggers(options: Options, finder: Finder) -> tuple[Debugger, ...]:
-    """gdb, then PyStack."""
+    """gdb and PyStack, in this order."""
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
@@ -106,7 +106,7 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
-        # What the user wrote may be wrong: say so before the long part.
+        # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
@@ -124,7 +124,7 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
 
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
-    """The built-in signatures, those of the user's configuration, and those asked for; only the last must be right."""
+    """The built-in, configured and requested signatures; only requested ones must be valid."""
     own = configured(os.environ)
     try:
         return load_catalog((*own, *options.signatures)), ()
@@ -135,7 +135,7 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
 
 
 def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
-    """What the texts tell. A text beside other evidence need not tell anything; texts alone must."""
+    """Read the logs. Without a core or a manifest, at least one must hold evidence."""
     logs, problems = [], []
     for text in pieces.texts:
         try:
@@ -148,10 +148,10 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
 
 
 def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
-    """A crash that left texts only: the one with the most telling stacks speaks for it."""
+    """A crash that left only logs: the log with the most informative stacks is the main one."""
     if not logs:
         if pieces.manifest is None:
-            raise EvidenceError("there is no evidence of a crash in what was given", "Give a core, a log or a crash folder.")
+            raise EvidenceError("no evidence of a crash in the given files", "Pass a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
     main = max(logs, key=lambda log: (log.evidence.stacks == "native", log.evidence.signal is not None, len(log.evidence.threads)))
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
@@ -201,7 +201,11 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     sources = Sources(_locator(crash, finder), _modified(crash))
     assembled = assemble(scene, answers, _dumps(logs), sources)
     changed = [
-        SoftError(stage="source", message=f"{name} was changed after the crash: its lines may be others", hint="Look at what ran then.")
+        SoftError(
+            stage="source",
+            message=f"{name} changed after the crash: line numbers may not match",
+            hint="Compare with the version that was running.",
+        )
         for name in sorted(sources.newer)
     ]
     told = [error for answer in answers for error in answer.soft_errors]
@@ -217,13 +221,13 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
 
 
 def _debugger(answers: Sequence[Answer]) -> Optional[str]:
-    """The one that gave native frames; else the one that came up."""
+    """The debugger that provided native frames, or else any that answered."""
     names = [answer.debugger for answer in sorted(answers, key=lambda answer: answer.native is None) if answer.debugger]
     return names[0] if names else None
 
 
 def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
-    """What glibc said before it aborted is in the core, too."""
+    """glibc's abort message, which is also in the core."""
     text = next((answer.abort_message for answer in answers if answer.abort_message), None)
     if not text:
         return ()
@@ -239,7 +243,7 @@ def _runtime(scene: Scene, answers: Sequence[Answer]) -> Optional[PythonRuntime]
     told = [answer for answer in answers if answer.python is not None]
     return replace(
         runtime,
-        # The most exact one: 3.11.7 says more than 3.11.
+        # The most exact one: 3.11.7 is more exact than 3.11.
         version=max([*filter(None, [runtime.version]), *versions], key=lambda version: version.count("."), default=None),
         debug_info=interpreter_has_debug_info(scene),
         finalizing=next((answer.python_finalizing for answer in told if answer.python_finalizing is not None), None),

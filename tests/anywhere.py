@@ -1,9 +1,9 @@
-"""The README's two commands on fresh machines: bare Debians in folders, each a clone of this repository and nothing else.
+"""Run `make demo` and `make test` on fresh machines: minimal Debian systems in chroots with a clone of this repository.
 
     python -m tests.anywhere [--on SUITE]... [--as USER]... [--demo-only] [--write]
 
-`make test-anywhere` runs all. Needs root and debootstrap. The bare systems are kept in CRASHKIT_TEST_CACHE (default:
-~/.cache/crashkit-tests); what runs is a copy that is thrown away. A folder shares this machine's kernel, and so its core_pattern.
+`make test-anywhere` runs all combinations. Needs root and debootstrap. The minimal systems are kept in CRASHKIT_TEST_CACHE (default:
+~/.cache/crashkit-tests); each run uses a temporary copy. A chroot shares this machine's kernel, and so its core_pattern.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ BEGIN, END = "<!-- anywhere: begin -->", "<!-- anywhere: end -->"
 
 SUITES = {"bookworm": "Debian 12", "trixie": "Debian 13", "sid": "Debian sid"}
 USERS = {"root": "root", "user": "a user with sudo", "guest": "a user without sudo"}
-"""The last finds no gdb and cannot install it: the demo goes without, the tests cannot be set up."""
+"""The last one has no gdb and cannot install it: the demo works without gdb, the tests cannot be set up."""
 PACKAGES = "python3,python3-venv,make,git,ca-certificates,sudo"
-"""What a person has who was able to clone the repository."""
+"""Programs that a user who could clone the repository has."""
 
 DEADLINE = 1500
 NETWORK = ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy")
-"""Variables by which this machine's programs reach the package indexes; a folder on it needs them as well."""
+"""Variables that give access to the package indexes; a chroot needs them too."""
 
-# Whoever changes the kernel's core_pattern holds it: the folders have that pattern in common with this machine.
+# Held by whoever changes the kernel's core_pattern, which the chroots share with this machine.
 PATTERN_LOCK = crashes.PATTERN_LOCK
 
 _ENTER = """
@@ -69,16 +69,16 @@ class Outcome(NamedTuple):
     passed: bool
     seconds: float
     downloaded: int
-    """Bytes that this machine received meanwhile."""
+    """Bytes that this machine received during the run."""
     detail: str
-    """The closing line of the command."""
+    """The last line of the command's output."""
 
 
 def bare_system(suite: str) -> Path:
-    """A folder with nothing but the suite's minimal system and PACKAGES; made once."""
+    """A folder with the suite's minimal system and PACKAGES; created once."""
     base = CACHE / f"bare-{suite}"
     if not base.exists():
-        print(f"Making a bare {SUITES[suite]} in {base} ...", flush=True)
+        print(f"Creating a minimal {SUITES[suite]} in {base} ...", flush=True)
         CACHE.mkdir(parents=True, exist_ok=True)
         partial = Path(tempfile.mkdtemp(prefix=f"{suite}.", dir=CACHE))
         made = subprocess.run(
@@ -93,7 +93,7 @@ def bare_system(suite: str) -> Path:
 
 
 def fresh_copy(suite: str, user: str, folder: Path) -> str:
-    """A system of its own for one run, with a clone in the user's home; the clone's path inside."""
+    """Make a copy for one run, with a clone in the user's home; return the path of the clone inside."""
     subprocess.run(["cp", "-a", "--reflink=auto", f"{bare_system(suite)}/.", folder], check=True)
     home = Path("/root") if user == "root" else Path("/home", user)
     clone = folder / home.relative_to("/") / "crashkit"
@@ -108,9 +108,9 @@ def fresh_copy(suite: str, user: str, folder: Path) -> str:
 
 
 def enter(folder: Path, user: str, command: str, log: Path) -> int:
-    """Run a shell command there as that user, in namespaces of its own; the exit status. Both outputs go to the log."""
+    """Run a shell command in the chroot as that user, in new namespaces; return its exit status. Its output goes to the log."""
     with crashes.lock(PATTERN_LOCK):
-        pass  # it is there now
+        pass  # creates the file
     certificates = os.environ.get("SSL_CERT_FILE", "")
     inside = {name: value for name in NETWORK if (value := os.environ.get(name))}
     if certificates:
@@ -135,19 +135,19 @@ def enter(folder: Path, user: str, command: str, log: Path) -> int:
 
 
 def _default_signals() -> None:
-    """As a shell on a terminal has them: nohup and shells without job control leave some ignored, and tests send them."""
+    """Undo what nohup and shells without job control leave ignored: the tests send these signals."""
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, signal.SIG_DFL)
 
 
 def received() -> int:
-    """Bytes that came in over every interface but the loopback."""
+    """Bytes received on all interfaces except loopback."""
     rows = (line.split(":") for line in Path("/proc/net/dev").read_text().splitlines() if ":" in line)
     return sum(int(numbers.split()[0]) for name, numbers in rows if name.strip() != "lo")
 
 
 def closing_line(text: str) -> str:
-    """pytest's counts where there are any; else the last line."""
+    """pytest's counts if there are any, or else the last line."""
     lines = [line for line in text.splitlines() if line.strip()]
     counts = [found[1] for line in lines if (found := re.search(r"((?:\d+ \w+, )*\d+ (?:passed|failed|error\w*)[^=]*? in [\d.]+s)", line))]
     return (counts or lines or ["no output"])[-1].strip()
@@ -182,11 +182,11 @@ def row(outcome: Outcome) -> str:
 
 def table(outcomes: Sequence[Outcome], today: datetime.date) -> str:
     head = ["| system | as | command | outcome | time | received |", "|---|---|---|---|---|---|"]
-    return "\n".join([f"Tried on {today.isoformat()}:", "", *head, *map(row, outcomes)])
+    return "\n".join([f"Tested on {today.isoformat()}:", "", *head, *map(row, outcomes)])
 
 
 def write(text: str, document: Path = MATRIX) -> None:
-    """Replace what stands between the marks of the document."""
+    """Replace the text between the marks in the document."""
     before, rest = document.read_text().split(BEGIN)
     after = rest.split(END)[1]
     document.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
@@ -196,12 +196,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.anywhere", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--on", action="append", choices=SUITES, help="only on this system (may be repeated)")
     parser.add_argument("--as", action="append", choices=USERS, dest="users", help="only as this user (may be repeated)")
-    parser.add_argument("--demo-only", action="store_true", help="leave out make test")
-    parser.add_argument("--write", action="store_true", help="put the table into docs/support-matrix.md")
-    parser.add_argument("--logs", type=Path, default=ROOT / ".cache" / "anywhere", help="folder for what the commands print")
+    parser.add_argument("--demo-only", action="store_true", help="skip make test")
+    parser.add_argument("--write", action="store_true", help="write the table to docs/support-matrix.md")
+    parser.add_argument("--logs", type=Path, default=ROOT / ".cache" / "anywhere", help="folder for the output of the commands")
     options = parser.parse_args()
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
-        raise SystemExit("This needs root and debootstrap: apt-get install debootstrap, then run it with sudo.")
+        raise SystemExit("This needs root and debootstrap: run apt-get install debootstrap, then use sudo.")
     options.logs.mkdir(parents=True, exist_ok=True)
     outcomes = [
         outcome
@@ -210,7 +210,7 @@ def main() -> int:
         for outcome in try_system(suite, user, options.demo_only, options.logs)
     ]
     text = table(outcomes, datetime.datetime.now(datetime.timezone.utc).date())
-    print(f"\n{text}\n\nWhat they printed: {options.logs}")
+    print(f"\n{text}\n\nOutput of the commands: {options.logs}")
     if options.write:
         write(text)
     return 0 if all(outcome.passed for outcome in outcomes) else 1

@@ -164,7 +164,7 @@ print("done")
 
 def test_progress_on_a_terminal_is_drawn_and_gone_at_the_end(environment: dict[str, str], tmp_path: Path) -> None:
     shown = on_terminal([sys.executable, "-c", SLOW], tmp_path, environment, 40)
-    assert "reading the core …" in shown and "asking gdb for the stacks …" in shown
+    assert "reading the core …" in shown and "reading stacks with gdb …" in shown
     assert re.search(r"\x1b\[2KSIG \[bold\]X\[/\]\n", shown), "the first answer stands above, on a line of its own"
     assert re.search(r"\x1b\[\?25h\r(?:\x1b\[1A)?\x1b\[2Kdone\n$", shown), "the cursor is back, and the line is free"
 

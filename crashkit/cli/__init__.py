@@ -1,4 +1,4 @@
-"""The command line: one command a module, imported when it is called. Only this package prints and exits."""
+"""The command line: one module per command, imported on use. Only this package prints and exits."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import click
 from crashkit import __version__
 from crashkit.errors import CrashkitError
 
-# The help page must not import twelve modules: the first line of each command's help stands here, a test holds them equal.
+# The help page must not import twelve modules: this repeats the first line of each command's help; a test compares them.
 COMMANDS = {
-    "analyze": "Say where and why a process died, from its core or other evidence.",
-    "run": "Run a command; when it or a child of it crashes, leave a report.",
+    "analyze": "Show where and why a process died, from its core or other evidence.",
+    "run": "Run a command and write a report when it or a child process crashes.",
     "list": "List the crashes in the store, newest first.",
-    "show": "Show one crash of the store.",
+    "show": "Show one crash from the store.",
     "rm": "Remove crashes from the store.",
-    "doctor": "Check whether a crash would leave evidence here, and say what to mend.",
+    "doctor": "Check whether a crash would leave evidence here, and how to fix problems.",
     "signatures": "List, show and test the known failures.",
     "demo": "Crash a small server for real and show its report.",
 }
@@ -53,13 +53,13 @@ def group() -> None:
 
     \b
     A core file:            crashkit analyze core
-    Nothing left yet:       crashkit run -- python server.py
-    Does it work here?      crashkit doctor
+    No evidence yet:        crashkit run -- python server.py
+    Check this machine:     crashkit doctor
     """
 
 
 def main() -> NoReturn:
-    """Run the command line and exit: 0 done, 1 expected error, 2 usage, 3 our bug, 130 interrupted."""
+    """Run the command line and exit: 0 success, 1 expected error, 2 usage, 3 bug in crashkit, 130 interrupted."""
     sys.exit(_status(sys.argv[1:]))
 
 
@@ -87,6 +87,7 @@ def _status(arguments: list[str]) -> int:
 
 
 def complain(error: CrashkitError) -> None:
+    """Print an expected error on stderr: one line for the message, one for the hint."""
     from crashkit.report import safe
 
     click.echo(f"crashkit: {safe.line(str(error))}\n{safe.line(error.hint)}", err=True)
@@ -102,8 +103,8 @@ def _our_bug(arguments: list[str]) -> int:
             file.write(details)
     except OSError:
         # A full disk is no reason to lose them.
-        click.echo(f"crashkit: this is a bug in crashkit; please report it with:\n{details}", err=True)
+        click.echo(f"crashkit: this is a bug in crashkit; please report it with these details:\n{details}", err=True)
         return OUR_BUG
-    click.echo(f"crashkit: this is a bug in crashkit ({sys.exc_info()[1].__class__.__name__}); the details are in {path}", err=True)
-    click.echo("Please report it with that file; look through it first, it names your files.", err=True)
+    click.echo(f"crashkit: this is a bug in crashkit ({sys.exc_info()[1].__class__.__name__}); details are in {path}", err=True)
+    click.echo("Please report it and attach that file; review it first, it contains file names.", err=True)
     return OUR_BUG

@@ -21,24 +21,28 @@ WRITTEN = ("json", "html")
 """The formats of a report on disk."""
 
 _PATIENCE = 1.0
-"""Seconds after which somebody who waits is told for what."""
-_STAGES = {"gdb": "asking gdb for the stacks", "diagnose": "looking for known failures", "log": "reading"}
+"""Seconds before the current stage is shown."""
+_STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known failures", "log": "reading"}
 
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="PATH...")
-@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, where it is not where the core says.")
+@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core.")
 @click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
-@click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look below TO for what the core says is below FROM.")
-@click.option("--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="A folder with modules or debug files.")
-@click.option("--debuginfod", is_flag=True, help="Fetch what is missing from the debuginfod servers in DEBUGINFOD_URLS.")
-@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py, of the version that crashed.")
+@click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM.")
+@click.option(
+    "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
+)
+@click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS.")
+@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed.")
 @click.option("--gdb", "gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
-@click.option("--no-gdb", is_flag=True, help="Go without gdb.")
-@click.option("--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Seconds that gdb may take.")
-@click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with signatures of your own.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: beside the first PATH]")
-@click.option("--json", "as_json", is_flag=True, help="Print the report as JSON and nothing else; write files only with --out.")
+@click.option("--no-gdb", is_flag=True, help="Do not use gdb.")
+@click.option(
+    "--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Time limit for gdb in seconds."
+)
+@click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: next to the first PATH]")
+@click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON; write files only with --out.")
 def command(
     paths: tuple[Path, ...],
     exe: Optional[Path],
@@ -54,10 +58,10 @@ def command(
     out: Optional[Path],
     as_json: bool,
 ) -> None:
-    """Say where and why a process died, from its core or other evidence.
+    """Show where and why a process died, from its core or other evidence.
 
-    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a log, a faulthandler dump, gdb's text.
-    A PATH of - is the standard input.
+    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a log, a faulthandler dump, gdb output.
+    Use - as PATH to read from standard input.
     """
     from crashkit.pipeline import Options, analyze
 
@@ -86,7 +90,7 @@ def command(
 
 
 def print_summary(crash: Crash, written: Optional[Path]) -> None:
-    """The summary on stdout; `written` is the folder of the report."""
+    """Print the summary on stdout; `written` is the folder of the report."""
     from crashkit.cli import terminal
     from crashkit.report import text
 
@@ -96,7 +100,7 @@ def print_summary(crash: Crash, written: Optional[Path]) -> None:
 
 
 def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN) -> Path:
-    """Write the report in these formats, for this user only, whole or not at all. Raises CrashkitError where that cannot be done."""
+    """Write the report atomically in these formats, readable by this user only. Raises CrashkitError if writing fails."""
     from crashkit.report.renderer import renderer
 
     renderers = [renderer(name) for name in formats]
@@ -114,13 +118,13 @@ def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN) -
                 partial.unlink(missing_ok=True)
                 raise
     except OSError as error:
-        message = f"the report cannot be written to {folder}: {error.strerror}"
+        message = f"cannot write the report to {folder}: {error.strerror}"
         raise CrashkitError(message, "Choose another folder with --out DIR.") from error
     return folder
 
 
 def default_folder(path: Path, crash: Crash) -> Path:
-    """Beside the input; in the working directory where the input is no file, or its folder cannot be written."""
+    """The folder next to the input, or in the working directory if the input is not a file or its folder is not writable."""
     try:
         regular = stat.S_ISREG(path.stat().st_mode) or stat.S_ISDIR(path.stat().st_mode)
     except OSError:
@@ -145,7 +149,7 @@ def _warm() -> None:
 
 
 class Progress:
-    """On stderr: the first answer before gdb starts, and what takes longer than a second."""
+    """Progress on stderr: the first answer before gdb starts, then any stage that takes longer than a second."""
 
     def __init__(self, quiet: bool, renders: bool = True) -> None:
         self._quiet = quiet
@@ -167,6 +171,7 @@ class Progress:
             self._thread.join()
 
     def stage(self, name: str, crash: Crash) -> None:
+        """Note that a stage begins; before gdb, print what is known already."""
         if name == "gdb" and self._renders:
             # While gdb works we wait: compile templates meanwhile.
             threading.Thread(target=_warm, daemon=True).start()

@@ -40,43 +40,43 @@ _REQUESTS = (
     type=click.Path(path_type=Path, file_okay=False),
     default=Path("crashkit-demo"),
     show_default=True,
-    help="Folder for the core and its report; what an earlier demo left there is replaced.",
+    help="Folder for the core and its report; files from an earlier demo are replaced.",
 )
 def command(out: Path) -> None:
     """Crash a small server for real and show its report.
 
-    A threaded HTTP server on 127.0.0.1 gets six requests at once; one of them leads into native code with a null pointer. The core
-    that the kernel writes is then analyzed as any other would be.
+    A threaded HTTP server on 127.0.0.1 gets six requests at once; one of them passes a null pointer to native code. The core
+    that the kernel writes is then analyzed like any other.
     """
     from crashkit.cli.analyze import Progress, print_summary, write_report
     from crashkit.pipeline import analyze
 
     folder = _fresh_folder(out)
-    click.echo(f"Crashing a server under {len(_REQUESTS)} requests ...", err=True)
+    click.echo(f"Crashing a server that handles {len(_REQUESTS)} requests ...", err=True)
     core = crash_server(folder)
-    click.echo(f"It died and left {core} ({core.stat().st_size / 2**20:.0f} MiB).\n", err=True)
+    click.echo(f"The server crashed and left {core} ({core.stat().st_size / 2**20:.0f} MiB).\n", err=True)
     with Progress(quiet=False) as progress:
         crash = analyze([core], progress=progress.stage)
     print_summary(crash, write_report(crash, folder))
-    click.echo(f"\nThe same for a core of your own:  crashkit analyze {core}")
+    click.echo(f"\nTo analyze a core of your own:  crashkit analyze {core}")
 
 
 def _fresh_folder(out: Path) -> Path:
-    """An empty place of our own for the core; only files of an earlier demo are removed."""
+    """An empty folder for the core; only files from an earlier demo are removed."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for old in out.glob("core*"):
             if old.is_file():
                 old.unlink()
     except OSError as error:
-        raise CollectError(f"{out} cannot be used: {error.strerror}", "Choose another folder with --out DIR.") from error
+        raise CollectError(f"cannot use {out}: {error.strerror}", "Choose another folder with --out DIR.") from error
     return out.absolute()
 
 
 def crash_server(folder: Path) -> Path:
-    """Run the server in the folder until it has crashed; the path of its core, there.
+    """Run the server in the folder until it has crashed; return the path of its core there.
 
-    Raises CollectError where this machine leaves no core, with what to change.
+    Raises CollectError if this machine writes no core; its hint says what to change.
     """
     from crashkit.collect.host import outlook
 
@@ -88,7 +88,7 @@ def crash_server(folder: Path) -> Path:
     process = _serve_until_dead(folder)
     if process.returncode != -signal.SIGSEGV:
         raise CollectError(
-            f"the server was to die of SIGSEGV, but its exit status was {process.returncode}", f"See {folder / 'stderr.txt'}."
+            f"the server should have died of SIGSEGV, but its exit status was {process.returncode}", f"See {folder / 'stderr.txt'}."
         )
     return _fetch_core(folder, pattern, process.pid, began)
 
@@ -111,7 +111,7 @@ def _serve_until_dead(folder: Path) -> subprocess.Popen[str]:
         try:
             process.wait(_SECONDS_TO_DIE)
         except subprocess.TimeoutExpired:
-            raise CollectError(f"the server did not crash within {_SECONDS_TO_DIE} s", "Try again; is the machine very busy?") from None
+            raise CollectError(f"the server did not crash within {_SECONDS_TO_DIE} s", "Try again; the machine may be busy.") from None
         return process
 
 
@@ -122,7 +122,7 @@ def _private_file(path: Path) -> BinaryIO:
 
 @contextmanager
 def _server(folder: Path, stderr: int, before: Callable[[], object]) -> Iterator[subprocess.Popen[str]]:
-    """The server process; it is gone when this ends, whatever happens."""
+    """The server process; it is killed on exit from the context."""
     command = [sys.executable, "-X", "faulthandler", str(_SERVER)]
     process = subprocess.Popen(
         command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, preexec_fn=before
@@ -143,12 +143,12 @@ def _fetch_core(folder: Path, pattern: CorePattern, pid: int, since: float) -> P
     if pattern.kind == "pipe":
         failure = handlers.fetch(pattern, pid, since, str(folder), core)
         if failure:
-            raise CollectError(f"the crash left no core: {failure}", "Let crashkit doctor say what to change.")
+            raise CollectError(f"the crash left no core: {failure}", "Run crashkit doctor to see what to change.")
         return core
     name = core_pattern.resolve(pattern, {"p": str(pid), "s": str(int(signal.SIGSEGV))}, glob.escape(str(folder))) or ""
     written = [path for path in Path("/").glob(name.lstrip("/")) if path.stat().st_mtime >= since - 1]
     if not written:
-        raise CollectError(f"the crash left no core at {name}", "Let crashkit doctor say what to change.")
+        raise CollectError(f"the crash left no core at {name}", "Run crashkit doctor to see what to change.")
     newest = max(written, key=lambda path: path.stat().st_mtime)
     if newest != core:
         shutil.move(newest, core)

@@ -15,12 +15,12 @@ _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
-@click.option("--json", "as_json", is_flag=True, help="Print the findings as a JSON list and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the findings, as a JSON list.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARG...]")
 def command(as_json: bool, command: tuple[str, ...]) -> None:
-    """Check whether a crash would leave evidence here, and say what to mend.
+    """Check whether a crash would leave evidence here, and how to fix problems.
 
-    With COMMAND, the interpreter that it runs is looked at too. Exits with status 1 where there is a problem.
+    With COMMAND, also check the interpreter that it runs. Exits with status 1 if there is a problem.
     """
     from crashkit.collect.doctor import examine
 

@@ -13,20 +13,20 @@ if TYPE_CHECKING:
     from crashkit.crashfolder.store import StoredCrash
 
 _LEAST = 10
-"""Cells of a command by which a crash is told from others."""
+"""Cells of the command needed to tell crashes apart."""
 
 
 @click.command()
 @click.argument("match", required=False)
 @click.option(
-    "--since", metavar="WHEN", help="Only newer ones: an age such as 90s, 30m, 6h, 2d, or a date such as 2026-11-20 or 2026-11-20T23:12."
+    "--since", metavar="WHEN", help="Only newer crashes: an age such as 90s, 30m, 6h, 2d, or a date such as 2026-11-20 or 2026-11-20T23:12."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print the manifests as a JSON list and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the manifests, as a JSON list.")
 def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
     """List the crashes in the store, newest first.
 
-    MATCH is a pid, a part of the executable's name, a signal such as SIGSEGV or 11, or a part of an id. Exits with status 1 where
-    none matches. CORE is present, truncated or missing.
+    MATCH is a pid, part of the executable's name, a signal such as SIGSEGV or 11, or part of an id. Exits with status 1 if
+    nothing matches. CORE is present, truncated or missing.
     """
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store, home
@@ -44,7 +44,7 @@ def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
         click.echo(json.dumps(documents, indent=1))
     if not crashes:
         if match or since:
-            raise CollectError("no crash matches", "crashkit list shows all")
+            raise CollectError("no crash matches", "Run crashkit list to see all crashes.")
         if not as_json:
             click.echo(f"No crashes in {home()}.", err=True)
         return
@@ -54,7 +54,7 @@ def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
 
 
 def _show(crashes: Sequence[StoredCrash]) -> None:
-    """One line a crash; on a narrow terminal three."""
+    """One line per crash, three on a narrow terminal."""
     from rich.text import Text
 
     from crashkit.cli import terminal
@@ -82,7 +82,7 @@ def _show(crashes: Sequence[StoredCrash]) -> None:
 
 
 def age(seconds: float) -> str:
-    """Such as 40s, 12m, 5h, 3d."""
+    """Seconds as a short age, such as 40s, 12m, 5h or 3d."""
     for unit, length in (("d", 86400), ("h", 3600), ("m", 60)):
         if seconds >= length:
             return f"{int(seconds // length)}{unit}"
@@ -90,7 +90,7 @@ def age(seconds: float) -> str:
 
 
 def size(number: int) -> str:
-    """Such as 8.4M."""
+    """Bytes as a short size in powers of 1024, such as 8.4M."""
     value = float(number)
     for unit in "BKMG":
         if value < 1024:
@@ -100,7 +100,7 @@ def size(number: int) -> str:
 
 
 def parse_since(text: str, now: float) -> float:
-    """Seconds since the epoch. Raises click.BadParameter."""
+    """The time that --since means, in seconds since the epoch. Raises click.BadParameter if it is neither an age nor a date."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
     if text[-1:] in units and text[:-1].replace(".", "", 1).isdigit():
         return now - float(text[:-1]) * units[text[-1]]
@@ -109,4 +109,4 @@ def parse_since(text: str, now: float) -> float:
             return time.mktime(time.strptime(text, form))
         except ValueError:
             continue
-    raise click.BadParameter(f"{text!r} is no age such as 2d and no date such as 2026-11-20", param_hint="--since")
+    raise click.BadParameter(f"{text!r} is neither an age such as 2d nor a date such as 2026-11-20", param_hint="--since")

@@ -9,12 +9,12 @@ import click
 
 @click.command()
 @click.argument("ids", nargs=-1, metavar="[ID]...")
-@click.option("--all", "everything", is_flag=True, help="Every crash.")
-@click.option("--older-than", metavar="AGE", help="Those older than, say, 12h or 30d.")
+@click.option("--all", "everything", is_flag=True, help="Remove every crash.")
+@click.option("--older-than", metavar="AGE", help="Remove crashes older than AGE, such as 12h or 30d.")
 def command(ids: tuple[str, ...], everything: bool, older_than: Optional[str]) -> None:
     """Remove crashes from the store.
 
-    An ID may be shortened, or be `last`.
+    ID may be a prefix, or `last`.
     """
     import time
 
@@ -22,7 +22,7 @@ def command(ids: tuple[str, ...], everything: bool, older_than: Optional[str]) -
     from crashkit.crashfolder.store import Store
 
     if not ids and not everything and not older_than:
-        raise click.UsageError("Say which: ID..., --older-than AGE or --all.")
+        raise click.UsageError("Give ID..., --older-than AGE or --all.")
     store = Store()
     if everything:
         chosen = store.crashes()

@@ -1,4 +1,4 @@
-"""`crashkit run`: a command as it is, and a report when it crashes."""
+"""`crashkit run`: run a command unchanged and report its crashes."""
 
 from __future__ import annotations
 
@@ -14,30 +14,34 @@ import click
     type=click.Choice(["auto", "core", "ptrace"]),
     default="auto",
     show_default=True,
-    help="By the core that the kernel writes, or by gdb, which traces the command. auto: gdb where no core can be had.",
+    help="core: use the core that the kernel writes. ptrace: trace the command with gdb. auto: gdb if the kernel writes no core.",
 )
-@click.option("--core/--no-core", "keep_core", default=True, help="With --capture ptrace: keep a core too, not only the stacks.")
-@click.option("--cuda", is_flag=True, help="Have CUDA write GPU core dumps at an exception, and on request.")
-@click.option("--blocking", is_flag=True, help="CUDA_LAUNCH_BLOCKING=1: the Python line of a CUDA error is the exact one; slow.")
-@click.option("--sanitizer", is_flag=True, help="TORCH_CUDA_SANITIZER=1: find data races between CUDA streams; slow.")
+@click.option("--core/--no-core", "keep_core", default=True, help="With --capture ptrace: keep the core, or only the stacks.")
+@click.option("--cuda", is_flag=True, help="Write GPU core dumps on CUDA exceptions and on request.")
+@click.option("--blocking", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1: exact Python line of a CUDA error; slow.")
+@click.option("--sanitizer", is_flag=True, help="Set TORCH_CUDA_SANITIZER=1: find data races between CUDA streams; slow.")
 @click.option(
     "--stderr/--no-stderr",
     "keep_stderr",
     default=True,
-    help="Keep the end of the command's stderr, or leave it alone (interactive shells).",
+    help="Keep the end of the command's stderr, or do not touch stderr (for interactive shells).",
 )
-@click.option("--restart", type=click.Choice(["never", "on-crash"]), default="never", show_default=True)
-@click.option("--restart-limit", type=click.IntRange(1), default=5, show_default=True, help="Restarts in a row.")
 @click.option(
-    "--restart-delay", type=click.FloatRange(0), default=1.0, show_default=True, help="Seconds before the first; doubled each time."
+    "--restart", type=click.Choice(["never", "on-crash"]), default="never", show_default=True, help="When to start the command again."
 )
-@click.option("--on-crash", metavar="COMMAND", help="Run this after each report, with the report's path as its last argument.")
-@click.option("--max-crashes", type=click.IntRange(1), default=10, show_default=True, help="Crashes kept at once; then one a minute.")
-@click.option("--keep", type=click.IntRange(1), default=50, show_default=True, help="Crashes in the store.")
-@click.option("--keep-days", type=click.FloatRange(0), default=30.0, show_default=True)
-@click.option("--keep-size", default="20G", show_default=True, metavar="SIZE", help="Of the store; K, M, G or T.")
-@click.option("--zstd", "compress", is_flag=True, help="Compress the cores in the store.")
-@click.option("--analyze/--no-analyze", default=True, help="Make the report at once, or only keep the evidence.")
+@click.option("--restart-limit", type=click.IntRange(1), default=5, show_default=True, help="Maximum number of restarts in a row.")
+@click.option(
+    "--restart-delay", type=click.FloatRange(0), default=1.0, show_default=True, help="Seconds before the first restart; doubled each time."
+)
+@click.option("--on-crash", metavar="COMMAND", help="Run COMMAND after each report, with the report's path as its last argument.")
+@click.option(
+    "--max-crashes", type=click.IntRange(1), default=10, show_default=True, help="Crashes kept in a burst; after that, one per minute."
+)
+@click.option("--keep", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of crashes in the store.")
+@click.option("--keep-days", type=click.FloatRange(0), default=30.0, show_default=True, help="Days to keep a crash.")
+@click.option("--keep-size", default="20G", show_default=True, metavar="SIZE", help="Maximum size of the store, in K, M, G or T.")
+@click.option("--zstd", "compress", is_flag=True, help="Compress cores in the store with zstd.")
+@click.option("--analyze/--no-analyze", default=True, help="Write the report immediately, or only keep the evidence.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -58,10 +62,11 @@ def command(
     analyze: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run a command; when it or a child of it crashes, leave a report.
+    """Run a command and write a report when it or a child process crashes.
 
-    The command runs exactly as it would without us. A report of each process that dies of a signal lies in the crash store (crashkit list).
-    Exits as the command does: 128 + number where a signal ended it, 127 where it does not exist, 126 where it cannot run.
+    The command runs exactly as it would without crashkit. Each process that dies of a signal gets a report in the crash store
+    (see crashkit list). Exits with the status of the command: 128 + number if a signal killed it, 127 if it does not exist, 126 if
+    it cannot be run.
     """
     from crashkit.collect.run import Request, run
     from crashkit.crashfolder.store import Retention
@@ -86,10 +91,10 @@ def command(
 
 
 def parse_size(text: str) -> int:
-    """Bytes from `20G` and the like; powers of 1024."""
+    """Bytes in a size such as `20G`, in powers of 1024. Raises click.BadParameter if it is not a size."""
     units = {"K": 10, "M": 20, "G": 30, "T": 40}
     number, unit = (text[:-1], text[-1].upper()) if text and text[-1].upper() in units else (text, "")
     try:
         return int(float(number) * (1 << units.get(unit, 0)))
     except (ValueError, OverflowError):
-        raise click.BadParameter(f"{text!r} is no size such as 500M or 20G") from None
+        raise click.BadParameter(f"{text!r} is not a size such as 500M or 20G") from None

@@ -14,14 +14,12 @@ _MAX_REPORT = 256 << 20
 
 @click.command()
 @click.argument("identity", metavar="[ID]", default="last")
-@click.option(
-    "--json", "as_json", is_flag=True, help="Print the report document (the manifest, where there is no report) and nothing else."
-)
-@click.option("--path", "only_path", is_flag=True, help="Print the folder and nothing else.")
+@click.option("--json", "as_json", is_flag=True, help="Print only the report as JSON, or the manifest if there is no report.")
+@click.option("--path", "only_path", is_flag=True, help="Print only the path of the folder.")
 def command(identity: str, as_json: bool, only_path: bool) -> None:
-    """Show one crash of the store.
+    """Show one crash from the store.
 
-    The newest one by default. ID may be shortened, or be a pid.
+    By default, the newest one. ID may be a prefix or a pid.
     """
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store
@@ -50,7 +48,7 @@ def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
 
 
 def _print_report(document: bytes, crash: StoredCrash) -> bool:
-    """Whether it could be read."""
+    """Print the summary; False if the report cannot be read."""
     from crashkit.cli.analyze import print_summary
     from crashkit.errors import CrashkitError
     from crashkit.report import json
@@ -81,12 +79,12 @@ def _print_manifest(crash: StoredCrash) -> None:
     terminal.show(terminal.columns([(terminal.line(f"{name}:"), terminal.line(str(value))) for name, value in rows]))
     # These are copied: the terminal alone may break them.
     click.echo(safe.line(f"folder:   {crash.path}"))
-    click.echo(safe.line(f"report:   none yet: crashkit analyze {crash.path} --out {crash.path}"))
+    click.echo(safe.line(f"report:   none yet; run: crashkit analyze {crash.path} --out {crash.path}"))
 
 
 def _killed(crash: StoredCrash) -> list[str]:
     killed = crash.manifest.get("killed")
     if killed is None:
         return []
-    by = "by the kernel, out of memory" if killed.get("by") == "oom" else "by somebody unknown"
+    by = "by the kernel, out of memory" if killed.get("by") == "oom" else "sender unknown"
     return [by, *killed.get("evidence", [])]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from crashkit.diagnose.signature import Signature
     from crashkit.model import Crash
 
-_MORE = click.option("--signatures", "more", multiple=True, type=click.Path(path_type=Path), help="A folder with signatures of your own.")
+_MORE = click.option("--signatures", "more", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
 
 
 @click.group()
@@ -47,7 +47,7 @@ def list_(more: tuple[Path, ...]) -> None:
 @click.argument("identity", metavar="ID")
 @_MORE
 def show(identity: str, more: tuple[Path, ...]) -> None:
-    """Show one known failure: its cause, its fix, and by what it is recognised."""
+    """Show one known failure: its cause, its fix and how it is recognised."""
     from crashkit.cli import terminal
     from crashkit.diagnose.page import of_signature
 
@@ -57,14 +57,14 @@ def show(identity: str, more: tuple[Path, ...]) -> None:
 
 @command.command()
 @click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
-@click.option("--only", metavar="ID", help="This signature alone, matched or not.")
-@click.option("--all", "everything", is_flag=True, help="Every signature, those too of which nothing was found.")
-@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, where FILE is a core.")
+@click.option("--only", metavar="ID", help="Explain only this signature, matched or not.")
+@click.option("--all", "everything", is_flag=True, help="Explain every signature, even those with no match at all.")
+@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if FILE is a core.")
 @_MORE
 def test(path: Path, only: Optional[str], everything: bool, exe: Optional[Path], more: tuple[Path, ...]) -> None:
-    """Say why each known failure matched FILE or not.
+    """Explain why each known failure matched FILE or not.
 
-    FILE is a report.json, a core, a log or a crash folder. Without --only, those that matched and those that came close are explained.
+    FILE is a report.json, a core, a log or a crash folder. By default, signatures that matched or came close are explained.
     """
     from crashkit.cli import terminal
     from crashkit.diagnose import diagnose
@@ -97,7 +97,7 @@ def _explain(signature: Signature, crash: Crash) -> None:
     for row in explain(signature, case):
         terminal.show(terminal.paragraph(f"  {row}", style="dim" if row.lstrip().startswith("-") and match is None else ""))
     if match is not None and not any(finding.id == signature.id for finding in crash.findings):
-        terminal.show(terminal.paragraph("  left out of the findings: it follows from a finding above it"))
+        terminal.show(terminal.paragraph("  omitted from the findings: it is a consequence of a finding above"))
     click.echo()
 
 
@@ -109,7 +109,7 @@ def _load(more: tuple[Path, ...]) -> Catalog:
 
 
 def _crash(path: Path, exe: Optional[Path], more: tuple[Path, ...]) -> Crash:
-    """A report as it is, anything else by analysing it."""
+    """Read a report; analyze anything else."""
     if path.suffix == ".json" and path.is_file():
         from crashkit.report.json import decode
 

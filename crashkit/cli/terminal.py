@@ -1,6 +1,6 @@
-"""What is drawn on a terminal, by rich: its width, its colours, columns. Imported by the commands that draw, once they do.
+"""Terminal output with rich: width, colour, columns. Commands import it only when they draw.
 
-Elsewhere (pipes, CI) everything is plain: no colour, no wrapping, nothing cut, whatever the environment says.
+Output to pipes and CI is plain: no colour, no wrapping, no truncation, regardless of the environment.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from rich.text import Text
 from crashkit.report import safe
 
 UNBOUNDED = 1 << 20
-"""Cells of a line that is not on a terminal."""
+"""Line width in cells when the output is not a terminal."""
 GAP = 2
 LEAST = 24
-"""Cells that the last column of a table needs to be worth its place."""
+"""Minimum width in cells of a table's last column."""
 
 
 def has_color(stream: TextIO) -> bool:
-    """Whether it is a terminal and its user wants colour (no-color.org)."""
+    """Whether the stream is a terminal and the user wants colour (no-color.org)."""
     return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
 
 
 def width(stream: TextIO) -> int:
-    """Cells of a line: COLUMNS, or the terminal's own width."""
+    """Line width in cells: COLUMNS, or the width of the terminal."""
     return shutil.get_terminal_size().columns if stream.isatty() else UNBOUNDED
 
 
 def console(stream: TextIO) -> Console:
-    """rich, told everything that it would otherwise guess from the environment."""
+    """A rich console with explicit settings instead of guesses from the environment."""
     return Console(
         file=stream,
         width=width(stream),
@@ -54,7 +54,7 @@ def console(stream: TextIO) -> Console:
 
 
 def show(*renderables: RenderableType, err: bool = False) -> None:
-    """Print them one below the other."""
+    """Print the renderables one below the other."""
     stream = sys.stderr if err else sys.stdout
     drawing = console(stream)
     with drawing.capture() as captured:
@@ -65,36 +65,36 @@ def show(*renderables: RenderableType, err: bool = False) -> None:
 
 
 def line(text: str, style: str = "") -> Text:
-    """Text of the evidence, made harmless; it wraps where the terminal ends."""
+    """Untrusted text with control characters escaped; it wraps at the width of the terminal."""
     return Text(safe.line(text), style=style)
 
 
 def paragraph(text: str, style: str = "") -> RenderableType:
-    """As `line`, and what is wrapped stays as far in as the first row is."""
+    """Like `line`, but wrapped rows keep the indentation of the first."""
     words = text.lstrip(" ")
     return _indented(line(words, style), len(text) - len(words) if words else 0)
 
 
 def fits(rows: Sequence[Sequence[Text]], indent: int = 0, least: int = LEAST) -> bool:
-    """Whether the last column of these rows has room beside the others: `least` cells, or what it needs."""
+    """Whether the last column fits beside the others with `least` cells, or with its full width if that is less."""
     *others, wanted = _widths(rows)
     return _room(others, indent) >= min(least, wanted)
 
 
 def columns(rows: Sequence[Sequence[Text]], indent: int = 0) -> RenderableType:
-    """Columns as wide as they must be and the last one wrapped; it stands below the others where it has no room beside them."""
+    """Columns at their natural width, the last one wrapped; it moves below the others if it does not fit beside them."""
     if not fits(rows, indent):
         return stacked([(Text(" " * GAP).join(heads), value) for *heads, value in rows], indent)
     return _indented(_grid(rows, indent, "fold"), indent)
 
 
 def clipped_columns(rows: Sequence[Sequence[Text]]) -> RenderableType:
-    """As `columns`, each row on one line: the last column is cut at the terminal's end."""
+    """Like `columns`, but one line per row: the last column is truncated at the width of the terminal."""
     return _grid(rows, 0, "ellipsis")
 
 
 def stacked(rows: Sequence[tuple[Text, Text]], indent: int = 0) -> RenderableType:
-    """Each value below its head."""
+    """Each value below its heading."""
     return Group(*(_indented(part, before) for head, value in rows for part, before in ((head, indent), (value, indent + 2)) if part))
 
 
@@ -103,7 +103,7 @@ def _grid(rows: Sequence[Sequence[Text]], indent: int, overflow: OverflowMethod)
     table = Table.grid(padding=(0, GAP, 0, 0))
     for cells in others:
         table.add_column(no_wrap=True, width=cells)
-    # Told its width: rich would take some from the others.
+    # Set the width explicitly: rich would take some from the others.
     table.add_column(no_wrap=overflow == "ellipsis", overflow=overflow, width=min(wanted, _room(others, indent)))
     for row in rows:
         table.add_row(*row)
@@ -119,5 +119,5 @@ def _widths(rows: Sequence[Sequence[Text]]) -> list[int]:
 
 
 def _room(widths: Sequence[int], indent: int) -> int:
-    """Cells beside columns of these widths."""
+    """Cells left beside columns of these widths."""
     return width(sys.stdout) - indent - sum(cells + GAP for cells in widths)

@@ -1,6 +1,6 @@
-"""`--capture ptrace`: gdb watches the command and its children, and takes a core or the stacks at a fatal signal.
+"""`--capture ptrace`: gdb traces the command and its children, and saves a core or the stacks at a fatal signal.
 
-For places where the kernel's cores go to somebody else, such as most containers. What runs in gdb is gdb_scripts/crashkit_capture.py.
+For systems where the kernel hands cores to another program, such as most containers. gdb runs gdb_scripts/crashkit_capture.py.
 """
 
 from __future__ import annotations
@@ -24,15 +24,18 @@ _ATTACH_DEADLINE = 30.0
 
 
 def script() -> Path:
-    """What gdb runs while it watches. Raises CollectError where the installation lacks it."""
+    """The script that gdb runs while it traces. Raises CollectError if it is not installed."""
     found = gdb_file("crashkit_capture.py")
     if found is None:
-        raise CollectError("crashkit's gdb scripts are missing from the installation", "Install crashkit again.")
+        raise CollectError("crashkit's gdb scripts are missing from the installation", "Reinstall crashkit.")
     return found
 
 
 def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
-    """A function that has gdb watch a process and returns gdb's pid once it does; 0 where that failed, which is said."""
+    """A function that attaches gdb to a pid and returns gdb's pid; after a failure it prints why, and returns 0 if gdb did not start.
+
+    Raises CollectError if gdb's script is not installed.
+    """
     program, commands = shutil.which("gdb") or "gdb", script()
 
     def watch(pid: int) -> int:
@@ -55,7 +58,7 @@ def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
                 _apart,
             )
         except SpawnError as error:
-            say(f"{error}; nothing watches the command")
+            say(f"{error}; the command is not traced")
             return 0
         finally:
             for descriptor in (writer, log, nothing):
@@ -65,7 +68,7 @@ def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
         if not ready:
             with contextlib.suppress(OSError):
                 os.kill(gdb, signal.SIGKILL)
-            say(f"gdb could not attach to the command, which runs unwatched: {_last_words(folder / 'gdb.log')}")
+            say(f"gdb could not attach to the command, so it is not traced: {_last_words(folder / 'gdb.log')}")
         return gdb
 
     return watch
@@ -80,5 +83,5 @@ def _apart() -> None:
 def _last_words(log: Path) -> str:
     with contextlib.suppress(OSError):
         lines = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
-        return lines[-1][:300] if lines else "it said nothing"
-    return "it said nothing"
+        return lines[-1][:300] if lines else "gdb printed nothing"
+    return "gdb printed nothing"

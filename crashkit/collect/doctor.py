@@ -1,4 +1,4 @@
-"""Would a crash leave evidence here? Each finding with what mends it."""
+"""Check whether a crash would leave evidence here. Each finding comes with its fix."""
 
 from __future__ import annotations
 
@@ -24,35 +24,42 @@ _GDB_NEEDED = 12
 
 
 class Finding(NamedTuple):
+    """The result of one check."""
+
     check: str
     state: str
-    """ok, warning, problem."""
+    """ok, warning or problem."""
     message: str
     mend: Optional[str] = None
+    """A command or an action that fixes it."""
 
 
 def examine(command: tuple[str, ...] = ()) -> list[Finding]:
-    """All findings for a command started here and now; for this very Python where none is given."""
+    """All findings for a command started here and now; for this interpreter if none is given."""
     facts = outlook.gather(working_folder())
     findings = [*core_findings(facts), filter_finding(_filter()), *store_findings(), *gdb_findings(), ptrace_finding()]
     findings += interpreter_findings(command)
     if os.path.exists("/proc/driver/nvidia/version") or any(name.startswith("CUDA_") for name in os.environ):
         findings += cuda_findings(os.environ)
     findings.append(
-        Finding("container", "ok", "this is a container: the core pattern is the host's" if facts.container else "this is no container")
+        Finding(
+            "container",
+            "ok",
+            "running in a container: the core pattern is set on the host" if facts.container else "not running in a container",
+        )
     )
     return findings
 
 
 def core_findings(facts: Facts) -> Iterator[Finding]:
-    """Pure."""
+    """Core limit, core pattern, setuid and core name."""
     problems = outlook.judge(facts)
     soft, hard = core_limit()
     for problem in problems:
         yield Finding("core", "problem" if problem.fatal else "warning", problem.message, problem.mend)
     if not problems:
         limit = "unlimited" if hard < 0 else f"{hard} bytes"
-        raised = "" if soft == hard else " (crashkit run raises the soft limit, and nothing else does)"
+        raised = "" if soft == hard else " (only crashkit run raises the soft limit)"
         yield Finding("core limit", "ok", f"cores may be written: hard limit {limit}{raised}")
     if not outlook.judge(facts._replace(hard_limit=-1)):
         yield Finding("core pattern", "ok", _who_gets_it(facts))
@@ -61,13 +68,13 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
             "setuid",
             "warning",
             "a process that changes its user (gunicorn --user) leaves no core: fs.suid_dumpable is 0",
-            "start it as that user, or: sysctl -w fs.suid_dumpable=2 with an absolute core_pattern (as root, on the host)",
+            "start it as that user, or run: sysctl -w fs.suid_dumpable=2 with an absolute core_pattern (as root, on the host)",
         )
     if facts.pattern.kind == "file" and not facts.pattern.unique:
         yield Finding(
             "core name",
             "ok",
-            f"cores of several processes get the same name ({facts.pattern.text}): crashkit run takes each while it lasts",
+            f"all processes use the same core name ({facts.pattern.text}): crashkit run saves each core before the next overwrites it",
             "sysctl -w kernel.core_uses_pid=1 (as root, on the host)",
         )
 
@@ -75,7 +82,7 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
 def _who_gets_it(facts: Facts) -> str:
     if facts.pattern.handler:
         return f"cores go to {facts.pattern.handler}; crashkit run fetches them from there"
-    where = facts.folder if facts.pattern.relative is False else "the working directory of the process that dies"
+    where = facts.folder if facts.pattern.relative is False else "the working directory of the crashed process"
     return f"the kernel writes {facts.pattern.text!r} into {where}"
 
 
@@ -87,20 +94,21 @@ def _filter() -> Optional[int]:
 
 
 def filter_finding(current: Optional[int]) -> Finding:
-    """Pure."""
+    """Check a value of coredump_filter; None if it cannot be read. Pure."""
     if current is None:
-        return Finding("coredump filter", "warning", "/proc/self/coredump_filter cannot be read")
+        return Finding("coredump filter", "warning", "cannot read /proc/self/coredump_filter")
     if current & NEEDED != NEEDED:
         return Finding(
             "coredump filter",
             "warning",
-            f"cores lack memory that stacks need: the filter is {current:#x}",
+            f"cores lack memory that stacks need: coredump_filter is {current:#x}",
             "echo 0x33 > /proc/self/coredump_filter",
         )
-    return Finding("coredump filter", "ok", f"cores hold heaps, stacks and ELF headers: the filter is {current:#x}")
+    return Finding("coredump filter", "ok", f"cores contain heaps, stacks and ELF headers: coredump_filter is {current:#x}")
 
 
 def store_findings() -> Iterator[Finding]:
+    """Check that the crash store is writable and its disk has space."""
     path = home()
     try:
         free = Store().free()
@@ -108,53 +116,57 @@ def store_findings() -> Iterator[Finding]:
         yield Finding("crash store", "problem", str(error), error.hint)
         return
     if not os.access(path, os.W_OK | os.X_OK):
-        yield Finding("crash store", "problem", f"{path} cannot be written to", "set CRASHKIT_HOME to a folder that you may write")
+        yield Finding("crash store", "problem", f"{path} is not writable", "set CRASHKIT_HOME to a writable folder")
     elif free < 1 << 30:
         yield Finding(
-            "crash store", "warning", f"only {free >> 20} MiB are free in {path}", "free some space, or set CRASHKIT_HOME to another disk"
+            "crash store",
+            "warning",
+            f"only {free >> 20} MiB free in {path}",
+            "free some space, or set CRASHKIT_HOME to a folder on another disk",
         )
     else:
         yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")
 
 
 def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """A program's answer in the environment in which crashkit runs it."""
+    """Run a program in the same environment as crashkit runs its tools."""
     return subprocess.run(command, env=for_tool(os.environ), capture_output=True, text=True, timeout=30, errors="replace")
 
 
 def gdb_findings() -> Iterator[Finding]:
+    """Check that gdb runs, is new enough and has Python."""
     program = shutil.which("gdb")
     if program is None:
-        yield Finding("gdb", "problem", "gdb is missing: no arguments, locals and registers in reports", "apt-get install gdb")
+        yield Finding("gdb", "problem", "gdb is not installed: no arguments, locals and registers in reports", "apt-get install gdb")
         return
     command = [program, "-nx", "-batch", "-ex", "python import sys; print('python', sys.version_info[0])"]
     try:
         answer = _ask([program, "-nx", "-batch", "--version"])
         python = _ask(command)
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield Finding("gdb", "problem", f"{program} does not run: {error}", "apt-get install --reinstall gdb")
+        yield Finding("gdb", "problem", f"cannot run {program}: {error}", "apt-get install --reinstall gdb")
         return
     first = (answer.stdout.splitlines() or ["unknown version"])[0]
     version = re.search(r"(\d+)\.\d+(?:\S*)?$", first)
     if version is not None and int(version.group(1)) < _GDB_NEEDED:
         yield Finding("gdb", "problem", f"{first} is too old", f"install gdb {_GDB_NEEDED} or newer")
     elif "python 3" not in python.stdout:
-        yield Finding("gdb", "problem", f"{first} has no Python", "apt-get install gdb (gdb-minimal has none)")
+        yield Finding("gdb", "problem", f"{first} was built without Python", "apt-get install gdb (gdb-minimal has no Python)")
     else:
         yield Finding("gdb", "ok", f"{first}, with Python")
 
 
 def ptrace_finding() -> Finding:
-    """By Yama's scope and by our capabilities; containers' seccomp filters show only when it is tried."""
+    """Whether tracing is allowed, from Yama's ptrace_scope and our user. A container's seccomp filter shows only on a real attempt."""
     try:
         scope = int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text())
     except (OSError, ValueError):
         scope = 0
     words = {
-        0: "a process may trace others of its user",
-        1: "only ancestors may trace a process: crashkit run --capture ptrace arranges for that",
+        0: "processes may trace other processes of the same user",
+        1: "only an ancestor may trace a process; crashkit run --capture ptrace takes care of that",
         2: "only root may trace processes",
-        3: "nobody may trace processes",
+        3: "no process may be traced",
     }
     if scope >= 2 and not (scope == 2 and os.geteuid() == 0):
         return Finding(
@@ -164,12 +176,12 @@ def ptrace_finding() -> Finding:
 
 
 def find_interpreter(command: tuple[str, ...]) -> tuple[Optional[Path], Optional[str]]:
-    """The program that runs a command, through wrappers with a `#!` line; or why it cannot be said."""
+    """The program that runs a command, after following `#!` lines; or None and the reason."""
     if not command:
         return Path(sys.executable).resolve(), None
     found = shutil.which(command[0])
     if found is None:
-        return None, f"{command[0]} is no command here"
+        return None, f"{command[0]}: command not found"
     for _ in range(4):
         try:
             with open(found, "rb") as file:
@@ -184,16 +196,17 @@ def find_interpreter(command: tuple[str, ...]) -> tuple[Optional[Path], Optional
         if not words:
             break
         found = words[0]
-    return None, f"{command[0]} starts no program that could be found"
+    return None, f"cannot find the program that {command[0]} starts"
 
 
 def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
+    """Check that the command's interpreter has debug info and libpython.py."""
     program, failure = find_interpreter(command)
     if program is None:
-        yield Finding("command", "problem", failure or "unknown", "give the path of the program, or add its folder to PATH")
+        yield Finding("command", "problem", failure or "unknown", "give the full path of the program, or add its folder to PATH")
         return
     if "python" not in program.name:
-        yield Finding("command", "ok", f"{program} is no Python itself; each Python below it is looked at when it crashes")
+        yield Finding("command", "ok", f"{program} is not a Python interpreter; any Python that it starts is examined when it crashes")
         return
     module = _library(program) or program
     script = _libpython_script(program, module)
@@ -205,13 +218,13 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     yield Finding(
         "interpreter",
         "ok",
-        f"{module} has no {' and no '.join(missing)}: Python stacks come from PyStack, native frames of the interpreter without lines",
+        f"{module} has no {' and no '.join(missing)}: Python stacks come from PyStack, interpreter frames have no line numbers",
         f"apt-get install {program.name}-dbg" if str(program).startswith("/usr/bin/") else None,
     )
 
 
 def _library(program: Path) -> Optional[Path]:
-    """The libpython that a shared build loads."""
+    """The libpython that a shared build loads; None for a static build."""
     return next(iter(sorted(program.parent.parent.glob(f"lib/lib{program.name}*.so.*"))), None)
 
 
@@ -222,7 +235,7 @@ def _libpython_script(program: Path, module: Path) -> Optional[Path]:
 
 
 def has_debug_info(module: Path) -> bool:
-    """In the file itself or in the debug file of its build-id."""
+    """Whether the module or the debug file of its build-id has DWARF."""
     if has_dwarf(module):
         return True
     build_id = read_build_id(module)
@@ -230,17 +243,17 @@ def has_debug_info(module: Path) -> bool:
 
 
 def cuda_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
-    """Pure."""
+    """Check the variables that enable GPU core dumps. Pure."""
     if environment.get("CUDA_ENABLE_COREDUMP_ON_EXCEPTION") != "1":
-        yield Finding("CUDA core dumps", "warning", "a GPU exception leaves no GPU core dump", "crashkit run --cuda -- COMMAND")
+        yield Finding("CUDA core dumps", "warning", "a GPU exception would leave no GPU core dump", "crashkit run --cuda -- COMMAND")
         return
     unset = [name for name in cuda.variables({}, Path("/")) if name not in environment]
     if "CUDA_COREDUMP_FILE" in environment and not environment["CUDA_COREDUMP_FILE"].startswith("/"):
         yield Finding(
             "CUDA core dumps",
             "warning",
-            "CUDA_COREDUMP_FILE is relative: the dump may land anywhere",
-            "unset CUDA_COREDUMP_FILE; crashkit run --cuda",
+            "CUDA_COREDUMP_FILE is relative: the dump may end up in any folder",
+            "unset CUDA_COREDUMP_FILE and use crashkit run --cuda",
         )
     elif unset:
         yield Finding("CUDA core dumps", "ok", f"on; not set: {', '.join(unset)}", "crashkit run --cuda sets them")

@@ -1,4 +1,4 @@
-"""`crashkit.enable()`: what a process can do for its own crash report, from inside."""
+"""`crashkit.enable()`: prepare a process from inside to leave evidence of its crash."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _PREFIX = ".enabled-"
 
 
 class Enabled(NamedTuple):
-    """What `enable` did. `crashkit list` shows the crash, once there was one."""
+    """What `enable` did. `crashkit list` shows the crash after one has happened."""
 
     folder: Optional[Path]
     done: tuple[str, ...]
@@ -41,12 +41,12 @@ _log_folder: Optional[Path] = None
 
 
 def enable(cuda: bool = True) -> Enabled:
-    """Prepare this process, and those that it will start, to leave evidence of a crash.
+    """Prepare this process and its future children to leave evidence of a crash.
 
-    Raises the core limit, sets the core's filter, lets faulthandler write into the crash store, and, where the NVIDIA driver is
-    there and torch has not started CUDA, asks for GPU core dumps (`cuda=False`: not that; a GPU exception then stays a Python
-    exception instead of ending the process). Never raises; `could_not` says what is missing. Nothing watches the process: with
-    `crashkit run`, more is seen.
+    Raises the core limit, sets coredump_filter, and makes faulthandler write into the crash store. If the NVIDIA driver is loaded
+    and torch has not initialized CUDA, also enables GPU core dumps; `cuda=False` omits them, so that a GPU exception stays a
+    Python exception instead of ending the process. Never raises; `could_not` lists what failed. Nothing watches the process;
+    `crashkit run` sees more.
     """
     global _log, _log_folder
     done: list[str] = []
@@ -62,18 +62,18 @@ def enable(cuda: bool = True) -> Enabled:
         faulthandler.enable(file=_log, all_threads=True)
         done.append(f"faulthandler writes to {_log_folder}/faulthandler.log")
     except (OSError, CollectError) as error:
-        could_not.append(f"faulthandler has no file of its own: {error}")
+        could_not.append(f"faulthandler cannot write to the crash store: {error}")
         try:
             faulthandler.enable()
         except (OSError, RuntimeError, ValueError, AttributeError):  # sys.stderr is closed, None, or no file
-            could_not.append("faulthandler is off: there is no stderr that it could write to")
+            could_not.append("faulthandler is off: there is no stderr to write to")
     folder = _log_folder
     if cuda and folder is not None and os.path.exists("/proc/driver/nvidia/version"):
         if _cuda_started():
-            could_not.append("torch has started CUDA already: call crashkit.enable() before the first use of a GPU")
+            could_not.append("torch has already initialized CUDA: call crashkit.enable() before the first use of a GPU")
         else:
             os.environ.update(cuda_variables.variables(os.environ, folder))
-            done.append("GPU core dumps are on")
+            done.append("GPU core dumps are enabled")
     return Enabled(folder, tuple(done), tuple(could_not))
 
 
@@ -90,7 +90,7 @@ def _cuda_started() -> bool:
 
 
 def _folder() -> Path:
-    """A work folder that `adopt` makes a crash of when this process is gone."""
+    """A work folder that `adopt` turns into a crash once this process has died."""
     store = Store()
     folder = store.work_folder(_PREFIX.strip(".-"))
     pid = os.getpid()
@@ -119,7 +119,7 @@ def _folder() -> Path:
 
 
 def _leave(folder: Path, owner: int) -> None:
-    """A clean exit leaves nothing."""
+    """Remove the folder at a clean exit."""
     if os.getpid() != owner:
         return
     faulthandler.disable()
@@ -131,7 +131,7 @@ def _leave(folder: Path, owner: int) -> None:
 
 
 def adopt(store: Store) -> None:
-    """Make crashes of the folders whose process died with something in its log or with a core; remove the others."""
+    """Publish the folders of dead processes that left a log or a core as crashes; remove the others."""
     for folder in sorted(store.path.glob(f"{_PREFIX}*")):
         manifest = read_manifest(folder)
         if manifest is None or _alive(manifest):
@@ -154,7 +154,7 @@ def _alive(manifest: Manifest) -> bool:
 
 
 def _find_core(manifest: Manifest) -> Optional[Path]:
-    """The core that the process left where the kernel puts them."""
+    """The core of the process, at the place that core_pattern names."""
     pid = manifest.get("pid", 0)
     where = resolve(parse(manifest.get("core_pattern", ""), uses_pid=False), {"p": str(pid)}, manifest.get("cwd", "/"))
     for path in glob.glob(where) + glob.glob(f"{where}.{pid}") if where else []:

@@ -1,6 +1,6 @@
-"""Turn what the supervisor saw of one crash into a folder of the store, and have it analysed.
+"""Write what the supervisor saw of one crash into the store, and analyze it.
 
-This runs in a process of its own, forked from the supervisor: whatever goes wrong here, the command is still watched.
+This runs in a separate process, forked from the supervisor, so that a failure here does not affect the supervision.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from crashkit.elf.core_head import read_head
 from crashkit.naming.signals import signal_name
 
 _RESERVE = 256 << 20
-"""Bytes of disk that we leave free."""
+"""Bytes of disk space to leave free."""
 _ANALYSIS_DEADLINE = 900
 
 
 def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
-    """Write the crash's folder. Raises OSError and CollectError."""
+    """Write the crash's folder into the store; the folder and its manifest. Raises OSError and CollectError."""
     store = settings.store
     work = store.work_folder("crash")
     notes = list(seen.notes)
@@ -57,7 +57,7 @@ def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
             os.rename(stacks, work / "gdb.txt")
             files.append({"name": "gdb.txt", "kind": "gdb"})
         elif core is None and seen.signal != signal.SIGKILL:
-            notes.append("gdb watched the process, but took neither a core nor its stacks")
+            notes.append("gdb traced the process, but saved neither a core nor its stacks")
     if settings.gpu_folder is not None:
         for path in cuda.dumps(settings.gpu_folder, _own_pid(seen)):
             os.rename(path, work / path.name)
@@ -86,7 +86,7 @@ def _own_pid(seen: Sighting) -> int:
 
 
 def _keep_core(seen: Sighting, settings: RunSettings, work: Path) -> tuple[Optional[File], Optional[str]]:
-    """Bring the core into the folder: its entry, or why there is none."""
+    """Move or copy the core into the folder; its entry in the manifest, or why there is none."""
     target = work / "core"
     core = seen.core
     failure: Optional[str] = None
@@ -113,10 +113,10 @@ def _keep_core(seen: Sighting, settings: RunSettings, work: Path) -> tuple[Optio
 
 
 def copy_core(core: CoreFile, target: Path, store: Store) -> Optional[str]:
-    """Copy with its holes; why not, else None."""
+    """Copy a core, keeping it sparse; the reason of a failure, else None."""
     needed = os.fstat(core.descriptor).st_blocks * 512
     if needed + _RESERVE > store.free():
-        return f"the core of {needed >> 20} MiB was not kept: the crash store's disk has only {store.free() >> 20} MiB free"
+        return f"the core of {needed >> 20} MiB was not kept: the disk of the crash store has only {store.free() >> 20} MiB free"
     size = core.size
     try:
         with create(target) as out:
@@ -135,7 +135,7 @@ def copy_core(core: CoreFile, target: Path, store: Store) -> Optional[str]:
     except OSError as error:
         with contextlib.suppress(OSError):
             target.unlink()
-        return f"the core could not be copied into the crash store: {error.strerror}"
+        return f"cannot copy the core into the crash store: {error.strerror}"
     return None
 
 
@@ -143,7 +143,7 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
     process = seen.process
     head = seen.core.head if seen.core is not None else None
     if process is not None and head is not None and head.name != process.name:
-        process = None  # it has executed another program since we looked
+        process = None  # it has executed another program since the snapshot
     manifest: Manifest = {
         "schema": SCHEMA,
         "crashkit": __version__,
@@ -195,7 +195,7 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
 
 
 def analyse(folder: Path) -> bool:
-    """Run the analysis in a process of its own, with low priority; whether it left a report."""
+    """Run `crashkit analyze` in a separate process, at our priority; whether it wrote a report. It may take 15 minutes."""
     command = [sys.executable, "-m", "crashkit", "analyze", str(folder), "--out", str(folder)]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CRASHKIT_ON_")}
     try:
@@ -209,7 +209,7 @@ def analyse(folder: Path) -> bool:
 
 
 def compress_core(folder: Path, manifest: Manifest) -> None:
-    """Replace the core by core.zst."""
+    """Replace the core with core.zst. Raises OSError."""
     import zstandard
 
     core = next((file for file in manifest.get("files", []) if file.get("name") == "core"), None)
@@ -223,7 +223,7 @@ def compress_core(folder: Path, manifest: Manifest) -> None:
 
 
 def process(seen: Sighting, settings: RunSettings) -> None:
-    """All that is to be done about one crash."""
+    """Keep one crash, analyze it, run the --on-crash command, and prune the store. Raises OSError and CollectError."""
     os.nice(19)
     folder, manifest = keep(seen, settings)
     what = _describe(seen, manifest)
@@ -234,7 +234,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     if done:
         say(f"{what}: {report if report.exists() else folder / 'report.json'}")
     else:
-        say(f"{what}: evidence in {folder}" + (" (the analysis failed, see analysis.log there)" if settings.analyze else ""))
+        say(f"{what}: evidence in {folder}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
         _tell(settings.on_crash, folder, report if report.exists() else folder)
     if settings.compress:
@@ -250,7 +250,7 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")
-    cause = {"oom": ", out of memory", "unknown": ", sent by somebody unknown"}[killed["by"]] if killed else ""
+    cause = {"oom": ", out of memory", "unknown": ", sender unknown"}[killed["by"]] if killed else ""
     return f"{who} died of {signal_name(seen.signal)}{cause}"
 
 

@@ -1,4 +1,4 @@
-"""`crashkit run` from the request to the exit status: choose how a crash is caught, say what cannot be had, hand over to the supervisor."""
+"""`crashkit run`: choose how to capture a crash, report what is not possible, and start the supervisor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from crashkit.crashfolder.store import Retention, Store
 from crashkit.errors import CollectError
 
 _TEMPORARY = "crashkit-store-"
-"""Name of a store that stands in for one that cannot be written to."""
+"""Prefix of a temporary store, used if the real one is not writable."""
 _SHARED_MEMORY = "/dev/shm"
 
 
@@ -37,7 +37,7 @@ class Request(NamedTuple):
     sanitizer: bool = False
     keep_stderr: bool = True
     restart_limit: int = 0
-    """0 is never."""
+    """Restarts in a row; 0 disables them."""
     restart_delay: float = 1.0
     on_crash: Optional[str] = None
     burst: int = 10
@@ -47,7 +47,10 @@ class Request(NamedTuple):
 
 
 def run(request: Request) -> int:
-    """Run the command; the status to exit with. Whatever is wrong on our side, the command runs."""
+    """Run the command and return the status to exit with. The command runs even if the crash store fails.
+
+    Raises CollectError if --capture ptrace needs a script that is not installed.
+    """
     closed = _occupy_closed_streams()
     place = _store()
     if place is None:
@@ -108,7 +111,7 @@ def _watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
 
 
 def evidence_variables(environment: dict[str, str], request: Request, gpu_folder: Optional[Path]) -> dict[str, str]:
-    """What is added to the command's environment; never what is set already. Pure."""
+    """Variables to add to the command's environment; variables that are set stay as they are. Pure."""
     wanted = {"PYTHONFAULTHANDLER": "1"}
     if request.blocking:
         wanted["CUDA_LAUNCH_BLOCKING"] = "1"
@@ -120,7 +123,7 @@ def evidence_variables(environment: dict[str, str], request: Request, gpu_folder
 
 
 def _occupy_closed_streams() -> set[int]:
-    """Which of the standard streams are closed. Nothing of ours may land on their numbers; the command finds them closed as it would."""
+    """The standard streams that are closed. We occupy their numbers; the command still finds them closed."""
     closed = set()
     while (descriptor := os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)) <= 2:
         closed.add(descriptor)
@@ -129,23 +132,23 @@ def _occupy_closed_streams() -> set[int]:
 
 
 def _store() -> Optional[tuple[Store, Path]]:
-    """The crash store and a work folder in it; where it cannot be written to, one in a temporary folder; None where nothing can be."""
+    """The crash store and a work folder in it; a temporary store if it is not writable; None if neither works."""
     try:
         store = Store()
         store.sweep()
         return store, store.work_folder("run")
     except (CollectError, OSError) as error:
-        hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a folder that you may write"
+        hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a writable folder"
         temporary = _temporary_store()
         if temporary is None:
-            say(f"{error}, and there is no temporary folder: the command runs with faulthandler alone, a crash leaves no report; {hint}")
+            say(f"{error}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report; {hint}")
             return None
         say(f"{error}; {hint}; crashes go to {temporary.path}")
         return temporary, temporary.work_folder("run")
 
 
 def _temporary_store() -> Optional[Store]:
-    """One for this run, in the temporary folder or, on a read-only system, in shared memory."""
+    """A store for this run, in the temporary folder or, on a read-only system, in shared memory."""
     import tempfile
 
     for parent in (None, _SHARED_MEMORY):
@@ -155,7 +158,7 @@ def _temporary_store() -> Optional[Store]:
 
 
 def _run_alone(request: Request) -> int:
-    """Become the command, which at least prints its Python stacks if it dies; the status to exit with where it cannot be run."""
+    """Become the command, with faulthandler enabled; the status to exit with if it cannot be run."""
     environment = {**os.environ, **evidence_variables(dict(os.environ), request, None)}
     try:
         os.execvpe(request.command[0], request.command, environment)
@@ -166,14 +169,14 @@ def _run_alone(request: Request) -> int:
 
 
 def _capture(wanted: str, problems: list[outlook.Problem]) -> str:
-    """core or ptrace; ptrace by itself only where no core can be had and gdb is there."""
+    """core or ptrace; auto chooses ptrace only if no core is possible and gdb is installed."""
     fatal = [problem for problem in problems if problem.fatal]
     if wanted == "core" or (wanted == "auto" and not fatal):
         return "core"
     if shutil.which("gdb") is None:
         if wanted == "ptrace":
-            say("gdb is missing, so it cannot watch the command; apt-get install gdb")
+            say("gdb is not installed, so --capture ptrace is not possible; apt-get install gdb")
         return "core"
     if wanted == "auto":
-        say(f"{fatal[0].message}: gdb watches the command instead (--capture ptrace)")
+        say(f"{fatal[0].message}: gdb traces the command instead (--capture ptrace)")
     return "ptrace"

@@ -28,7 +28,7 @@ def _no_cores() -> None:
 def test_it_is_chosen_where_nothing_else_can_work_and_takes_the_core_of_a_worker(crashkit: Crashkit) -> None:
     result = crashkit.python(WORKER, preexec_fn=_no_cores)
     assert (result.stdout, result.returncode) == ("11\nafter\n", 5), result.stderr
-    assert "hard limit of core files is 0" in result.stderr.splitlines()[0] and "gdb watches" in result.stderr.splitlines()[0]
+    assert "hard limit for core files is 0" in result.stderr.splitlines()[0] and "gdb traces" in result.stderr.splitlines()[0]
     (crash,) = crashkit.crashes()
     assert crash["capture"] == "ptrace" and not crash["is_command"]
     core = next(file for file in crash["files"] if file["kind"] == "core")
@@ -59,4 +59,4 @@ def test_without_gdb_it_says_so_and_the_command_runs(crashkit: Crashkit) -> None
     crashkit.environment["PATH"] = str(folder)
     result = crashkit.run("sh", "-c", "echo hi", options=("--capture", "ptrace"))
     assert (result.stdout, result.returncode) == ("hi\n", 0)
-    assert "gdb is missing" in result.stderr
+    assert "gdb is not installed" in result.stderr

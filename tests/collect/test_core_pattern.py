@@ -142,7 +142,7 @@ def test_a_pipe_to_a_program_of_the_host_is_said_before(own_pattern: tuple[Crash
     crashkit, _ = own_pattern
     _set("|/bin/false")
     result = crashkit.python(f"import sys; sys.stderr.write('begin\\n'); {SEGFAULT}", options=("--no-analyze", "--capture", "core"))
-    assert "a program that we cannot ask: |/bin/false" in result.stderr.splitlines()[0]
+    assert "a program that crashkit does not support: |/bin/false" in result.stderr.splitlines()[0]
     assert result.stderr.splitlines()[1] == "begin"
     (crash,) = crashkit.crashes()
     assert crash["signal"] == 11 and crash["core_pattern"] == "|/bin/false"

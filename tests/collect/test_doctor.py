@@ -44,7 +44,7 @@ def test_the_interpreter_of_a_command(crashkit: Crashkit) -> None:
     script.write_text(f"#!{script}\n")
     assert find_interpreter((str(script),))[0] is None
     status, findings = _doctor(crashkit, "no-such-command")
-    assert status == 1 and "no command here" in findings["command"]["message"] and findings["command"]["mend"]
+    assert status == 1 and "command not found" in findings["command"]["message"] and findings["command"]["mend"]
 
 
 def test_filter_and_cuda() -> None:

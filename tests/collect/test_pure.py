@@ -159,16 +159,16 @@ def _facts(**changes: object) -> Facts:
     ("facts", "fatal", "word"),
     [
         (_facts(hard_limit=0), True, "hard limit"),
-        (_facts(hard_limit=1 << 20), False, "cut off"),
-        (_facts(writable=False, folder="/proc"), True, "cannot write"),
+        (_facts(hard_limit=1 << 20), False, "truncated"),
+        (_facts(writable=False, folder="/proc"), True, "not writable"),
         (_facts(writable=False, folder="/no-such-folder"), True, "does not exist"),
         (_facts(free=1000), True, "free"),
         (_facts(free=50 << 20), False, "free"),
         (_facts(pattern=parse(""), folder=None), True, "core_pattern is empty"),
         (_facts(pattern=parse("|/x/systemd-coredump %P"), folder=None, container=True), True, "container"),
         (_facts(pattern=parse("|/x/systemd-coredump %P"), folder=None, coredumpctl=True, hard_limit=0), True, "hard limit"),
-        (_facts(pattern=parse("|/x/apport"), folder=None, container=True), True, "host's apport"),
-        (_facts(pattern=parse("|/x/other"), folder=None), True, "cannot ask"),
+        (_facts(pattern=parse("|/x/apport"), folder=None, container=True), True, "apport on the host"),
+        (_facts(pattern=parse("|/x/other"), folder=None), True, "does not support"),
     ],
 )
 def test_what_stands_between_a_crash_and_its_core(facts: Facts, fatal: bool, word: str) -> None:

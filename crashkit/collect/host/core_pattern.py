@@ -1,4 +1,4 @@
-"""Where the kernel puts a core: /proc/sys/kernel/core_pattern, as core(5) and fs/coredump.c describe it. Pure."""
+"""Where the kernel writes a core: /proc/sys/kernel/core_pattern, per core(5) and fs/coredump.c. Pure."""
 
 from __future__ import annotations
 
@@ -23,32 +23,34 @@ FIELDS: dict[str, str] = {
     "C": r"\d+",  # CPU
     "F": r"\d*",  # pidfd, for pipes
 }
-"""What each % field can stand for."""
+"""Regular expression for the value of each % field."""
 
 _FIELD = re.compile(r"%(.?)", re.DOTALL)
 
 
 class CorePattern(NamedTuple):
+    """The core_pattern setting."""
+
     text: str
     """As in /proc/sys/kernel/core_pattern, without the newline."""
     kind: str
-    """file, pipe, socket, none."""
+    """file, pipe, socket or none."""
     uses_pid: bool = False
-    """core_uses_pid: `.PID` is appended where the pattern itself has no %p."""
+    """core_uses_pid: the kernel appends `.PID` if the pattern has no %p."""
 
     @property
     def relative(self) -> bool:
-        """Relative to the working directory that the process has when it dies."""
+        """Whether the path is relative to the working directory of the dying process."""
         return self.kind == "file" and not self.text.startswith("/")
 
     @property
     def program(self) -> str:
-        """The program that a pipe starts."""
+        """Path of the program that a pipe starts; empty for other kinds."""
         return self.text[1:].split()[0] if self.kind == "pipe" and self.text[1:].split() else ""
 
     @property
     def handler(self) -> str:
-        """Who gets the core of a pipe: systemd-coredump, apport, abrt, wsl, discarded, other; empty for files."""
+        """The program that receives a piped core: systemd-coredump, apport, abrt, wsl, discarded, other; empty for files."""
         if self.kind == "socket":
             return "other"
         if self.kind != "pipe":
@@ -61,7 +63,7 @@ class CorePattern(NamedTuple):
 
     @property
     def unique(self) -> bool:
-        """True where two processes cannot get the same name."""
+        """Whether two processes never get the same name."""
         return self.kind == "file" and (self.uses_pid or bool(re.search(r"%[pPiI]", self.text.replace("%%", ""))))
 
 
@@ -102,7 +104,7 @@ def _expand(text: str, values: dict[str, str]) -> str:
 def name_expression(pattern: CorePattern) -> re.Pattern[str]:
     """Matches the full path (absolute patterns) or the path below the working directory (relative ones) of any core.
 
-    The group `pid` is set where the name tells it in the process's own namespace.
+    The group `pid` is the pid in the process's own namespace, if the name contains it.
     """
     seen_pid = False
     parts = []
@@ -125,7 +127,7 @@ def name_expression(pattern: CorePattern) -> re.Pattern[str]:
 
 
 def folder_glob(pattern: CorePattern) -> str:
-    """The directory part of a file pattern, `*` for every field in it; empty for the working directory itself."""
+    """The directory part of a file pattern, with `*` for each field; empty for the working directory."""
     folder, slash, _ = pattern.text.rpartition("/")
     expanded = _expand(folder, {})
     return expanded or slash
@@ -134,7 +136,7 @@ def folder_glob(pattern: CorePattern) -> str:
 def resolve(pattern: CorePattern, fields: dict[str, str], cwd: str) -> Optional[str]:
     """The path of the core of one process, from the values of the fields (keys as in FIELDS); None for pipes.
 
-    A field that is not given stands as `*`, so that the path is a glob. `/` in a value becomes `!`, as the kernel does.
+    A missing field becomes `*`, so that the path is a glob. `/` in a value becomes `!`, as the kernel does.
     """
     if pattern.kind != "file":
         return None

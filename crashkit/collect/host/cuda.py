@@ -9,15 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 LIGHTWEIGHT = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
-"""CUDA_COREDUMP_GENERATION_FLAGS, CUDA 12.5 and newer: registers, kernels and code, but no memory: megabytes instead of the GPU's."""
+"""CUDA_COREDUMP_GENERATION_FLAGS, CUDA 12.5 and newer: registers, kernels and code without memory, so megabytes instead of gigabytes."""
 
 SUFFIXES = (".nvcudmp", ".nvcudmp.gz")
 
 
 def variables(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """What to add for GPU core dumps into `folder` (absolute); never what the user set already.
+    """Variables to add for GPU core dumps into `folder` (absolute); variables that the user set stay as they are.
 
-    Dumps on request too: a hung process writes one when a MiB is written to its pipe in `folder`.
+    Also enables dumps on request: a hung process writes one when a MiB is written to its pipe in `folder`.
     """
     wanted = {
         "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
@@ -36,7 +36,7 @@ def dumps(folder: Path, pid: int) -> list[Path]:
 
 
 def dumping(folder: Path, quiet: float = 3.0) -> bool:
-    """True while a GPU dump is being written: one that changed within the last `quiet` seconds."""
+    """Whether a GPU dump is being written: one changed within the last `quiet` seconds."""
     for path in folder.glob("gpu.*.nvcudmp*"):
         with contextlib.suppress(OSError):
             if time.time() - os.stat(path, follow_symlinks=False).st_mtime < quiet:

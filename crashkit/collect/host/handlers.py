@@ -1,4 +1,4 @@
-"""Get a core back from the program that the kernel piped it to: systemd-coredump by coredumpctl, apport from its folders."""
+"""Fetch a core from the program that the kernel piped it to: from systemd-coredump with coredumpctl, from apport's folders."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ APPORT_REPORTS = Path("/var/crash")
 
 
 def fetch(pattern: CorePattern, pid: int, since: float, cwd: Optional[str], target: Path, patience: float = 30.0) -> Optional[str]:
-    """Write the core of `pid`, which died after `since` (epoch seconds), to `target`, when the handler has it. Why not, else None."""
+    """Write the core of `pid`, which died after `since` (epoch seconds), to `target`; the reason of a failure, else None.
+
+    Waits up to `patience` seconds until the handler has the core.
+    """
     deadline = time.monotonic() + patience
     while True:
         if pattern.handler == "systemd-coredump":
@@ -26,7 +29,7 @@ def fetch(pattern: CorePattern, pid: int, since: float, cwd: Optional[str], targ
         elif pattern.handler == "apport":
             failure = _from_apport(pid, since, cwd, target)
         else:
-            return f"the kernel gave the core to {pattern.text}"
+            return f"the kernel piped the core to {pattern.text}"
         if failure is None or time.monotonic() > deadline:
             return failure
         time.sleep(0.5)
@@ -35,7 +38,7 @@ def fetch(pattern: CorePattern, pid: int, since: float, cwd: Optional[str], targ
 def _from_coredumpctl(pid: int, since: float, target: Path) -> Optional[str]:
     program = shutil.which("coredumpctl")
     if program is None:
-        return "the kernel gave the core to systemd-coredump, and coredumpctl is missing"
+        return "the kernel piped the core to systemd-coredump, and coredumpctl is not installed"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since - 1))
     command = [program, "dump", "-1", "--quiet", "--no-pager", f"--since={stamp}", f"--output={target}", f"COREDUMP_PID={pid}"]
     try:
@@ -51,7 +54,7 @@ def _from_coredumpctl(pid: int, since: float, target: Path) -> Optional[str]:
 
 
 def apport_names(names: list[str], pid: int) -> list[str]:
-    """Those of the files in apport's core folder that are of this process: core.EXE.UID.BOOT-ID.PID.TICKS."""
+    """Files of this process in apport's core folder: core.EXE.UID.BOOT-ID.PID.TICKS."""
     return [name for name in names if re.fullmatch(rf"core\..*\.\d+\.[0-9a-f-]{{36}}\.{pid}\.\d+", name)]
 
 
@@ -74,7 +77,7 @@ def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Op
 
 
 def _unpack_apport(program: str, pid: int, since: float, target: Path) -> Optional[str]:
-    """Its reports hold the core in base64; apport's own tool unpacks them."""
+    """apport's reports contain the core in base64; its own tool unpacks them."""
     for report in APPORT_REPORTS.glob("*.crash"):
         if report.stat().st_mtime < since - 1:
             continue
@@ -87,4 +90,4 @@ def _unpack_apport(program: str, pid: int, since: float, target: Path) -> Option
                 return None
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    return f"apport's reports in {APPORT_REPORTS} are not of process {pid}"
+    return f"no report in {APPORT_REPORTS} is about process {pid}"

@@ -1,4 +1,4 @@
-"""What a process must be given before it starts so that the kernel writes its core."""
+"""The limit and the filter that a process needs so that the kernel writes its core."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ ELF_HEADERS = 1 << 4
 HUGE_PRIVATE = 1 << 5
 
 NEEDED = ANONYMOUS_PRIVATE | ELF_HEADERS | HUGE_PRIVATE
-"""Heaps and stacks, the build-ids of the modules, and heaps on huge pages: without one of them there is no Python stack or no names."""
+"""Heaps and stacks, build-ids of modules, and heaps on huge pages: without any of them, Python stacks or names are lost."""
 
 FILTER = Path("/proc/self/coredump_filter")
 
 
 def chosen_filter(current: int, cuda: bool) -> int:
-    """The coredump_filter for the command: what is needed, on top of what the user chose.
+    """The coredump_filter for the command: the needed bits in addition to the user's.
 
-    With CUDA never the file-backed mappings: managed memory is a shared mapping of /dev/nvidia-uvm, and to dump it would migrate
-    its pages back from a GPU that has just faulted.
+    With CUDA, file-backed mappings are excluded: managed memory is a shared mapping of /dev/nvidia-uvm, and dumping it would
+    migrate its pages back from a GPU that has just faulted.
     """
     chosen = current | NEEDED
     if cuda:
@@ -38,9 +38,9 @@ def core_limit() -> tuple[int, int]:
 
 
 def allow_core(cuda: bool = False, raise_limit: bool = True) -> list[str]:
-    """Raise this process's core limit to the hard limit and set its filter; both are inherited. What could not be done, in words.
+    """Raise this process's core limit to the hard limit and set its filter; both are inherited. Returns messages about failures.
 
-    Without `raise_limit` only the filter is set, which gdb's gcore heeds too.
+    Without `raise_limit`, only the filter is set; gdb's gcore respects it too.
     """
     failures = []
     _, hard = core_limit()
@@ -48,16 +48,16 @@ def allow_core(cuda: bool = False, raise_limit: bool = True) -> list[str]:
         if raise_limit:
             resource.setrlimit(resource.RLIMIT_CORE, (hard, hard))
     except (OSError, ValueError) as error:
-        failures.append(f"the core limit could not be raised: {error}")
+        failures.append(f"cannot raise the core limit: {error}")
     try:
         FILTER.write_text(hex(chosen_filter(int(FILTER.read_text(), 16), cuda)))
     except (OSError, ValueError) as error:
-        failures.append(f"the coredump filter could not be set: {error}")
+        failures.append(f"cannot set the coredump filter: {error}")
     return failures
 
 
 def all_limits() -> dict[str, tuple[int, int]]:
-    """Every limit of this process by name, soft and hard; -1 is unlimited."""
+    """Soft and hard value of every limit of this process, by name; -1 is unlimited."""
     limits = {}
     for name in sorted(dir(resource)):
         if name.startswith("RLIMIT_") and name != "RLIMIT_OFILE":  # BSD's name of RLIMIT_NOFILE

@@ -1,4 +1,4 @@
-"""Kernel interfaces that Python's standard library does not offer, by ctypes: prctl(2), signalfd(2), inotify(7), pidfd info."""
+"""Kernel interfaces missing in Python's standard library, through ctypes: prctl(2), signalfd(2), inotify(7), pidfd info."""
 
 from __future__ import annotations
 
@@ -40,27 +40,29 @@ def _check(result: int) -> int:
 
 
 def prctl(option: int, argument: int | bytes) -> None:
-    """Raises OSError."""
+    """Call prctl(2). Raises OSError."""
     value: object = ctypes.c_char_p(argument) if isinstance(argument, bytes) else ctypes.c_ulong(argument)
     _check(_libc.prctl(option, value, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
 
 
 class SignalInfo(NamedTuple):
+    """A signal that was read from a signalfd."""
+
     number: int
     code: int
     pid: int
-    """Of the sender; 0 for the kernel (a terminal)."""
+    """Pid of the sender; 0 for the kernel (a terminal)."""
 
 
 def signalfd(signals: Iterable[int]) -> int:
-    """A non-blocking descriptor from which the signals are read; the caller blocks them."""
+    """A non-blocking descriptor to read these signals from; the caller must block them. Raises OSError."""
     # The kernel's sigset_t is 64 bits; glibc's signalfd takes its own of 128 bytes.
     mask = sum(1 << (number - 1) for number in signals)
     return _check(_libc.signalfd(-1, struct.pack("<Q120x", mask), os.O_NONBLOCK | os.O_CLOEXEC))
 
 
 def read_signals(descriptor: int) -> Iterator[SignalInfo]:
-    """The signals that wait, without blocking; `struct signalfd_siginfo` of signalfd(2)."""
+    """The pending signals, without blocking; `struct signalfd_siginfo` of signalfd(2)."""
     try:
         data = os.read(descriptor, 128 * 32)
     except BlockingIOError:
@@ -77,11 +79,11 @@ class Inotify:
         self.descriptor = _check(_libc.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def watch(self, directory: str, mask: int) -> int:
-        """The watch's number. Raises OSError; watching one directory twice gives the same number."""
+        """Watch a directory and return the number of the watch; the same directory keeps its number. Raises OSError."""
         return _check(_libc.inotify_add_watch(self.descriptor, os.fsencode(directory), mask | _IN_ONLYDIR))
 
     def events(self) -> Iterator[tuple[int, int, str]]:
-        """The events that wait, without blocking: watch number, mask, name in the directory."""
+        """The pending events, without blocking: watch number, mask, name in the directory."""
         while True:
             try:
                 data = os.read(self.descriptor, 65536)
@@ -96,7 +98,7 @@ class Inotify:
 
 
 def pidfd_exit_status(descriptor: int) -> Optional[int]:
-    """The wait status of a process that was reaped, by anybody; None where it still runs or the kernel is older than 6.15."""
+    """The wait status of a process that any process has reaped; None if it still runs or the kernel is older than 6.15."""
     buffer = bytearray(_PIDFD_INFO_SIZE)
     struct.pack_into("<Q", buffer, 0, _PIDFD_INFO_EXIT)
     try:

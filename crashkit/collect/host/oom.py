@@ -1,4 +1,4 @@
-"""Who sent a SIGKILL: the kernel's out-of-memory killer leaves traces, in the cgroup's counters and in the kernel log. Nobody else does."""
+"""Find the sender of a SIGKILL. Only the kernel's out-of-memory killer leaves traces: in the cgroup's counters and the kernel log."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_RECORDS = 20000
 
 
 def cgroup_paths(text: str) -> dict[str, str]:
-    """The lines of /proc/PID/cgroup: controller to path; the controller of version 2 is empty."""
+    """Path of each controller in /proc/PID/cgroup; the key of cgroup v2 is empty."""
     paths = {}
     for line in text.splitlines():
         _, _, rest = line.partition(":")
@@ -23,7 +23,7 @@ def cgroup_paths(text: str) -> dict[str, str]:
 
 
 def parse_counters(text: str) -> dict[str, int]:
-    """memory.events (cgroup v2) and memory.oom_control (v1): one name and number a line."""
+    """Counters in memory.events (cgroup v2) or memory.oom_control (v1): one name and number per line."""
     counters = {}
     for line in text.splitlines():
         name, _, value = line.partition(" ")
@@ -37,7 +37,7 @@ _FILES_V1 = ("memory.usage_in_bytes", "memory.max_usage_in_bytes", "memory.limit
 
 
 def cgroup_memory(pid: int | str = "self") -> dict[str, str]:
-    """Memory figures and event counters of a process's cgroup, as the kernel gives them; empty where there are none."""
+    """Memory figures and event counters of a process's cgroup, as text from the kernel; empty if there are none."""
     found: dict[str, str] = {}
     with contextlib.suppress(OSError):
         paths = cgroup_paths(Path(f"/proc/{pid}/cgroup").read_text())
@@ -59,7 +59,7 @@ def cgroup_memory(pid: int | str = "self") -> dict[str, str]:
 
 
 def oom_kills(memory: dict[str, str]) -> Optional[int]:
-    """How often the out-of-memory killer struck in the cgroup; None where the kernel does not count it."""
+    """Number of out-of-memory kills in the cgroup; None if the kernel does not count them."""
     for name in ("memory.events:oom_kill", "memory.oom_control:oom_kill"):
         if name in memory:
             return int(memory[name])
@@ -67,7 +67,7 @@ def oom_kills(memory: dict[str, str]) -> Optional[int]:
 
 
 def kernel_log(since: float) -> Optional[list[str]]:
-    """The kernel's messages since that time.monotonic(), the log's own clock but for suspends; None where we may not read them."""
+    """Kernel messages since this time.monotonic(), which is the log's clock except for suspends; None if we may not read them."""
     try:
         descriptor = os.open("/dev/kmsg", os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -97,12 +97,12 @@ _KILLED = re.compile(r"(?:Out of memory|Memory cgroup out of memory): Killed pro
 
 
 def oom_lines(lines: list[str], pid: int) -> list[str]:
-    """The lines by which the kernel says that it killed this process for want of memory. The pid is that of the initial namespace."""
+    """The lines that report an out-of-memory kill of this pid, which counts in the initial namespace."""
     return [line for line in lines if (match := _KILLED.search(line)) and int(match.group(1)) == pid]
 
 
 def blame(before: Optional[int], after: Optional[int], lines: list[str]) -> tuple[str, list[str]]:
-    """`oom` with the evidence, or `unknown`."""
+    """`oom` with its evidence, or `unknown`, from the oom_kill counter before and after and the lines of `oom_lines`."""
     evidence = list(lines)
     if before is not None and after is not None and after > before:
         evidence.append(f"the cgroup's oom_kill counter rose from {before} to {after} while the command ran")

@@ -1,4 +1,4 @@
-"""Can a core be had, before anything has crashed? The facts are gathered here, the judgement is pure."""
+"""Predict whether a crash would leave a core. `gather` collects the facts; `judge` is pure."""
 
 from __future__ import annotations
 
@@ -12,32 +12,37 @@ from crashkit.collect.host.core_pattern import CorePattern
 from crashkit.collect.host.limits import core_limit
 
 _TYPICAL = 256 << 20
-"""Bytes: a small torch process leaves this much; less free disk than that is worth a word."""
+"""Bytes: size of a small torch process's core; warn if less disk space is free."""
 
 
 class Facts(NamedTuple):
+    """The settings that decide whether the kernel writes a core."""
+
     pattern: CorePattern
     hard_limit: int
     """Bytes; -1 is unlimited."""
     folder: Optional[str]
-    """Where a core would be written; None for pipes, and where the pattern's folder depends on the process."""
+    """Where a core would be written; None for pipes, or if the folder depends on the process."""
     writable: bool
     free: int
-    """Bytes on the folder's disk."""
+    """Free bytes on the folder's disk."""
     coredumpctl: bool
     container: bool
     suid_dumpable: int
 
 
 class Problem(NamedTuple):
+    """Something that prevents or damages a core."""
+
     message: str
     mend: str
+    """How to fix it."""
     fatal: bool
-    """No core can be had at all."""
+    """No core is possible at all."""
 
 
 def read_pattern() -> CorePattern:
-    """The kernel's pattern of this moment; of kind `none` where it cannot be read."""
+    """The current core_pattern; of kind `none` if it cannot be read."""
     try:
         text = Path("/proc/sys/kernel/core_pattern").read_text(errors="surrogateescape")
         uses_pid = Path("/proc/sys/kernel/core_uses_pid").read_text().strip() != "0"
@@ -47,6 +52,7 @@ def read_pattern() -> CorePattern:
 
 
 def gather(cwd: str) -> Facts:
+    """Collect the facts for a process with this working directory."""
     pattern = read_pattern()
     folder: Optional[str] = None
     if pattern.kind == "file":
@@ -79,7 +85,7 @@ def _number(path: str) -> int:
 
 
 def in_container() -> bool:
-    """By the marks that Docker, Podman and Kubernetes leave."""
+    """Whether Docker, Podman, Kubernetes or another runtime that sets `container` started us."""
     if os.path.exists("/.dockerenv") or os.path.exists("/run/.containerenv") or "KUBERNETES_SERVICE_HOST" in os.environ:
         return True
     try:
@@ -89,7 +95,7 @@ def in_container() -> bool:
 
 
 def judge(facts: Facts) -> list[Problem]:
-    """What stands between a crash and its core, worst first. Pure."""
+    """Problems that would prevent or damage a core, fatal ones first. Pure."""
     return sorted([*_limit_problems(facts), *_pattern_problems(facts), *_folder_problems(facts)], key=lambda problem: not problem.fatal)
 
 
@@ -99,14 +105,14 @@ def _limit_problems(facts: Facts) -> list[Problem]:
     if facts.hard_limit == 0:
         return [
             Problem(
-                "the hard limit of core files is 0 (ulimit -Hc)",
+                "the hard limit for core files is 0 (ulimit -Hc)",
                 "raise it where the service is started: LimitCORE=infinity (systemd), --ulimit core=-1 (docker), "
                 "ulimit -Hc unlimited (as root)",
                 True,
             )
         ]
     if 0 < facts.hard_limit < _TYPICAL:
-        return [Problem(f"cores are cut off at {facts.hard_limit} bytes (ulimit -Hc)", "raise the hard limit of core files", False)]
+        return [Problem(f"cores are truncated at {facts.hard_limit} bytes (ulimit -Hc)", "raise the hard limit for core files", False)]
     return []
 
 
@@ -121,19 +127,19 @@ def _pattern_problems(facts: Facts) -> list[Problem]:
     handler = pattern.handler
     if handler == "systemd-coredump" and not facts.coredumpctl:
         where = (
-            "the host's systemd-coredump, out of this container's reach"
+            "systemd-coredump on the host, which this container cannot reach"
             if facts.container
-            else "systemd-coredump, and coredumpctl is missing"
+            else "systemd-coredump, but coredumpctl is not installed"
         )
         return [Problem(f"cores go to {where}", "on the host: coredumpctl list; here: crashkit run --capture ptrace", True)]
     if handler in ("systemd-coredump", "apport"):
         if facts.container and handler == "apport":
-            return [Problem("cores go to the host's apport, out of this container's reach", "crashkit run --capture ptrace", True)]
+            return [Problem("cores go to apport on the host, which this container cannot reach", "crashkit run --capture ptrace", True)]
         return []
     if handler:
         return [
             Problem(
-                f"cores go to a program that we cannot ask: {pattern.text}",
+                f"cores go to a program that crashkit does not support: {pattern.text}",
                 "sysctl -w kernel.core_pattern=core.%p (as root, on the host), or crashkit run --capture ptrace",
                 True,
             )
@@ -147,17 +153,17 @@ def _folder_problems(facts: Facts) -> list[Problem]:
     if not facts.writable:
         return [
             Problem(
-                f"cores would be written to {facts.folder}, which this user cannot write to"
+                f"cores would be written to {facts.folder}, which is not writable"
                 if os.path.isdir(facts.folder)
                 else f"cores would be written to {facts.folder}, which does not exist",
-                f"make {facts.folder} writable, or start the command in a folder that is",
+                f"make {facts.folder} writable, or start the command in a writable folder",
                 True,
             )
         ]
     if facts.free < _TYPICAL:
         return [
             Problem(
-                f"only {facts.free >> 20} MiB are free in {facts.folder}, where cores are written: they may be cut off",
+                f"only {facts.free >> 20} MiB free in {facts.folder}, where cores are written: they may be truncated",
                 "free some space there",
                 facts.free < 1 << 20,
             )

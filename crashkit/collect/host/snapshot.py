@@ -1,4 +1,4 @@
-"""What /proc tells of a living process. Its command name and arguments are hostile text."""
+"""Information in /proc about a running process. Its command name and arguments are untrusted text."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Stat(NamedTuple):
     start: int
     """Clock ticks since boot."""
     exit_code: int
-    """As of wait(2); 0 for those who may not trace the process."""
+    """As in wait(2); 0 if we may not trace the process."""
 
 
 def parse_stat(text: str) -> Optional[Stat]:
-    """The name stands in parentheses and may itself hold parentheses, spaces and newlines: the last `)` ends it."""
+    """Parse /proc/PID/stat; None if malformed. The name may contain parentheses, spaces and newlines: the last `)` ends it."""
     opening, closing = text.find("("), text.rfind(")")
     fields = text[closing + 1 :].split()
     if opening < 0 or closing < opening or len(fields) < 50:
@@ -45,6 +45,7 @@ def parse_stat(text: str) -> Optional[Stat]:
 
 
 def read_stat(pid: int) -> Optional[Stat]:
+    """The stat of a process; None if it is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             return parse_stat(file.read(4096).decode("utf-8", "replace"))
@@ -53,8 +54,11 @@ def read_stat(pid: int) -> Optional[Stat]:
 
 
 class ProcessSnapshot(NamedTuple):
+    """A process as it was at one moment."""
+
     pid: int
     start: int
+    """Clock ticks since boot."""
     ppid: int
     name: str
     argv: tuple[str, ...]
@@ -63,13 +67,13 @@ class ProcessSnapshot(NamedTuple):
     namespace_pid: int
     """The pid that the process itself sees."""
     libraries: tuple[str, ...]
-    """Folders of installed packages and telling libraries among its mapped files."""
+    """Package folders, and CUDA and Python libraries, among its mapped files."""
     first_seen: float
-    """time.monotonic()"""
+    """As of time.monotonic()."""
 
 
 def snapshot(pid: int) -> Optional[ProcessSnapshot]:
-    """None where it is gone, or has no memory any more, or is a kernel thread."""
+    """Look at a process; None if it is gone, has released its memory, or is a kernel thread."""
     stat = read_stat(pid)
     if stat is None or stat.state in "ZX":
         return None
@@ -92,7 +96,7 @@ def snapshot(pid: int) -> Optional[ProcessSnapshot]:
 
 
 def namespace_pid(status: str) -> Optional[int]:
-    """The innermost pid of NSpid in /proc/PID/status."""
+    """The innermost pid of NSpid in the text of /proc/PID/status; None if absent."""
     match = re.search(r"^NSpid:.*?(\d+)$", status, re.MULTILINE)
     return int(match.group(1)) if match else None
 
@@ -112,7 +116,7 @@ def telling_paths(maps: str) -> tuple[str, ...]:
 
 
 def working_folder() -> str:
-    """Of this process. Not os.getcwd(), which raises where the folder was removed; the kernel then says `/path (deleted)`."""
+    """Working directory of this process. If it was removed, os.getcwd() raises; here it is `/path (deleted)`."""
     return _link(os.getpid(), "cwd") or "/"
 
 
@@ -135,7 +139,7 @@ _PACKAGES = ("torch", "numpy", "cupy", "jax", "jaxlib", "triton", "tensorflow", 
 
 
 def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable[str] = ()) -> dict[str, str]:
-    """Of python, torch, CUDA, the driver and known packages, from file names and package metadata: nothing of the process is imported."""
+    """Versions of Python, CUDA, the driver and known packages, from file names and package metadata; nothing is imported."""
     found: dict[str, str] = {}
     folders = [Path(path) for path in libraries if path.endswith("-packages")]
     folders += [folder for folder in _package_folders(executable, argv) if folder not in folders]
@@ -165,7 +169,7 @@ def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable
 
 
 def _package_folders(executable: Optional[str], argv: Iterable[str]) -> list[Path]:
-    """Of the environment that the executable, or the name it was called by, stands in."""
+    """Package folders of the environment that contains the executable, or the path that it was started by."""
     folders: list[Path] = []
     for program in (executable, next(iter(argv), None)):
         if program and program.startswith("/"):
@@ -181,7 +185,7 @@ def _package_versions(folder: Path) -> dict[str, str]:
             if dash and name in _PACKAGES and rest.endswith(".dist-info"):
                 found[name] = rest.removesuffix(".dist-info")
     with contextlib.suppress(OSError):
-        # torch's own word on the CUDA it was built for; its wheel's version tells it only in the local part (+cu130).
+        # The CUDA that torch was built for; its wheel's version has it only in the local part (+cu130).
         match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", (folder / "torch" / "version.py").read_text(errors="replace"), re.MULTILINE)
         if match:
             found["cuda"] = match.group(1)
@@ -189,7 +193,7 @@ def _package_versions(folder: Path) -> dict[str, str]:
 
 
 def _python_version(executable: Optional[str]) -> Optional[str]:
-    """From `pyvenv.cfg` or the header beside the executable: what the interpreter would say of itself."""
+    """The full version, from the header next to the executable or from `pyvenv.cfg`."""
     if not executable or "python" not in executable:
         return None
     root = Path(executable).parent.parent

@@ -1,7 +1,7 @@
-"""Find cores the moment that they appear, and hold on to them: the kernel overwrites a core of the same name.
+"""Find cores as soon as they appear and preserve them: the kernel overwrites a core of the same name.
 
-Before it writes, the kernel unlinks what has the name (fs/coredump.c). So a second name is given to every core as soon as its
-creation is told by inotify, while it is still being written: a hard link in the store, or beside the core where the store is on
+Before it writes, the kernel unlinks an existing file of that name (fs/coredump.c). So every core gets a second name as soon as
+inotify reports its creation, while it is still being written: a hard link in the store, or next to the core if the store is on
 another file system, or at least an open descriptor.
 """
 
@@ -23,11 +23,11 @@ from crashkit.elf.core_head import CoreHead, read_head
 _EVENTS = linux.IN_CREATE | linux.IN_MOVED_TO | linux.IN_CLOSE_WRITE | linux.IN_DELETE
 _HIDDEN = ".crashkit-"
 _STILL = 2.0
-"""Seconds without growth after which a core counts as written, where the kernel cannot be asked."""
+"""Seconds without growth after which a core counts as written, if the file system has no leases."""
 
 
 class CoreFile:
-    """One core, from its creation on."""
+    """A core file, from its creation on."""
 
     def __init__(self, original: str, descriptor: int, link: Optional[str], in_store: bool) -> None:
         self.original = original
@@ -41,15 +41,17 @@ class CoreFile:
 
     @property
     def size(self) -> int:
+        """Current size in bytes."""
         return os.fstat(self.descriptor).st_size
 
     @property
     def identity(self) -> tuple[int, int]:
+        """Device and inode number."""
         status = os.fstat(self.descriptor)
         return status.st_dev, status.st_ino
 
     def written(self) -> bool:
-        """True when nobody writes any more."""
+        """Whether the core is complete or its writer has closed it."""
         self.head = self.head or read_head(self.descriptor)
         size = self.size
         if size != self._size:
@@ -67,22 +69,23 @@ class CoreFile:
             return time.monotonic() - self._since > _STILL
 
     def remove_original(self) -> None:
-        """Take the core's own name away, unless that name is another core's by now."""
+        """Remove the core's original name, unless it now belongs to another core."""
         with contextlib.suppress(OSError):
             status = os.lstat(self.original)
             if (status.st_dev, status.st_ino) == self.identity:
                 os.unlink(self.original)
 
     def is_same(self, status: os.stat_result) -> bool:
-        """Whether a file with our identity is this one: an inode number comes again once nobody holds the file, with a later time."""
+        """Whether a file with our identity is this core: after `close`, the inode number may be reused, with a later mtime."""
         return self._closed_at is None or self._closed_at == status.st_mtime_ns
 
     def close(self) -> None:
+        """Close the descriptor; the files stay."""
         self._closed_at = os.fstat(self.descriptor).st_mtime_ns
         os.close(self.descriptor)
 
     def drop(self) -> None:
-        """Let go of it without keeping it."""
+        """Discard the core: remove the second name and close it. The original name stays."""
         if self.link is not None:
             with contextlib.suppress(OSError):
                 os.unlink(self.link)
@@ -90,12 +93,12 @@ class CoreFile:
 
 
 class CoreWatch:
-    """Watches the folders in which the pattern puts cores."""
+    """Watches the folders where core_pattern puts cores."""
 
     def __init__(self, pattern: CorePattern, inbox: Path) -> None:
         self.pattern = pattern
         self.overwritten = 0
-        """Cores that were replaced by another before they could be taken."""
+        """Number of cores that another core replaced before they could be preserved."""
         self._inbox = inbox
         self._name = name_expression(pattern)
         self._folder = folder_glob(pattern)
@@ -112,20 +115,21 @@ class CoreWatch:
 
     @property
     def descriptor(self) -> Optional[int]:
+        """The inotify descriptor to poll; None if there is nothing to watch."""
         return self._inotify.descriptor if self._inotify else None
 
     @property
     def busy(self) -> bool:
-        """True while a core is being written."""
+        """Whether a core is being written."""
         return bool(self._writing)
 
     @property
     def patience(self) -> float:
-        """Seconds after which to look again: the head of a core stands there soon, its end takes longer."""
+        """Seconds until the next check: the head of a core appears soon, its end takes longer."""
         return 0.002 if any(core.head is None for core in self._writing) else 0.02
 
     def identified(self) -> list[int]:
-        """Pids of the cores whose heads could be read since the last call."""
+        """Pids of the cores whose headers became readable since the last call."""
         pids = []
         for core in self._writing:
             if core.head is None and (head := read_head(core.descriptor)) is not None:
@@ -134,14 +138,14 @@ class CoreWatch:
         return pids
 
     def folders(self, cwd: str) -> list[str]:
-        """Where the core of a process with this working directory may appear."""
+        """Folders where the core of a process with this working directory may appear."""
         if not self._folder:
             return [cwd]
         pattern = self._folder if self._folder.startswith("/") else f"{glob.escape(cwd)}/{self._folder}"
         return glob.glob(pattern) if "*" in pattern else [pattern]
 
     def watch(self, cwds: set[str]) -> None:
-        """Watch the folders that belong to these working directories too."""
+        """Also watch the folders for these working directories."""
         if self._inotify is None:
             return
         for cwd in cwds - self._known:
@@ -151,7 +155,7 @@ class CoreWatch:
                     self._watched[self._inotify.watch(folder, _EVENTS)] = folder
 
     def take(self) -> None:
-        """Take hold of what appeared."""
+        """Preserve the cores that have appeared."""
         if self._inotify is not None:
             for number, mask, name in self._inotify.events():
                 if mask & linux.IN_Q_OVERFLOW:
@@ -161,13 +165,13 @@ class CoreWatch:
                     self._take(os.path.join(self._watched[number], name), created=True)
 
     def complete(self) -> list[CoreFile]:
-        """The cores that are complete by now, or as complete as they will ever be; each once."""
+        """The cores that are no longer being written; each is returned once."""
         done = [core for core in self._writing if core.written()]
         self._writing = [core for core in self._writing if core not in done]
         return done
 
     def search(self, folder: str) -> None:
-        """Take the cores that lie there, new since we began, without having been told of them."""
+        """Preserve new cores in a folder for which inotify may have missed events."""
         with contextlib.suppress(OSError):
             for name in os.listdir(folder):
                 path = os.path.join(folder, name)
@@ -177,7 +181,7 @@ class CoreWatch:
 
     def _matches(self, path: str) -> bool:
         if self.pattern.relative:
-            # Names below a working directory: the pattern's own number of components counts.
+            # Names below a working directory: compare as many components as the pattern has.
             depth = self.pattern.text.count("/") + 1
             path = "/".join(path.split("/")[-depth:])
         return self._name.fullmatch(path) is not None
@@ -206,7 +210,7 @@ class CoreWatch:
         self._writing.append(self._taken[identity])
 
     def _link(self, path: str, identity: tuple[int, int]) -> tuple[Optional[str], bool]:
-        """A second name for it: path, and whether that is in the store."""
+        """Give it a second name: the path, and whether that is in the store."""
         self._count += 1
         beside = os.path.join(os.path.dirname(path), f"{_HIDDEN}{os.getpid()}-{self._count}.core")
         for target, in_store in ((str(self._inbox / f"{self._count}.core"), True), (beside, False)):
@@ -219,6 +223,7 @@ class CoreWatch:
         return None, False
 
     def close(self) -> None:
+        """Discard the cores that are still being written."""
         for core in self._writing:
             core.drop()
         self._writing = []

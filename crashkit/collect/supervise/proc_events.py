@@ -1,7 +1,7 @@
-"""The kernel's own word of every process that ends with a status other than 0: the process events connector (linux/cn_proc.h).
+"""The kernel's report of every process that ends with a status other than 0: the process events connector (linux/cn_proc.h).
 
-It misses nothing, however shortly a process lives, but it is only there on the host (not in another pid or network namespace), and for
-everybody only since Linux 6.6, which can also leave the ordinary exits out. Without it, `process_tree` still sees what lives long enough.
+It misses nothing, however short-lived a process is. It is available only on the host (not in another pid or network namespace), and to
+every user only since Linux 6.6, which can also filter out successful exits. Without it, `process_tree` still sees longer-lived processes.
 """
 
 from __future__ import annotations
@@ -26,21 +26,26 @@ _HEADERS = 36
 
 
 class Exit(NamedTuple):
+    """The end of a process."""
+
     pid: int
     parent: int
     status: int
-    """As of wait(2), but for the core bit, which stands with the thread that crashed."""
+    """As in wait(2), except the core bit, which only the crashed thread's event has."""
 
 
 class ProcessEvents:
+    """A connection to the connector; can be polled."""
+
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
 
     def fileno(self) -> int:
+        """The descriptor to poll."""
         return self._socket.fileno()
 
     def exits(self) -> Iterator[Exit]:
-        """Of whole processes, on the whole machine, without blocking."""
+        """Ended processes on the whole machine, without blocking. Events may be lost under load."""
         while True:
             try:
                 data, (sender, _) = self._socket.recvfrom(65536)
@@ -55,7 +60,7 @@ class ProcessEvents:
 
 
 def parse(data: bytes) -> Optional[Exit]:
-    """The end of a whole process; None for anything else. `struct proc_event`."""
+    """The end of a process from a `struct proc_event`; None for anything else, such as the end of a thread."""
     if len(data) < _HEADERS + 40:
         return None
     what = struct.unpack_from("=I", data, _HEADERS)[0]
@@ -67,13 +72,13 @@ def parse(data: bytes) -> Optional[Exit]:
 
 
 def supported(release: str) -> bool:
-    """Whether a kernel of this release lets everybody listen to a choice of events."""
+    """Whether a kernel of this release lets any user listen to selected events."""
     match = re.match(r"(\d+)\.(\d+)", release)
     return match is not None and (int(match.group(1)), int(match.group(2))) >= (6, 6)
 
 
 def listen() -> Optional[ProcessEvents]:
-    """None where the kernel does not offer it. Nothing comes where it is offered but not to our namespace."""
+    """Connect; None if the kernel does not support it. In another namespace, the connection works but delivers no events."""
     if not supported(os.uname().release):
         return None
     try:

@@ -1,9 +1,8 @@
-"""The processes below us: who they are while they live, and how each of them ended, also those that another process reaps.
+"""Our descendant processes: what they are while they run, and how each of them ended, even if another process reaps them.
 
-Sources, none of which needs root: wait(2) for our own children and the orphans that a subreaper gets; pidfds of the others,
-whose exit status the kernel keeps (Linux 6.15), or that can be read while they are zombies; the kernel's process
-events where they are to be had (`proc_events`); and the tree itself, walked through /proc every second or so, which is how a new
-process becomes known.
+Sources, none of which needs root: wait(2) for our own children and for orphans, as we are a subreaper; pidfds of the others,
+whose exit status the kernel keeps (Linux 6.15) or which can be read while they are zombies; the kernel's process events if
+available (`proc_events`); and regular walks through /proc, which discover new processes.
 """
 
 from __future__ import annotations
@@ -20,26 +19,29 @@ from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, snapshot
 
 _MAX_WATCHED = 1000
 _SHARE = 0.003
-"""Of one core, for walking the tree."""
+"""Share of one CPU for walking the tree."""
 
 
 class Death(NamedTuple):
+    """The end of a process."""
+
     pid: int
     start: int
-    """Of the process, in clock ticks since boot; with the pid it names a process for ever."""
+    """Start time in clock ticks since boot; with the pid it identifies a process."""
     status: int
-    """As of wait(2)."""
+    """As in wait(2)."""
     process: Optional[ProcessSnapshot]
     certain: bool = True
-    """False where the source cannot tell whether the kernel wrote a core."""
+    """False if the source does not know whether the kernel wrote a core."""
 
     @property
     def signal(self) -> int:
-        """0 where it exited by itself."""
+        """Number of the signal that killed it; 0 if it exited."""
         return os.WTERMSIG(self.status) if os.WIFSIGNALED(self.status) else 0
 
     @property
     def core_dumped(self) -> bool:
+        """Whether the kernel wrote a core; not reliable unless `certain`."""
         return bool(os.WIFSIGNALED(self.status) and os.WCOREDUMP(self.status))
 
 
@@ -48,7 +50,7 @@ class ProcessTree:
 
     def __init__(self, poll: select.poll) -> None:
         self.ours: set[int] = set()
-        """Our own helpers that run now."""
+        """Pids of our own running helpers."""
         self.interval = 0.05
         self._walks = 0
         self._poll = poll
@@ -59,14 +61,14 @@ class ProcessTree:
         self._has_children_files = os.path.exists(f"/proc/self/task/{os.getpid()}/children")
 
     def find(self, pid: int) -> Optional[ProcessSnapshot]:
-        """The process that has, or lately had, this pid, here or in its own namespace."""
+        """The process that has or recently had this pid, here or in its own namespace."""
         known = self._alive.get(pid) or self._gone.get(pid)
         if known is not None:
             return known
         return next((process for process in self._alive.values() if process.namespace_pid == pid), None)
 
     def walk(self) -> None:
-        """Learn of new processes, and look again at the old ones now and then: they load libraries and change directory."""
+        """Find new processes, and refresh known ones from time to time: they load libraries and change directory."""
         began = time.monotonic()
         for pid in self._descendants():  # parents first
             known = self._alive.get(pid)
@@ -75,12 +77,12 @@ class ProcessTree:
                     self._alive[pid] = known._replace(cwd=os.readlink(f"/proc/{pid}/cwd"))
                 continue
             self.refresh(pid)
-        # Often at first, when a process executes another and loads its libraries.
+        # Frequently at first, while processes execute others and load libraries.
         self._walks += 1
         self.interval = min(5.0, max(0.05 * min(self._walks, 10), (time.monotonic() - began) / _SHARE))
 
     def refresh(self, pid: int) -> None:
-        """Look at one process below us, now."""
+        """Take a new snapshot of one descendant."""
         seen = snapshot(pid) if pid in self._alive or self._is_below_us(pid) else None
         if seen is None:
             return
@@ -132,7 +134,7 @@ class ProcessTree:
         return lambda pid: table.get(pid, [])
 
     def ended(self, pidfd: int) -> Optional[Death]:
-        """What the end of a pidfd's process says; None where it is not one of ours, or its status cannot be had."""
+        """The death of a pidfd's process; None if we do not watch it or its status is not available."""
         pid = self._pidfds.get(pidfd)
         if pid is None:
             return None
@@ -151,7 +153,7 @@ class ProcessTree:
         return None if status is None else Death(pid, process.start, status, process)
 
     def told(self, pid: int, parent: int, status: int) -> Optional[Death]:
-        """The death of a process that `proc_events` told of; None where it is none of ours, or wait(2) will tell of it too."""
+        """The death of a process that `proc_events` reported; None if it is not our descendant or wait(2) will report it too."""
         if parent == os.getpid() or pid in self.ours or not os.WIFSIGNALED(status):
             return None
         process = self._alive.get(pid)
@@ -172,7 +174,7 @@ class ProcessTree:
         return False
 
     def reaped(self, pid: int, status: int, start: int) -> Death:
-        """The death of a child of our own, with the start time that was read before it was reaped."""
+        """The death of a direct child; `start` is its start time, read before it was reaped."""
         process = self.find(pid)
         if process is not None and start and process.start != start:
             process = None
@@ -188,5 +190,5 @@ class ProcessTree:
                 del self._gone[next(iter(self._gone))]
 
     def folders(self) -> set[str]:
-        """Working directories of all that live."""
+        """Working directories of all running descendants."""
         return {process.cwd for process in self._alive.values() if process.cwd}

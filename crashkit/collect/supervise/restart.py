@@ -1,4 +1,4 @@
-"""When to start the command again after a crash: with growing pauses, and not for ever. Pure."""
+"""When to start the command again after a crash: with growing pauses and a limit. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Optional
 
 
 class Restart:
-    """Pauses of `delay` seconds, doubled up to `longest`; a run that lasted `healthy` seconds starts the count anew."""
+    """Pauses of `delay` seconds, doubled up to `longest`; a run of at least `healthy` seconds resets the count."""
 
     def __init__(self, limit: int = 5, delay: float = 1.0, longest: float = 60.0, healthy: float = 60.0) -> None:
         self.limit = limit

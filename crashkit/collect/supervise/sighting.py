@@ -16,14 +16,14 @@ from crashkit.crashfolder.store import Retention, Store
 
 
 class Sighting(NamedTuple):
-    """A crash, as the supervisor saw it."""
+    """A crash as the supervisor saw it."""
 
     when: float
     """Seconds since the epoch."""
     pid: int
     start: int
     signal: int
-    """0 where only a log tells of it."""
+    """0 if only the log shows the crash."""
     core_dumped: bool
     is_command: bool
     process: Optional[ProcessSnapshot]
@@ -34,11 +34,11 @@ class Sighting(NamedTuple):
 
 
 class RunSettings(NamedTuple):
-    """What holds for the whole run."""
+    """Settings for the whole run."""
 
     command: tuple[str, ...]
     environment: Mapping[str, str]
-    """The command's."""
+    """The environment of the command."""
     store: Store
     pattern: CorePattern
     capture: str
@@ -55,6 +55,6 @@ class RunSettings(NamedTuple):
 
 
 def say(text: str) -> None:
-    """One line on stderr, in one write."""
+    """Print one line on stderr, in one write; errors are ignored."""
     with contextlib.suppress(OSError):
         os.write(2, f"crashkit: {text}\n".encode(errors="replace"))

@@ -1,6 +1,6 @@
-"""Start a process with everything that this one was started with: signal mask and dispositions, group, terminal, descriptors.
+"""Start a process that inherits what we were started with: signal mask and dispositions, group, terminal, descriptors.
 
-`subprocess` would not do: it leaves our blocked signals to the child and cannot raise limits in it.
+`subprocess` is not suitable: the child would inherit our blocked signals.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from crashkit.collect.host import linux
 NOT_FOUND = 127
 NOT_RUNNABLE = 126
 
-# Python ignores these at its start (Python/pylifecycle.c, _Py_InitializeMain); the command shall have the default.
+# Python ignores these from its start (Python/pylifecycle.c, _Py_InitializeMain); the command gets the default.
 _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class SpawnError(Exception):
-    """The command could not be executed; `status` is what a shell would exit with."""
+    """The command could not be executed; `status` is the exit status of a shell in this case."""
 
     def __init__(self, command: str, number: int) -> None:
         super().__init__(f"cannot run {command!r}: {os.strerror(number)}")
@@ -35,11 +35,10 @@ def spawn(
     prepare: Callable[[], None] = lambda: None,
     forked: Callable[[int], None] = lambda pid: None,
 ) -> int:
-    """The pid of `argv`, started with `descriptors[n]` as its descriptor n, all others as ours, after `prepare` ran in it.
+    """Start `argv` and return its pid. It gets `descriptors[n]` as descriptor n and inherits all others.
 
-    `forked` is called here with the pid before the command is executed.
-
-    It is killed when we are: a signal that we cannot pass on reaches it all the same. Raises SpawnError.
+    `prepare` runs in the child before it executes the command, `forked` here with its pid.
+    The child is killed when we die, even of SIGKILL. Raises SpawnError if the command cannot be executed.
     """
     parent = os.getpid()
     reader, writer = os.pipe()

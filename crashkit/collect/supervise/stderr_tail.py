@@ -1,7 +1,7 @@
-"""The last part of the command's stderr, kept while it streams through to where it went before.
+"""Keep the last part of the command's stderr while passing it on to its destination.
 
-What the command gets as its stderr is of the kind that it would have had without us: a file stays that very file and is read
-afterwards, a terminal becomes a pseudo-terminal of the same size, anything else a pipe.
+The command's stderr stays of the same kind: a file stays the same file and is read afterwards, a terminal becomes a
+pseudo-terminal of the same size, anything else becomes a pipe.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from typing import Optional
 KEPT = 256 * 1024
 _CHUNK = 65536
 _REST = 0.01
-"""Seconds. A server that logs each request would wake us as often as it works; nobody sees a line come this much later."""
+"""Seconds to wait for more output: a server that logs each request would wake us every time."""
 _FATAL = b"Fatal Python error: "
 
 
 class Ring:
-    """The last `size` bytes."""
+    """A buffer for the last `size` bytes."""
 
     def __init__(self, size: int = KEPT) -> None:
         self._size = size
@@ -31,65 +31,69 @@ class Ring:
         self.total = 0
 
     def add(self, data: bytes) -> None:
+        """Append data and drop what no longer fits."""
         self.total += len(data)
         self._data += data
         if len(self._data) > 2 * self._size:
             del self._data[: -self._size]
 
     def tail(self) -> bytes:
+        """The last `size` bytes, or fewer."""
         return bytes(self._data[-self._size :])
 
 
 class StderrTail:
-    """stderr left alone: nothing is kept. The ways to keep it stand below."""
+    """stderr is not touched and nothing is kept; the subclasses keep its end."""
 
     command_stderr: Optional[int] = None
-    """The descriptor that the command gets as its stderr; None where it keeps ours."""
+    """The descriptor that the command gets as its stderr; None if it inherits ours."""
     both: bool = False
-    """True where stdout was the same pipe: the command gets `command_stderr` for both, so that their order stays."""
+    """Whether stdout is the same pipe: the command gets `command_stderr` for both, which preserves their order."""
     fatal_errors = 0
-    """Fatal errors of Python interpreters that passed by."""
+    """Number of fatal errors of Python interpreters seen so far."""
 
     def interest(self) -> Optional[tuple[int, int]]:
-        """Descriptor and events to poll for before `pump`."""
+        """Descriptor and events to poll for before `pump`; None if there is nothing to poll."""
         return None
 
     @property
     def behind(self) -> bool:
-        """Something was read and not yet passed on."""
+        """Whether data was read and not yet passed on."""
         return False
 
     def rest(self) -> float:
-        """Seconds for which nothing need be polled: many short lines are passed on together."""
+        """Seconds without need to poll: many short lines are passed on together."""
         return 0.0
 
     def pump(self) -> None:
-        """Pass on what is there; never blocks."""
+        """Pass on available data without blocking."""
 
     def catch_up(self) -> None:
-        """Read what was written by now, so that `tail` has it."""
+        """Read everything written so far, so that `tail` includes it."""
 
     def started(self) -> None:
-        """No further command will be given this stderr."""
+        """Close our copy of `command_stderr`: no further command will be started."""
 
     def resize(self) -> None:
-        """The terminal may have another size."""
+        """Copy the terminal's size to the pseudo-terminal."""
 
     def tail(self) -> bytes:
+        """The last 256 KiB at most."""
         return b""
 
     def leave(self) -> None:
-        """We are about to exit: descendants that outlive us keep a working stderr."""
+        """Pass on the rest before we exit; descendants that outlive us keep a working stderr."""
 
 
 class FileTail(StderrTail):
-    """stderr is a regular file: the command writes into it directly, we read its end when it is wanted."""
+    """stderr is a regular file: the command writes to it directly, and `tail` reads its end."""
 
     def __init__(self, descriptor: int) -> None:
         self._path = f"/proc/self/fd/{descriptor}"
         self._start = os.fstat(descriptor).st_size
 
     def tail(self) -> bytes:
+        """The end of what was written since the start; empty if it cannot be read."""
         try:
             with open(self._path, "rb") as file:
                 end = file.seek(0, os.SEEK_END)
@@ -125,28 +129,34 @@ class RelayTail(StderrTail):
 
     @property
     def behind(self) -> bool:
+        """Whether data was read and not yet passed on."""
         return bool(self._pending)
 
     def rest(self) -> float:
+        """Seconds left until the next poll, after a short read."""
         return 0.0 if self._pending or self._in is None else max(0.0, self._rest_until - time.monotonic())
 
     def interest(self) -> Optional[tuple[int, int]]:
+        """Wait to write if data is pending, else to read."""
         if self._pending:
             return self._out, select.POLLOUT
         return None if self._in is None else (self._in, select.POLLIN)
 
     def started(self) -> None:
+        """Close our copy of the command's end, so that we see when the last writer is gone."""
         if self.command_stderr is not None:
             os.close(self.command_stderr)
             self.command_stderr = None
 
     def resize(self) -> None:
+        """Copy the terminal's size to the pseudo-terminal; does nothing for other kinds."""
         if self._terminal and self._in is not None:
             with contextlib.suppress(OSError):
                 size = fcntl.ioctl(self._outer, termios.TIOCGWINSZ, b"\0" * 8)
                 fcntl.ioctl(self._in, termios.TIOCSWINSZ, size)
 
     def pump(self) -> None:
+        """Read a chunk if none is pending, then write what the destination accepts, without blocking."""
         if not self._pending and self._in is not None:
             self._read(self._in)
         if self._pending:
@@ -157,7 +167,7 @@ class RelayTail(StderrTail):
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
             return
-        except OSError:  # EIO: nobody holds the other side of the terminal any more
+        except OSError:  # EIO: no process has the other side of the terminal open any more
             data = b""
         if not data:
             self._close_in()  # what was read before is still to be passed on
@@ -170,6 +180,7 @@ class RelayTail(StderrTail):
             self._rest_until = time.monotonic() + _REST
 
     def catch_up(self) -> None:
+        """Read what is available, 256 KiB at most, without writing it yet."""
         for _ in range(KEPT // _CHUNK):
             if self._in is None or not select.select([self._in], [], [], 0)[0]:
                 return
@@ -181,7 +192,7 @@ class RelayTail(StderrTail):
         except BlockingIOError:
             pass
         except OSError:
-            # Nobody reads any more: the command shall notice it as it would without us.
+            # The reader is gone: the command must notice it as it would without us.
             self._close()
 
     def _close(self) -> None:
@@ -195,9 +206,11 @@ class RelayTail(StderrTail):
             self._in = None
 
     def tail(self) -> bytes:
+        """The last 256 KiB at most, including data not yet passed on."""
         return self._ring.tail()
 
     def leave(self) -> None:
+        """Pass on what is left; fork a process for writers that outlive us."""
         self.started()
         while (interest := self.interest()) is not None:
             poll = select.poll()
@@ -206,7 +219,7 @@ class RelayTail(StderrTail):
                 break
             self.pump()
         if self._in is not None and os.fork() == 0:
-            # A daemon still has it. A process of its own passes on what comes until the last writer is gone.
+            # A daemon still has it open: a separate process passes on its output until the last writer is gone.
             os.setsid()
             for descriptor in (0, 1):
                 with contextlib.suppress(OSError):
@@ -220,9 +233,9 @@ class RelayTail(StderrTail):
 
 
 def _non_blocking(descriptor: int) -> tuple[int, int]:
-    """A descriptor for writing there that does not block us, and how much may be written at once.
+    """A non-blocking descriptor for the same destination, and the number of bytes to write at once.
 
-    O_NONBLOCK on the descriptor itself would be seen by everyone who shares it, so a file description of our own is opened.
+    O_NONBLOCK on the descriptor itself would affect every process that shares it, so this opens a new file description.
     """
     with contextlib.suppress(OSError):
         return os.open(f"/proc/self/fd/{descriptor}", os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC), _CHUNK
@@ -230,7 +243,7 @@ def _non_blocking(descriptor: int) -> tuple[int, int]:
 
 
 def open_tail(keep: bool = True) -> StderrTail:
-    """For this process's stderr; `keep` False leaves it alone."""
+    """The tail for this process's stderr; with `keep` False, stderr is not touched."""
     try:
         error = os.fstat(2)
     except OSError:

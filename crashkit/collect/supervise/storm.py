@@ -1,10 +1,10 @@
-"""How many crashes are kept when they come in a storm: so many at once, then one every so often. Pure."""
+"""Limit the crashes that are kept: a burst, then one per interval. Pure."""
 
 from __future__ import annotations
 
 
 class Storm:
-    """A token bucket: `burst` crashes at once, one more every `seconds`."""
+    """A token bucket: `burst` crashes at once, then one more every `seconds`."""
 
     def __init__(self, burst: int = 10, seconds: float = 60.0) -> None:
         self.burst = burst
@@ -14,7 +14,7 @@ class Storm:
         self._last = 0.0
 
     def keeps(self, what: str, now: float) -> bool:
-        """Whether this crash is kept; what is not is counted under `what`. `now` in seconds, rising."""
+        """Whether to keep this crash; if not, it is counted under `what`. `now` is in seconds and must not decrease."""
         if self._last:
             self._tokens = min(self.burst, self._tokens + (now - self._last) / self.seconds)
         self._last = now
@@ -25,7 +25,7 @@ class Storm:
         return False
 
     def summary(self) -> str:
-        """Such as `40 crashes were not kept (40 SIGSEGV)`; empty where none was dropped."""
+        """Such as `40 crashes were not kept (40 SIGSEGV)`; empty if none was dropped."""
         total = sum(self.dropped.values())
         kinds = ", ".join(f"{count} {what}" for what, count in sorted(self.dropped.items()))
         return f"{total} crash{'es were' if total > 1 else ' was'} not kept ({kinds})" if total else ""

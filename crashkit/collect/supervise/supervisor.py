@@ -1,8 +1,8 @@
-"""Run a command as if we were not there, and notice every process below it that dies of a signal.
+"""Run a command transparently, and notice every descendant that dies of a signal.
 
-One loop over a signalfd, the stderr relay, inotify and pidfds. All signals are blocked here and read from the signalfd, so that nothing
-interrupts anything; the command gets the mask back that we were started with. Whatever takes time (copying a core, the analysis)
-happens in a process forked for it, one at a time.
+One loop over a signalfd, the stderr relay, inotify and pidfds. All signals are blocked here and read from the signalfd, so that no
+system call is interrupted; the command gets the signal mask that we were started with. Slow work (copying a core, the analysis) runs
+in forked processes, one at a time.
 """
 
 from __future__ import annotations
@@ -46,42 +46,44 @@ FATAL = frozenset(
         signal.SIGXFSZ,
     }
 )
-"""Those whose default is to dump a core, signal(7): a crash whoever sent it."""
+"""Signals whose default action dumps a core, signal(7): a crash, regardless of the sender."""
 
 ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
-"""After these a whole tree ends; SIGHUP also means: reload."""
+"""These end the whole tree; SIGHUP may also mean reload."""
 EXPECTED = ASKED_TO_END | {signal.SIGPIPE}
-"""Deaths of these are no crashes: somebody asked, or nobody read on."""
+"""Not crashes: requested termination, or the reader of a pipe is gone."""
 
 _CORE_PATIENCE = 2.0
-"""Seconds between the kernel's word that it dumped a core and the file being found."""
+"""Seconds to wait for the core file after the kernel reported a core dump."""
 _DEATH_PATIENCE = 1.0
-"""Seconds between a core and the news of its process's death."""
+"""Seconds to wait for the death of a process after its core is complete."""
 _LOG_PATIENCE = 4.0
-"""Seconds between a fatal error in the log and any other trace of the crash."""
+"""Seconds to wait for other traces of a crash after a fatal error in the log."""
 _TAIL_PATIENCE = 10.0
 _SAME_DEATH = 10.0
-"""Seconds within which a pid is taken to be the same process."""
+"""Seconds within which the same pid means the same process."""
 _DETACH_PATIENCE = 5.0
 _GPU_GRACE = 60.0
 _DRAIN = 900.0
-"""Seconds that unfinished reports may take after the command has ended."""
+"""Seconds to wait for unfinished reports after the command has ended."""
 
 
 class Options(NamedTuple):
+    """How to start the command, and how often."""
+
     environment: dict[str, str]
-    """The command's."""
+    """The environment of the command."""
     storm: Storm
     cuda: bool = False
     keep_stderr: bool = True
     restart: Optional[Restart] = None
     watcher: Optional[Callable[[int], int]] = None
-    """Starts what traces the command (its pid) before it is executed; the tracer's pid. See `capture`."""
+    """Starts a tracer for this pid before the command is executed; returns the tracer's pid. See `capture`."""
 
 
 class _Wanted(NamedTuple):
-    """A death whose core is still looked for."""
+    """A death whose core has not been found yet."""
 
     death: Death
     is_command: bool
@@ -89,6 +91,8 @@ class _Wanted(NamedTuple):
 
 
 class Supervisor:
+    """Runs the command, restarts it as configured, and hands each crash to `keep`."""
+
     def __init__(self, settings: RunSettings, options: Options, inbox: Path) -> None:
         self._settings = settings
         self._options = options
@@ -122,7 +126,7 @@ class Supervisor:
     # The run
 
     def run(self) -> int:
-        """The status to exit with. Raises SpawnError."""
+        """Run the command to its end and return the status to exit with. Raises SpawnError if it cannot be executed."""
         everything = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # type: ignore[assignment]
         self._signals = linux.signalfd(everything)
@@ -185,7 +189,7 @@ class Supervisor:
         self._next_walk = self._started
 
     def _give_up_descriptors(self) -> None:
-        """Whoever reads the command's output, or feeds it, must see its ends when the command closes its own."""
+        """Close our stdin and stdout, so that the other ends of the pipes see when the command closes its own."""
         self._tail.started()
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1):
@@ -195,7 +199,7 @@ class Supervisor:
     def _watch_command(self) -> None:
         while self._status is None:
             self._step(self._timeout())
-        # Whatever the command's death has set off is at hand now; the rest of the run does not depend on it.
+        # Handle the events that came with the command's death.
         self._step(0)
         self._wait_until(time.monotonic() + _CORE_PATIENCE, lambda: not self._wanted)
 
@@ -204,7 +208,7 @@ class Supervisor:
             return None
         pause = self._options.restart.pause(time.monotonic() - self._started)
         if pause is None:
-            say(f"the command crashed {self._options.restart.limit + 1} times: not started again")
+            say(f"the command crashed {self._options.restart.limit + 1} times and is not started again")
         return pause
 
     def _wait_until(self, deadline: float, done: Callable[[], bool]) -> None:
@@ -212,21 +216,21 @@ class Supervisor:
             self._step(min(left, self._timeout()))
 
     def _finish(self) -> None:
-        """See the reports through, unless somebody asks us to end."""
+        """Wait for the reports, unless we are asked to terminate."""
         self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
         if self._worker:
             with contextlib.suppress(OSError):
                 os.killpg(self._worker, signal.SIGTERM)
             self._abandoned = True
         if self._abandoned or self._queue:
-            say(f"not every report was finished; crashkit list shows what is there: {self._settings.store.path}")
+            say(f"some reports are not finished; run crashkit list to see the crashes in {self._settings.store.path}")
         if summary := self._options.storm.summary():
             say(summary)
         unseen = self._tail.fatal_errors - len(self._reported)
         if unseen > 0 and self._tail.fatal_errors > 1:
-            say(f"{unseen} more fatal errors passed by on stderr, of processes whose end could not be seen")
+            say(f"{unseen} more fatal error{'s' if unseen > 1 else ''} on stderr, from processes whose end was not observed")
         if self._tracer in self._tree.ours:
-            # Daemons that outlive the command are let go.
+            # Detach from daemons that outlive the command.
             with contextlib.suppress(OSError):
                 os.kill(self._tracer, signal.SIGTERM)
             self._wait_until(time.monotonic() + _DETACH_PATIENCE, lambda: self._tracer not in self._tree.ours)
@@ -277,7 +281,7 @@ class Supervisor:
         if interest is not None:
             self._poll.unregister(interest[0])
         now = time.monotonic()
-        # Where one process dies, others may too: whoever is not known by then is never heard of again.
+        # More processes may die soon: look now, as unknown ones leave no trace.
         if now >= self._next_walk or self._tail.fatal_errors > self._fatal_errors:
             self._tree.walk()
             self._cores.watch(self._tree.folders())
@@ -304,7 +308,7 @@ class Supervisor:
             return
         if self._gpu_dump_running() and number in ASKED_TO_END:
             if not self._held:
-                say(f"{signal_name(number)} waits until the GPU core dump is written, at most {_GPU_GRACE:g} s")
+                say(f"{signal_name(number)} is delayed until the GPU core dump is written, at most {_GPU_GRACE:g} s")
                 self._held_until = time.monotonic() + _GPU_GRACE
             self._held.append(number)
             return
@@ -324,7 +328,7 @@ class Supervisor:
             self._held = []
 
     def _stop_too(self, number: int) -> None:
-        """The command was stopped: stop, so that a shell sees its job stopped. Goes on when somebody continues us."""
+        """Stop like the command, so that a shell sees its job stopped. Returns when we are continued."""
         if number != signal.SIGSTOP:
             signal.sigtimedwait({number}, 0)  # the terminal's, if it still waits here: once is enough
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {number})
@@ -374,7 +378,7 @@ class Supervisor:
         if number == signal.SIGKILL:
             killed = self._blame()
             if killed["by"] == "unknown" and not is_command and self._passed_on & ENDING:
-                return  # a master that was asked to end does this to workers that take too long
+                return  # a terminating master kills workers that take too long
             self._crash(death, is_command, None, killed)
             return
         if (death.core_dumped or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
@@ -384,7 +388,7 @@ class Supervisor:
         self._crash(death, is_command, None)
 
     def _blame(self) -> Killed:
-        """Each kill that the cgroup counts explains one death."""
+        """Find out who sent a SIGKILL: each out-of-memory kill in the cgroup's counter explains one death."""
         after = oom.oom_kills(oom.cgroup_memory())
         by, evidence = oom.blame(self._oom_kills, after, [])
         if by == "oom" and self._oom_kills is not None:
@@ -405,7 +409,7 @@ class Supervisor:
         for wanted in list(self._wanted):
             found = self._core_of(wanted.death)
             if found is None and now < wanted.until:
-                # A process that changed its directory and died at once: daemons go to the root.
+                # The process may have changed its directory just before it died: daemons go to the root.
                 cwds = {wanted.death.process.cwd} if wanted.death.process and wanted.death.process.cwd else self._tree.folders()
                 for folder in {folder for cwd in cwds | {working_folder(), "/"} for folder in self._cores.folders(cwd)}:
                     self._cores.search(folder)
@@ -436,7 +440,7 @@ class Supervisor:
         return None
 
     def _crash_from_core(self, core: CoreFile) -> None:
-        """A process that lived too shortly to be seen, or whose status nobody could tell: its core says the rest."""
+        """Report a process that was too short-lived to be seen, or whose status is unknown, from its core alone."""
         assert core.head is not None
         process = self._tree.find(core.head.pid)
         pid = process.pid if process else core.head.pid
@@ -457,7 +461,7 @@ class Supervisor:
             if core is not None:
                 core.drop()
             if sum(self._options.storm.dropped.values()) == 1:
-                say(f"more than {self._options.storm.burst} crashes at once: those that follow are counted, not kept")
+                say(f"more than {self._options.storm.burst} crashes in a short time: further ones are counted, but not kept")
             return
         self._tail.catch_up()
         self._queue.append(
@@ -477,7 +481,7 @@ class Supervisor:
         )
 
     def _is_reported(self, death: Death) -> bool:
-        """The same death is told by several sources, not all of which know the start time; a pid comes again only much later."""
+        """Whether this death is known: several sources report it, some without the start time; a pid is reused only much later."""
         if death.pid not in self._reported:
             return False
         start, when = self._reported[death.pid]
@@ -487,18 +491,18 @@ class Supervisor:
         pattern = self._settings.pattern
         if not death.core_dumped and death.certain:
             return (
-                "the kernel wrote no core: the limit, the folder, the disk or the process itself (setuid, prctl) did not allow it; "
-                "crashkit doctor tells which"
+                "the kernel wrote no core: the limit, the folder, the disk or the process itself (setuid, prctl) prevented it; "
+                "run crashkit doctor to find out"
             )
         if self._cores.overwritten > self._overwritten_told:
             self._overwritten_told += 1
-            return f"its core was overwritten by another process's of the same name ({pattern.text}) before it could be taken"
+            return f"another process overwrote its core ({pattern.text}) before it could be saved"
         if pattern.kind == "file":
-            return f"the kernel wrote a core, but none was found as {pattern.text}"
-        return f"the kernel gave the core to {pattern.text}"
+            return f"the kernel wrote a core, but no file matches core_pattern {pattern.text}"
+        return f"the kernel piped the core to {pattern.text}"
 
     def _read_log(self, now: float) -> None:
-        """A fatal error that passed by on stderr, of which nothing else is ever heard, is a crash too."""
+        """Report a fatal error on stderr as a crash if no other source reports it."""
         if self._tail.fatal_errors > self._fatal_errors:
             self._fatal_errors = self._tail.fatal_errors
             if not (self._wanted or self._unclaimed or self._cores.busy or self._queue):
@@ -506,7 +510,7 @@ class Supervisor:
         if self._fatal_until and now >= self._fatal_until:
             self._fatal_until = 0.0
             if not self._cores.busy and self._options.storm.keeps("fatal error", now):
-                note = "a fatal error stands in the log; how the process ended could not be seen"
+                note = "the log contains a fatal error; the end of the process was not observed"
                 self._queue.append(Sighting(time.time(), 0, 0, 0, False, False, None, None, self._tail.tail(), None, (note,)))
 
     # Reports
