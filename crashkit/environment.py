@@ -13,6 +13,7 @@ class Variables(NamedTuple):
     prefixes: tuple[str, ...]
 
     def has(self, name: str) -> bool:
+        """Whether the set contains the variable `name`."""
         return name in self.names or name.startswith(self.prefixes)
 
 

@@ -30,10 +30,13 @@ class Access:
     """True where the stack pointer alone gives the address (push, call, ret)."""
 
     def covers(self, address: int) -> bool:
+        """Whether the access touches the byte at `address`."""
         return self.address <= address < self.address + max(self.size, 1)
 
 
 class Decoded(NamedTuple):
+    """One decoded instruction, with the memory accesses that its operands and registers imply."""
+
     text: str
     """As a disassembler prints it, shortened: `mov rax, [rdi+0x18]`."""
     mnemonic: str
@@ -57,8 +60,10 @@ def text(instruction: Any) -> str:
 
 
 def is_access(mnemonic: str) -> bool:
+    """Whether a memory operand of this instruction is really accessed; False for `lea`, prefetches and the like."""
     return not mnemonic.split()[-1].startswith(_NO_ACCESS)
 
 
 def jump(target: Optional[int]) -> list[Access]:
+    """The access that a jump to `target` makes, as a list; empty if the target is unknown."""
     return [] if target is None else [Access("execute", target, 1)]

@@ -42,6 +42,8 @@ _CALLS = (
 
 
 class X86_64(Architecture):
+    """The x86-64 (AMD64) architecture."""
+
     name = "x86_64"
     machine = 62
     registers = _REGISTERS
@@ -57,6 +59,7 @@ class X86_64(Architecture):
     scan = StackScan(_CALLS, ("rip", "rsp", "rbp"))
 
     def disassembler(self) -> Any:
+        """The shared capstone engine, with instruction details."""
         return _disassembler()
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
@@ -64,6 +67,7 @@ class X86_64(Architecture):
         return _decode(code, registers) if "rip" in registers else None
 
     def value(self, register: str, registers: Mapping[str, int]) -> Optional[int]:
+        """The value of a register, or of the lower 32 bits of one (`eax`, `r8d`)."""
         return _value(register, registers)
 
     def wants_alignment(self, mnemonic: str) -> bool:
@@ -73,9 +77,11 @@ class X86_64(Architecture):
         return not mnemonic.startswith(("movu", "movdqu", "lddqu", "pcmpestr", "pcmpistr", "cmpxchg"))
 
     def return_address(self, registers: Mapping[str, int], stack: bytes) -> Optional[int]:
+        """The word at the stack pointer; None if `stack` has fewer than 8 bytes."""
         return int.from_bytes(stack[:8], "little") if len(stack) >= 8 and "rsp" in registers else None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
+        """By the arguments of tgkill in `rdi` and `rdx`, and its result 0 in `rax`."""
         return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, pid, number)
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
@@ -91,6 +97,7 @@ class X86_64(Architecture):
             at = memory.find(_SELECTORS, at + 1)
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:
+        """The trap numbers of arch/x86/include/asm/trapnr.h; page faults are decoded from the error code (Intel SDM volume 3)."""
         if trap.number == _PAGE_FAULT:
             access = "execute" if trap.error & _FETCH else "write" if trap.error & _WRITE else "read"
             return Meaning("page", (SIGSEGV, SIGBUS), access, bool(trap.error & _PROTECTION))

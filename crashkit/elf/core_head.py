@@ -18,6 +18,8 @@ _MOST_NOTES = 1 << 20
 
 
 class CoreHead(NamedTuple):
+    """Identity of the crashed process and expected size of its core."""
+
     pid: int
     """In the process's own namespace, as are the others."""
     ppid: int

@@ -35,6 +35,8 @@ _MOST_NOTES = 1 << 16
 
 
 class ElfFile(NamedTuple):
+    """The headers and section table of one ELF file."""
+
     header: Header
     program_headers: tuple[ProgramHeader, ...]
     sections: tuple[Section, ...]
@@ -51,6 +53,7 @@ class ElfFile(NamedTuple):
         return self.header.word.size == 8
 
     def section(self, name: str) -> Optional[Section]:
+        """The first section of that name; None if there is none."""
         return next((section for section in self.sections if section.name == name), None)
 
 

@@ -41,10 +41,13 @@ class Word(NamedTuple):
 
     @property
     def code(self) -> str:
+        """The struct format of one unsigned word, such as `<Q`."""
         return self.order + ("Q" if self.size == 8 else "I")
 
 
 class Table(NamedTuple):
+    """Position of a header table in the file: offset and entry size in bytes, number of entries."""
+
     offset: int
     entry_size: int
     entries: int
@@ -67,6 +70,8 @@ class Header(NamedTuple):
 
 
 class ProgramHeader(NamedTuple):
+    """One program header (Elf64_Phdr or Elf32_Phdr)."""
+
     kind: int
     """p_type."""
     flags: int
@@ -80,6 +85,8 @@ class ProgramHeader(NamedTuple):
 
 
 class Section(NamedTuple):
+    """One section header, with its name resolved."""
+
     name: str
     kind: int
     """sh_type."""
@@ -105,6 +112,8 @@ def of_descriptor(descriptor: int) -> Read:
 
 
 def of_file(file: BinaryIO) -> Read:
+    """Read a seekable file; moves its position."""
+
     def read(offset: int, size: int) -> bytes:
         try:
             file.seek(offset)
@@ -116,6 +125,7 @@ def of_file(file: BinaryIO) -> Read:
 
 
 def of_bytes(data: bytes) -> Read:
+    """Read from bytes in memory."""
     return lambda offset, size: data[offset : offset + size]
 
 
@@ -158,6 +168,7 @@ def count_program_headers(read: Read, header: Header) -> Optional[int]:
 
 
 def read_program_headers(read: Read, header: Header, most: int = MOST_HEADERS) -> Iterator[ProgramHeader]:
+    """Yield up to `most` program headers; stops where the file ends."""
     count = count_program_headers(read, header)
     for entry in _entries(read, header.programs, min(PN_XNUM if count is None else count, most)):
         if header.word.size == 8:

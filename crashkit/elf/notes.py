@@ -102,6 +102,7 @@ def status(payload: bytes, word: Word, registers: Sequence[str]) -> Optional[Sta
 
 
 def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
+    """Decode NT_PRPSINFO (`struct elf_prpsinfo`); None if the payload is too short."""
     # 64 bit: char state, sname, zomb, nice; ulong flag; uid, gid; pid, ppid, pgrp, sid; fname[16]; psargs[80].
     # 32 bit: uid and gid are 16 bits wide on i386 and arm.
     layout = "4x4xQIIiiii16s80s" if word.size == 8 else "4xIHHiiii16s80s"
@@ -112,6 +113,7 @@ def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
 
 
 def signal_info(payload: bytes, word: Word) -> Optional[SignalInfo]:
+    """Decode NT_SIGINFO (`siginfo_t`); None if the payload is too short."""
     union_at = 16 if word.size == 8 else 12
     if len(payload) < union_at + word.size:
         return None
@@ -122,6 +124,7 @@ def signal_info(payload: bytes, word: Word) -> Optional[SignalInfo]:
 
 
 def auxiliary_vector(payload: bytes, word: Word) -> dict[int, int]:
+    """Decode NT_AUXV: AT_* type to value, without AT_NULL."""
     count = len(payload) // word.size // 2 * 2
     words = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload)
     vector = dict(zip(words[::2], words[1::2], strict=True))

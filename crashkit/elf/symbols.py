@@ -35,6 +35,8 @@ _FUNCTIONS = {0, 2, _IFUNC}
 
 
 class Symbol(NamedTuple):
+    """A function symbol."""
+
     name: str
     """Mangled as it stands in the table, without a version."""
     start: int
@@ -77,6 +79,7 @@ class SymbolTable:
         return "table" if self._table.name == ".symtab" else "exports"
 
     def name(self, address: int) -> Optional[Symbol]:
+        """The function that covers `address`; None if none does. For several addresses, call `names` once."""
         return self.names([address]).get(address)
 
     def find(self, name: str) -> Optional[Symbol]:
