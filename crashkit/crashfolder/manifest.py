@@ -14,6 +14,8 @@ _MAX_MANIFEST = 4 << 20
 
 
 class File(TypedDict, total=False):
+    """One file of a crash folder."""
+
     name: str
     kind: str
     """core, log, faulthandler, gdb, kernel-log, gpu-core."""
@@ -24,6 +26,8 @@ class File(TypedDict, total=False):
 
 
 class Killed(TypedDict):
+    """Who sent SIGKILL, as far as known, and the evidence for it."""
+
     by: str
     """oom, unknown."""
     evidence: list[str]

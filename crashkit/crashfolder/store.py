@@ -32,15 +32,19 @@ from crashkit.errors import CollectError
 
 
 class StoredCrash(NamedTuple):
+    """One crash folder of the store, with its manifest."""
+
     path: Path
     manifest: Manifest
 
     @property
     def id(self) -> str:
+        """The folder's name."""
         return self.path.name
 
     @property
     def core(self) -> Optional[File]:
+        """The manifest's entry for the core; None if there is none."""
         return next((file for file in self.manifest.get("files", []) if file.get("kind") == "core"), None)
 
     @property
@@ -87,6 +91,8 @@ def home() -> Path:
 
 
 class Store:
+    """The folder that contains all crash folders."""
+
     def __init__(self, path: Optional[Path] = None) -> None:
         """Makes the folder where it is missing. Raises CollectError."""
         self.path = path or home()
@@ -95,11 +101,11 @@ class Store:
             status = self.path.stat()
         except OSError as error:
             raise CollectError(
-                f"the crash store {self.path} cannot be made: {error.strerror}", "set CRASHKIT_HOME to a folder that you may write"
+                f"cannot create the crash store {self.path}: {error.strerror}", "set CRASHKIT_HOME to a writable folder"
             ) from None
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
             raise CollectError(
-                f"the crash store {self.path} can be written by other users",
+                f"the crash store {self.path} is writable by other users",
                 f"chmod 700 {self.path}, or set CRASHKIT_HOME to another folder",
             )
 
@@ -119,7 +125,7 @@ class Store:
                 continue
             os.rename(folder, target)  # onto the empty folder that is ours: nobody else can have taken the name
             return target
-        raise CollectError(f"no free name for {identity} in {self.path}", "crashkit rm old crashes")
+        raise CollectError(f"no free name for {identity} in {self.path}", "remove old crashes with crashkit rm")
 
     def crashes(self) -> list[StoredCrash]:
         """Newest first."""
@@ -141,9 +147,9 @@ class Store:
         if len(matching) == 1:
             return matching[0]
         if not matching:
-            raise CollectError(f"no crash {text!r} in {self.path}", "crashkit list shows what is there")
+            raise CollectError(f"no crash matches {text!r} in {self.path}", "list the stored crashes with crashkit list")
         raise CollectError(
-            f"{len(matching)} crashes match {text!r}", "give more of the id: " + ", ".join(crash.id for crash in matching[:5])
+            f"{len(matching)} crashes match {text!r}", "pass more of the id: " + ", ".join(crash.id for crash in matching[:5])
         )
 
     def remove(self, crash: StoredCrash) -> None:
@@ -154,9 +160,7 @@ class Store:
             os.rename(crash.path, doomed)
             shutil.rmtree(doomed)
         except OSError as error:
-            raise CollectError(
-                f"{crash.path} cannot be removed: {error.strerror}", "look at the owner and mode of the crash store"
-            ) from None
+            raise CollectError(f"cannot remove {crash.path}: {error.strerror}", "check the owner and mode of the crash store") from None
 
     def free(self) -> int:
         """Bytes that we may still write on the store's disk."""
@@ -174,6 +178,8 @@ class Store:
 
 
 class Retention(NamedTuple):
+    """Limits of the store; crashes beyond any of them are removed, oldest first."""
+
     crashes: int = 50
     age: float = 30 * 86400
     """Seconds."""

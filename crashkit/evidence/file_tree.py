@@ -19,10 +19,13 @@ class PathMap(NamedTuple):
     after: Path
 
     def parts(self) -> tuple[str, ...]:
+        """The components of `before`, without slashes."""
         return _parts(self.before)
 
 
 class FileTree(NamedTuple):
+    """Maps paths of the crashed system to paths on this machine."""
+
     sysroot: Optional[Path] = None
     """None: the crashed system is this machine."""
     maps: tuple[PathMap, ...] = ()

@@ -113,6 +113,7 @@ class Input:
     """Set where the plain bytes are not all that there should be."""
 
     def close(self) -> None:
+        """Close the file; a temporary copy is deleted."""
         self.file.close()
 
     def __enter__(self) -> Input:
@@ -149,7 +150,7 @@ def _open(path: Path) -> BinaryIO:
             raise _cannot_open(path, error) from error
         descriptor = os.dup(0)
     except ValueError as error:
-        raise EvidenceError(f"cannot open {str(path)!r}: {error}", "give the path of a core file") from error
+        raise EvidenceError(f"cannot open {str(path)!r}: {error}", "pass the path of a core file") from error
     mode = os.fstat(descriptor).st_mode
     problem = _unfit(path, mode, descriptor)
     if problem:
@@ -162,22 +163,22 @@ def _unfit(path: Path, mode: int, descriptor: int) -> Optional[EvidenceError]:
     if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         return None
     if stat.S_ISDIR(mode):
-        return EvidenceError(f"{path} is a folder", "give a file in it, such as its core")
+        return EvidenceError(f"{path} is a folder", "pass a file in it, such as its core")
     if os.isatty(descriptor):
-        return EvidenceError(f"{path} is a terminal", "redirect a core into it, such as: crashkit analyze /dev/stdin < core")
-    return EvidenceError(f"{path} is a device, not a file", "give the path of a core file")
+        return EvidenceError(f"{path} is a terminal", "redirect a core into it: crashkit analyze /dev/stdin < core")
+    return EvidenceError(f"{path} is a device, not a file", "pass the path of a core file")
 
 
 def _cannot_open(path: Path, error: OSError) -> EvidenceError:
     if isinstance(error, FileNotFoundError):
         return EvidenceError(
-            f"{path} does not exist", "check the path; where cores go is told by /proc/sys/kernel/core_pattern and by: crashkit doctor"
+            f"{path} does not exist", "check the path; crashkit doctor and /proc/sys/kernel/core_pattern show where cores are written"
         )
     if isinstance(error, PermissionError):
         return EvidenceError(
-            f"{path} may not be read by this user", "cores belong to the user of the crashed process: run as that user, or as root"
+            f"no permission to read {path}", "cores belong to the user of the crashed process: run as that user or as root"
         )
-    return EvidenceError(f"{path} cannot be opened: {error.strerror}", "give the path of a core file")
+    return EvidenceError(f"{path} cannot be opened: {error.strerror}", "pass the path of a core file")
 
 
 def _is_named(path: Path) -> bool:
@@ -190,9 +191,9 @@ def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
         head = file.read(8)
         file.seek(0)
     except OSError as error:
-        raise EvidenceError(f"{path} cannot be read: {error.strerror}", "copy it from another disk, or give another file") from error
+        raise EvidenceError(f"{path} cannot be read: {error.strerror}", "check the disk, or pass another copy of the file") from error
     if not head:
-        raise EvidenceError(f"{path} is empty", "the disk or the core size limit may have been full at 0 bytes: crashkit doctor tells")
+        raise EvidenceError(f"{path} is empty", "the disk may have been full or the core size limit 0: run crashkit doctor")
     size = os.fstat(file.fileno()).st_size
     if compression_of(head):
         with file:
@@ -213,7 +214,7 @@ def _pipe_pieces(file: BinaryIO, path: Path, wait: Optional[float]) -> Iterator[
     readable.register(file, select.POLLIN)
     while True:
         if not readable.poll(None if wait is None else wait * 1000):
-            raise EvidenceError(f"{path} is a FIFO that nobody writes to", "give the path of a core file")
+            raise EvidenceError(f"{path} is a FIFO without a writer", "pass the path of a core file")
         wait = None
         with suppress(BlockingIOError):
             piece = os.read(file.fileno(), _READ)
@@ -251,7 +252,7 @@ class _Sink:
 
     def _write_block(self, block: bytes) -> None:
         if self.size + len(block) > self.limits.size:
-            raise _Full(f"it unpacks to more than {_amount(self.limits.size)}", "unpack it by hand and give the unpacked file")
+            raise _Full(f"it unpacks to more than {_amount(self.limits.size)}", "unpack it yourself and pass the unpacked file")
         if block == _ZEROS:
             self.size += _BLOCK
             return
@@ -289,7 +290,7 @@ class _Sink:
             position += len(block)
 
     def _disk_full(self) -> _Full:
-        return _Full(f"there is no room for the rest in {self.folder}", "set TMPDIR to a folder with more room, or unpack it by hand")
+        return _Full(f"no space left in {self.folder}", "set TMPDIR to a folder with more space, or unpack it yourself")
 
 
 class _Full(Exception):
@@ -302,7 +303,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
     source = _Counted(pieces)
     head = source.peek(8)
     if not head:
-        raise EvidenceError(f"{path} is empty", "nothing came through it: check the command that should write to it")
+        raise EvidenceError(f"{path} is empty", "check the command that writes to it")
     compression = compression_of(head)
     sink = _Sink(limits)
     try:
@@ -313,7 +314,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
         raise
     if compression and not sink.size:
         file.close()
-        raise EvidenceError(f"{path} is {compression} data that unpacks to nothing", "give the core itself, or copy the file again")
+        raise EvidenceError(f"{path} is {compression} data that unpacks to nothing", "pass the core itself, or copy the file again")
     return Input(
         file=file,
         path=_descriptor_path(file),
@@ -330,10 +331,10 @@ def _pump(data: Iterator[bytes], sink: _Sink) -> Optional[SoftError]:
         for piece in data:
             sink.write(piece)
     except _Damaged as error:
-        message = f"{error} after {_amount(sink.size + len(sink.pending))} of plain data: the rest is missing"
-        return SoftError(stage="input", message=message, hint="copy or compress the core again, if it is still there")
+        message = f"{error} after {_amount(sink.size + len(sink.pending))} of unpacked data: the rest is missing"
+        return SoftError(stage="input", message=message, hint="copy or compress the core again if you still have it")
     except _Full as error:
-        return SoftError(stage="input", message=f"only the first {_amount(sink.size)} of the core are used: {error}", hint=error.hint)
+        return SoftError(stage="input", message=f"only the first {_amount(sink.size)} of the core is used: {error}", hint=error.hint)
     return None
 
 

@@ -16,6 +16,8 @@ _EXTENSION = re.compile(r"\.cpython-(\d)(\d+)([tdm]*)-|\.abi3\.so$|/python(\d+\.
 
 
 class Interpreter(NamedTuple):
+    """The module that contains CPython, and what its name says of the version."""
+
     module: LoadedModule
     version: Optional[str]
     """Major and minor, such as 3.11."""

@@ -84,7 +84,7 @@ class Finder:
             return ModuleFile("found", fetched, debug=self._debug_file(path, build_id, fetched))
         debug = self._debug_file(path, build_id, None)
         if other:
-            detail = f"{other[0]} is another build: its build-id is {other[1] or 'missing'}, the core's is {build_id}"
+            detail = f"{other[0]} is a different build: its build-id is {other[1] or 'missing'}, the core has {build_id}"
             return ModuleFile("mismatch", debug=debug, detail=detail, hint=_hint(path), other=other[0])
         return ModuleFile("missing", debug=debug, detail=f"{path} is not on this machine", hint=_hint(path))
 
@@ -168,7 +168,7 @@ class Finder:
 
 def _hint(path: str) -> str:
     name = PurePosixPath(path).name
-    return f"give the crashed system's files: --sysroot DIR, --path-map FROM=TO, or a folder that holds its {name}"
+    return f"provide the crashed system's files: --sysroot DIR, --path-map FROM=TO, or a folder that contains its {name}"
 
 
 def _is_file(path: Path) -> bool:

@@ -22,6 +22,8 @@ _OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
 
 
 class Pieces(NamedTuple):
+    """The sorted evidence of one crash; missing pieces are None or empty."""
+
     core: Optional[Core]
     core_input: Optional[Input]
     texts: tuple[Input, ...]
@@ -63,8 +65,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 core, core_input = opened, source
             else:
                 raise EvidenceError(
-                    f"{core.path} and {piece} are two cores: two crashes",
-                    "Analyze them one at a time; all PATHs of one call are one crash.",
+                    f"{core.path} and {piece} are both cores, so they are two crashes",
+                    "Analyze one crash at a time: all PATHs of a call must belong to the same crash.",
                 )
     return Pieces(core, core_input, tuple(texts), manifest, folder, tuple(soft_errors))
 
@@ -78,10 +80,10 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
         try:
             names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
         except OSError as error:
-            raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner, or as root.") from error
+            raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner or as root.") from error
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]
     if not found and manifest is None:
-        raise EvidenceError(f"{folder} holds no evidence of a crash", "Give a core, a log or a crash folder.")
+        raise EvidenceError(f"{folder} contains no crash evidence", "Pass a core, a log or a crash folder.")
     return found
 
 

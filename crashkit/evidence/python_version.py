@@ -37,6 +37,7 @@ def version_in_core(core: Core, interpreter: LoadedModule, minor: Optional[str])
 
 
 def version_in_file(path: Path, minor: Optional[str]) -> Optional[str]:
+    """The full version from the interpreter's file; None if not found or ambiguous. `minor`: such as 3.13, if known."""
     elf = open_elf(path)
     constants = elf.section(".rodata") if elf else None
     try:

@@ -28,10 +28,14 @@ class Memory(Protocol):
     """What a core fulfils, and a live process. Nothing of it raises once it is opened."""
 
     @property
-    def architecture(self) -> Architecture: ...
+    def architecture(self) -> Architecture:
+        """The processor of the process."""
+        ...
 
     @property
-    def word(self) -> Word: ...
+    def word(self) -> Word:
+        """Size and byte order of a machine word."""
+        ...
 
     def read(self, address: int, size: int) -> bytes:
         """Memory at the address; short, or empty, where it is not there."""
@@ -47,6 +51,7 @@ class Memory(Protocol):
 
 
 def word_at(memory: Memory, address: int) -> Optional[int]:
+    """The machine word at `address`, unsigned; None if it cannot be read."""
     data = memory.read(address, memory.word.size)
     return int(struct.unpack(memory.word.code, data)[0]) if len(data) == memory.word.size else None
 
@@ -66,4 +71,5 @@ def string_at(memory: Memory, address: int) -> Optional[str]:
 
 
 def mapping_at(mappings: Sequence[Mapping], address: int) -> Optional[Mapping]:
+    """The mapping that contains `address`; None if none does."""
     return next((one for one in mappings if one.start <= address < one.end), None)

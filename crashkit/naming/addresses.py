@@ -13,7 +13,7 @@ class Fill(NamedTuple):
 
     byte: int
     meaning: str
-    """Completes "its bytes are those of ..."."""
+    """Completes "its bytes match ..."."""
     freed: bool = False
     """Written when memory is freed: whoever met it used memory after that."""
 
@@ -23,15 +23,15 @@ class Fill(NamedTuple):
 _FILLS = {
     fill.byte: fill
     for fill in (
-        Fill(0xCD, "memory that CPython's debug allocator had just handed out, never written"),
-        Fill(0xDD, "memory that CPython's debug allocator had freed", freed=True),
+        Fill(0xCD, "uninitialized memory from CPython's debug allocator"),
+        Fill(0xDD, "memory freed by CPython's debug allocator", freed=True),
         Fill(0xFD, "the guard bytes of CPython's debug allocator"),
-        Fill(0xCB, "memory that CPython's debug allocator (before 3.8) had just handed out, never written"),
-        Fill(0xDB, "memory that CPython's debug allocator (before 3.8) had freed", freed=True),
+        Fill(0xCB, "uninitialized memory from CPython's debug allocator (before 3.8)"),
+        Fill(0xDB, "memory freed by CPython's debug allocator (before 3.8)", freed=True),
         Fill(0xFB, "the guard bytes of CPython's debug allocator (before 3.8)"),
-        Fill(0x5A, "memory that jemalloc had freed", freed=True),
-        Fill(0x6B, "memory that a pool had freed", freed=True),
-        Fill(0xEF, "memory that an allocator holds back after it was freed", freed=True),
+        Fill(0x5A, "memory freed by jemalloc", freed=True),
+        Fill(0x6B, "memory freed by a pool allocator", freed=True),
+        Fill(0xEF, "freed memory that the allocator keeps in quarantine", freed=True),
     )
 }
 

@@ -54,6 +54,7 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
+        """First address after the segment."""
         return self.start + self.size
 
 
@@ -87,10 +88,12 @@ class Core:
         self.close()
 
     def close(self) -> None:
+        """Close the file; nothing can be read afterwards."""
         self._file.close()
 
     @property
     def truncated(self) -> bool:
+        """Whether memory or headers are missing from the end of the file."""
         return self.missing > 0 or self._headers_cut
 
     def _read_segments(self, header: Header) -> tuple[list[Segment], list[bytes]]:
@@ -101,7 +104,7 @@ class Core:
         there = min(promised, max(0, self.size - header.programs.offset) // header.programs.entry_size)
         self._headers_cut = there < promised
         if self._headers_cut:
-            message = f"the core is cut off within its headers: {promised - there:,} of {promised:,} segments are not described"
+            message = f"the core is cut off within its headers: {promised - there:,} of {promised:,} segment headers are missing"
             self.soft_errors.append(SoftError(stage="notes", message=message))
         room = _MOST_NOTE_BYTES
         for one in read_program_headers(self._read_bytes, header, there):
@@ -145,8 +148,8 @@ class Core:
             self.soft_errors.append(
                 SoftError(
                     stage="notes",
-                    message="the core holds no thread: its notes are missing or damaged",
-                    hint="Make the core again, with room for all of it (ulimit -c unlimited, free disk).",
+                    message="the core contains no threads: its notes are missing or damaged",
+                    hint="Dump the core again with enough space (ulimit -c unlimited, free disk space).",
                 )
             )
 
@@ -280,19 +283,19 @@ def _open_elf(read: Read, path: Path) -> Header:
     header = read_header(read)
     if header is None:
         raise EvidenceError(
-            f"{path} begins like an ELF file but its header is damaged",
-            "Check that the core was copied whole, for example with `readelf -h`.",
+            f"{path} looks like an ELF file but its header is damaged",
+            "Check that the core was copied completely, for example with `readelf -h`.",
         )
     if header.machine == _EM_CUDA:
         raise EvidenceError(
             f"{path} is a GPU core; this version reads CPU cores only",
-            "Open it with cuda-gdb (`target cudacore FILE`), and give the CPU core of the same crash to crashkit.",
+            "Open it with cuda-gdb (`target cudacore FILE`), and pass the CPU core of the same crash to crashkit.",
         )
     if header.kind != ET_CORE:
         kinds = {ET_EXEC: "an executable", ET_DYN: "an executable or a shared library", ET_REL: "an object file"}
         raise EvidenceError(
-            f"{path} is an ELF file but {kinds.get(header.kind, 'no core')}, not a core",
-            "Give the core that the crash left; the executable goes after --exe.",
+            f"{path} is an ELF file but {kinds.get(header.kind, 'of another type')}, not a core",
+            "Pass the core file of the crash; pass the executable with --exe.",
         )
     return header
 

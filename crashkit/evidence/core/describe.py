@@ -65,8 +65,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         soft_errors.append(
             SoftError(
                 stage="notes",
-                message=f"the core is cut off: {core.missing:,} bytes of memory are missing from it",
-                hint="Make room for the whole core: ulimit -c unlimited, free disk, and time to finish writing it.",
+                message=f"the core is cut off: {core.missing:,} bytes of memory are missing",
+                hint="Allow the whole core to be written: ulimit -c unlimited, enough free disk space, and enough time.",
             )
         )
     signal, crashed_registers, instructions = _fault(core, files)
@@ -137,8 +137,8 @@ def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ..
         return [
             SoftError(
                 stage="modules",
-                message=f"{executable} is not the executable that crashed: its build-id is {there or 'missing'}, the core's is {wanted}",
-                hint=f"The core names {main}; give that file, or leave --exe away.",
+                message=f"{executable} is not the executable that crashed: its build-id is {there or 'missing'}, the core has {wanted}",
+                hint=f"The core names {main}: pass that file, or omit --exe.",
             )
         ]
     files[main] = ModuleFile("found" if wanted else "unverified", executable)
@@ -152,12 +152,12 @@ def _executable_alone(core: Core, executable: Optional[Path]) -> Union[Placed, S
     if found is not None:
         return found
     if executable is not None:
-        message = f"{executable} is not the executable that crashed, or the core does not tell where that lay"
-        return SoftError(stage="modules", message=message, hint=f"The core names {name}; give that file." if name else None)
+        message = f"{executable} is not the executable that crashed, or the core does not record its load address"
+        return SoftError(stage="modules", message=message, hint=f"The core names {name}: pass that file." if name else None)
     return SoftError(
         stage="modules",
-        message="the core does not list the files that the process had mapped: its functions cannot be named",
-        hint=f"Give the executable{f' ({name})' if name else ''} with --exe.",
+        message="the core does not list the process's mapped files, so functions cannot be named",
+        hint=f"Pass the executable{f' ({name})' if name else ''} with --exe.",
     )
 
 

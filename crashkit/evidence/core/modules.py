@@ -42,6 +42,7 @@ class ModuleIndex:
         self._bases = [module.base for module in self._modules]
 
     def at(self, address: int) -> Optional[LoadedModule]:
+        """The module that contains `address`; None if none does."""
         index = bisect.bisect_right(self._bases, address) - 1
         if index >= 0 and address < self._modules[index].end:
             return self._modules[index]
@@ -102,6 +103,8 @@ def _read_header(memory: Read, base: int) -> Optional[_Header]:
 
 
 class Placed(NamedTuple):
+    """A module whose place was worked out, with its file mappings."""
+
     module: LoadedModule
     mappings: list[FileMapping]
     """As NT_FILE would have them."""

@@ -19,6 +19,8 @@ _DESCRIPTOR = 0x900
 
 
 class ThreadStack(NamedTuple):
+    """Address range of one thread's stack, guard included."""
+
     start: int
     """Of the guard, which is the stack's lowest part."""
     end: int

@@ -60,6 +60,7 @@ class FaultDump(Reader):
         return SIGNALS.get(self.message.strip(), 6)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if self.ended:
             return False
         if match := _FATAL.search(text):
@@ -115,6 +116,7 @@ class FaultDump(Reader):
         return True
 
     def finish(self) -> Iterator[Note]:
+        """Notes on the runtime state and a disabled GIL."""
         if self.state:
             yield Note(f"Python runtime state: {self.state}", "python-state", {"state": self.state})
         if self.gil_disabled:
@@ -215,8 +217,8 @@ def _several(dumps: Sequence[tuple[str, FaultDump]]) -> tuple[SoftError, ...]:
     crashes = {tuple((frame.file, frame.line) for frame in thread.pythons()) for thread in threads}
     if len(crashes) < 2:
         return ()
-    message = f"this text holds the dumps of {len(crashes)} crashes, and a dump does not name its process: the first is shown"
-    return (SoftError(stage="log", message=message, hint="Cut the text to the crash that you look for, or give its core."),)
+    message = f"this text contains dumps of {len(crashes)} crashes, and dumps do not name their process: showing the first"
+    return (SoftError(stage="log", message=message, hint="Cut the text down to the crash you want, or pass its core."),)
 
 
 FORMAT = Format(

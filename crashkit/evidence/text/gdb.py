@@ -42,6 +42,7 @@ class GdbStacks(Reader):
         self._in_python = False
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         text = _PROMPT.sub("", text)
         if match := _FRAME.match(text):
             return self._frame(match)

@@ -58,6 +58,7 @@ class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def crashed_thread(self) -> Optional[int]:
+        """The tid of the crashed thread; None if no thread is marked as crashed."""
         return next((thread.tid for thread in self.threads if thread.crashed), None)
 
 
@@ -215,14 +216,14 @@ class _Log:
         accounts.sort(key=lambda one: one[1].telling, reverse=True)
         if all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts):
             raise EvidenceError(
-                f"{self._path}: no crash evidence in this text",
-                "give a core, a faulthandler dump, gdb's backtrace, or the stderr of the process that died",
+                f"{self._path} contains no crash evidence",
+                "pass a core, a faulthandler dump, a gdb backtrace, or the stderr of the process that died",
             )
         format, shown = accounts[0]
         told = next((account.signal for _, account in accounts if account.signal is not None), None)
         signal, process = log_signal.of_lines(lines, told)
         left_out = tuple(
-            SoftError(stage="log", message=f"{count} more {kind} lines were left out") for kind, count in sorted(self._left_out.items())
+            SoftError(stage="log", message=f"{count} more {kind} lines were omitted") for kind, count in sorted(self._left_out.items())
         )
         return LogEvidence(
             kind=format.source if shown.telling else "log",

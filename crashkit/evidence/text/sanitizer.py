@@ -44,9 +44,11 @@ class StreamRace(Reader):
         self._expects_operator = False
 
     def finish(self) -> tuple[Note, ...]:
+        """One note of kind `csan`."""
         return (Note(self._headline, "csan", self.fields),)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         text = text.strip()
         if match := _ACCESS.match(text):
             self._part = "previous_" if match["previous"].startswith("Previous") else ""
@@ -85,9 +87,11 @@ class NativeReport(Reader):
         self._stack = 0
 
     def finish(self) -> tuple[Note, ...]:
+        """One note of kind `asan` or `tsan`."""
         return (Note(self._headline, self.kind, self.fields),)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if self.ended:
             return False
         if match := _NATIVE.match(text):
@@ -112,11 +116,13 @@ class DeviceReport(Reader):
         self.fields = {"problem": match["problem"]}
 
     def finish(self) -> tuple[Note, ...]:
+        """One note of kind `compute-sanitizer`."""
         # With what was wrong about the address: "is misaligned", "is out of bounds".
         headline = ", ".join(self.fields[name] for name in ("problem", "detail") if name in self.fields)
         return (Note(headline, "compute-sanitizer", self.fields),)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if not text.startswith("====") or _DEVICE.match(text) or text.strip("= ") == "":
             return False
         for pattern in (_DEVICE_AT, _DEVICE_BY, _DEVICE_ADDRESS):

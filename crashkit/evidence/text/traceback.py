@@ -38,6 +38,7 @@ class Traceback(Reader):
         self._frames: list[PythonFrame] = []
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if self.ended:
             return False
         if margin := _MARGIN.match(text):
@@ -80,6 +81,7 @@ class Traceback(Reader):
         return True
 
     def finish(self) -> Optional[tuple[Note, ...]]:
+        """One note for the exception; none if its last line is missing; None if there are no frames."""
         if not self._frames:
             return None
         if self.exception is None:
