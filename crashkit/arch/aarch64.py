@@ -61,7 +61,7 @@ class AArch64(Architecture):
         return _disassembler()
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
-        """Plain loads, stores and indirect branches."""
+        """Decode plain loads, stores and indirect branches."""
         return _decode(code, registers) if "pc" in registers else None
 
     def value(self, register: str, registers: Mapping[str, int]) -> Optional[int]:
@@ -79,7 +79,7 @@ class AArch64(Architecture):
         return (registers.get("x8"), registers.get("x2")) == (131, number)
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
-        """By the record of the floating-point registers that every frame holds, and what is 0 in each."""
+        """Find frames by their record of floating-point registers, and by the fields that are always 0."""
         at = memory.find(_FPSIMD)
         while at >= 0:
             context = at - _RECORDS_AT
@@ -104,7 +104,7 @@ class AArch64(Architecture):
         return Meaning("page", (SIGSEGV, SIGBUS), access, trap.error & _STATUS == _PERMISSION)
 
     def pthread(self, registers: Mapping[str, int], tid: int, read: Read) -> Optional[int]:
-        """`struct pthread` ends where the thread pointer points; its size is glibc's own affair, so it is told by the tid inside it."""
+        """`struct pthread` ends at the thread pointer; its size differs between glibc versions, so the tid inside it is searched for."""
         pointer = registers.get("tpidr")
         if not pointer:
             return None

@@ -1,4 +1,4 @@
-"""What one machine instruction reads, writes and jumps to: the terms in which every processor's decoder answers."""
+"""What one machine instruction reads, writes and jumps to: the common result of all decoders."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class Access:
     """read, write, execute."""
     address: int
     size: int
-    """Bytes; 0 where it is not known."""
+    """Bytes; 0 if unknown."""
     base: Optional[str] = None
-    """The register that an operand's address starts from."""
+    """The operand's base register."""
     index: Optional[str] = None
     scale: int = 1
     offset: int = 0
     segment: Optional[str] = None
     implied: bool = False
-    """True where the stack pointer alone gives the address (push, call, ret)."""
+    """True if the address comes from the stack pointer alone (push, call, ret)."""
 
     def covers(self, address: int) -> bool:
         """Whether the access touches the byte at `address`."""
@@ -43,16 +43,16 @@ class Decoded(NamedTuple):
     size: int
     accesses: tuple[Access, ...]
     complete: bool
-    """True where every access is among `accesses`, so that an address outside them was not accessed."""
+    """True if `accesses` is complete: no other address was accessed."""
     privileged: bool
     registers: tuple[str, ...]
-    """Registers among its operands, those inside memory operands included."""
+    """Registers in its operands, including those in memory operands."""
     divisor: Optional[str] = None
     """The register that a division divides by."""
 
 
 def text(instruction: Any) -> str:
-    """A capstone instruction in short."""
+    """The short text of a capstone instruction."""
     words = f"{instruction.mnemonic} {instruction.op_str}".strip()
     for word in ("byte", "word", "dword", "qword", "xword", "tbyte", "xmmword", "ymmword", "zmmword"):
         words = words.replace(f" {word} ptr ", " ")

@@ -24,7 +24,7 @@ _UCONTEXT_REGISTERS = (
 _MCONTEXT = 0x28
 _UCONTEXT = struct.Struct(f"<{_MCONTEXT}x18Q8xQQ8xQ")
 UCONTEXT_SIZE = _UCONTEXT.size
-"""Bytes that `read_ucontext` wants."""
+"""Bytes that `read_ucontext` needs."""
 
 _SELECTORS_AT = 0xB8
 # cs = 0x33 and ss = 0x2b with gs and fs 0 between them: every 64-bit process on Linux.
@@ -63,7 +63,7 @@ class X86_64(Architecture):
         return _disassembler()
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
-        """In full as far as capstone describes it; vector-indexed gathers are left unresolved."""
+        """Decode everything that capstone describes; vector-indexed gathers stay unresolved."""
         return _decode(code, registers) if "rip" in registers else None
 
     def value(self, register: str, registers: Mapping[str, int]) -> Optional[int]:
@@ -71,7 +71,7 @@ class X86_64(Architecture):
         return _value(register, registers)
 
     def wants_alignment(self, mnemonic: str) -> bool:
-        """Legacy SSE wants 16-byte operands aligned except in its unaligned moves; AVX only in its aligned moves."""
+        """Legacy SSE requires aligned 16-byte operands except in its unaligned moves; AVX only in its aligned moves."""
         if mnemonic.startswith("v"):
             return mnemonic.startswith(("vmova", "vmovdqa", "vmovnt"))
         return not mnemonic.startswith(("movu", "movdqu", "lddqu", "pcmpestr", "pcmpistr", "cmpxchg"))
@@ -85,7 +85,7 @@ class X86_64(Architecture):
         return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, pid, number)
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
-        """By the selector words that every frame holds, and the return address below it."""
+        """Find frames by the selector words that all of them contain, and the return address below."""
         at = memory.find(_SELECTORS)
         while at >= 0:
             context = at - _SELECTORS_AT
@@ -104,7 +104,7 @@ class X86_64(Architecture):
         return _MEANINGS.get(trap.number)
 
     def pthread(self, registers: Mapping[str, int], tid: int, read: Read) -> Optional[int]:
-        """The thread control block, to which fs points, is the beginning of `struct pthread` (glibc, sysdeps/x86_64/nptl/tls.h)."""
+        """The thread control block at fs is the beginning of `struct pthread` (glibc, sysdeps/x86_64/nptl/tls.h)."""
         return registers.get("fs_base")
 
 
@@ -122,7 +122,7 @@ def read_ucontext(data: bytes) -> tuple[dict[str, int], Trap]:
 
     `data` starts where rsp points in the frame that gdb calls `<signal handler called>`.
 
-    :raises ValueError: it is shorter than `UCONTEXT_SIZE`.
+    Raises ValueError if it is shorter than `UCONTEXT_SIZE`.
     """
     if len(data) < UCONTEXT_SIZE:
         raise ValueError(f"a ucontext takes {UCONTEXT_SIZE} bytes, got {len(data)}")

@@ -1,8 +1,8 @@
 """Opens a file of any kind so that readers get plain, seekable bytes.
 
-A plain file is used where it lies. A compressed one, or a pipe, is unpacked into memory, and into
-a nameless temporary file once it outgrows that: neither outlives the process, however it ends.
-What cannot be unpacked to its end (cut, damaged, disk full) is used as far as it goes.
+A plain file is used in place. A compressed file or a pipe is unpacked into memory, or into an unnamed
+temporary file if it is too large: neither outlives the process, however it ends.
+Input that cannot be unpacked completely (truncated, damaged, disk full) is used as far as possible.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from crashkit.errors import EvidenceError
 from crashkit.model import SoftError
 
 MEMORY_LIMIT = 256 << 20
-"""Bytes of unpacked data, holes not counted, that stay in memory."""
+"""Bytes of unpacked data, not counting holes, that are kept in memory."""
 SIZE_LIMIT = 1 << 40
-"""Bytes of unpacked data, holes counted: a core of a large host, not a decompression bomb."""
+"""Bytes of unpacked data, counting holes: enough for a core of a large host, but stops a decompression bomb."""
 DISK_RESERVE = 512 << 20
-"""Bytes that unpacking leaves free on the disk."""
+"""Bytes of disk space that unpacking leaves free."""
 
 _READ = 1 << 20
 _FEED = 4 << 10
@@ -78,19 +78,19 @@ _FORMATS: dict[str, tuple[tuple[bytes, ...], Callable[[], _Decompressor]]] = {
 
 
 def compression_of(head: bytes) -> Optional[str]:
-    """Name of the compression that a file with these first bytes has; None for none."""
+    """Name of the compression, from a file's first bytes; None if it is not compressed."""
     return next((name for name, (magics, _) in _FORMATS.items() if head.startswith(magics)), None)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much room unpacking may take, in bytes."""
+    """How much space unpacking may use, in bytes."""
 
     memory: int = MEMORY_LIMIT
     size: int = SIZE_LIMIT
     disk_reserve: int = DISK_RESERVE
     folder: Optional[Path] = None
-    """Where the temporary file goes; None: TMPDIR, or the roomier one of /var/tmp and /tmp."""
+    """Folder of the temporary file; None: TMPDIR, or the one of /var/tmp and /tmp with more free space."""
 
 
 @dataclass(frozen=True)
@@ -100,17 +100,17 @@ class Input:
     file: BinaryIO
     """The plain bytes: seekable, read-only by intent."""
     path: Path
-    """A path under which another process of this user, such as gdb, finds the plain bytes while this input is open."""
+    """A path at which another process of this user, such as gdb, can read the plain bytes while this input is open."""
     size: int
     """Plain bytes."""
     original: Path
-    """As it was named by the caller."""
+    """Path as passed by the caller."""
     original_size: int
-    """Bytes of the file as it lies there, or that came through the pipe."""
+    """Bytes of the file on disk, or bytes read from the pipe."""
     compression: Optional[str] = None
     """gzip, xz, zstd, lz4."""
     soft_errors: tuple[SoftError, ...] = ()
-    """Set where the plain bytes are not all that there should be."""
+    """Set if the plain bytes are incomplete."""
 
     def close(self) -> None:
         """Close the file; a temporary copy is deleted."""
@@ -124,9 +124,9 @@ class Input:
 
 
 def open_input(path: Path, limits: Limits = Limits()) -> Input:
-    """Open `path`, which may be compressed (told by its first bytes, not its name), sparse, read-only, a FIFO or /dev/stdin.
+    """Open `path`, which may be compressed (detected by its first bytes, not its name), sparse, read-only, a FIFO or /dev/stdin.
 
-    Raises EvidenceError where it cannot be opened, is empty, or is no file.
+    Raises EvidenceError if it cannot be opened, is empty, or is not a file.
     """
     file = _open(path)
     try:
@@ -366,9 +366,9 @@ class _Counted:
 
 
 def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
-    """Plain data of one stream or of several behind each other (`cat a.gz b.gz`, pzstd, pixz).
+    """Plain data of one or more concatenated streams (`cat a.gz b.gz`, pzstd, pixz).
 
-    Raises _Damaged where the data ends or breaks in the middle.
+    Raises _Damaged if the data is truncated or damaged.
     """
     start = _FORMATS[compression][1]
     stream, produced, whole_streams = start(), False, 0

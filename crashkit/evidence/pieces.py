@@ -1,4 +1,4 @@
-"""Sorts the evidence of one crash: which piece is the core, which are texts, what the crash folder's manifest says."""
+"""Sorts the evidence of one crash into the core, texts, and the crash folder's manifest."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Pieces(NamedTuple):
 def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     """Open every path; `open_files` closes them.
 
-    Raises EvidenceError where one cannot be opened, or where two are cores: that is two crashes.
+    Raises EvidenceError if one cannot be opened, or if more than one is a core (two crashes).
     """
     core: Optional[Core] = None
     core_input: Optional[Input] = None
@@ -93,7 +93,7 @@ def _text_kinds() -> frozenset[str]:
 
 
 def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
-    """What the collector saw of the death, where the evidence itself does not say it."""
+    """Add what the collector recorded, for facts that the evidence itself lacks."""
     process = crash.process or Process()
     process = replace(
         process,
@@ -124,6 +124,6 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
 
 
 def _oom_line(text: str) -> LogLine:
-    """What the collector noted: a line of the kernel, or its own words about the cgroup's counter."""
+    """A note of the collector: a kernel message, or its own text about the cgroup's counter."""
     kind, fields = Classifier().classify(text) or ("oom-event", {})
     return LogLine(text=text, kind=kind, fields=fields)

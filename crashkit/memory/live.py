@@ -1,4 +1,4 @@
-"""The memory of a live process on this host, which is neither stopped nor traced.
+"""Reads the memory of a live process on this host, without stopping or tracing it.
 
 Needs the permissions of ptrace (`PTRACE_MODE_ATTACH_REALCREDS`, ptrace(2)): the same user, or CAP_SYS_PTRACE; Yama may restrict more.
 Values read at different times may be inconsistent.
@@ -65,7 +65,7 @@ class LiveProcess:
         self._open_files.close()
 
     def read(self, address: int, size: int) -> bytes:
-        """Memory at the address; short, or empty, where nothing is mapped, or where the process has ended."""
+        """Memory at the address; short or empty if nothing is mapped there or the process has ended."""
         parts = []
         size = min(size, _MOST_READ)
         while size > 0 and 0 <= address <= _MOST_OFFSET:
@@ -81,7 +81,7 @@ class LiveProcess:
         return b"".join(parts)
 
     def mappings(self) -> list[Mapping]:
-        """/proc/PID/maps (proc(5)); empty where the process has ended."""
+        """The address space from /proc/PID/maps (proc(5)); empty if the process has ended."""
         try:
             with os.fdopen(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder), "rb") as file:
                 lines = file.read().splitlines()
@@ -90,7 +90,7 @@ class LiveProcess:
         return [_mapping(line) for line in lines]
 
     def threads(self) -> list[MemoryThread]:
-        """Without registers: these can be had only of a stopped thread. The main thread first."""
+        """All threads, the main thread first; without registers, which are readable only in a stopped thread."""
         try:
             descriptor = os.open("task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
             try:

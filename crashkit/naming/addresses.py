@@ -1,4 +1,4 @@
-"""What an address tells by its value alone: a null pointer plus an offset, or the bytes with which allocators fill memory."""
+"""Recognises addresses by their value alone: null pointers plus an offset, and the fill bytes of allocators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Fill(NamedTuple):
     meaning: str
     """Completes "its bytes match ..."."""
     freed: bool = False
-    """Written when memory is freed: whoever met it used memory after that."""
+    """True if written when memory is freed: finding it shows a use after free."""
 
 
 # CPython: Objects/obmalloc.c, PYMEM_CLEANBYTE, PYMEM_DEADBYTE, PYMEM_FORBIDDENBYTE. jemalloc: JEMALLOC_FREE_JUNK.
@@ -42,6 +42,6 @@ def is_null(address: int) -> bool:
 
 
 def fill_of(address: int) -> Fill | None:
-    """The fill of which the upper six bytes consist: an offset may have been added to the lowest two."""
+    """The fill byte that makes up the upper six bytes, because an offset may have been added to the lowest two; None if there is none."""
     upper = (address & (1 << 64) - 1).to_bytes(8, "big")[:6]
     return _FILLS.get(upper[0]) if len(set(upper)) == 1 else None

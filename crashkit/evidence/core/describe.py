@@ -1,4 +1,4 @@
-"""The first account of a crash: what the core's notes alone say, in milliseconds and without gdb."""
+"""The first description of a crash, from the core's notes alone: in milliseconds and without gdb."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _STACK_WINDOW = 64
 
 
 class Scene(NamedTuple):
-    """The described crash, with what later stages need to go on."""
+    """The described crash, with what later stages need."""
 
     crash: Crash
     modules: tuple[LoadedModule, ...]
     files: dict[str, ModuleFile]
-    """Module path to the file found for it on this machine."""
+    """Maps each module's path to the file found on this machine."""
     interpreter: Optional[Interpreter]
     entry: Optional[int]
-    """Where the process began to run."""
+    """Entry point of the process (AT_ENTRY)."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
-    """`executable` stands for the crashed executable's file, wherever that lay."""
+    """Describe the crash in `core`. `executable`, if given, is used as the crashed executable's file."""
     modules = tuple(loaded_modules(core))
     main = core.executable()
     files = {module.path: finder.find(module.path, module.build_id) for module in modules}
@@ -146,7 +146,7 @@ def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ..
 
 
 def _executable_alone(core: Core, executable: Optional[Path]) -> Union[Placed, SoftError]:
-    """The one module that can be placed in a core that does not list its mapped files: qemu-user's, or one whose notes are cut."""
+    """The only module that can be placed in a core without a list of mapped files: one of qemu-user, or one with truncated notes."""
     name = string_at(core, core.auxv.get(notes.AT_EXECFN, 0)) or (core.process.name.decode("utf-8", "replace") if core.process else "")
     found = place_executable(executable, name or str(executable), core.auxv) if executable else None
     if found is not None:
@@ -233,7 +233,7 @@ def _raw_signal(core: Core, number: int) -> Signal:
 
 
 def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> bytes:
-    """Bytes of code: from the core, or, as text is not dumped by default, from the module's file."""
+    """Bytes of code: from the core, or from the module's file, because code is not dumped by default."""
     data = core.read(address, size)
     if len(data) == size:
         return data

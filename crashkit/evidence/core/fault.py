@@ -1,9 +1,9 @@
-"""Why the process got its signal: what was accessed, how, and what stood in the way.
+"""Explains why the process received its signal: what was accessed, how, and why that failed.
 
-The kernel tells the signal, its si_code and an address; the registers and the bytes at the program counter tell the rest. A reason
-is given only where these facts admit no other; otherwise `reason` stays None and `detail` says what is known.
+The kernel reports the signal, its si_code and an address; the registers and the bytes at the program counter show the rest. A reason
+is given only if these facts allow no other; otherwise `reason` stays None and `detail` says what is known.
 
-What differs between processors is asked of `crashkit.arch`.
+Everything that differs between processors is in `crashkit.arch`.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def explain(
     pid: int | None = None,
     stack: bytes = b"",
 ) -> Signal:
-    """`signal` with access, reason and detail, its address corrected, and its code where a handler had hidden it.
+    """`signal` with access, reason and detail added, its address corrected, and its code recovered if a handler hid it.
 
-    `registers` are those at the fault, named as in gdb: where a signal handler ran, those of the interrupted code. `code` are the bytes
+    `registers` are those at the fault, named as in gdb: if a signal handler ran, those of the interrupted code. `code` are the bytes
     at the program counter and `stack` those at the stack pointer; both may be empty. `trap` comes from the signal frame, if there is one.
-    `pid` is the dead process's, to tell a signal that it sent itself from one that came from outside.
+    `pid` is that of the crashed process, to distinguish signals that it sent itself from signals sent by others.
     """
     scene = _Scene.of(architecture, registers, code, mappings, stack, pid)
     if signal.code is None:
@@ -187,7 +187,7 @@ def _could_be_refused(signal: Signal, scene: _Scene) -> bool:
 
 
 def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
-    """A signal that some process sent: si_addr overlays the sender and is no address."""
+    """A signal sent by a process: si_addr overlays the sender and is not an address."""
     signal = msgspec.structs.replace(signal, address=None, access=None)
     own = scene.pid is not None and signal.sender_pid == scene.pid
     if signal.sender_pid is not None and scene.pid is not None and not own:
@@ -213,7 +213,7 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
 
 
 def _raises(number: int, scene: _Scene) -> bool:
-    """Whether the interrupted code stands behind a successful tgkill(pid, tid, number) of its own."""
+    """Whether the interrupted code has just returned from its own tgkill(pid, tid, number)."""
     return scene.architecture.is_own_raise(scene.registers, scene.pid, number)
 
 
