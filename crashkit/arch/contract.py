@@ -120,7 +120,7 @@ class Architecture:
         return False
 
     def return_address(self, registers: Mapping[str, int], stack: bytes) -> Optional[int]:
-        """Where a function that was just entered returns to, or where a return instruction goes; `stack`: bytes at the stack pointer."""
+        """Return address at the entry of a function or at a return instruction; None if unknown. `stack`: bytes at the stack pointer."""
         return None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:

@@ -1,6 +1,6 @@
 """Finds the parts of one function of a stripped file (x86-64): compilers move rarely executed code to another place.
 
-Only the symbol table names such a part. But the function jumps into the part's middle, and functions never jump into other functions so.
+Only the symbol table names such a part. But the function jumps into the part's middle, which no other function does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def parts(table: UnwindTable, start: int) -> frozenset[int]:
 
 
 def _jumps_out(code: bytes, function: range) -> set[int]:
-    """Targets of its jumps that lie elsewhere."""
+    """Targets of its jumps to addresses outside it."""
     import capstone
 
     engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)

@@ -3,7 +3,7 @@
 gdb reads and sorts all symbols of a module before it names the first one; libtorch_cpu.so has half a million. Here one
 pass over the table, mostly in C code, keeps the few symbols that cover a wanted address. The choice among them
 is gdb's (`lookup_minimal_symbol_by_pc_section`, gdb/minsyms.c): the highest start wins; of several at one address the last
-by name, but a global one before that; a symbol without a size (hand-written assembly) only where no sized one covers the
+by name, but a global one before that; a symbol without a size (hand-written assembly) only if no sized one covers the
 address; otherwise no name.
 """
 

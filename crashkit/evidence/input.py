@@ -182,7 +182,7 @@ def _cannot_open(path: Path, error: OSError) -> EvidenceError:
 
 
 def _is_named(path: Path) -> bool:
-    """False for standard input and process substitution, whose other end the caller has started."""
+    """Whether the path is a named file; False for standard input and process substitution, whose other end the caller started."""
     return not str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/"))
 
 
@@ -236,7 +236,7 @@ class _Sink:
         self.pending = b""
 
     def write(self, data: bytes) -> None:
-        """Raises _Full where there is no room; what was written before then stays."""
+        """Write more data. Raises _Full if there is no space; data written before is kept."""
         data = self.pending + data
         whole = len(data) - len(data) % _BLOCK
         self.pending = data[whole:]
@@ -392,7 +392,7 @@ def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
                 yield plain
                 data = stream.unused_data if stream.eof else b""
     if not stream.eof:
-        raise _Damaged(f"the {compression} data is cut off")
+        raise _Damaged(f"the {compression} data is truncated")
 
 
 def _memory_file() -> BinaryIO:

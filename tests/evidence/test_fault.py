@@ -137,7 +137,7 @@ def test_return_address_overwritten():
 
 
 def test_null_call_names_the_caller():
-    assert "called from before 0x400123" in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x400123), rip=0).detail
+    assert "the caller's return address is 0x400123" in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x400123), rip=0).detail
     assert "called from" not in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x600123), rip=0).detail
 
 

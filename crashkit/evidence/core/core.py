@@ -104,7 +104,7 @@ class Core:
         there = min(promised, max(0, self.size - header.programs.offset) // header.programs.entry_size)
         self._headers_cut = there < promised
         if self._headers_cut:
-            message = f"the core is cut off within its headers: {promised - there:,} of {promised:,} segment headers are missing"
+            message = f"the core is truncated within its headers: {promised - there:,} of {promised:,} segment headers are missing"
             self.soft_errors.append(SoftError(stage="notes", message=message))
         room = _MOST_NOTE_BYTES
         for one in read_program_headers(self._read_bytes, header, there):
@@ -114,7 +114,7 @@ class Core:
                 note_parts.append(self._read_bytes(one.offset, min(one.stored, room)))
                 room -= len(note_parts[-1])
                 if len(note_parts[-1]) < one.stored:
-                    self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are cut off: threads may be missing"))
+                    self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are truncated: threads may be missing"))
         segments.sort()
         return segments, note_parts
 

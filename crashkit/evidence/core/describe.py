@@ -65,7 +65,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         soft_errors.append(
             SoftError(
                 stage="notes",
-                message=f"the core is cut off: {core.missing:,} bytes of memory are missing",
+                message=f"the core is truncated: {core.missing:,} bytes of memory are missing",
                 hint="Allow the whole core to be written: ulimit -c unlimited, enough free disk space, and enough time.",
             )
         )

@@ -289,11 +289,11 @@ def _caller(scene: _Scene) -> str:
     """What was called by a wrong pointer has its return address where calls leave it; only one that is executable is believed."""
     value = scene.architecture.return_address(scene.registers, scene.stack)
     mapping = scene.mapping_at(value) if value is not None else None
-    return f", called from before {_hex(value or 0)}" if mapping and "x" in (mapping.permissions or "") else ""
+    return f"; the caller's return address is {_hex(value or 0)}" if mapping and "x" in (mapping.permissions or "") else ""
 
 
 def _overflowed_stack(address: int, scene: _Scene, unmapped: bool) -> Range | None:
-    """The stack that was used up, where the access went just below it and the stack pointer is there too."""
+    """The exhausted stack, if the access was just below it and the stack pointer is there too; else None."""
     sp = scene.sp
     if sp is None or abs(address - sp) > _NEAR_STACK_POINTER:
         return None

@@ -165,7 +165,7 @@ def _python_frame(match: re.Match[str]) -> PythonFrame:
 
 
 def _native_frame(match: re.Match[str]) -> NativeFrame:
-    """The offset is the symbol's (or the module's where no symbol is given), not that of the program counter in the module."""
+    """The offset is relative to the symbol (or to the module if there is no symbol), not the program counter's offset in the module."""
     symbol = match["symbol"] or None
     offset = Offset(int(match["offset"], 16)) if match["offset"] and symbol is None else None
     return NativeFrame(function=symbol, module=match["file"], offset=offset, pc=Address(int(match["address"], 16)), trust="text")
