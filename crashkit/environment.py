@@ -1,4 +1,4 @@
-"""Environment variables: which may be shown of a crashed process, and which none of our tools inherits. Pure."""
+"""Environment variables: those that may be shown of a crashed process, and those that our tools must not inherit. Pure."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import NamedTuple
 
 
 class Variables(NamedTuple):
-    """A set of variables, by name and by the beginning of their names."""
+    """A set of variables, by name and by prefix."""
 
     names: frozenset[str]
     prefixes: tuple[str, ...]
 
     def has(self, name: str) -> bool:
+        """Whether the set contains the variable `name`."""
         return name in self.names or name.startswith(self.prefixes)
 
 
@@ -33,7 +34,7 @@ SHOWN = Variables(
         """.split()
     ),
 )
-"""What a crash may depend on, and what tells where and how the process ran."""
+"""Variables that a crash may depend on, or that show where and how the process ran."""
 
 LOADING = Variables(
     names=frozenset(
@@ -45,14 +46,14 @@ LOADING = Variables(
     ),
     prefixes=tuple("PYTHON LD_ MALLOC_ DEBUGINFOD GUILE_".split()),
 )
-"""What makes a program load code that nobody asked for, behave otherwise, or go to the network: PYTHON* its own modules, LD_* and
+"""Variables that make a program load unrequested code, behave differently, or use the network: PYTHON* its own modules, LD_* and
 GCONV_PATH libraries, OPENSSL_* engines, GUILE_* and BABELTRACE* extensions of gdb, MALLOC_* traces and checks, DEBUGINFOD* servers."""
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
-"""By which a Python that runs us may find its own libpython."""
+"""The Python that runs crashkit may need it to find its own libpython."""
 
 
 def for_tool(environment: Mapping[str, str], keep: tuple[str, ...] = ()) -> dict[str, str]:
-    """The environment of a program that we start to read a crash: ours without `LOADING`, in the language that we can read."""
+    """The environment for a tool that reads a crash: ours without `LOADING` (except `keep`), with English output."""
     kept = {name: value for name, value in environment.items() if name in keep or not LOADING.has(name)}
     return {**kept, "LC_ALL": "C.UTF-8"}

@@ -1,10 +1,10 @@
-"""Expected errors: what happened in one line, what to try in another."""
+"""Expected errors: one line for what happened, one for what to try."""
 
 from __future__ import annotations
 
 
 class CrashkitError(Exception):
-    """Bad input or a missing piece; the command line exits with status 1.
+    """Base class: bad input or a missing file; the command line exits with status 1.
 
     `hint` says what to try.
     """
@@ -15,7 +15,7 @@ class CrashkitError(Exception):
 
 
 class EvidenceError(CrashkitError):
-    """A file that cannot be read as evidence of a crash."""
+    """A file cannot be read as evidence of a crash."""
 
 
 class DebuggerError(CrashkitError):
@@ -23,8 +23,8 @@ class DebuggerError(CrashkitError):
 
 
 class CollectError(CrashkitError):
-    """The command cannot be watched, or the crash store cannot be used."""
+    """The command cannot be monitored, or the crash store cannot be used."""
 
 
 class CatalogError(CrashkitError):
-    """A signature file that is not valid."""
+    """A signature file is invalid."""

@@ -1,8 +1,8 @@
-"""What is known of one crash: frozen, typed, without I/O.
+"""The data model of one crash: frozen, typed, without I/O.
 
-These types are `report.json` (docs/report-schema.md). Every fact may be missing: a field that is
-not known is None or empty and stays out of the JSON. Names of signals, reasons, frame trusts and
-the like are plain strings: a reader must survive one that it does not know.
+These types define `report.json` (docs/report-schema.md). Any fact may be missing: an unknown field is
+None or empty and is omitted from the JSON. Names of signals, reasons, frame trusts and the like are
+plain strings: readers must accept values that they do not know.
 """
 
 from __future__ import annotations
@@ -43,52 +43,58 @@ class Source(_Fact, frozen=True):
     """Bytes of the file as found."""
     truncated: Optional[bool] = None
     missing: Optional[int] = None
-    """Bytes that the headers promise and the file does not hold."""
+    """Bytes that the headers declare but the file does not contain."""
     compression: Optional[str] = None
 
 
 class Process(_Fact, frozen=True):
+    """The crashed process, as far as the evidence describes it."""
+
     pid: Optional[int] = None
     ppid: Optional[int] = None
     uid: Optional[int] = None
     name: Optional[str] = None
     """The kernel's name of the process (comm, 15 bytes)."""
     executable: Optional[str] = None
-    """The executable as it was called inside the crashed system."""
+    """Path of the executable inside the crashed system."""
     argv: tuple[str, ...] = ()
     architecture: Optional[str] = None
     exit_status: Optional[int] = None
-    """As a shell sees it: 128 + signal number where a signal ended the process."""
+    """As a shell reports it: 128 + signal number if a signal ended the process."""
     environment: dict[str, str] = {}
     """Allow-listed variables only."""
     versions: dict[str, str] = {}
-    """Of python, torch, cuda, driver and the like, where the evidence tells them."""
+    """Versions of python, torch, cuda, driver and so on, if the evidence shows them."""
 
 
 class Signal(_Fact, frozen=True):
+    """The signal that ended the process, and why it was sent."""
+
     number: int
     name: str
     code: Optional[int] = None
     code_name: Optional[str] = None
     address: Optional[Address] = None
-    """The address whose access faulted; None where the kernel did not tell and it could not be recovered."""
+    """The address whose access faulted; None if the kernel did not report it and it could not be recovered."""
     access: Optional[str] = None
     """read, write, execute."""
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
     abort, integer-divide, illegal-instruction, trap, sent-from-outside, ..."""
     detail: Optional[str] = None
-    """The reason in one sentence for a person."""
+    """The reason in one human-readable sentence."""
     sender_pid: Optional[int] = None
     recovered: bool = False
-    """True where a signal handler hid the fault and it was read back from the signal frame."""
+    """True if a signal handler hid the fault and it was recovered from the signal frame."""
 
 
 class PythonRuntime(_Fact, frozen=True):
+    """The CPython interpreter inside the process."""
+
     version: Optional[str] = None
     debug_info: Optional[bool] = None
     executable: Optional[str] = None
-    """The module that holds the interpreter: the executable or libpython."""
+    """The module that contains the interpreter: the executable or libpython."""
     script: Optional[str] = None
     """The libpython.py that was used."""
     finalizing: Optional[bool] = None
@@ -96,6 +102,8 @@ class PythonRuntime(_Fact, frozen=True):
 
 
 class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
+    """A frame of native code (C, C++, CUDA host code and so on)."""
+
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
@@ -110,28 +118,30 @@ class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
 
 
 class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
+    """A frame of Python code."""
+
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
     source: Optional[str] = None
-    """The source line, stripped, where the file could be read."""
+    """The source line, stripped, if the file could be read."""
     context: tuple[str, ...] = ()
-    """Source lines around it, as they stand in the file."""
+    """Source lines around it, verbatim."""
     context_start: Optional[int] = None
     """Line number of the first of them."""
     source_changed: bool = False
-    """True where the file was changed after the crash: its lines may not be those that ran."""
+    """True if the file was changed after the crash, so line numbers may not match."""
     args: tuple[str, ...] = ()
     """Which of the locals are arguments."""
     locals: dict[str, str] = {}
     origin: Optional[str] = msgspec.field(default=None, name="from")
     """libpython, pystack, faulthandler, traceback."""
     entry: Optional[bool] = None
-    """True where this frame was entered from C: an interpreter call of its own begins here."""
+    """True if this frame was entered from C: a new interpreter call begins here."""
 
 
 class ElidedFrames(_Fact, frozen=True, tag_field="kind", tag="elided"):
-    """Frames left out of the middle of a stack."""
+    """Frames omitted from the middle of a stack."""
 
     count: Optional[int] = None
     cycle: tuple[str, ...] = ()
@@ -142,38 +152,44 @@ Frame = Union[NativeFrame, PythonFrame, ElidedFrames]
 
 
 class Thread(_Fact, frozen=True):
+    """One thread of the process, with its stack."""
+
     tid: Optional[int] = None
     name: Optional[str] = None
     crashed: bool = False
     holds_gil: Optional[bool] = None
     pthread: Optional[Address] = None
-    """What pthread_self() returned there: Python, faulthandler and gdb name the thread by it."""
+    """The thread's pthread_self(), which Python, faulthandler and gdb use to identify it."""
     frames: tuple[Frame, ...] = ()
-    """Innermost first. Native and Python frames interleaved, or the native ones alone where `python_frames` is set."""
+    """Innermost first. Native and Python frames interleaved, or only native frames if `python_frames` is set."""
     python_frames: tuple[PythonFrame, ...] = ()
-    """Set only where the two stacks could not be merged: they stand side by side."""
+    """Set only if the native and Python stacks could not be merged."""
     registers: dict[str, Address] = {}
-    """At the fault for the crashed thread, at the time of the dump for others."""
+    """At the fault for the crashed thread, at the time of the dump for the others."""
 
     def natives(self) -> Iterator[NativeFrame]:
+        """Yield the native frames, innermost first."""
         return (frame for frame in self.frames if isinstance(frame, NativeFrame))
 
     def pythons(self) -> Iterator[PythonFrame]:
+        """Yield the Python frames, innermost first: `python_frames` if set, else those in `frames`."""
         if self.python_frames:
             return iter(self.python_frames)
         return (frame for frame in self.frames if isinstance(frame, PythonFrame))
 
 
 class Module(_Fact, frozen=True):
+    """An ELF file mapped into the process: the executable or a shared library."""
+
     path: str
     build_id: Optional[str] = None
     base: Optional[Address] = None
     size: Optional[int] = None
     symbols: Optional[str] = None
-    """full (debug info), table (.symtab), exports (.dynsym), none, missing (no such file here),
-    mismatch (another build lies there), not-needed (no frame met it)."""
+    """full (debug info), table (.symtab), exports (.dynsym), none, missing (file not found),
+    mismatch (a different build was found), not-needed (no frame is in it)."""
     found: Optional[str] = None
-    """The file on the analysing machine, where it is another path."""
+    """The file on the analysing machine, if its path differs."""
 
 
 class Mapping(_Fact, frozen=True):
@@ -188,6 +204,8 @@ class Mapping(_Fact, frozen=True):
 
 
 class Instruction(_Fact, frozen=True):
+    """One disassembled instruction near the fault."""
+
     address: Address
     text: str
     bytes: Optional[str] = None
@@ -197,7 +215,7 @@ class Instruction(_Fact, frozen=True):
 
 
 class LogLine(_Fact, frozen=True):
-    """One telling line of a log, taken out of it by the evidence stage."""
+    """One significant line of a log, extracted by the evidence stage."""
 
     text: str
     """Without colour, timestamps and rank prefixes."""
@@ -207,15 +225,15 @@ class LogLine(_Fact, frozen=True):
     line: Optional[int] = None
     """Counted from 1."""
     process: Optional[str] = None
-    """Whose line it is, where the log says: a rank, a pid."""
+    """The process that wrote the line, if the log shows it: a rank or a pid."""
     from_core: bool = False
-    """True for what the C library said before it aborted the process, which is read from the core."""
+    """True for the C library's abort message, which is read from the core."""
     fields: dict[str, str] = {}
-    """What was parsed out of it."""
+    """Values parsed from the line."""
 
 
 class Evidence(_Fact, frozen=True):
-    """One fact that a finding rests on; which fields are set says where it lies."""
+    """One fact that supports a finding; the fields that are set say where it was found."""
 
     text: str
     thread: Optional[int] = None
@@ -228,6 +246,8 @@ class Evidence(_Fact, frozen=True):
 
 
 class Finding(_Fact, frozen=True):
+    """A known failure that matches the crash, with its cause and fixes."""
+
     id: str
     title: str
     confidence: str
@@ -237,24 +257,26 @@ class Finding(_Fact, frozen=True):
     """What happened, with this crash's own names in it."""
     cause: Optional[str] = None
     fix: tuple[str, ...] = ()
-    """Each to be copied: a patch, a command, a variable."""
+    """Fixes ready to copy: a patch, a command, a variable."""
     next_steps: tuple[str, ...] = ()
-    """What to do to become sure."""
+    """How to confirm the finding."""
     evidence: tuple[Evidence, ...] = ()
     references: tuple[str, ...] = ()
 
 
 class Fingerprint(_Fact, frozen=True):
+    """A hash of the frames that identify the crash; equal for equal crashes."""
+
     version: Optional[int] = None
-    """Of the algorithm: only hashes of one version can be compared."""
+    """Version of the algorithm: only hashes of the same version are comparable."""
     hash: Optional[str] = None
     frames: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    """Why each frame was taken or left out."""
+    """Why each frame was used or omitted."""
 
 
 class SoftError(_Fact, frozen=True):
-    """Something that could not be done; the rest of the report stands."""
+    """Something that could not be done; the rest of the report is still valid."""
 
     stage: str
     message: str
@@ -263,6 +285,8 @@ class SoftError(_Fact, frozen=True):
 
 
 class Crash(_Fact, frozen=True):
+    """Everything known of one crash: the root object of `report.json`."""
+
     schema: str = msgspec.field(default_factory=lambda: SCHEMA)
     crashkit: Optional[str] = None
     id: Optional[str] = None
@@ -277,15 +301,15 @@ class Crash(_Fact, frozen=True):
     modules: tuple[Module, ...] = ()
     mappings: tuple[Mapping, ...] = ()
     instructions: tuple[Instruction, ...] = ()
-    """Around the faulting one."""
+    """Instructions around the faulting one."""
     log: tuple[LogLine, ...] = ()
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()
-    """Ids of signatures that were looked for first and did not match."""
+    """Ids of the signatures that were tried first and did not match."""
     fingerprint: Optional[Fingerprint] = None
     soft_errors: tuple[SoftError, ...] = ()
     debugger: Optional[str] = None
-    """Name and version of the debugger that gave the native frames."""
+    """Name and version of the debugger that produced the native frames."""
     seconds: dict[str, float] = {}
     """Wall time of each stage."""
 

@@ -87,10 +87,10 @@ class TestBadInput:
         assert "\x1b" not in result[2]
 
     def test_folder_without_evidence(self, capfd, tmp_path):
-        expected_error(status_of(capfd, "analyze", tmp_path), "holds no evidence")
+        expected_error(status_of(capfd, "analyze", tmp_path), "contains no crash evidence")
 
     def test_two_cores(self, capfd, crashed):
-        expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "two cores: two crashes")
+        expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "both cores, so they are two crashes")
 
     @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root reads everything, and there is no setpriv here")
     @pytest.mark.parametrize("what", ["file", "folder"])
@@ -102,7 +102,7 @@ class TestBadInput:
         without = ["setpriv", "--bounding-set=-all", "--inh-caps=-all"] if os.geteuid() == 0 else []
         done = crashkit_("analyze", path, before=without)
         path.chmod(0o700)
-        expected_error((done.returncode, done.stdout, done.stderr), "may not be read|cannot be read")
+        expected_error((done.returncode, done.stdout, done.stderr), "no permission to read|cannot be read")
 
     def test_nothing_given_is_wrong_usage(self, capfd):
         status, out, err = status_of(capfd, "analyze")

@@ -22,7 +22,7 @@ DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     [
         ("docs/architecture.md", f"A module of {BIG >> 20} MiB or more without DWARF"),
         ("docs/architecture.md", f"After {_FRAMES} frames the walk stops"),
-        ("docs/report-schema.md", f"How the file was packed: {', '.join(_FORMATS)}."),
+        ("docs/report-schema.md", f"Compression of the file: {', '.join(_FORMATS)}."),
         (
             "docs/run.md",
             f"The newest {Retention().crashes} crashes of {Retention().age / 86400:.0f} days and {Retention().size >> 30} GiB stay",

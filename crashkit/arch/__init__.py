@@ -1,4 +1,4 @@
-"""What depends on the processor. A new one is one file here, and one line below."""
+"""Everything that depends on the processor. To add one, write one file here and add one line below."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ ARCHITECTURES: list[Architecture] = [X86_64(), AArch64(), I386(), _Arm(), _RiscV
 
 
 def named(name: Optional[str]) -> Architecture:
-    """The processor that `Process.architecture` names; of one that is not known here, no more than its name."""
+    """The processor named in `Process.architecture`; an unknown one has only its name."""
     known = next((one for one in ARCHITECTURES if one.name == name), None)
     return known or type("Unknown", (Architecture,), {"name": name or "unknown"})()
 
 
 def of_machine(machine: int) -> Architecture:
-    """By the ELF header's e_machine."""
+    """The processor for the ELF header's e_machine."""
     known = next((one for one in ARCHITECTURES if one.machine == machine), None)
     return known or named(_machine_name(machine))
 
 
 def stack_pointer(registers: Mapping[str, int]) -> Optional[int]:
-    """The stack pointer among registers of whatever processor."""
+    """The stack pointer in these registers of any processor; None if missing."""
     return next((registers[one.stack_pointer] for one in ARCHITECTURES if one.stack_pointer in registers), None)
 
 
 def program_counter(registers: Mapping[str, int]) -> Optional[int]:
-    """The program counter among registers of whatever processor."""
+    """The program counter in these registers of any processor; None if missing."""
     return next((registers[one.program_counter] for one in ARCHITECTURES if one.program_counter in registers), None)
 
 

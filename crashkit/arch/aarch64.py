@@ -40,6 +40,8 @@ _PTHREAD_SIZES = range(0x400, 0x1400, 16)
 
 
 class AArch64(Architecture):
+    """The 64-bit Arm architecture."""
+
     name = "aarch64"
     machine = 183
     registers = _NAMES
@@ -55,25 +57,29 @@ class AArch64(Architecture):
     # No `scan`: a return address is stored at the low end of the frame that it leaves, so it does not tell where the caller's begins.
 
     def disassembler(self) -> Any:
+        """The shared capstone engine, with instruction details."""
         return _disassembler()
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
-        """Plain loads, stores and indirect branches."""
+        """Decode plain loads, stores and indirect branches."""
         return _decode(code, registers) if "pc" in registers else None
 
     def value(self, register: str, registers: Mapping[str, int]) -> Optional[int]:
+        """The value of a register, or of the lower 32 bits of one (`w3`)."""
         if register.startswith("w") and f"x{register[1:]}" in registers:
             return registers[f"x{register[1:]}"] & 0xFFFFFFFF
         return registers.get(register)
 
     def return_address(self, registers: Mapping[str, int], stack: bytes) -> Optional[int]:
+        """The link register (`x30`); `stack` is not used."""
         return registers.get("x30")
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
+        """By the number of tgkill (131) in `x8` and the signal in `x2`; `x0` holds the result by then."""
         return (registers.get("x8"), registers.get("x2")) == (131, number)
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
-        """By the record of the floating-point registers that every frame holds, and what is 0 in each."""
+        """Find frames by their record of floating-point registers, and by the fields that are always 0."""
         at = memory.find(_FPSIMD)
         while at >= 0:
             context = at - _RECORDS_AT
@@ -85,6 +91,7 @@ class AArch64(Architecture):
             at = memory.find(_FPSIMD, at + 1)
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:
+        """Instruction and data aborts, decoded from ESR (Arm ARM, "ESR_EL1"); None for any other exception class."""
         if trap.number == _INSTRUCTION_ABORT:
             access = "execute"
         elif trap.number == _DATA_ABORT:
@@ -97,7 +104,7 @@ class AArch64(Architecture):
         return Meaning("page", (SIGSEGV, SIGBUS), access, trap.error & _STATUS == _PERMISSION)
 
     def pthread(self, registers: Mapping[str, int], tid: int, read: Read) -> Optional[int]:
-        """`struct pthread` ends where the thread pointer points; its size is glibc's own affair, so it is told by the tid inside it."""
+        """`struct pthread` ends at the thread pointer; its size differs between glibc versions, so the tid inside it is searched for."""
         pointer = registers.get("tpidr")
         if not pointer:
             return None

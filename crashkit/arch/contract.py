@@ -1,6 +1,6 @@
-"""What crashkit wants to know of a processor. One file of this folder answers for one processor.
+"""What crashkit needs to know about a processor; each processor has one file in this folder.
 
-Only the name is needed: what a processor's file leaves out is reported as not known. Everything here is pure.
+Only the name is required: anything else that is missing is reported as unknown. Everything here is pure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Read = Callable[[int, int], bytes]
 class Trap(NamedTuple):
     """The processor's exception as the kernel put it into a signal frame; `Architecture.meaning` interprets it.
 
-    It is the thread's *last* exception, which need not be why this signal came: whoever reads it checks it against the instruction.
+    It is the thread's *last* exception, not necessarily the cause of this signal: check it against the instruction.
     """
 
     number: int
@@ -25,36 +25,36 @@ class Trap(NamedTuple):
     error: int
     """Its details. x86-64: err. AArch64: ESR."""
     address: int
-    """The address that faulted, if it was a fault of memory."""
+    """The faulting address, for a memory fault."""
 
 
 class Meaning(NamedTuple):
-    """What a trap says, in terms that all processors share."""
+    """The meaning of a trap, in terms common to all processors."""
 
     kind: str
-    """page: an access that the page tables do not allow; protection: one refused for another reason, its address untold;
+    """page: an access that the page tables do not allow; protection: one refused for another reason, address not reported;
     divide, illegal, breakpoint."""
     signals: tuple[int, ...]
-    """Those that Linux sends for it."""
+    """Signals that Linux sends for it."""
     access: Optional[str] = None
-    """read, write, execute. None: the instruction must tell."""
+    """read, write, execute. None: determined by the instruction."""
     mapped: bool = False
-    """True where the processor found a page there, one that forbids the access."""
+    """True if a page is mapped there but forbids the access."""
 
 
 class SignalFrame(NamedTuple):
     """The kernel's frame of a signal handler: what was interrupted."""
 
     address: int
-    """Where its `struct ucontext` lies."""
+    """Address of its `struct ucontext`."""
     registers: dict[str, int]
     trap: Trap
     restorer: Optional[int] = None
-    """The handler's return address, where the frame holds it: it lies in executable memory."""
+    """The handler's return address, if the frame contains it; it points to executable memory."""
 
 
 class CallPattern(NamedTuple):
-    """A call instruction of `len(mask)` bytes, told by the bits in `mask`."""
+    """A call instruction of `len(mask)` bytes: the bits in `mask` must equal those of `value`."""
 
     mask: bytes
     value: bytes
@@ -64,7 +64,7 @@ class StackScan(NamedTuple):
     """How a caller's frame can be recognised on the stack by its return address alone."""
 
     calls: tuple[CallPattern, ...]
-    """What stands before a return address."""
+    """The call instructions that can precede a return address."""
     registers: tuple[str, str, str]
     """Program counter, stack pointer and frame pointer, as gdb names them."""
 
@@ -81,34 +81,34 @@ class Architecture:
     program_counter: ClassVar[str] = "pc"
     stack_pointer: ClassVar[str] = "sp"
     thread_pointer: ClassVar[Optional[str]] = None
-    """The register from which a thread finds its thread-local storage."""
+    """The register that points to a thread's thread-local storage."""
     register_notes: ClassVar[Mapping[int, str]] = {}
-    """Types of the notes that hold one more register, behind the NT_PRSTATUS of the thread, and its name."""
+    """Maps types of notes that follow a thread's NT_PRSTATUS to the name of the one register that they contain."""
     system_call: ClassVar[Optional[str]] = None
     """The register with the number of the system call."""
     longest_instruction: ClassVar[int] = 16
     """Bytes."""
     instruction_step: ClassVar[int] = 1
-    """Bytes of which every instruction's address is a multiple."""
+    """Alignment of instructions in bytes."""
     non_canonical: ClassVar[range] = range(0)
-    """Addresses that the processor refuses without telling which it was."""
+    """Addresses that the processor rejects without reporting them."""
     trap_instructions: ClassVar[tuple[str, ...]] = ()
-    """Those that compilers use to stop a program."""
+    """Instructions that compilers use to stop a program."""
     divisions: ClassVar[tuple[str, ...]] = ()
-    """Those that trap where they cannot divide."""
+    """Instructions that trap if they cannot divide."""
     signal_window: ClassVar[int] = 1 << 20
-    """How far above the stack pointer a signal frame is looked for: a handler that formats text uses a good part of its stack."""
+    """Bytes above the stack pointer to search for a signal frame: a handler that formats text uses much of its stack."""
     gdb: ClassVar[Optional[str]] = None
     """For gdb's `set architecture`."""
     scan: ClassVar[Optional[StackScan]] = None
-    """None: no search for the outer end of a deep stack."""
+    """None: the outer end of a deep stack is not searched for."""
 
     def disassembler(self) -> Any:
         """A capstone engine, or None."""
         return None
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
-        """The first instruction of `code`, which lies at the program counter; None where the bytes are none."""
+        """Decode the first instruction of `code`, which is at the program counter; None if it is not valid."""
         return None
 
     def value(self, register: str, registers: Mapping[str, int]) -> Optional[int]:
@@ -116,25 +116,25 @@ class Architecture:
         return registers.get(register)
 
     def wants_alignment(self, mnemonic: str) -> bool:
-        """Whether the instruction faults on an address that is no multiple of its operand's size."""
+        """Whether the instruction faults on an address that is not a multiple of its operand's size."""
         return False
 
     def return_address(self, registers: Mapping[str, int], stack: bytes) -> Optional[int]:
-        """Where a function that was just entered returns to, or where a return instruction goes; `stack`: bytes at the stack pointer."""
+        """Return address at the entry of a function or at a return instruction; None if unknown. `stack`: bytes at the stack pointer."""
         return None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """Whether the registers are those behind a successful tgkill(pid, ..., number)."""
+        """Whether the registers are those after a successful tgkill(pid, ..., number)."""
         return False
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
-        """What looks like a signal frame in this piece of a stack, which lies at `start`; innermost first."""
+        """Yield what looks like a signal frame in this piece of a stack at address `start`, innermost first."""
         return iter(())
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:
-        """None where the trap explains no signal."""
+        """The meaning of a trap; None if it explains no signal."""
         return None
 
     def pthread(self, registers: Mapping[str, int], tid: int, read: Read) -> Optional[int]:
-        """What pthread_self() returned in that thread, by which Python and faulthandler name it; None where it cannot be told."""
+        """The thread's pthread_self(), which Python and faulthandler use to identify it; None if unknown."""
         return None

@@ -6,6 +6,8 @@ from crashkit.arch.contract import Architecture
 
 
 class I386(Architecture):
+    """32-bit x86: register names only, no decoding of instructions."""
+
     name = "i386"
     machine = 3
     registers = "ebx ecx edx esi edi ebp eax ds es fs gs orig_eax eip cs eflags esp ss".split()

@@ -1,4 +1,4 @@
-"""What one machine instruction reads, writes and jumps to: the terms in which every processor's decoder answers."""
+"""What one machine instruction reads, writes and jumps to: the common result of all decoders."""
 
 from __future__ import annotations
 
@@ -19,37 +19,40 @@ class Access:
     """read, write, execute."""
     address: int
     size: int
-    """Bytes; 0 where it is not known."""
+    """Bytes; 0 if unknown."""
     base: Optional[str] = None
-    """The register that an operand's address starts from."""
+    """The operand's base register."""
     index: Optional[str] = None
     scale: int = 1
     offset: int = 0
     segment: Optional[str] = None
     implied: bool = False
-    """True where the stack pointer alone gives the address (push, call, ret)."""
+    """True if the address comes from the stack pointer alone (push, call, ret)."""
 
     def covers(self, address: int) -> bool:
+        """Whether the access touches the byte at `address`."""
         return self.address <= address < self.address + max(self.size, 1)
 
 
 class Decoded(NamedTuple):
+    """One decoded instruction, with the memory accesses that its operands and registers imply."""
+
     text: str
     """As a disassembler prints it, shortened: `mov rax, [rdi+0x18]`."""
     mnemonic: str
     size: int
     accesses: tuple[Access, ...]
     complete: bool
-    """True where every access is among `accesses`, so that an address outside them was not accessed."""
+    """True if `accesses` is complete: no other address was accessed."""
     privileged: bool
     registers: tuple[str, ...]
-    """Registers among its operands, those inside memory operands included."""
+    """Registers in its operands, including those in memory operands."""
     divisor: Optional[str] = None
     """The register that a division divides by."""
 
 
 def text(instruction: Any) -> str:
-    """A capstone instruction in short."""
+    """The short text of a capstone instruction."""
     words = f"{instruction.mnemonic} {instruction.op_str}".strip()
     for word in ("byte", "word", "dword", "qword", "xword", "tbyte", "xmmword", "ymmword", "zmmword"):
         words = words.replace(f" {word} ptr ", " ")
@@ -57,8 +60,10 @@ def text(instruction: Any) -> str:
 
 
 def is_access(mnemonic: str) -> bool:
+    """Whether a memory operand of this instruction is really accessed; False for `lea`, prefetches and the like."""
     return not mnemonic.split()[-1].startswith(_NO_ACCESS)
 
 
 def jump(target: Optional[int]) -> list[Access]:
+    """The access that a jump to `target` makes, as a list; empty if the target is unknown."""
     return [] if target is None else [Access("execute", target, 1)]

@@ -24,7 +24,7 @@ _UCONTEXT_REGISTERS = (
 _MCONTEXT = 0x28
 _UCONTEXT = struct.Struct(f"<{_MCONTEXT}x18Q8xQQ8xQ")
 UCONTEXT_SIZE = _UCONTEXT.size
-"""Bytes that `read_ucontext` wants."""
+"""Bytes that `read_ucontext` needs."""
 
 _SELECTORS_AT = 0xB8
 # cs = 0x33 and ss = 0x2b with gs and fs 0 between them: every 64-bit process on Linux.
@@ -42,6 +42,8 @@ _CALLS = (
 
 
 class X86_64(Architecture):
+    """The x86-64 (AMD64) architecture."""
+
     name = "x86_64"
     machine = 62
     registers = _REGISTERS
@@ -57,29 +59,33 @@ class X86_64(Architecture):
     scan = StackScan(_CALLS, ("rip", "rsp", "rbp"))
 
     def disassembler(self) -> Any:
+        """The shared capstone engine, with instruction details."""
         return _disassembler()
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
-        """In full as far as capstone describes it; vector-indexed gathers are left unresolved."""
+        """Decode everything that capstone describes; vector-indexed gathers stay unresolved."""
         return _decode(code, registers) if "rip" in registers else None
 
     def value(self, register: str, registers: Mapping[str, int]) -> Optional[int]:
+        """The value of a register, or of the lower 32 bits of one (`eax`, `r8d`)."""
         return _value(register, registers)
 
     def wants_alignment(self, mnemonic: str) -> bool:
-        """Legacy SSE wants 16-byte operands aligned except in its unaligned moves; AVX only in its aligned moves."""
+        """Legacy SSE requires aligned 16-byte operands except in its unaligned moves; AVX only in its aligned moves."""
         if mnemonic.startswith("v"):
             return mnemonic.startswith(("vmova", "vmovdqa", "vmovnt"))
         return not mnemonic.startswith(("movu", "movdqu", "lddqu", "pcmpestr", "pcmpistr", "cmpxchg"))
 
     def return_address(self, registers: Mapping[str, int], stack: bytes) -> Optional[int]:
+        """The word at the stack pointer; None if `stack` has fewer than 8 bytes."""
         return int.from_bytes(stack[:8], "little") if len(stack) >= 8 and "rsp" in registers else None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
+        """By the arguments of tgkill in `rdi` and `rdx`, and its result 0 in `rax`."""
         return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, pid, number)
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
-        """By the selector words that every frame holds, and the return address below it."""
+        """Find frames by the selector words that all of them contain, and the return address below."""
         at = memory.find(_SELECTORS)
         while at >= 0:
             context = at - _SELECTORS_AT
@@ -91,13 +97,14 @@ class X86_64(Architecture):
             at = memory.find(_SELECTORS, at + 1)
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:
+        """The trap numbers of arch/x86/include/asm/trapnr.h; page faults are decoded from the error code (Intel SDM volume 3)."""
         if trap.number == _PAGE_FAULT:
             access = "execute" if trap.error & _FETCH else "write" if trap.error & _WRITE else "read"
             return Meaning("page", (SIGSEGV, SIGBUS), access, bool(trap.error & _PROTECTION))
         return _MEANINGS.get(trap.number)
 
     def pthread(self, registers: Mapping[str, int], tid: int, read: Read) -> Optional[int]:
-        """The thread control block, to which fs points, is the beginning of `struct pthread` (glibc, sysdeps/x86_64/nptl/tls.h)."""
+        """The thread control block at fs is the beginning of `struct pthread` (glibc, sysdeps/x86_64/nptl/tls.h)."""
         return registers.get("fs_base")
 
 
@@ -115,7 +122,7 @@ def read_ucontext(data: bytes) -> tuple[dict[str, int], Trap]:
 
     `data` starts where rsp points in the frame that gdb calls `<signal handler called>`.
 
-    :raises ValueError: it is shorter than `UCONTEXT_SIZE`.
+    Raises ValueError if it is shorter than `UCONTEXT_SIZE`.
     """
     if len(data) < UCONTEXT_SIZE:
         raise ValueError(f"a ucontext takes {UCONTEXT_SIZE} bytes, got {len(data)}")

@@ -1,4 +1,4 @@
-"""Files of a crash folder, which may be hostile: no link is followed, and nothing but regular files is opened."""
+"""Opens files of a crash folder, which may be hostile: links are not followed, and only regular files are opened."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import BinaryIO
 
 
 def create(path: Path) -> BinaryIO:
-    """A new file, 0600. Raises FileExistsError where anything has that name, a link included."""
+    """Create a file with mode 0600 for writing. Raises FileExistsError if the name exists, even as a link."""
     return os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb")
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """For reading. Raises OSError, also for links, FIFOs and devices; never blocks on one."""
+    """Open a file for reading. Raises OSError, also for links, FIFOs and devices; never blocks on them."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
@@ -24,7 +24,7 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def is_regular(path: Path) -> bool:
-    """Whether there is a regular file; a link is none."""
+    """Whether `path` is a regular file; False for a link."""
     try:
         return stat.S_ISREG(os.lstat(path).st_mode)
     except OSError:

@@ -13,14 +13,14 @@ _LONGEST_NAME = 40
 
 
 def identity(when: float | None, pid: int | None, executable: str | None) -> str:
-    """The id of a crash. `when` is in seconds since the epoch; `executable` is a path or name, hostile text."""
+    """The id of a crash. `when` is in seconds since the epoch; `executable` is a path or name; untrusted text."""
     stamp = _UNKNOWN_TIME if when is None else time.strftime(_TIME, time.gmtime(when))
     name = _UNFIT.sub("_", (executable or "").rsplit("/", 1)[-1])[:_LONGEST_NAME].lstrip(".-") or "unknown"
     return f"{stamp}-{pid or 0}-{name}"
 
 
 def time_of(identity: str) -> float | None:
-    """The time that an id tells, in seconds since the epoch."""
+    """The time in an id, in seconds since the epoch; None if it has none."""
     try:
         return float(calendar.timegm(time.strptime(identity[:15], _TIME)))
     except ValueError:

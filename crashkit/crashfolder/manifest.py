@@ -1,4 +1,4 @@
-"""manifest.json: what the collector saw of a crash."""
+"""Reads and writes manifest.json: what the collector recorded of a crash."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ _MAX_MANIFEST = 4 << 20
 
 
 class File(TypedDict, total=False):
+    """One file of a crash folder."""
+
     name: str
     kind: str
     """core, log, faulthandler, gdb, kernel-log, gpu-core."""
     size: int
     expected: int
-    """Of a core: bytes that its headers promise. More than `size`: truncated."""
+    """For a core: size in bytes by its headers. If it exceeds `size`, the core is truncated."""
     compression: str
 
 
 class Killed(TypedDict):
+    """The sender of SIGKILL, if known, and the evidence for it."""
+
     by: str
     """oom, unknown."""
     evidence: list[str]
@@ -39,28 +43,28 @@ class Manifest(TypedDict, total=False):
     """When the death was noticed, UTC, ISO 8601."""
     pid: int
     namespace_pid: int
-    """As the process itself saw it, where it is another; the core speaks of this one."""
+    """The pid in the process's own namespace, if it differs; the core contains this one."""
     ppid: int
     start: int
-    """Clock ticks since boot: with the pid it names the process."""
+    """Start time in clock ticks since boot; with the pid it identifies the process."""
     name: str
     executable: str
     argv: list[str]
     cwd: str
     is_command: bool
-    """The command itself, not a process below it."""
+    """True for the command itself, False for one of its descendants."""
     command: list[str]
     signal: int
     signal_name: str
     exit_status: int
     core_dumped: bool
-    """What the kernel said."""
+    """As reported by the kernel."""
     killed: Killed
     """For SIGKILL only."""
     files: list[File]
     versions: dict[str, str]
     environment: dict[str, str]
-    """By allow-list, scrubbed."""
+    """Allow-listed variables, scrubbed of secrets."""
     limits: dict[str, list[int]]
     coredump_filter: str
     cgroup: dict[str, str]
@@ -68,15 +72,15 @@ class Manifest(TypedDict, total=False):
     kernel: str
     machine: str
     capture: str
-    """core, ptrace, none: how the evidence was to be had."""
+    """core, ptrace, none: the capture method."""
     notes: list[str]
-    """What could not be had, and why."""
+    """What could not be captured, and why."""
     analysis: str
-    """pending, done, failed: what became of the report."""
+    """pending, done, failed: state of the report."""
 
 
 def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace manifest.json by one rename."""
+    """Replace manifest.json atomically (by rename). Raises OSError."""
     temporary = folder / f".manifest-{os.getpid()}"
     with contextlib.suppress(FileNotFoundError):
         temporary.unlink()
@@ -88,7 +92,7 @@ def write_manifest(folder: Path, manifest: Manifest) -> None:
 
 
 def read_manifest(folder: Path) -> Optional[Manifest]:
-    """None where there is none, or it is not one of ours."""
+    """Read manifest.json; None if it is missing or invalid."""
     try:
         with open_regular(folder / "manifest.json") as file:
             text = file.read(_MAX_MANIFEST)

@@ -1,4 +1,4 @@
-"""What leaves a process for a crash folder: an allow-list of the environment, and texts without secrets. Pure."""
+"""Filters what is written to a crash folder: allow-listed environment variables, and texts without secrets. Pure."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ _SECRET_OPTION = re.compile(r"(?i)^--?[\w-]{0,64}(token|secret|password|passwd|c
 
 
 def scrub(text: str) -> str:
-    """The text without what looks like a secret."""
+    """The text with everything that looks like a secret replaced by `HIDDEN`."""
     for pattern, replacement in _PATTERNS:
         text = pattern.sub(replacement, text)
     return text
 
 
 def scrub_argv(argv: Sequence[str]) -> list[str]:
-    """As `scrub`; the value after an option such as `--token` goes too."""
+    """Like `scrub`, and also replaces the value after an option such as `--token`."""
     clean = []
     hide = False
     for argument in argv:
@@ -54,5 +54,5 @@ def scrub_argv(argv: Sequence[str]) -> list[str]:
 
 
 def allowed_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """The variables that a crash may depend on and that hold no secrets by their name; values scrubbed."""
+    """The allow-listed variables, without those whose names suggest a secret; values are scrubbed."""
     return {name: scrub(value) for name, value in sorted(environment.items()) if SHOWN.has(name) and not _SECRET_NAME.search(name)}

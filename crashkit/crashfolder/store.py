@@ -1,17 +1,17 @@
-"""The crash store: one folder a crash below `$CRASHKIT_HOME` (default `$XDG_STATE_HOME/crashkit`, else `~/.local/state/crashkit`).
+"""The crash store: one folder per crash below `$CRASHKIT_HOME` (default `$XDG_STATE_HOME/crashkit`, else `~/.local/state/crashkit`).
 
     20261120T231200-5752-python3.11/
-      manifest.json       what was seen of the crash; the format is `Manifest`
-      core, core.zst      the core, where there is one
+      manifest.json       what was recorded of the crash; the format is `Manifest`
+      core, core.zst      the core, if there is one
       stderr.log          the last 256 KiB of the command's stderr, scrubbed of secrets
-      faulthandler.log    what faulthandler wrote, where it had a file of its own (crashkit.enable)
-      gdb.txt             stacks that gdb took at the fatal signal (--capture ptrace)
-      dmesg.log           the kernel's messages since the command started, where they may be read
+      faulthandler.log    faulthandler's output, if it had its own file (crashkit.enable)
+      gdb.txt             stacks taken by gdb at the fatal signal (--capture ptrace)
+      dmesg.log           the kernel's messages since the command started, if readable
       *.nvcudmp           GPU core dumps
       report.json, report.html, analysis.log
 
-Folders are 0700, files 0600; a folder gets its name by one rename when everything but the report is in it. Names that start with
-a dot are work in progress. Whatever lies there is read as hostile: no link is followed, nothing but regular files is opened.
+Folders are 0700, files 0600; a folder gets its name by one rename once everything but the report is in it. Names that start with
+a dot are work in progress. Contents are untrusted: links are not followed, and only regular files are opened.
 """
 
 from __future__ import annotations
@@ -32,15 +32,19 @@ from crashkit.errors import CollectError
 
 
 class StoredCrash(NamedTuple):
+    """One crash folder of the store, with its manifest."""
+
     path: Path
     manifest: Manifest
 
     @property
     def id(self) -> str:
+        """The folder's name."""
         return self.path.name
 
     @property
     def core(self) -> Optional[File]:
+        """The manifest's entry for the core; None if there is none."""
         return next((file for file in self.manifest.get("files", []) if file.get("kind") == "core"), None)
 
     @property
@@ -53,12 +57,12 @@ class StoredCrash(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes on disk; a sparse core counts what it takes."""
+        """Bytes on disk; holes of a sparse core do not count."""
         return sum(entry.stat(follow_symlinks=False).st_blocks * 512 for entry in _scan(self.path))
 
     @property
     def when(self) -> float:
-        """Seconds since the epoch: what its id says, else the folder's own time."""
+        """Time of the crash in seconds since the epoch: from its id, else the folder's modification time."""
         told = time_of(self.id)
         if told is not None:
             return told
@@ -67,7 +71,7 @@ class StoredCrash(NamedTuple):
         return 0.0
 
     def matches(self, text: str) -> bool:
-        """By pid, signal name or number, a part of the executable's name or of the id."""
+        """Whether `text` is its pid, its signal's name or number, or part of its executable's name or its id."""
         manifest = self.manifest
         if text.isdigit() and len(text) < 8:  # longer ones are the date of an id
             return int(text) in (manifest.get("pid"), manifest.get("namespace_pid"), manifest.get("signal"))
@@ -78,7 +82,7 @@ class StoredCrash(NamedTuple):
 
 
 def home() -> Path:
-    """The store's folder; it need not exist."""
+    """The store's folder, which may not exist."""
     given = os.environ.get("CRASHKIT_HOME")
     if given:
         return Path(given).expanduser().absolute()
@@ -87,30 +91,32 @@ def home() -> Path:
 
 
 class Store:
+    """The folder that contains all crash folders."""
+
     def __init__(self, path: Optional[Path] = None) -> None:
-        """Makes the folder where it is missing. Raises CollectError."""
+        """Create the folder if it is missing. Raises CollectError if that fails or others may write to it."""
         self.path = path or home()
         try:
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = self.path.stat()
         except OSError as error:
             raise CollectError(
-                f"the crash store {self.path} cannot be made: {error.strerror}", "set CRASHKIT_HOME to a folder that you may write"
+                f"cannot create the crash store {self.path}: {error.strerror}", "set CRASHKIT_HOME to a writable folder"
             ) from None
         if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
             raise CollectError(
-                f"the crash store {self.path} can be written by other users",
+                f"the crash store {self.path} is writable by other users",
                 f"chmod 700 {self.path}, or set CRASHKIT_HOME to another folder",
             )
 
     def work_folder(self, name: str) -> Path:
-        """A private folder for work in progress, `.name-PID`."""
+        """Create a private folder for work in progress, `.NAME-PID-TIME`."""
         path = self.path / f".{name}-{os.getpid()}-{time.time_ns():x}"
         path.mkdir(mode=0o700)
         return path
 
     def publish(self, folder: Path, identity: str) -> Path:
-        """Give a finished work folder its name, by one rename; the name gets a number where it is taken."""
+        """Rename a finished work folder to its final name, numbered if the name is taken. Raises CollectError."""
         for attempt in range(1000):
             target = self.path / (identity if not attempt else f"{identity}-{attempt + 1}")
             try:
@@ -119,10 +125,10 @@ class Store:
                 continue
             os.rename(folder, target)  # onto the empty folder that is ours: nobody else can have taken the name
             return target
-        raise CollectError(f"no free name for {identity} in {self.path}", "crashkit rm old crashes")
+        raise CollectError(f"no free name for {identity} in {self.path}", "remove old crashes with crashkit rm")
 
     def crashes(self) -> list[StoredCrash]:
-        """Newest first."""
+        """All stored crashes, newest first."""
         found = []
         for entry in _scan(self.path):
             if not entry.name.startswith(".") and entry.is_dir(follow_symlinks=False):
@@ -132,7 +138,7 @@ class Store:
         return sorted(found, key=lambda crash: (crash.manifest.get("time", ""), crash.id), reverse=True)
 
     def find(self, text: str) -> StoredCrash:
-        """By id, a unique part of one, a pid, or `last`. Raises CollectError."""
+        """Find one crash by id, a unique part of an id, a pid, or `last`. Raises CollectError."""
         crashes = self.crashes()
         if text in ("last", "-1") and crashes:
             return crashes[0]
@@ -141,30 +147,28 @@ class Store:
         if len(matching) == 1:
             return matching[0]
         if not matching:
-            raise CollectError(f"no crash {text!r} in {self.path}", "crashkit list shows what is there")
+            raise CollectError(f"no crash matches {text!r} in {self.path}", "list the stored crashes with crashkit list")
         raise CollectError(
-            f"{len(matching)} crashes match {text!r}", "give more of the id: " + ", ".join(crash.id for crash in matching[:5])
+            f"{len(matching)} crashes match {text!r}", "pass more of the id: " + ", ".join(crash.id for crash in matching[:5])
         )
 
     def remove(self, crash: StoredCrash) -> None:
-        """Raises CollectError."""
+        """Delete a crash folder. Raises CollectError."""
         try:
             # One rename first: nobody meets a folder that is half gone.
             doomed = self.path / f".removed-{os.getpid()}-{crash.id}"
             os.rename(crash.path, doomed)
             shutil.rmtree(doomed)
         except OSError as error:
-            raise CollectError(
-                f"{crash.path} cannot be removed: {error.strerror}", "look at the owner and mode of the crash store"
-            ) from None
+            raise CollectError(f"cannot remove {crash.path}: {error.strerror}", "check the owner and mode of the crash store") from None
 
     def free(self) -> int:
-        """Bytes that we may still write on the store's disk."""
+        """Free bytes on the store's disk for this user."""
         status = os.statvfs(self.path)
         return status.f_bavail * status.f_frsize
 
     def sweep(self) -> None:
-        """Remove work folders whose process is gone."""
+        """Remove work folders whose process has ended."""
         for entry in _scan(self.path):
             match = re.match(r"\.(?:run|crash|removed)-(\d+)-", entry.name)
             if match and entry.is_dir(follow_symlinks=False) and not os.path.exists(f"/proc/{match.group(1)}"):
@@ -174,6 +178,8 @@ class Store:
 
 
 class Retention(NamedTuple):
+    """Limits of the store; crashes beyond any of them are removed, oldest first."""
+
     crashes: int = 50
     age: float = 30 * 86400
     """Seconds."""
@@ -182,7 +188,7 @@ class Retention(NamedTuple):
 
 
 def overdue(crashes: list[tuple[str, float, int]], retention: Retention) -> list[str]:
-    """Which of (id, age in seconds, size in bytes), newest first, go. Never the newest. Pure."""
+    """Ids to remove from (id, age in seconds, size in bytes), newest first; never the newest. Pure."""
     doomed = []
     total = 0
     for index, (identity, age, size) in enumerate(crashes):
@@ -194,7 +200,7 @@ def overdue(crashes: list[tuple[str, float, int]], retention: Retention) -> list
 
 
 def prune(store: Store, retention: Retention, keep: frozenset[str] = frozenset()) -> list[str]:
-    """Remove what is overdue, except `keep`; the ids that went."""
+    """Remove overdue crashes, except `keep`; return the removed ids."""
     crashes = store.crashes()
     by_id = {crash.id: crash for crash in crashes}
     gone = []

@@ -1,6 +1,6 @@
-"""What the first pages of a fresh core say: whose it is, and whether it is whole.
+"""Reads the first pages of a new core: which process it is of, and whether it is complete.
 
-The supervisor reads this of every core that appears, so it stays small: the full reader is `crashkit.evidence.core`.
+The supervisor reads this for every new core, so it is kept small; the full reader is `crashkit.evidence.core`.
 """
 
 from __future__ import annotations
@@ -12,28 +12,30 @@ from crashkit.elf import notes
 from crashkit.elf.headers import ET_CORE, PT_NOTE, bounded, count_program_headers, of_descriptor, read_header, read_program_headers
 
 MOST_BYTES = 64 << 20
-"""Read of one core in one look: a million segments and their notes."""
+"""Most bytes read of one core at a time: a million segments and their notes."""
 _MOST_SEGMENTS = 1_000_000
 _MOST_NOTES = 1 << 20
 
 
 class CoreHead(NamedTuple):
+    """Identity of the crashed process and expected size of its core."""
+
     pid: int
-    """In the process's own namespace, as are the others."""
+    """In the process's own PID namespace, like the other ids."""
     ppid: int
     group: int
     session: int
     signal: int
     name: str
-    """comm, hostile text."""
+    """comm; untrusted text."""
     arguments: str
-    """The first 80 bytes of the command line, hostile text too."""
+    """The first 80 bytes of the command line; untrusted text."""
     expected: int
-    """Bytes that the program headers promise."""
+    """Size of the complete core in bytes, by its program headers."""
 
 
 def read_head(descriptor: int) -> Optional[CoreHead]:
-    """None where this is no 64-bit little-endian core, or its notes are not (yet) there."""
+    """Read the head of an open core; None if it is not a 64-bit little-endian core, or its notes are not written yet."""
     read = bounded(of_descriptor(descriptor), MOST_BYTES)
     header = read_header(read)
     # Where the number of segments is not there yet, neither is what they promise.

@@ -1,6 +1,6 @@
-"""What the head and the tables of an ELF file on disk tell, read in a fraction of a millisecond.
+"""Reads the header and the tables of an ELF file on disk in a fraction of a millisecond.
 
-The file may be hostile or cut: what cannot be read is left out.
+The file may be hostile or truncated: unreadable parts are omitted.
 """
 
 from __future__ import annotations
@@ -30,11 +30,13 @@ from crashkit.elf.headers import (
 )
 
 MOST_BYTES = 2 << 20
-"""Read of one file in one look, whatever its headers say."""
+"""Most bytes read of one file at a time, whatever its headers say."""
 _MOST_NOTES = 1 << 16
 
 
 class ElfFile(NamedTuple):
+    """The headers and section table of one ELF file."""
+
     header: Header
     program_headers: tuple[ProgramHeader, ...]
     sections: tuple[Section, ...]
@@ -51,11 +53,12 @@ class ElfFile(NamedTuple):
         return self.header.word.size == 8
 
     def section(self, name: str) -> Optional[Section]:
+        """The first section of that name; None if there is none."""
         return next((section for section in self.sections if section.name == name), None)
 
 
 def open_elf(path: Path) -> Optional[ElfFile]:
-    """The headers of the file at `path`; None where it is no ELF file or cannot be read."""
+    """The headers of the file at `path`; None if it is not an ELF file or cannot be read."""
     with _opened(path) as read:
         return read_elf(read) if read else None
 
@@ -74,7 +77,7 @@ def _opened(path: Path) -> Iterator[Optional[Read]]:
 
 
 def read_elf(read: Read) -> Optional[ElfFile]:
-    """The headers of what `read` reads; None where it is no ELF file."""
+    """The headers of the file behind `read`; None if it is not an ELF file."""
     header = read_header(read)
     if header is None:
         return None
@@ -82,7 +85,7 @@ def read_elf(read: Read) -> Optional[ElfFile]:
 
 
 def read_build_id(path: Path) -> Optional[str]:
-    """The GNU build-id of an ELF file, in hexadecimal; None where there is none or the file cannot be read."""
+    """The GNU build-id of an ELF file, in hexadecimal; None if there is none or the file cannot be read."""
     with _opened(path) as read:
         header = read_header(read) if read else None
         if read is None or header is None:
@@ -100,12 +103,12 @@ def read_build_id(path: Path) -> Optional[str]:
 
 
 def has_debug_symbols(path: Path) -> bool:
-    """Whether an ELF file holds DWARF or a symbol table of its own, in the file."""
+    """Whether an ELF file contains DWARF or a `.symtab`."""
     return _holds(path, ".debug_info", ".zdebug_info", ".symtab")
 
 
 def has_dwarf(path: Path) -> bool:
-    """Whether an ELF file holds DWARF: types, lines and variables, not only names."""
+    """Whether an ELF file contains DWARF: types, lines and variables, not only names."""
     return _holds(path, ".debug_info", ".zdebug_info")
 
 
@@ -115,7 +118,7 @@ def _holds(path: Path, *names: str) -> bool:
 
 
 def holds_code(path: Path) -> bool:
-    """False for a separate debug file: its code takes no room in it."""
+    """Whether an ELF file contains code; False for a separate debug file, whose `.text` is empty (SHT_NOBITS)."""
     elf = open_elf(path)
     text = elf.section(".text") if elf else None
     return text is not None and text.kind == SHT_PROGBITS

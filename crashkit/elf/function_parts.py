@@ -1,6 +1,6 @@
-"""The parts of one function of a stripped file (x86-64): the compiler moves what seldom runs, or most of it, to another place.
+"""Finds the parts of one function of a stripped file (x86-64): compilers move rarely executed code to another place.
 
-Only the symbol table names such a part. But the function jumps into its middle, and no function is entered so from another one.
+Only the symbol table names such a part. But the function jumps into the part's middle, which no other function does.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _MOST_CODE = 1 << 20
 
 
 def parts(table: UnwindTable, start: int) -> frozenset[int]:
-    """Where the function that starts there and its other parts start, as addresses of the file; empty where no function does."""
+    """Start addresses of the function at `start` and of its other parts, relative to the file; empty if no function starts there."""
     function = table.function(start)
     if function is None or function.start != start:
         return frozenset()
@@ -24,7 +24,7 @@ def parts(table: UnwindTable, start: int) -> frozenset[int]:
 
 
 def _jumps_out(code: bytes, function: range) -> set[int]:
-    """Targets of its jumps that lie elsewhere."""
+    """Targets of its jumps to addresses outside it."""
     import capstone
 
     engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)

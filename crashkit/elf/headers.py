@@ -1,7 +1,7 @@
-"""The one reader of ELF headers: of a file, of an open core, of a module's first page in the memory of a process. Layout: elf(5).
+"""The only reader of ELF headers: in a file, an open core, or a module's first page in process memory. Layout: elf(5).
 
-Whatever is read may be hostile or cut. The sizes of table entries are those of elf(5) whatever the file says (Linux and gdb accept no
-others), counts and offsets are taken only as far as there are bytes, and `bounded` caps what one look may read.
+Input may be hostile or truncated. Table entries have the sizes of elf(5) whatever the file says (Linux and gdb accept no others),
+counts and offsets are limited by the available bytes, and `bounded` limits how much is read.
 
 Not pyelftools: the supervisor reads cores with this and cannot wait 0.1 s for the import, `ELFFile` takes forty times as long for
 a build-id (4.6 ms against 0.1 ms), believes the header's counts, and raises five kinds of exceptions. The tests compare with it.
@@ -21,30 +21,33 @@ SHT_NULL, SHT_PROGBITS, SHT_NOTE, SHT_NOBITS = 0, 1, 7, 8
 SHF_EXECINSTR = 4
 
 PN_XNUM = 0xFFFF
-"""e_phnum where the number of program headers stands in section header 0."""
+"""Value of e_phnum if the number of program headers is in section header 0."""
 _SHN_XINDEX = 0xFFFF
 
 MOST_HEADERS = 4096
-"""Program headers and sections read of a file; a process has far more segments than any file has."""
+"""Most program headers and sections read of a file; only cores have more."""
 _MOST_NAMES = 1 << 20
 _MOST_OFFSET = (1 << 63) - 1
 
 Read = Callable[[int, int], bytes]
-"""Up to `size` bytes at `offset` (or address); fewer, or none, where they are not there. Never raises."""
+"""Up to `size` bytes at `offset` (or address); fewer or none if they are missing. Never raises."""
 
 
 class Word(NamedTuple):
-    """How a machine lays out a word: size in bytes and struct's byte-order character."""
+    """Layout of a machine word: size in bytes, and the byte order as a `struct` character."""
 
     size: int
     order: str
 
     @property
     def code(self) -> str:
+        """The struct format of one unsigned word, such as `<Q`."""
         return self.order + ("Q" if self.size == 8 else "I")
 
 
 class Table(NamedTuple):
+    """Position of a header table in the file: offset and entry size in bytes, number of entries."""
+
     offset: int
     entry_size: int
     entries: int
@@ -63,10 +66,12 @@ class Header(NamedTuple):
     programs: Table
     sections: Table
     names: int
-    """The section that holds the sections' names."""
+    """Number of the section that contains the section names."""
 
 
 class ProgramHeader(NamedTuple):
+    """One program header (Elf64_Phdr or Elf32_Phdr)."""
+
     kind: int
     """p_type."""
     flags: int
@@ -80,6 +85,8 @@ class ProgramHeader(NamedTuple):
 
 
 class Section(NamedTuple):
+    """One section header, with its name resolved."""
+
     name: str
     kind: int
     """sh_type."""
@@ -89,11 +96,11 @@ class Section(NamedTuple):
     size: int
     link: int
     header: int
-    """Where its section header lies in the file."""
+    """File offset of its section header."""
 
 
 def of_descriptor(descriptor: int) -> Read:
-    """Reads an open file, wherever its position is."""
+    """Read an open file descriptor; its position does not matter."""
 
     def read(offset: int, size: int) -> bytes:
         try:
@@ -105,6 +112,8 @@ def of_descriptor(descriptor: int) -> Read:
 
 
 def of_file(file: BinaryIO) -> Read:
+    """Read a seekable file; moves its position."""
+
     def read(offset: int, size: int) -> bytes:
         try:
             file.seek(offset)
@@ -116,11 +125,12 @@ def of_file(file: BinaryIO) -> Read:
 
 
 def of_bytes(data: bytes) -> Read:
+    """Read from bytes in memory."""
     return lambda offset, size: data[offset : offset + size]
 
 
 def bounded(read: Read, most: int) -> Read:
-    """`read`, until it has given `most` bytes in all; then nothing."""
+    """Limit `read` to `most` bytes in total; after that it returns nothing."""
     left = most
 
     def limited(offset: int, size: int) -> bytes:
@@ -135,7 +145,7 @@ def bounded(read: Read, most: int) -> Read:
 
 
 def read_header(read: Read) -> Optional[Header]:
-    """None where there is no ELF header, or not all of it."""
+    """Read the ELF header; None if there is none or it is incomplete."""
     head = read(0, 64)
     if len(head) < 52 or head[:4] != b"\x7fELF" or head[4] not in (1, 2) or head[5] not in (1, 2):
         return None
@@ -150,7 +160,7 @@ def read_header(read: Read) -> Optional[Header]:
 
 
 def count_program_headers(read: Read, header: Header) -> Optional[int]:
-    """How many there are; None where the file says that section header 0 has the number, and that is not there."""
+    """The number of program headers; None if it is in section header 0 (PN_XNUM) and that is missing."""
     if header.programs.entries != PN_XNUM:
         return header.programs.entries
     first = _section_fields(read(header.sections.offset, header.sections.entry_size), header.word)
@@ -158,6 +168,7 @@ def count_program_headers(read: Read, header: Header) -> Optional[int]:
 
 
 def read_program_headers(read: Read, header: Header, most: int = MOST_HEADERS) -> Iterator[ProgramHeader]:
+    """Yield up to `most` program headers; stops where the file ends."""
     count = count_program_headers(read, header)
     for entry in _entries(read, header.programs, min(PN_XNUM if count is None else count, most)):
         if header.word.size == 8:
@@ -168,7 +179,7 @@ def read_program_headers(read: Read, header: Header, most: int = MOST_HEADERS) -
 
 
 def read_sections(read: Read, header: Header) -> tuple[Section, ...]:
-    """By section number; none where their names are not there."""
+    """Read up to MOST_HEADERS sections, by section number; empty if the section names are missing."""
     table, names_number = header.sections, header.names
     if table.offset and (not table.entries or names_number == _SHN_XINDEX):
         # More of them than the header can count: section header 0 has the numbers.

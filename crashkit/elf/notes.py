@@ -1,7 +1,7 @@
-"""ELF notes: the one walk over them, and their payloads decoded. Pure: bytes in, facts out.
+"""Splits ELF notes and decodes their payloads. Pure: bytes in, facts out.
 
 Layouts: Linux `include/uapi/linux/elfcore.h` (prstatus, prpsinfo), `include/uapi/asm-generic/siginfo.h`,
-`fs/binfmt_elf.c` (`fill_files_note`, the order of notes). A payload can be cut short by truncation: every function takes what is there.
+`fs/binfmt_elf.c` (`fill_files_note`, the order of notes). A payload may be truncated: every function decodes what is there.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class ProcessInfo(NamedTuple):
     uid: int
     name: bytes
     arguments: bytes
-    """The first 80 bytes of the command line, blanks between the arguments."""
+    """The first 80 bytes of the command line, with spaces between the arguments."""
     group: int
     session: int
 
 
 class SignalInfo(NamedTuple):
-    """NT_SIGINFO: the union is read both ways, the caller knows which one counts."""
+    """NT_SIGINFO: `address` and `pid` overlap in a union; the signal's code determines which one is valid."""
 
     number: int
     code: int
@@ -63,9 +63,9 @@ class FileMapping(NamedTuple):
 
 
 def split(data: bytes, order: str, *, whole: bool = False) -> Iterator[tuple[str, int, bytes]]:
-    """Name, type and payload of every note in a PT_NOTE segment; stops where the data ends or makes no sense.
+    """Yield name, type and payload of each note in a PT_NOTE segment; stop at the end of the data or at invalid data.
 
-    The payload of the last one may be cut off; `whole`: such a note is left out.
+    The payload of the last note may be truncated; with `whole`, such a note is omitted.
     """
     position = 0
     for _ in range(MOST_NOTES):
@@ -84,13 +84,13 @@ def split(data: bytes, order: str, *, whole: bool = False) -> Iterator[tuple[str
 
 
 def build_id(data: bytes, order: str) -> Optional[str]:
-    """The GNU build-id among these notes, in hexadecimal; one that is cut off is none."""
+    """The GNU build-id in these notes, in hexadecimal; None if it is missing or truncated."""
     payloads = (payload for name, kind, payload in split(data, order, whole=True) if (name, kind) == ("GNU", NT_GNU_BUILD_ID))
     return next((payload.hex() for payload in payloads if payload), None)
 
 
 def status(payload: bytes, word: Word, registers: Sequence[str]) -> Optional[Status]:
-    """`registers` are the names of the processor's, in the order of `elf_gregset_t`."""
+    """Decode NT_PRSTATUS; None if the payload is too short. `registers`: register names in the order of `elf_gregset_t`."""
     pid_at, registers_at = (32, 112) if word.size == 8 else (24, 72)
     if len(payload) < pid_at + 4:
         return None
@@ -102,6 +102,7 @@ def status(payload: bytes, word: Word, registers: Sequence[str]) -> Optional[Sta
 
 
 def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
+    """Decode NT_PRPSINFO (`struct elf_prpsinfo`); None if the payload is too short."""
     # 64 bit: char state, sname, zomb, nice; ulong flag; uid, gid; pid, ppid, pgrp, sid; fname[16]; psargs[80].
     # 32 bit: uid and gid are 16 bits wide on i386 and arm.
     layout = "4x4xQIIiiii16s80s" if word.size == 8 else "4xIHHiiii16s80s"
@@ -112,6 +113,7 @@ def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
 
 
 def signal_info(payload: bytes, word: Word) -> Optional[SignalInfo]:
+    """Decode NT_SIGINFO (`siginfo_t`); None if the payload is too short."""
     union_at = 16 if word.size == 8 else 12
     if len(payload) < union_at + word.size:
         return None
@@ -122,6 +124,7 @@ def signal_info(payload: bytes, word: Word) -> Optional[SignalInfo]:
 
 
 def auxiliary_vector(payload: bytes, word: Word) -> dict[int, int]:
+    """Decode NT_AUXV: AT_* type to value, without AT_NULL."""
     count = len(payload) // word.size // 2 * 2
     words = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload)
     vector = dict(zip(words[::2], words[1::2], strict=True))
@@ -130,7 +133,7 @@ def auxiliary_vector(payload: bytes, word: Word) -> dict[int, int]:
 
 
 def file_mappings(payload: bytes, word: Word) -> list[FileMapping]:
-    """Rows whose path was cut off are given with an empty path."""
+    """Decode NT_FILE; rows whose path is truncated have an empty path."""
     if len(payload) < 2 * word.size:
         return []
     count, page_size = struct.unpack_from(f"{word.order}2{word.code[1]}", payload)

@@ -1,9 +1,9 @@
-"""Names of functions, looked up in an ELF file's own symbol table for a few addresses at once.
+"""Looks up function names in an ELF file's own symbol table, for a few addresses at once.
 
-gdb reads and sorts every symbol of a module before it names the first; libtorch_cpu.so has half a million. Here one
-pass over the table, in C as far as it goes, keeps the few symbols that cover a wanted address. The choice among them
+gdb reads and sorts all symbols of a module before it names the first one; libtorch_cpu.so has half a million. Here one
+pass over the table, mostly in C code, keeps the few symbols that cover a wanted address. The choice among them
 is gdb's (`lookup_minimal_symbol_by_pc_section`, gdb/minsyms.c): the highest start wins; of several at one address the last
-by name, but a global one before that; a symbol without a size (hand-written assembly) only where no sized one covers the
+by name, but a global one before that; a symbol without a size (hand-written assembly) only if no sized one covers the
 address; otherwise no name.
 """
 
@@ -35,19 +35,21 @@ _FUNCTIONS = {0, 2, _IFUNC}
 
 
 class Symbol(NamedTuple):
+    """A function symbol."""
+
     name: str
-    """Mangled as it stands in the table, without a version."""
+    """Mangled as in the table, without a version."""
     start: int
     size: int
-    """0: not known."""
+    """Bytes; 0 if unknown."""
     is_global: bool
-    """Seen from outside the object file it came from; weak ones too. (The special kind for IFUNC resolvers does not count.)"""
+    """Visible outside its object file, including weak symbols; False for IFUNC resolvers."""
 
 
 class SymbolTable:
-    """The functions of one ELF file, 64 bit and little-endian (of another kind: no names).
+    """The functions of one 64-bit little-endian ELF file; other kinds of files have no names.
 
-    Addresses are those of the file (st_value): program counter minus load bias.
+    Addresses are relative to the file (st_value): program counter minus load bias.
     """
 
     def __init__(self, data: bytes | mmap.mmap, sections: Sequence[Section], unwind: Optional[UnwindTable] = None) -> None:
@@ -58,9 +60,9 @@ class SymbolTable:
 
     @classmethod
     def load(cls, path: Path) -> SymbolTable:
-        """.symtab or, where it was stripped, .dynsym with the symbols of .gnu_debugdata.
+        """Load .symtab or, for a stripped file, .dynsym with the symbols of .gnu_debugdata.
 
-        Raises OSError; a file that is no ELF has no names.
+        Raises OSError; a file that is not ELF has no names.
         """
         elf = open_elf(path)
         if elf is None or not (elf.wide and elf.order == "<" and sys.byteorder == "little"):
@@ -77,10 +79,11 @@ class SymbolTable:
         return "table" if self._table.name == ".symtab" else "exports"
 
     def name(self, address: int) -> Optional[Symbol]:
+        """The function that covers `address`; None if none does. For several addresses, call `names` once."""
         return self.names([address]).get(address)
 
     def find(self, name: str) -> Optional[Symbol]:
-        """The function of that name, as the table has it; not looked for in .gnu_debugdata."""
+        """The function of that (mangled) name; None if there is none. Does not search .gnu_debugdata."""
         if self._table is None:
             return None
         words = self._words()
@@ -95,7 +98,7 @@ class SymbolTable:
         return next((symbol for index in compress(range(len(words) // 3), offsets) if (symbol := self._symbol(words, index))), None)
 
     def names(self, addresses: Iterable[int]) -> dict[int, Symbol]:
-        """The function around each address; those that no function covers are left out. One call for many: each reads the whole table."""
+        """Map each address to the function that covers it; omit addresses without one. Each call reads the whole table."""
         wanted = sorted(set(addresses))
         found = self._look_up(wanted) if self._table else {}
         left = [address for address in wanted if address not in found]

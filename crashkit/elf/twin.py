@@ -1,7 +1,7 @@
-"""Sparse twins of big ELF files: what gdb needs to unwind through a module, and nothing that costs time to read.
+"""Sparse twins of large ELF files: only what gdb needs to unwind through a module, and nothing that is slow to read.
 
-A twin has the headers, the unwind tables and the build-id of its original at the same offsets; its symbol tables are
-marked absent, the rest is a hole. gdb takes seconds to read the half million symbols of libtorch_cpu.so, and 0.05 s
+A twin has the headers, the unwind tables and the build-id of its original at the same offsets. Its symbol tables are
+marked absent, and the rest is a hole. gdb takes seconds to read the half million symbols of libtorch_cpu.so, and 0.05 s
 for the twin. Names then come from `symbols`, code bytes must be read from the original: gdb sees zeros there.
 """
 
@@ -16,7 +16,7 @@ from crashkit.elf.file import ElfFile, open_elf
 from crashkit.elf.headers import SHT_NOBITS, SHT_NULL
 
 BIG = 8 << 20
-"""Bytes from which a file is worth a twin."""
+"""Minimum size in bytes of a file that gets a twin."""
 
 _KEPT = (".eh_frame", ".eh_frame_hdr", ".note.gnu.build-id", ".shstrtab")
 _ELF_HEADER = 64
@@ -28,7 +28,7 @@ _ABSENT_PREFIXES = (".debug_", ".zdebug_", ".gnu_debug")
 def write_twin(original: Path, folder: Path) -> Optional[Path]:
     """Write the twin of `original` into `folder`, under the same name, mode 0600.
 
-    None where it would be of no use: no sections or no unwind tables. Raises OSError if it cannot be written.
+    Returns None if it would be useless: no sections or no unwind tables. Raises OSError if it cannot be written.
     """
     elf = open_elf(original)
     unwind = elf.section(".eh_frame") if elf else None

@@ -1,7 +1,7 @@
-"""Whether a module's unwind tables cover an address: a frame found without them was guessed from code.
+"""Looks up addresses in a module's unwind tables: a frame found without them was guessed from code.
 
-`.eh_frame_hdr` is a table sorted by address, made for binary search (Linux Standard Base, "Exception Frames"); what the
-entry points to, a frame description entry in `.eh_frame`, tells how far it reaches.
+`.eh_frame_hdr` is a table sorted by address, made for binary search (Linux Standard Base, "Exception Frames"); each
+entry points to a frame description entry in `.eh_frame`, which contains the length of its range.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class UnwindTable:
 
     @classmethod
     def load(cls, path: Path) -> UnwindTable:
-        """Raises OSError; a file that is no ELF, or has no such table, covers nothing."""
+        """Load the tables of a file. Raises OSError; a file that is not ELF, or has no such table, covers nothing."""
         elf = open_elf(path)
         if elf is None:
             return cls(b"", None)
@@ -40,15 +40,15 @@ class UnwindTable:
 
     @property
     def is_known(self) -> bool:
-        """False where there is no table to search: then `covers` is False throughout and means nothing."""
+        """Whether there is a table to search; if not, `covers` is always False and means nothing."""
         return self._count > 0
 
     def covers(self, address: int) -> bool:
-        """Whether a frame description entry reaches over `address`. For a return address ask for the byte before it."""
+        """Whether a frame description entry covers `address`. For a return address, pass the address before it."""
         return self.function(address) is not None
 
     def function(self, address: int) -> Optional[range]:
-        """The addresses of the entry that reaches over `address`: a function, or a part that the compiler moved elsewhere."""
+        """The address range of the entry that covers `address`: a function, or a part that the compiler moved elsewhere."""
         try:
             entry = self._entry(address)
             found = None if entry is None else self._range(entry)
@@ -57,7 +57,7 @@ class UnwindTable:
         return found if found is not None and address in found else None
 
     def code(self, addresses: range) -> bytes:
-        """What the file has there; less where it ends."""
+        """The file's bytes at these addresses; fewer if the file ends before."""
         position = self._offset(addresses.start) if self._elf else None
         return b"" if position is None else bytes(self._data[position : position + len(addresses)])
 

@@ -1,7 +1,7 @@
-"""The crashed system's files, as they lie on the machine that analyses the core.
+"""The crashed system's files on the machine that analyses the core.
 
-Its root folder (`--sysroot`) and prefixes of its paths (`--path-map FROM=TO`) lie elsewhere here, like mounts. Links
-among these files mean paths of the crashed system: they are followed there, and never lead out.
+Its root folder (`--sysroot`) and prefixes of its paths (`--path-map FROM=TO`) are mapped to local folders, like mounts. Links
+among these files refer to paths of the crashed system: they are resolved there and never lead outside.
 """
 
 from __future__ import annotations
@@ -13,24 +13,27 @@ _MAX_LINKS = 40
 
 
 class PathMap(NamedTuple):
-    """A prefix of the crashed system's paths, and the folder that holds these files here."""
+    """A prefix of the crashed system's paths, and the local folder that contains these files."""
 
     before: str
     after: Path
 
     def parts(self) -> tuple[str, ...]:
+        """The components of `before`, without slashes."""
         return _parts(self.before)
 
 
 class FileTree(NamedTuple):
+    """Maps paths of the crashed system to paths on this machine."""
+
     sysroot: Optional[Path] = None
     """None: the crashed system is this machine."""
     maps: tuple[PathMap, ...] = ()
 
     def locate(self, path: str) -> Optional[Path]:
-        """Where the crashed system's absolute `path` lies here, links followed; whether it exists is not looked at.
+        """The local path for the crashed system's absolute `path`, with links resolved; the file need not exist.
 
-        None for a relative path, one with a null byte, and a loop of links.
+        None for a relative path, a path with a null byte, and a loop of links.
         """
         if not path.startswith("/") or "\0" in path:
             return None

@@ -1,8 +1,8 @@
 """Opens a file of any kind so that readers get plain, seekable bytes.
 
-A plain file is used where it lies. A compressed one, or a pipe, is unpacked into memory, and into
-a nameless temporary file once it outgrows that: neither outlives the process, however it ends.
-What cannot be unpacked to its end (cut, damaged, disk full) is used as far as it goes.
+A plain file is used in place. A compressed file or a pipe is unpacked into memory, or into an unnamed
+temporary file if it is too large: neither outlives the process, however it ends.
+Input that cannot be unpacked completely (truncated, damaged, disk full) is used as far as possible.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from crashkit.errors import EvidenceError
 from crashkit.model import SoftError
 
 MEMORY_LIMIT = 256 << 20
-"""Bytes of unpacked data, holes not counted, that stay in memory."""
+"""Bytes of unpacked data, not counting holes, that are kept in memory."""
 SIZE_LIMIT = 1 << 40
-"""Bytes of unpacked data, holes counted: a core of a large host, not a decompression bomb."""
+"""Bytes of unpacked data, counting holes: enough for a core of a large host, but stops a decompression bomb."""
 DISK_RESERVE = 512 << 20
-"""Bytes that unpacking leaves free on the disk."""
+"""Bytes of disk space that unpacking leaves free."""
 
 _READ = 1 << 20
 _FEED = 4 << 10
@@ -78,19 +78,19 @@ _FORMATS: dict[str, tuple[tuple[bytes, ...], Callable[[], _Decompressor]]] = {
 
 
 def compression_of(head: bytes) -> Optional[str]:
-    """Name of the compression that a file with these first bytes has; None for none."""
+    """Name of the compression, from a file's first bytes; None if it is not compressed."""
     return next((name for name, (magics, _) in _FORMATS.items() if head.startswith(magics)), None)
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How much room unpacking may take, in bytes."""
+    """How much space unpacking may use, in bytes."""
 
     memory: int = MEMORY_LIMIT
     size: int = SIZE_LIMIT
     disk_reserve: int = DISK_RESERVE
     folder: Optional[Path] = None
-    """Where the temporary file goes; None: TMPDIR, or the roomier one of /var/tmp and /tmp."""
+    """Folder of the temporary file; None: TMPDIR, or the one of /var/tmp and /tmp with more free space."""
 
 
 @dataclass(frozen=True)
@@ -100,19 +100,20 @@ class Input:
     file: BinaryIO
     """The plain bytes: seekable, read-only by intent."""
     path: Path
-    """A path under which another process of this user, such as gdb, finds the plain bytes while this input is open."""
+    """A path at which another process of this user, such as gdb, can read the plain bytes while this input is open."""
     size: int
     """Plain bytes."""
     original: Path
-    """As it was named by the caller."""
+    """Path as passed by the caller."""
     original_size: int
-    """Bytes of the file as it lies there, or that came through the pipe."""
+    """Bytes of the file on disk, or bytes read from the pipe."""
     compression: Optional[str] = None
     """gzip, xz, zstd, lz4."""
     soft_errors: tuple[SoftError, ...] = ()
-    """Set where the plain bytes are not all that there should be."""
+    """Set if the plain bytes are incomplete."""
 
     def close(self) -> None:
+        """Close the file; a temporary copy is deleted."""
         self.file.close()
 
     def __enter__(self) -> Input:
@@ -123,9 +124,9 @@ class Input:
 
 
 def open_input(path: Path, limits: Limits = Limits()) -> Input:
-    """Open `path`, which may be compressed (told by its first bytes, not its name), sparse, read-only, a FIFO or /dev/stdin.
+    """Open `path`, which may be compressed (detected by its first bytes, not its name), sparse, read-only, a FIFO or /dev/stdin.
 
-    Raises EvidenceError where it cannot be opened, is empty, or is no file.
+    Raises EvidenceError if it cannot be opened, is empty, or is not a file.
     """
     file = _open(path)
     try:
@@ -149,7 +150,7 @@ def _open(path: Path) -> BinaryIO:
             raise _cannot_open(path, error) from error
         descriptor = os.dup(0)
     except ValueError as error:
-        raise EvidenceError(f"cannot open {str(path)!r}: {error}", "give the path of a core file") from error
+        raise EvidenceError(f"cannot open {str(path)!r}: {error}", "pass the path of a core file") from error
     mode = os.fstat(descriptor).st_mode
     problem = _unfit(path, mode, descriptor)
     if problem:
@@ -162,26 +163,26 @@ def _unfit(path: Path, mode: int, descriptor: int) -> Optional[EvidenceError]:
     if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         return None
     if stat.S_ISDIR(mode):
-        return EvidenceError(f"{path} is a folder", "give a file in it, such as its core")
+        return EvidenceError(f"{path} is a folder", "pass a file in it, such as its core")
     if os.isatty(descriptor):
-        return EvidenceError(f"{path} is a terminal", "redirect a core into it, such as: crashkit analyze /dev/stdin < core")
-    return EvidenceError(f"{path} is a device, not a file", "give the path of a core file")
+        return EvidenceError(f"{path} is a terminal", "redirect a core into it: crashkit analyze /dev/stdin < core")
+    return EvidenceError(f"{path} is a device, not a file", "pass the path of a core file")
 
 
 def _cannot_open(path: Path, error: OSError) -> EvidenceError:
     if isinstance(error, FileNotFoundError):
         return EvidenceError(
-            f"{path} does not exist", "check the path; where cores go is told by /proc/sys/kernel/core_pattern and by: crashkit doctor"
+            f"{path} does not exist", "check the path; crashkit doctor and /proc/sys/kernel/core_pattern show where cores are written"
         )
     if isinstance(error, PermissionError):
         return EvidenceError(
-            f"{path} may not be read by this user", "cores belong to the user of the crashed process: run as that user, or as root"
+            f"no permission to read {path}", "cores belong to the user of the crashed process: run as that user or as root"
         )
-    return EvidenceError(f"{path} cannot be opened: {error.strerror}", "give the path of a core file")
+    return EvidenceError(f"{path} cannot be opened: {error.strerror}", "pass the path of a core file")
 
 
 def _is_named(path: Path) -> bool:
-    """False for standard input and process substitution, whose other end the caller has started."""
+    """Whether the path is a named file; False for standard input and process substitution, whose other end the caller started."""
     return not str(path).startswith(("/dev/stdin", "/dev/fd/", "/proc/"))
 
 
@@ -190,9 +191,9 @@ def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
         head = file.read(8)
         file.seek(0)
     except OSError as error:
-        raise EvidenceError(f"{path} cannot be read: {error.strerror}", "copy it from another disk, or give another file") from error
+        raise EvidenceError(f"{path} cannot be read: {error.strerror}", "check the disk, or pass another copy of the file") from error
     if not head:
-        raise EvidenceError(f"{path} is empty", "the disk or the core size limit may have been full at 0 bytes: crashkit doctor tells")
+        raise EvidenceError(f"{path} is empty", "the disk may have been full or the core size limit 0: run crashkit doctor")
     size = os.fstat(file.fileno()).st_size
     if compression_of(head):
         with file:
@@ -213,7 +214,7 @@ def _pipe_pieces(file: BinaryIO, path: Path, wait: Optional[float]) -> Iterator[
     readable.register(file, select.POLLIN)
     while True:
         if not readable.poll(None if wait is None else wait * 1000):
-            raise EvidenceError(f"{path} is a FIFO that nobody writes to", "give the path of a core file")
+            raise EvidenceError(f"{path} is a FIFO without a writer", "pass the path of a core file")
         wait = None
         with suppress(BlockingIOError):
             piece = os.read(file.fileno(), _READ)
@@ -235,7 +236,7 @@ class _Sink:
         self.pending = b""
 
     def write(self, data: bytes) -> None:
-        """Raises _Full where there is no room; what was written before then stays."""
+        """Write more data. Raises _Full if there is no space; data written before is kept."""
         data = self.pending + data
         whole = len(data) - len(data) % _BLOCK
         self.pending = data[whole:]
@@ -251,7 +252,7 @@ class _Sink:
 
     def _write_block(self, block: bytes) -> None:
         if self.size + len(block) > self.limits.size:
-            raise _Full(f"it unpacks to more than {_amount(self.limits.size)}", "unpack it by hand and give the unpacked file")
+            raise _Full(f"it unpacks to more than {_amount(self.limits.size)}", "unpack it yourself and pass the unpacked file")
         if block == _ZEROS:
             self.size += _BLOCK
             return
@@ -289,7 +290,7 @@ class _Sink:
             position += len(block)
 
     def _disk_full(self) -> _Full:
-        return _Full(f"there is no room for the rest in {self.folder}", "set TMPDIR to a folder with more room, or unpack it by hand")
+        return _Full(f"no space left in {self.folder}", "set TMPDIR to a folder with more space, or unpack it yourself")
 
 
 class _Full(Exception):
@@ -302,7 +303,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
     source = _Counted(pieces)
     head = source.peek(8)
     if not head:
-        raise EvidenceError(f"{path} is empty", "nothing came through it: check the command that should write to it")
+        raise EvidenceError(f"{path} is empty", "check the command that writes to it")
     compression = compression_of(head)
     sink = _Sink(limits)
     try:
@@ -313,7 +314,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
         raise
     if compression and not sink.size:
         file.close()
-        raise EvidenceError(f"{path} is {compression} data that unpacks to nothing", "give the core itself, or copy the file again")
+        raise EvidenceError(f"{path} is {compression} data that unpacks to nothing", "pass the core itself, or copy the file again")
     return Input(
         file=file,
         path=_descriptor_path(file),
@@ -330,10 +331,10 @@ def _pump(data: Iterator[bytes], sink: _Sink) -> Optional[SoftError]:
         for piece in data:
             sink.write(piece)
     except _Damaged as error:
-        message = f"{error} after {_amount(sink.size + len(sink.pending))} of plain data: the rest is missing"
-        return SoftError(stage="input", message=message, hint="copy or compress the core again, if it is still there")
+        message = f"{error} after {_amount(sink.size + len(sink.pending))} of unpacked data: the rest is missing"
+        return SoftError(stage="input", message=message, hint="copy or compress the core again if you still have it")
     except _Full as error:
-        return SoftError(stage="input", message=f"only the first {_amount(sink.size)} of the core are used: {error}", hint=error.hint)
+        return SoftError(stage="input", message=f"only the first {_amount(sink.size)} of the core is used: {error}", hint=error.hint)
     return None
 
 
@@ -365,9 +366,9 @@ class _Counted:
 
 
 def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
-    """Plain data of one stream or of several behind each other (`cat a.gz b.gz`, pzstd, pixz).
+    """Plain data of one or more concatenated streams (`cat a.gz b.gz`, pzstd, pixz).
 
-    Raises _Damaged where the data ends or breaks in the middle.
+    Raises _Damaged if the data is truncated or damaged.
     """
     start = _FORMATS[compression][1]
     stream, produced, whole_streams = start(), False, 0
@@ -391,7 +392,7 @@ def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
                 yield plain
                 data = stream.unused_data if stream.eof else b""
     if not stream.eof:
-        raise _Damaged(f"the {compression} data is cut off")
+        raise _Damaged(f"the {compression} data is truncated")
 
 
 def _memory_file() -> BinaryIO:

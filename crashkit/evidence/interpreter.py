@@ -1,4 +1,4 @@
-"""Which module of a process holds CPython, and which version that is as far as its name tells."""
+"""Finds the module of a process that contains CPython, and its version as far as names show it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,8 @@ _EXTENSION = re.compile(r"\.cpython-(\d)(\d+)([tdm]*)-|\.abi3\.so$|/python(\d+\.
 
 
 class Interpreter(NamedTuple):
+    """The module that contains CPython, and its version as far as names show it."""
+
     module: LoadedModule
     version: Optional[str]
     """Major and minor, such as 3.11."""
@@ -23,12 +25,12 @@ class Interpreter(NamedTuple):
 
     @property
     def is_too_old(self) -> bool:
-        """Python 2: neither libpython.py as it is used here nor PyStack reads it."""
+        """Whether it is Python 2, which neither libpython.py (as used here) nor PyStack can read."""
         return self.version is not None and self.version.startswith("2.")
 
 
 def find_interpreter(modules: Sequence[LoadedModule], executable: Optional[str]) -> Optional[Interpreter]:
-    """libpython where one is mapped; else the executable, if its name or the extension modules beside it say Python."""
+    """libpython if one is mapped; else the executable, if its name or the mapped extension modules indicate Python."""
     for module in modules:
         found = _LIBRARY.match(PurePosixPath(module.path).name)
         if found:

@@ -1,7 +1,7 @@
-"""Finds the file of a module that the crashed process had mapped, on the machine that analyses the core.
+"""Finds the files of the crashed process's modules on the machine that analyses the core.
 
-A path in a core is hostile: it may be anything, and inside a sysroot its links belong to that root.
-What lies at a path is used only if its build-id is the core's.
+Paths in a core are untrusted: they may be anything, and inside a sysroot their links are resolved in that root.
+A file is used only if its build-id matches the core's.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _DEBUGINFOD_DEADLINE = 90
 
 @dataclass(frozen=True)
 class ModuleFile:
-    """The verdict on one module."""
+    """The result of the search for one module's file."""
 
     state: str
-    """found (build-ids agree), unverified (a file lies there, and the core does not tell the build-id),
-    mismatch (another build lies there), missing."""
+    """found (build-ids agree), unverified (a file exists, but the core does not contain the build-id),
+    mismatch (the file is a different build), missing."""
     path: Optional[Path] = None
     """The file to load; None for mismatch and missing."""
     debug: Optional[Path] = None
@@ -43,17 +43,17 @@ class ModuleFile:
     """What is wrong, in one line."""
     hint: Optional[str] = None
     other: Optional[Path] = None
-    """For mismatch: the file that lies there."""
+    """For mismatch: the file of the different build."""
 
 
 class Finder:
-    """Where module files are looked for, in this order.
+    """Searches for module files, in this order.
 
-    - `extra_dirs`, where the build-id is known: folders with `.build-id/xx/yyyy.debug`, the same tree, or loose files
+    - `extra_dirs`, if the build-id is known: folders with `.build-id/xx/yyyy.debug`, the same tree, or loose files
     - `path_maps`: (prefix in the core, folder here), the longest prefix first
     - `sysroot`: the crashed system's root folder; without one, the path itself
-    - `extra_dirs`, where the build-id is not known
-    - debuginfod, if asked: only where a build-id is known and nothing else was found
+    - `extra_dirs`, if the build-id is not known
+    - debuginfod, if enabled: only if the build-id is known and nothing else was found
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class Finder:
         self.debuginfod = debuginfod
 
     def find(self, path: str, build_id: Optional[str]) -> ModuleFile:
-        """The file of the module that the core names `path`; `build_id` in hexadecimal, None where the core does not hold it."""
+        """The file of the module that the core names `path`; `build_id` in hexadecimal, None if the core does not contain it."""
         path = path.removesuffix(_DELETED)
         other: Optional[tuple[Path, Optional[str]]] = None
         for candidate in self._candidates(path, build_id):
@@ -84,16 +84,16 @@ class Finder:
             return ModuleFile("found", fetched, debug=self._debug_file(path, build_id, fetched))
         debug = self._debug_file(path, build_id, None)
         if other:
-            detail = f"{other[0]} is another build: its build-id is {other[1] or 'missing'}, the core's is {build_id}"
+            detail = f"{other[0]} is a different build: its build-id is {other[1] or 'missing'}, the core has {build_id}"
             return ModuleFile("mismatch", debug=debug, detail=detail, hint=_hint(path), other=other[0])
         return ModuleFile("missing", debug=debug, detail=f"{path} is not on this machine", hint=_hint(path))
 
     def source(self, path: str) -> Optional[Path]:
-        """The file that the crashed system called `path` (Python source, libpython.py), whose build nobody can check."""
+        """The file at `path` of the crashed system (Python source, libpython.py), whose build cannot be verified."""
         return next((place for place in self._places(path.removesuffix(_DELETED)) if _is_file(place)), None)
 
     def _places(self, path: str) -> Iterator[Path]:
-        """Where a path of the crashed system lies here: by the maps, or without them if that is no use."""
+        """Local paths for a path of the crashed system: through the path maps first, then without them."""
         if path.startswith(_NO_FILES):
             return
         trees = (self.tree, FileTree(self.tree.sysroot)) if self.tree.maps else (self.tree,)
@@ -153,7 +153,7 @@ class Finder:
         return builds
 
     def _fetch(self, kind: str, build_id: str) -> Optional[Path]:
-        """Ask the debuginfod servers of this user (DEBUGINFOD_URLS); the client keeps what it gets in its cache."""
+        """Ask the debuginfod servers of this user (DEBUGINFOD_URLS); the client caches downloads."""
         client = shutil.which("debuginfod-find") if self.debuginfod else None
         if not client:
             return None
@@ -168,7 +168,7 @@ class Finder:
 
 def _hint(path: str) -> str:
     name = PurePosixPath(path).name
-    return f"give the crashed system's files: --sysroot DIR, --path-map FROM=TO, or a folder that holds its {name}"
+    return f"provide the crashed system's files: --sysroot DIR, --path-map FROM=TO, or a folder that contains its {name}"
 
 
 def _is_file(path: Path) -> bool:

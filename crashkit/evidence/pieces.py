@@ -1,4 +1,4 @@
-"""Sorts the evidence of one crash: which piece is the core, which are texts, what the crash folder's manifest says."""
+"""Sorts the evidence of one crash into the core, texts, and the crash folder's manifest."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ _OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
 
 
 class Pieces(NamedTuple):
+    """The sorted evidence of one crash; missing pieces are None or empty."""
+
     core: Optional[Core]
     core_input: Optional[Input]
     texts: tuple[Input, ...]
@@ -33,7 +35,7 @@ class Pieces(NamedTuple):
 def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     """Open every path; `open_files` closes them.
 
-    Raises EvidenceError where one cannot be opened, or where two are cores: that is two crashes.
+    Raises EvidenceError if one cannot be opened, or if more than one is a core (two crashes).
     """
     core: Optional[Core] = None
     core_input: Optional[Input] = None
@@ -63,8 +65,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 core, core_input = opened, source
             else:
                 raise EvidenceError(
-                    f"{core.path} and {piece} are two cores: two crashes",
-                    "Analyze them one at a time; all PATHs of one call are one crash.",
+                    f"{core.path} and {piece} are both cores, so they are two crashes",
+                    "Analyze one crash at a time: all PATHs of a call must belong to the same crash.",
                 )
     return Pieces(core, core_input, tuple(texts), manifest, folder, tuple(soft_errors))
 
@@ -78,10 +80,10 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
         try:
             names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
         except OSError as error:
-            raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner, or as root.") from error
+            raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner or as root.") from error
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]
     if not found and manifest is None:
-        raise EvidenceError(f"{folder} holds no evidence of a crash", "Give a core, a log or a crash folder.")
+        raise EvidenceError(f"{folder} contains no crash evidence", "Pass a core, a log or a crash folder.")
     return found
 
 
@@ -91,7 +93,7 @@ def _text_kinds() -> frozenset[str]:
 
 
 def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
-    """What the collector saw of the death, where the evidence itself does not say it."""
+    """Add what the collector recorded, for facts that the evidence itself lacks."""
     process = crash.process or Process()
     process = replace(
         process,
@@ -122,6 +124,6 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
 
 
 def _oom_line(text: str) -> LogLine:
-    """What the collector noted: a line of the kernel, or its own words about the cgroup's counter."""
+    """A note of the collector: a kernel message, or its own text about the cgroup's counter."""
     kind, fields = Classifier().classify(text) or ("oom-event", {})
     return LogLine(text=text, kind=kind, fields=fields)

@@ -1,7 +1,7 @@
 """The full version of CPython: from the memory of the process, or from the file of its interpreter. Needs no symbols.
 
-`Py_GetVersion` keeps its text ("3.13.5 (main, Jun 25 2025, 18:55:22) [GCC 14.2.0]") in the interpreter's own memory, made of a
-literal ("3.13.5") that stands in its file.
+`Py_GetVersion` keeps its text ("3.13.5 (main, Jun 25 2025, 18:55:22) [GCC 14.2.0]") in the interpreter's own memory, built from a
+literal ("3.13.5") in its file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _LITERAL = _RELEASE + rb"(?: \|[^()\0]{1,60})?\0"
 
 
 def version_in_core(core: Core, interpreter: LoadedModule, minor: Optional[str]) -> Optional[str]:
-    """`minor` such as 3.13, where that is known."""
+    """The full version from the process's memory; None if not found or ambiguous. `minor`: such as 3.13, if known."""
     end, room = interpreter.end, _MOST_BYTES
     for segment in core.segments:
         if not interpreter.base <= segment.start <= end or room <= 0:
@@ -37,6 +37,7 @@ def version_in_core(core: Core, interpreter: LoadedModule, minor: Optional[str])
 
 
 def version_in_file(path: Path, minor: Optional[str]) -> Optional[str]:
+    """The full version from the interpreter's file; None if not found or ambiguous. `minor`: such as 3.13, if known."""
     elf = open_elf(path)
     constants = elf.section(".rodata") if elf else None
     try:
@@ -49,7 +50,7 @@ def version_in_file(path: Path, minor: Optional[str]) -> Optional[str]:
 
 
 def _only(pattern: bytes, minor: Optional[str], data: bytes) -> Optional[str]:
-    """The one version that the bytes speak of; None where they speak of several."""
+    """The only version found in the bytes; None if there is none or more than one."""
     wanted = re.escape(minor).encode("ascii", "replace") if minor else _ANY_MINOR
     found = set(re.findall(pattern % wanted, data))
     return found.pop().decode("ascii") if len(found) == 1 else None

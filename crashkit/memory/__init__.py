@@ -1,4 +1,4 @@
-"""The memory of a process, dead or alive, behind one contract."""
+"""The contract for reading a process's memory, from a core or from a live process."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crashkit.elf.headers import Word
 from crashkit.model import Mapping
 
 MOST_STRING = 128 << 10
-"""Bytes read of one string."""
+"""Most bytes read of one string."""
 _STEP = 256
 
 
@@ -21,20 +21,24 @@ class MemoryThread(NamedTuple):
 
     tid: int
     registers: AnyMapping[str, int]
-    """Named as in gdb; empty where they are not known."""
+    """Named as in gdb; empty if unknown."""
 
 
 class Memory(Protocol):
-    """What a core fulfils, and a live process. Nothing of it raises once it is opened."""
+    """Implemented by cores and live processes. No method raises once it is open."""
 
     @property
-    def architecture(self) -> Architecture: ...
+    def architecture(self) -> Architecture:
+        """The processor of the process."""
+        ...
 
     @property
-    def word(self) -> Word: ...
+    def word(self) -> Word:
+        """Size and byte order of a machine word."""
+        ...
 
     def read(self, address: int, size: int) -> bytes:
-        """Memory at the address; short, or empty, where it is not there."""
+        """Memory at the address; short or empty if it is missing."""
         ...
 
     def mappings(self) -> Sequence[Mapping]:
@@ -42,17 +46,18 @@ class Memory(Protocol):
         ...
 
     def threads(self) -> Sequence[MemoryThread]:
-        """The crashed one first, if one crashed."""
+        """All threads; the crashed one first, if one crashed."""
         ...
 
 
 def word_at(memory: Memory, address: int) -> Optional[int]:
+    """The machine word at `address`, unsigned; None if it cannot be read."""
     data = memory.read(address, memory.word.size)
     return int(struct.unpack(memory.word.code, data)[0]) if len(data) == memory.word.size else None
 
 
 def string_at(memory: Memory, address: int) -> Optional[str]:
-    """The NUL-terminated string at the address; bytes that are not UTF-8 are escaped. None where it is not there."""
+    """The NUL-terminated string at the address; bytes that are not UTF-8 are escaped. None if it cannot be read."""
     data = b""
     while len(data) < MOST_STRING:
         part = memory.read(address + len(data), _STEP)
@@ -66,4 +71,5 @@ def string_at(memory: Memory, address: int) -> Optional[str]:
 
 
 def mapping_at(mappings: Sequence[Mapping], address: int) -> Optional[Mapping]:
+    """The mapping that contains `address`; None if none does."""
     return next((one for one in mappings if one.start <= address < one.end), None)

@@ -1,7 +1,7 @@
-"""The memory of a live process on this host, which is neither stopped nor traced.
+"""Reads the memory of a live process on this host, without stopping or tracing it.
 
-Wants what ptrace wants (`PTRACE_MODE_ATTACH_REALCREDS`, ptrace(2)): the same user, or CAP_SYS_PTRACE; Yama may forbid more.
-What is read at different moments need not fit together.
+Needs the permissions of ptrace (`PTRACE_MODE_ATTACH_REALCREDS`, ptrace(2)): the same user, or CAP_SYS_PTRACE; Yama may restrict more.
+Values read at different times may be inconsistent.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _MOST_OFFSET = (1 << 63) - 1
 
 
 class LiveProcess:
-    """Use as a context manager, or `close` it.
+    """A running process: a `Memory`. Use as a context manager, or `close` it.
 
-    Raises EvidenceError where there is no such process, or it may not be read.
+    Raises EvidenceError if there is no such process or reading it is not permitted.
     """
 
     def __init__(self, pid: int) -> None:
@@ -35,14 +35,14 @@ class LiveProcess:
             self._memory = self._open("mem", self._folder)
             header = read_header(bounded(of_descriptor(self._open("exe", self._folder)), 64))
             if header is None:
-                raise EvidenceError(f"the executable of process {pid} is no ELF file", "Only native processes can be read.")
+                raise EvidenceError(f"the executable of process {pid} is not an ELF file", "Only native processes can be read.")
         except FileNotFoundError as error:
             self.close()
-            raise EvidenceError(f"there is no process {pid}", "Give the pid of a running process, as `ps` shows it.") from error
+            raise EvidenceError(f"no process {pid}", "Pass the pid of a running process, as shown by `ps`.") from error
         except OSError as error:
             self.close()
-            hint = "Run as the same user or as root; /proc/sys/kernel/yama/ptrace_scope may forbid it to others."
-            raise EvidenceError(f"the memory of process {pid} may not be read: {error.strerror}", hint) from error
+            hint = "Run as the same user or as root; /proc/sys/kernel/yama/ptrace_scope may also restrict access."
+            raise EvidenceError(f"cannot read the memory of process {pid}: {error.strerror}", hint) from error
         except EvidenceError:
             self.close()
             raise
@@ -61,10 +61,11 @@ class LiveProcess:
         self.close()
 
     def close(self) -> None:
+        """Close all open files of the process."""
         self._open_files.close()
 
     def read(self, address: int, size: int) -> bytes:
-        """Memory at the address; short, or empty, where nothing is mapped, or where the process has ended."""
+        """Memory at the address; short or empty if nothing is mapped there or the process has ended."""
         parts = []
         size = min(size, _MOST_READ)
         while size > 0 and 0 <= address <= _MOST_OFFSET:
@@ -80,7 +81,7 @@ class LiveProcess:
         return b"".join(parts)
 
     def mappings(self) -> list[Mapping]:
-        """/proc/PID/maps (proc(5)); empty where the process has ended."""
+        """The address space from /proc/PID/maps (proc(5)); empty if the process has ended."""
         try:
             with os.fdopen(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder), "rb") as file:
                 lines = file.read().splitlines()
@@ -89,7 +90,7 @@ class LiveProcess:
         return [_mapping(line) for line in lines]
 
     def threads(self) -> list[MemoryThread]:
-        """Without registers: these can be had only of a stopped thread. The main thread first."""
+        """All threads, the main thread first; without registers, which are readable only in a stopped thread."""
         try:
             descriptor = os.open("task", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder)
             try:

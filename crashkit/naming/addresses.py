@@ -1,4 +1,4 @@
-"""What an address tells by its value alone: a null pointer plus an offset, or the bytes with which allocators fill memory."""
+"""Recognises addresses by their value alone: null pointers plus an offset, and the fill bytes of allocators."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Fill(NamedTuple):
 
     byte: int
     meaning: str
-    """Completes "its bytes are those of ..."."""
+    """Completes "its bytes match ..."."""
     freed: bool = False
-    """Written when memory is freed: whoever met it used memory after that."""
+    """True if written when memory is freed: finding it shows a use after free."""
 
 
 # CPython: Objects/obmalloc.c, PYMEM_CLEANBYTE, PYMEM_DEADBYTE, PYMEM_FORBIDDENBYTE. jemalloc: JEMALLOC_FREE_JUNK.
@@ -23,15 +23,15 @@ class Fill(NamedTuple):
 _FILLS = {
     fill.byte: fill
     for fill in (
-        Fill(0xCD, "memory that CPython's debug allocator had just handed out, never written"),
-        Fill(0xDD, "memory that CPython's debug allocator had freed", freed=True),
+        Fill(0xCD, "uninitialized memory from CPython's debug allocator"),
+        Fill(0xDD, "memory freed by CPython's debug allocator", freed=True),
         Fill(0xFD, "the guard bytes of CPython's debug allocator"),
-        Fill(0xCB, "memory that CPython's debug allocator (before 3.8) had just handed out, never written"),
-        Fill(0xDB, "memory that CPython's debug allocator (before 3.8) had freed", freed=True),
+        Fill(0xCB, "uninitialized memory from CPython's debug allocator (before 3.8)"),
+        Fill(0xDB, "memory freed by CPython's debug allocator (before 3.8)", freed=True),
         Fill(0xFB, "the guard bytes of CPython's debug allocator (before 3.8)"),
-        Fill(0x5A, "memory that jemalloc had freed", freed=True),
-        Fill(0x6B, "memory that a pool had freed", freed=True),
-        Fill(0xEF, "memory that an allocator holds back after it was freed", freed=True),
+        Fill(0x5A, "memory freed by jemalloc", freed=True),
+        Fill(0x6B, "memory freed by a pool allocator", freed=True),
+        Fill(0xEF, "freed memory that the allocator keeps in quarantine", freed=True),
     )
 }
 
@@ -42,6 +42,6 @@ def is_null(address: int) -> bool:
 
 
 def fill_of(address: int) -> Fill | None:
-    """The fill of which the upper six bytes consist: an offset may have been added to the lowest two."""
+    """The fill byte that makes up the upper six bytes, because an offset may have been added to the lowest two; None if there is none."""
     upper = (address & (1 << 64) - 1).to_bytes(8, "big")[:6]
     return _FILLS.get(upper[0]) if len(set(upper)) == 1 else None

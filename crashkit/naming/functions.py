@@ -39,14 +39,14 @@ def plain(function: str, templates: str = "") -> str:
 
 
 def short_function(function: str) -> str:
-    """As a report shows it: `at::(anonymous)::run<…>`."""
+    """The name as shown in reports: `at::(anonymous)::run<…>`."""
     return plain(function, "<…>").replace(_ANONYMOUS, "(anonymous)")
 
 
 def libc_name(name: str) -> str:
     """The manual's name of a C library function: `memcpy` for `__memcpy_avx512_unaligned_erms`, `malloc` for `__libc_malloc`.
 
-    Takes a plain name; one that is not the C library's stays.
+    `name` is a plain name; it is returned unchanged if it is not a C library function.
     """
     name = _ALIAS.sub("", name)
     variant = _VARIANT.match(name)

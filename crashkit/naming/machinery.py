@@ -1,4 +1,4 @@
-"""What stands above the frame that failed: a signal handler, and the functions by which a process ends itself."""
+"""Recognises the frames above the failing frame: signal handlers, and functions by which a process ends itself."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def is_machinery(function: str) -> bool:
 
 
 def machinery_end(functions: Sequence[str | None]) -> int:
-    """How many of the innermost functions end the process. One without a name counts where its caller does."""
+    """The number of innermost functions that end the process. A nameless one counts if its caller does."""
     end = 0
     for index, function in enumerate(functions):
         if function and is_machinery(function):
@@ -55,10 +55,10 @@ def machinery_end(functions: Sequence[str | None]) -> int:
 
 
 def is_signal_frame(frame: Frame) -> bool:
-    """Whether the frame stands between a signal handler and what it interrupted."""
+    """Whether the frame is the kernel's, between a signal handler and the code that it interrupted."""
     return isinstance(frame, NativeFrame) and (frame.trust == "signal" or frame.function == SIGNAL_FRAME)
 
 
 def handler_end(frames: Sequence[Frame]) -> int:
-    """How many of the innermost frames belong to a signal handler, such as faulthandler's: the fault lies below them."""
+    """The number of innermost frames that belong to a signal handler, such as faulthandler's; the fault is below them."""
     return next((index + 1 for index, frame in enumerate(frames) if is_signal_frame(frame)), 0)

@@ -1,6 +1,6 @@
-"""Which Python frames are the user's own code: what "your code" shows, what `{python}` names, what a fingerprint counts as own.
+"""Decides which Python frames are the user's own code: for "your code", `{python}` and fingerprints.
 
-Told by the frame alone, never by looking at this machine's files: two hosts give the same answer.
+Decided from the frame alone, never from files on this machine, so every host gives the same answer.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _STANDARD_LIBRARY = frozenset(
 
 
 def is_own(frame: PythonFrame) -> bool:
-    """Whether a person who works on the program wrote the frame's code; False where its file is not known."""
+    """Whether the frame's code belongs to the user's program; False if its file is unknown."""
     path, function = (frame.file or "").replace("\\", "/"), frame.function or ""
     if _TYPED.fullmatch(path):
         # dataclasses and namedtuple compile their methods from a string, too.
@@ -80,7 +80,7 @@ def is_own(frame: PythonFrame) -> bool:
 
 
 def python_frames(thread: Thread) -> list[PythonFrame]:
-    """The thread's Python frames below a signal handler, innermost first; all of them where none is below one."""
+    """The thread's Python frames below a signal handler, innermost first; all of them if there are none below."""
     if thread.python_frames:
         return list(thread.python_frames)
     below = [frame for frame in thread.frames[handler_end(thread.frames) :] if isinstance(frame, PythonFrame)]
@@ -88,5 +88,5 @@ def python_frames(thread: Thread) -> list[PythonFrame]:
 
 
 def own_line(frames: Iterable[PythonFrame]) -> PythonFrame | None:
-    """The frame to look at: the innermost one of the user's own code."""
+    """The innermost frame of the user's own code; None if there is none."""
     return next(filter(is_own, frames), None)

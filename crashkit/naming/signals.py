@@ -51,7 +51,7 @@ _CODES = {
 
 
 def signal_name(number: int) -> str:
-    """`SIGSEGV` for 11, `SIGRTMIN+6` for 40 (as `kill -l` has it), `signal 99` for what Linux does not have."""
+    """`SIGSEGV` for 11, `SIGRTMIN+6` for 40 (as `kill -l` has it), `signal 99` for a number that Linux does not have."""
     if 1 <= number <= len(_SIGNALS):
         return _SIGNALS[number - 1]
     if _RTMIN <= number <= _LAST_SIGNAL:
@@ -60,7 +60,7 @@ def signal_name(number: int) -> str:
 
 
 def signal_number(name: str | None) -> int | None:
-    """The number of a signal by our name or by gdb's, which calls real-time signals `SIG40`; None for any other name."""
+    """The number of a signal by its name in `signal_name`, or by gdb's name (`SIG40` for a real-time signal); None for any other name."""
     return _NUMBERS.get(name or "")
 
 

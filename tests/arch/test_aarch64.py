@@ -157,7 +157,7 @@ class TestSignalFrames:
         trap = Trap(0x20, INSTRUCTION_ABORT | 6, 0)
         signal = explain(raised, AARCH64, {"pc": 0, "sp": STACK, "x30": 0x400124}, b"", [code], trap, pid=1)
         assert (signal.reason, signal.access) == ("null-pointer", "execute")
-        assert "called from before 0x400124" in signal.detail
+        assert "the caller's return address is 0x400124" in signal.detail
 
     @pytest.mark.parametrize("trap", [Trap(0x15, 0x15 << 26, 0), Trap(0, 0, 0), Trap(0x20, INSTRUCTION_ABORT | 6, 0x999)])
     def test_a_trap_that_explains_nothing(self, trap):

@@ -44,7 +44,7 @@ def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CollectError, match="other users"):
         Store(tmp_path / "open")
     (tmp_path / "file").touch()
-    with pytest.raises(CollectError, match="cannot be made"):
+    with pytest.raises(CollectError, match="cannot create the crash store"):
         Store(tmp_path / "file")
 
 

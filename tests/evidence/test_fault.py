@@ -127,7 +127,7 @@ def test_general_protection_gives_the_true_address():
 
 def test_overwritten_pointer_is_read_as_text_and_as_poison():
     assert "'hello wo'" in fault(*KERNEL, 0, STORE, rdi=int.from_bytes(b"hello wo", "little")).detail
-    assert "had freed" in fault(*KERNEL, 0, STORE, rdi=0xDDDDDDDDDDDDDDDD).detail
+    assert "memory freed by" in fault(*KERNEL, 0, STORE, rdi=0xDDDDDDDDDDDDDDDD).detail
 
 
 def test_return_address_overwritten():
@@ -137,7 +137,7 @@ def test_return_address_overwritten():
 
 
 def test_null_call_names_the_caller():
-    assert "called from before 0x400123" in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x400123), rip=0).detail
+    assert "the caller's return address is 0x400123" in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x400123), rip=0).detail
     assert "called from" not in fault(*MAPERR, 0, stack=struct.pack("<Q", 0x600123), rip=0).detail
 
 
@@ -191,7 +191,7 @@ def test_without_the_instruction_nothing_is_said_to_be_sent(number, trap):
 def test_a_trap_that_cannot_be_checked_is_believed(code):
     signal = fault(11, -6, 0x1092, code, Trap(13, 0, 0), rdi=0x600000)
     assert (signal.reason, signal.code, signal.recovered, signal.address) == (None, 128, True, None)
-    assert "0 is not it" in signal.detail
+    assert "the kernel did not report the fault address" in signal.detail
 
 
 def test_a_raise_behind_a_handler_is_an_abort():

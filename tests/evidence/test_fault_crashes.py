@@ -121,7 +121,7 @@ def test_the_size_of_a_stack_is_that_of_one_thread(handler):
     limit = resource.getrlimit(resource.RLIMIT_STACK)[0]
     size = 2 << 20 if limit == resource.RLIM_INFINITY else limit  # glibc's ARCH_STACK_DEFAULT_SIZE
     signal = signal_of(python_crash("faults.py", "c_overflow_thread", python=an_interpreter(), faulthandler=handler))
-    assert f"below the end of the thread's stack, whose {size / 2**20:.1f} MiB are used up" in signal.detail
+    assert f"below the end of the thread's stack ({size / 2**20:.1f} MiB, all used)" in signal.detail
 
 
 @pytest.mark.parametrize("python", every_interpreter())

@@ -217,7 +217,7 @@ def test_kernel_line_tells_the_address(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [BENIGN * 100, "exited normally\n", "CUDA is available: True\n", "the signal was good\n"])
 def test_no_evidence(content: str, tmp_path: Path) -> None:
-    with pytest.raises(EvidenceError, match="no crash evidence in this text"):
+    with pytest.raises(EvidenceError, match="contains no crash evidence"):
         read_log(written(tmp_path, content))
 
 
@@ -241,7 +241,7 @@ def test_flood_is_bounded_and_rare_lines_survive_it(tmp_path: Path) -> None:
     assert asserts[0].line == 1
     assert asserts[-1].line == 120_001
     assert [line.line for line in evidence.lines if line.kind == "double-free"] == [60_001]
-    assert any("left out" in error.message for error in evidence.soft_errors)
+    assert any("were omitted" in error.message for error in evidence.soft_errors)
 
 
 def test_memory_is_bounded(tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_several_crashes_in_one_text_are_told(tmp_path: Path) -> None:
     path = tmp_path / "stderr.log"
     path.write_text(DUMP + "restarting\n" + DUMP.replace("line 10 in infer", "line 11 in infer"))
     (error,) = [error for error in read_log(path).soft_errors if "crashes" in error.message]
-    assert "the dumps of 2 crashes" in error.message
+    assert "dumps of 2 crashes" in error.message
     path.write_text(DUMP)
     assert not read_log(path).soft_errors
 

@@ -18,96 +18,96 @@ from crashkit.evidence.input import _FORMATS
 INTRODUCTION = f"""\
 # report.json
 
-The report as a document: UTF-8, one JSON object, schema `{model.SCHEMA}`. `crashkit analyze` writes it beside `report.html`, and
-`crashkit analyze --json` prints it and nothing else. In Python, `crashkit.report.json.decode(document)` gives the `Crash` back and
-`crashkit.report.json.schema()` a JSON Schema (2020-12).
+The report as a document: UTF-8, one JSON object, schema `{model.SCHEMA}`. `crashkit analyze` writes it next to `report.html`, and
+`crashkit analyze --json` prints only this document. In Python, `crashkit.report.json.decode(document)` returns the `Crash` and
+`crashkit.report.json.schema()` returns a JSON Schema (2020-12).
 
 ## What readers can rely on
 
-- `schema` is always there. Within `{model.SCHEMA}` fields are added, never renamed, removed or given another type.
-- Every other field may be null or absent: absent means not known (an empty list, an empty object and `false` stay out as well).
-- Ignore fields that you do not know. Survive values that you do not know: names of signals, reasons, trusts, confidences, symbol states
-  and kinds of frames are open sets, and those listed here are the ones written today.
-- Addresses are strings, `0x` and 16 hexadecimal digits; offsets are `0x` and as many digits as they need. Sizes are numbers of bytes.
-- Frames stand innermost first: the first one is where the thread was. Native and Python frames of a thread are interleaved, except where
-  `python_frames` is present.
-- Findings stand best first; their ids do not change between releases.
-- Strings come from a crashed process and may hold anything, such as escape sequences or markup: clean them before you show them.
-  What was not Unicode is U+FFFD. A document is always valid UTF-8 and ends with one newline.
+- `schema` is always present. Within `{model.SCHEMA}` fields are added, never renamed, removed or given another type.
+- Every other field may be null or absent: absent means unknown (empty lists, empty objects and `false` are omitted as well).
+- Ignore unknown fields, and accept unknown values: names of signals, reasons, trusts, confidences, symbol states and kinds of frames
+  are open sets. This document lists the values written today.
+- Addresses are strings, `0x` and 16 hexadecimal digits; offsets are `0x` and as many digits as needed. Sizes are in bytes.
+- Frames are listed innermost first: the first one is where the thread was. Native and Python frames of a thread are interleaved,
+  except where `python_frames` is present.
+- Findings are listed best match first; their ids do not change between releases.
+- Strings come from a crashed process and may contain anything, such as escape sequences or markup: sanitize them before display.
+  Bytes that are not valid Unicode become U+FFFD. A document is always valid UTF-8 and ends with one newline.
 """
 
 # What a field means where its name and the model say too little.
 MEANING = {
     "Crash.crashkit": "Version of crashkit that wrote the document.",
-    "Crash.id": "Names this crash: time, process id and executable.",
+    "Crash.id": "Identifies this crash: time, process id and executable.",
     "Crash.schema": f"`{model.SCHEMA}`.",
     "Crash.source": "What was analysed.",
     "Crash.process": "The process that crashed.",
     "Crash.signal": "The signal that ended it, and why it was sent.",
     "Crash.python": "The interpreter inside it.",
-    "Crash.crashed_thread": "The tid of the thread that the signal hit.",
+    "Crash.crashed_thread": "The tid of the thread that received the signal.",
     "Crash.threads": "All threads.",
     "Crash.modules": "Files mapped into the process: executable and libraries.",
     "Crash.mappings": "The address space.",
-    "Crash.log": "Telling lines of the logs.",
+    "Crash.log": "Significant lines of the logs.",
     "Crash.findings": "Known failures that match, best first.",
     "Crash.fingerprint": "Equal for equal crashes.",
-    "Crash.soft_errors": "What could not be done, and how to get it.",
-    "Source.path": "As it was given.",
-    "Source.truncated": "True where the file is shorter than its headers say.",
-    "Source.compression": f"How the file was packed: {', '.join(_FORMATS)}.",
-    "Process.pid": "Process id, as the kernel of the crashed system numbered it.",
-    "Process.ppid": "Process id of its parent.",
-    "Process.uid": "Its user's id.",
-    "Process.argv": "The command line, an argument an item.",
+    "Crash.soft_errors": "What could not be done, and what to try.",
+    "Source.path": "Path as passed by the caller.",
+    "Source.truncated": "True if the file is shorter than its headers declare.",
+    "Source.compression": f"Compression of the file: {', '.join(_FORMATS)}.",
+    "Process.pid": "Process id in the crashed system.",
+    "Process.ppid": "Parent process id.",
+    "Process.uid": "User id.",
+    "Process.argv": "The command line, one item per argument.",
     "Process.architecture": "Such as x86_64.",
-    "Signal.number": "As the kernel counts: 11.",
-    "Signal.name": "SIGSEGV and the like.",
-    "Signal.code": "si_code, as the kernel gave it.",
-    "Signal.code_name": "SEGV_MAPERR and the like.",
-    "Signal.sender_pid": "Who sent the signal, where a process did.",
+    "Signal.number": "Signal number, such as 11.",
+    "Signal.name": "Such as SIGSEGV.",
+    "Signal.code": "si_code, as reported by the kernel.",
+    "Signal.code_name": "Such as SEGV_MAPERR.",
+    "Signal.sender_pid": "Process that sent the signal, if a process sent it.",
     "PythonRuntime.version": "Such as 3.11.7.",
-    "PythonRuntime.debug_info": "True where the interpreter has DWARF debug info here.",
-    "PythonRuntime.finalizing": "True where the interpreter was shutting down.",
+    "PythonRuntime.debug_info": "True if DWARF debug info of the interpreter was found.",
+    "PythonRuntime.finalizing": "True if the interpreter was shutting down.",
     "PythonRuntime.free_threaded": "True for a build without the GIL.",
-    "NativeFrame.function": "Demangled, as the debugger gives it.",
-    "NativeFrame.file": "Its source file, as the debug info names it.",
+    "NativeFrame.function": "Demangled, as printed by the debugger.",
+    "NativeFrame.file": "Source file, as named in the debug info.",
     "NativeFrame.line": "Line in that file, from 1.",
-    "NativeFrame.module": "The file whose code this is.",
-    "NativeFrame.offset": "Of the program counter from the module's base.",
+    "NativeFrame.module": "The file that contains the code.",
+    "NativeFrame.offset": "Offset of the program counter from the module's base.",
     "NativeFrame.pc": "Program counter.",
-    "NativeFrame.args": "Arguments as the debugger prints them, by name.",
-    "NativeFrame.locals": "Local variables as the debugger prints them, by name.",
+    "NativeFrame.args": "Arguments by name, as printed by the debugger.",
+    "NativeFrame.locals": "Local variables by name, as printed by the debugger.",
     "PythonFrame.function": "The code object's name.",
     "PythonFrame.file": "The code object's file.",
     "PythonFrame.line": "Line in that file, from 1.",
-    "PythonFrame.locals": "The repr of local variables, arguments among them, bounded, by name.",
-    "ElidedFrames.count": "How many.",
-    "Thread.tid": "Thread id, as the kernel numbers it.",
+    "PythonFrame.locals": "The repr of local variables by name, including arguments, limited in length.",
+    "ElidedFrames.count": "Number of omitted frames.",
+    "Thread.tid": "Kernel thread id.",
     "Thread.name": "The kernel's name of the thread.",
-    "Thread.crashed": "True for the thread that the signal hit.",
-    "Thread.holds_gil": "Whether it held the GIL.",
-    "Module.path": "As the crashed system named it.",
+    "Thread.crashed": "True for the thread that received the signal.",
+    "Thread.holds_gil": "True if the thread held the GIL.",
+    "Module.path": "Path in the crashed system.",
     "Module.build_id": "GNU build-id, hexadecimal.",
-    "Module.base": "Where it was loaded.",
+    "Module.base": "Load address.",
     "Module.size": "Bytes from its first to its last mapping.",
     "Mapping.start": "First address.",
     "Mapping.end": "First address after it.",
-    "Mapping.path": "The file it maps.",
-    "Mapping.offset": "Of the range within that file.",
-    "Instruction.address": "Where it stands.",
-    "Instruction.text": "Disassembled, Intel syntax.",
+    "Mapping.path": "The mapped file.",
+    "Mapping.offset": "Offset of the range in that file.",
+    "Instruction.address": "Address of the instruction.",
+    "Instruction.text": "Disassembly, Intel syntax.",
     "Instruction.function": "The function it belongs to.",
     "Instruction.faulting": "True for the one that faulted.",
-    "LogLine.path": "The log.",
-    "Evidence.text": "The fact, in words.",
-    "Evidence.module": "Path of the module that it is about.",
+    "LogLine.path": "Path of the log.",
+    "Evidence.text": "The fact in one sentence.",
+    "Evidence.module": "Path of the module concerned.",
     "Finding.id": "Stable name of the signature.",
     "Finding.title": "The failure, in a few words.",
     "Finding.severity": "high, medium, low.",
     "Finding.cause": "Why this failure happens.",
-    "Finding.evidence": "What it rests on.",
-    "Finding.references": "Where to read on.",
+    "Finding.evidence": "Facts that support the finding.",
+    "Finding.references": "Further reading.",
     "Fingerprint.hash": "Short hash of `frames`.",
     "Fingerprint.frames": "The functions that identify the crash, innermost first.",
     "SoftError.stage": "The stage that failed.",
@@ -115,7 +115,7 @@ MEANING = {
 }
 
 HEADS = {"NativeFrame": "In `frames`, with `kind` `native`.", "PythonFrame": "In `frames`, with `kind` `python`."}
-HEADS["ElidedFrames"] = "In `frames`, with `kind` `elided`. Frames left out of the middle of a stack."
+HEADS["ElidedFrames"] = "In `frames`, with `kind` `elided`. Frames omitted from the middle of a stack."
 
 
 def document() -> str:

@@ -1,6 +1,6 @@
-"""A CPU core: what its notes say, and its memory. No gdb, milliseconds.
+"""A CPU core: its notes and its memory, read without gdb in milliseconds.
 
-Everything that a core says is hostile: sizes and offsets are checked against the file before anything is read.
+Cores are untrusted input: sizes and offsets are checked against the file before anything is read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _MOST_OFFSET = (1 << 63) - 1
 
 
 class Segment(NamedTuple):
-    """A PT_LOAD: `size` bytes of address space, of which the file holds `stored` at `position`."""
+    """A PT_LOAD: `size` bytes of address space, of which the file contains `stored` at offset `position`."""
 
     start: int
     size: int
@@ -54,13 +54,14 @@ class Segment(NamedTuple):
 
     @property
     def end(self) -> int:
+        """First address after the segment."""
         return self.start + self.size
 
 
 class Core:
     """One CPU core file, opened: a `Memory`. Use as a context manager, or `close` it.
 
-    Raises EvidenceError where the file is no ELF core of a CPU.
+    Raises EvidenceError if the file is not an ELF core of a CPU.
     """
 
     def __init__(self, file: BinaryIO, path: Path, size: int) -> None:
@@ -87,10 +88,12 @@ class Core:
         self.close()
 
     def close(self) -> None:
+        """Close the file; nothing can be read afterwards."""
         self._file.close()
 
     @property
     def truncated(self) -> bool:
+        """Whether memory or headers are missing from the end of the file."""
         return self.missing > 0 or self._headers_cut
 
     def _read_segments(self, header: Header) -> tuple[list[Segment], list[bytes]]:
@@ -101,7 +104,7 @@ class Core:
         there = min(promised, max(0, self.size - header.programs.offset) // header.programs.entry_size)
         self._headers_cut = there < promised
         if self._headers_cut:
-            message = f"the core is cut off within its headers: {promised - there:,} of {promised:,} segments are not described"
+            message = f"the core is truncated within its headers: {promised - there:,} of {promised:,} segment headers are missing"
             self.soft_errors.append(SoftError(stage="notes", message=message))
         room = _MOST_NOTE_BYTES
         for one in read_program_headers(self._read_bytes, header, there):
@@ -111,7 +114,7 @@ class Core:
                 note_parts.append(self._read_bytes(one.offset, min(one.stored, room)))
                 room -= len(note_parts[-1])
                 if len(note_parts[-1]) < one.stored:
-                    self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are cut off: threads may be missing"))
+                    self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are truncated: threads may be missing"))
         segments.sort()
         return segments, note_parts
 
@@ -145,20 +148,20 @@ class Core:
             self.soft_errors.append(
                 SoftError(
                     stage="notes",
-                    message="the core holds no thread: its notes are missing or damaged",
-                    hint="Make the core again, with room for all of it (ulimit -c unlimited, free disk).",
+                    message="the core contains no threads: its notes are missing or damaged",
+                    hint="Dump the core again with enough space (ulimit -c unlimited, free disk space).",
                 )
             )
 
     def segment(self, address: int) -> Optional[Segment]:
-        """The segment that holds the address, dumped or not."""
+        """The segment that contains the address, dumped or not."""
         index = bisect.bisect_right(self._starts, address) - 1
         if index >= 0 and address < self.segments[index].end:
             return self.segments[index]
         return None
 
     def read(self, address: int, size: int) -> bytes:
-        """Memory at the address; short, or empty, where the core does not hold it. Crosses adjacent segments."""
+        """Memory at the address; short or empty if the core does not contain it. Reads across adjacent segments."""
         parts = []
         while size > 0:
             segment = self.segment(address)
@@ -177,11 +180,11 @@ class Core:
         return b"".join(parts)
 
     def threads(self) -> list[MemoryThread]:
-        """The one that the signal was for comes first (`fill_note_info`, fs/binfmt_elf.c)."""
+        """All threads, the one that received the signal first (`fill_note_info`, fs/binfmt_elf.c)."""
         return [MemoryThread(status.tid, status.registers) for status in self.statuses]
 
     def mappings(self) -> list[Mapping]:
-        """The address space: segments, with the file that each was mapped from, and what files were mapped where no segment tells of it."""
+        """The address space: segments with their mapped files, and file mappings without a segment."""
         if self._mappings is None:
             files = {file.start: file for file in self.files}
             found = [
@@ -200,12 +203,12 @@ class Core:
         return None
 
     def add_files(self, files: Sequence[notes.FileMapping]) -> None:
-        """File mappings that were found out otherwise, for a core without NT_FILE."""
+        """Add file mappings from another source, for a core without NT_FILE."""
         self.files = sorted([*self.files, *files])
         self._mappings = None
 
     def executable(self) -> Optional[str]:
-        """The executable's path inside the crashed system: the file mapped at the program headers that the kernel gave the process."""
+        """The executable's path inside the crashed system: the file mapped at AT_PHDR, else at AT_ENTRY."""
         for key in (notes.AT_PHDR, notes.AT_ENTRY):
             file = self._file_at(self.auxv[key]) if key in self.auxv else None
             if file and file.path:
@@ -215,7 +218,7 @@ class Core:
     def arguments_and_environment(self) -> tuple[list[str], list[str]]:
         """argv and the environment, read from the stack below the auxiliary vector (`create_elf_tables`, fs/binfmt_elf.c).
 
-        Both empty where that part of the stack is not in the core.
+        Both are empty if that part of the stack is not in the core.
         """
         vector = self._find_auxiliary_vector()
         if vector is None:
@@ -266,9 +269,9 @@ class Core:
 
 
 def open_core(file: BinaryIO, path: Path, size: int) -> Optional[Core]:
-    """The core in this file, or None where the file is something else.
+    """Open the core in this file; None if it is not an ELF file. `size`: bytes of the file.
 
-    Raises EvidenceError for an ELF file that is not a core and for a core that cannot be read at all.
+    Raises EvidenceError for an ELF file that is not a core, and for an unreadable core.
     """
     file.seek(0)
     if file.read(4) != b"\x7fELF":
@@ -280,19 +283,19 @@ def _open_elf(read: Read, path: Path) -> Header:
     header = read_header(read)
     if header is None:
         raise EvidenceError(
-            f"{path} begins like an ELF file but its header is damaged",
-            "Check that the core was copied whole, for example with `readelf -h`.",
+            f"{path} looks like an ELF file but its header is damaged",
+            "Check that the core was copied completely, for example with `readelf -h`.",
         )
     if header.machine == _EM_CUDA:
         raise EvidenceError(
             f"{path} is a GPU core; this version reads CPU cores only",
-            "Open it with cuda-gdb (`target cudacore FILE`), and give the CPU core of the same crash to crashkit.",
+            "Open it with cuda-gdb (`target cudacore FILE`), and pass the CPU core of the same crash to crashkit.",
         )
     if header.kind != ET_CORE:
         kinds = {ET_EXEC: "an executable", ET_DYN: "an executable or a shared library", ET_REL: "an object file"}
         raise EvidenceError(
-            f"{path} is an ELF file but {kinds.get(header.kind, 'no core')}, not a core",
-            "Give the core that the crash left; the executable goes after --exe.",
+            f"{path} is an ELF file but {kinds.get(header.kind, 'of another type')}, not a core",
+            "Pass the core file of the crash; pass the executable with --exe.",
         )
     return header
 

@@ -1,4 +1,4 @@
-"""The first account of a crash: what the core's notes alone say, in milliseconds and without gdb."""
+"""The first description of a crash, from the core's notes alone: in milliseconds and without gdb."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ _STACK_WINDOW = 64
 
 
 class Scene(NamedTuple):
-    """The described crash, with what later stages need to go on."""
+    """The described crash, with what later stages need."""
 
     crash: Crash
     modules: tuple[LoadedModule, ...]
     files: dict[str, ModuleFile]
-    """Module path to the file found for it on this machine."""
+    """Maps each module's path to the file found on this machine."""
     interpreter: Optional[Interpreter]
     entry: Optional[int]
-    """Where the process began to run."""
+    """Entry point of the process (AT_ENTRY)."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
-    """`executable` stands for the crashed executable's file, wherever that lay."""
+    """Describe the crash in `core`. `executable`, if given, is used as the crashed executable's file."""
     modules = tuple(loaded_modules(core))
     main = core.executable()
     files = {module.path: finder.find(module.path, module.build_id) for module in modules}
@@ -65,8 +65,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         soft_errors.append(
             SoftError(
                 stage="notes",
-                message=f"the core is cut off: {core.missing:,} bytes of memory are missing from it",
-                hint="Make room for the whole core: ulimit -c unlimited, free disk, and time to finish writing it.",
+                message=f"the core is truncated: {core.missing:,} bytes of memory are missing",
+                hint="Allow the whole core to be written: ulimit -c unlimited, enough free disk space, and enough time.",
             )
         )
     signal, crashed_registers, instructions = _fault(core, files)
@@ -137,8 +137,8 @@ def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ..
         return [
             SoftError(
                 stage="modules",
-                message=f"{executable} is not the executable that crashed: its build-id is {there or 'missing'}, the core's is {wanted}",
-                hint=f"The core names {main}; give that file, or leave --exe away.",
+                message=f"{executable} is not the executable that crashed: its build-id is {there or 'missing'}, the core has {wanted}",
+                hint=f"The core names {main}: pass that file, or omit --exe.",
             )
         ]
     files[main] = ModuleFile("found" if wanted else "unverified", executable)
@@ -146,18 +146,18 @@ def _use_executable(executable: Path, main: str, modules: tuple[LoadedModule, ..
 
 
 def _executable_alone(core: Core, executable: Optional[Path]) -> Union[Placed, SoftError]:
-    """The one module that can be placed in a core that does not list its mapped files: qemu-user's, or one whose notes are cut."""
+    """The only module that can be placed in a core without a list of mapped files: one of qemu-user, or one with truncated notes."""
     name = string_at(core, core.auxv.get(notes.AT_EXECFN, 0)) or (core.process.name.decode("utf-8", "replace") if core.process else "")
     found = place_executable(executable, name or str(executable), core.auxv) if executable else None
     if found is not None:
         return found
     if executable is not None:
-        message = f"{executable} is not the executable that crashed, or the core does not tell where that lay"
-        return SoftError(stage="modules", message=message, hint=f"The core names {name}; give that file." if name else None)
+        message = f"{executable} is not the executable that crashed, or the core does not record its load address"
+        return SoftError(stage="modules", message=message, hint=f"The core names {name}: pass that file." if name else None)
     return SoftError(
         stage="modules",
-        message="the core does not list the files that the process had mapped: its functions cannot be named",
-        hint=f"Give the executable{f' ({name})' if name else ''} with --exe.",
+        message="the core does not list the process's mapped files, so functions cannot be named",
+        hint=f"Pass the executable{f' ({name})' if name else ''} with --exe.",
     )
 
 
@@ -233,7 +233,7 @@ def _raw_signal(core: Core, number: int) -> Signal:
 
 
 def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> bytes:
-    """Bytes of code: from the core, or, as text is not dumped by default, from the module's file."""
+    """Bytes of code: from the core, or from the module's file, because code is not dumped by default."""
     data = core.read(address, size)
     if len(data) == size:
         return data

@@ -8,11 +8,11 @@ from crashkit.model import Address, Instruction
 _BEFORE, _AFTER = 8, 7
 _LONGEST = 15
 REACH = (_BEFORE + 4) * _LONGEST
-"""Bytes of code wanted on either side of the program counter."""
+"""Bytes of code needed on either side of the program counter."""
 
 
 def disassemble(code: bytes, start: int, pc: int, architecture: Architecture) -> tuple[Instruction, ...]:
-    """Sixteen instructions, the faulting one among them; fewer where the code is not there.
+    """Up to sixteen instructions, including the faulting one; fewer if code is missing.
 
     x86 code cannot be decoded backwards: of the starting points before `pc` from which decoding arrives at `pc` exactly, the most
     agree after a few instructions, so the farthest one is taken and its first instructions are dropped.

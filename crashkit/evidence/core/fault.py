@@ -1,9 +1,9 @@
-"""Why the process got its signal: what was accessed, how, and what stood in the way.
+"""Explains why the process received its signal: what was accessed, how, and why that failed.
 
-The kernel tells the signal, its si_code and an address; the registers and the bytes at the program counter tell the rest. A reason
-is given only where these facts admit no other; otherwise `reason` stays None and `detail` says what is known.
+The kernel reports the signal, its si_code and an address; the registers and the bytes at the program counter show the rest. A reason
+is given only if these facts allow no other; otherwise `reason` stays None and `detail` says what is known.
 
-What differs between processors is asked of `crashkit.arch`.
+Everything that differs between processors is in `crashkit.arch`.
 """
 
 from __future__ import annotations
@@ -55,11 +55,11 @@ def explain(
     pid: int | None = None,
     stack: bytes = b"",
 ) -> Signal:
-    """`signal` with access, reason and detail, its address corrected, and its code where a handler had hidden it.
+    """`signal` with access, reason and detail added, its address corrected, and its code recovered if a handler hid it.
 
-    `registers` are those at the fault, named as in gdb: where a signal handler ran, those of the interrupted code. `code` are the bytes
+    `registers` are those at the fault, named as in gdb: if a signal handler ran, those of the interrupted code. `code` are the bytes
     at the program counter and `stack` those at the stack pointer; both may be empty. `trap` comes from the signal frame, if there is one.
-    `pid` is the dead process's, to tell a signal that it sent itself from one that came from outside.
+    `pid` is that of the crashed process, to distinguish signals that it sent itself from signals sent by others.
     """
     scene = _Scene.of(architecture, registers, code, mappings, stack, pid)
     if signal.code is None:
@@ -187,7 +187,7 @@ def _could_be_refused(signal: Signal, scene: _Scene) -> bool:
 
 
 def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
-    """A signal that some process sent: si_addr overlays the sender and is no address."""
+    """A signal sent by a process: si_addr overlays the sender and is not an address."""
     signal = msgspec.structs.replace(signal, address=None, access=None)
     own = scene.pid is not None and signal.sender_pid == scene.pid
     if signal.sender_pid is not None and scene.pid is not None and not own:
@@ -197,21 +197,23 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
         # The handler passed the signal on in its own name.
         signal = msgspec.structs.replace(signal, sender_pid=None)
         if scene.instruction is None:
-            return _reason(signal, None, "a signal handler hid where it came from, and the interrupted instruction's bytes are missing")
+            return _reason(signal, None, "a signal handler hid its origin, and the interrupted instruction's bytes are missing")
         return _reason(
-            signal, None, f"the interrupted instruction cannot have caused it: {signal.name} was sent, a signal handler hid who sent it"
+            signal, None, f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender"
         )
     if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code != SI_USER:
         return _reason(signal, "abort", "the process aborted itself")
     if own and (handled or signal.code == SI_USER):
         return _reason(signal, "raised", "the process sent the signal to itself")
     if own:
-        return _reason(signal, None, "the process raised the signal itself: a handler that hid the first fault, or a call of raise()")
-    return _reason(signal, None, "sent with kill() or raise(), by whom is not known")
+        return _reason(
+            signal, None, "the process raised the signal itself: a handler hid the original fault, or the program called raise()"
+        )
+    return _reason(signal, None, "sent with kill() or raise(), sender unknown")
 
 
 def _raises(number: int, scene: _Scene) -> bool:
-    """Whether the interrupted code stands behind a successful tgkill(pid, tid, number) of its own."""
+    """Whether the interrupted code has just returned from its own tgkill(pid, tid, number)."""
     return scene.architecture.is_own_raise(scene.registers, scene.pid, number)
 
 
@@ -247,7 +249,7 @@ def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
     stack = _overflowed_stack(address, scene, unmapped=signal.code == _SEGV_MAPERR)
     if stack:
         size = _size(stack.end - stack.start)
-        return _reason(signal, "stack-overflow", f"{what}: below the end of the thread's stack, whose {size} are used up{quote}")
+        return _reason(signal, "stack-overflow", f"{what}: below the end of the thread's stack ({size}, all used){quote}")
     special = _SPECIAL_CODES.get(signal.code or 0)
     if special:
         return _reason(signal, special[0], f"{what}: {special[1]}{quote}")
@@ -263,9 +265,9 @@ def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
 
 _SPECIAL_CODES = {
     _SEGV_PKUERR: ("protection-key", "the thread's protection keys forbid it"),
-    _SEGV_MTEAERR: ("memory-tag", "the pointer's tag is not the memory's"),
-    _SEGV_MTESERR: ("memory-tag", "the pointer's tag is not the memory's"),
-    _SEGV_CPERR: ("control-protection", "the return address is not the one that was called from (shadow stack)"),
+    _SEGV_MTEAERR: ("memory-tag", "the pointer's tag does not match the memory's tag"),
+    _SEGV_MTESERR: ("memory-tag", "the pointer's tag does not match the memory's tag"),
+    _SEGV_CPERR: ("control-protection", "the return address does not match the shadow stack"),
 }
 
 
@@ -287,11 +289,11 @@ def _caller(scene: _Scene) -> str:
     """What was called by a wrong pointer has its return address where calls leave it; only one that is executable is believed."""
     value = scene.architecture.return_address(scene.registers, scene.stack)
     mapping = scene.mapping_at(value) if value is not None else None
-    return f", called from before {_hex(value or 0)}" if mapping and "x" in (mapping.permissions or "") else ""
+    return f"; the caller's return address is {_hex(value or 0)}" if mapping and "x" in (mapping.permissions or "") else ""
 
 
 def _overflowed_stack(address: int, scene: _Scene, unmapped: bool) -> Range | None:
-    """The stack that was used up, where the access went just below it and the stack pointer is there too."""
+    """The exhausted stack, if the access was just below it and the stack pointer is there too; else None."""
     sp = scene.sp
     if sp is None or abs(address - sp) > _NEAR_STACK_POINTER:
         return None
@@ -341,11 +343,11 @@ def _null(address: int) -> str:
 def _unmapped(address: int, access: Access | None, mapping: Range | None, scene: _Scene) -> str:
     base = scene.registers.get(access.base) if access and access.base else None
     if base == _TOP - 1:
-        return "-1 was used as a pointer, an error that was not checked (MAP_FAILED is -1)"
+        return "-1 was used as a pointer, so an error went unchecked (MAP_FAILED is -1)"
     if address >= _KERNEL_HALF:
-        return "an address of the kernel's half, no pointer of this process" + _pattern(address)
+        return "an address in the kernel's half, not a pointer of this process" + _pattern(address)
     if mapping:
-        return f"nothing was mapped there at the time; {_in_mapping(mapping)} is there now"
+        return f"nothing was mapped there at the time of the access; {_in_mapping(mapping)} is there now"
     return "nothing is mapped there" + (_neighbour(address, scene.mappings) or _pattern(address))
 
 
@@ -360,20 +362,20 @@ def _forbidden(signal: Signal, mapping: Range | None, what: str, quote: str) -> 
     place = _in_mapping(mapping)
     permissions = mapping.permissions if mapping else None
     if permissions is not None and permissions.startswith("---"):
-        return _reason(signal, "no-access", f"{what}: {place} allows no access at all{quote}")
+        return _reason(signal, "no-access", f"{what}: {place} allows no access{quote}")
     if signal.access == "write" and "w" not in (permissions or ""):
         return _reason(signal, "read-only", f"{what}: {place} is read-only{quote}")
     return _reason(signal, None, f"{what}: {place} did not allow it{quote}")
 
 
 def _general_protection(signal: Signal, scene: _Scene) -> Signal:
-    """The processor refused the instruction and told no address; si_addr 0 means nothing here."""
+    """The processor refused the instruction without reporting an address; si_addr 0 has no meaning here."""
     pc, instruction = scene.pc, scene.instruction
     if pc is not None and pc in scene.architecture.non_canonical:
         return _non_canonical(signal, "execute", pc, f"execution at {_hex(pc)}", scene)
     if instruction is None:
         return _reason(
-            signal, None, "general protection fault: the kernel told no address (0 is not it), and the instruction's bytes are missing"
+            signal, None, "general protection fault: the kernel did not report the fault address, and the instruction's bytes are missing"
         )
     for access in instruction.accesses:
         if access.address in scene.architecture.non_canonical:
@@ -384,35 +386,33 @@ def _general_protection(signal: Signal, scene: _Scene) -> Signal:
     if instruction.mnemonic.startswith("ret"):
         return _bad_return(signal, scene)
     if instruction.privileged:
-        return _reason(signal, "privileged-instruction", f"{instruction.text}: only the kernel may execute it, so execution went astray")
+        return _reason(signal, "privileged-instruction", f"{instruction.text}: only the kernel may execute it, so control flow went wrong")
     for access in instruction.accesses:
         if access.size in (16, 32, 64) and access.address % access.size and scene.architecture.wants_alignment(instruction.mnemonic):
             what = _describe(access.kind, access, access.address)
             signal = msgspec.structs.replace(signal, address=Address(access.address), access=access.kind)
-            return _reason(signal, "misaligned", f"{what}: the instruction wants a multiple of {access.size}{scene.quote()}")
-    return _reason(signal, None, f"general protection fault: the kernel told no address (0 is not it){scene.quote()}")
+            return _reason(signal, "misaligned", f"{what}: the instruction requires a multiple of {access.size}{scene.quote()}")
+    return _reason(signal, None, f"general protection fault: the kernel did not report the fault address{scene.quote()}")
 
 
 def _handler_without_stack(signal: Signal, access: Access, stack: Range, scene: _Scene) -> Signal:
     """A thread without an alternate stack overflowed its own: the kernel had no room for the handler's frame and sent SI_KERNEL instead."""
     what = _describe(access.kind, access, access.address)
-    text = (
-        f"{what}: below the end of the thread's stack, whose {_size(stack.end - stack.start)} are used up, so no signal handler could run"
-    )
+    text = f"{what}: below the end of the thread's stack ({_size(stack.end - stack.start)}, all used), so no signal handler could run"
     signal = msgspec.structs.replace(signal, address=Address(access.address), access=access.kind)
     return _reason(signal, "stack-overflow", text + scene.quote())
 
 
 def _non_canonical(signal: Signal, access: str, address: int, what: str, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=Address(address), access=access)
-    text = f"{what}: no address of this processor can look like that (non-canonical); the pointer was overwritten or never one"
+    text = f"{what}: not a valid address on this processor (non-canonical); the pointer was overwritten or was never a pointer"
     return _reason(signal, "non-canonical", f"{text}{_pattern(address)}{scene.quote()}")
 
 
 def _bad_return(signal: Signal, scene: _Scene) -> Signal:
     value = scene.architecture.return_address(scene.registers, scene.stack)
     if value is None:
-        return _reason(signal, None, "return to an address that no processor accepts: the return address on the stack was overwritten")
+        return _reason(signal, None, "return to an invalid address: the return address on the stack was overwritten")
     if value not in scene.architecture.non_canonical:
         return _reason(signal, None, f"general protection fault at a return to {_hex(value)}")
     return _non_canonical(signal, "execute", value, f"return to {_hex(value)}", scene)
@@ -420,7 +420,7 @@ def _bad_return(signal: Signal, scene: _Scene) -> Signal:
 
 def _bus_error(signal: Signal, scene: _Scene) -> Signal:
     if signal.code in (_BUS_MCEERR_AR, _BUS_MCEERR_AO):
-        return _reason(signal, "hardware-memory-error", "the memory hardware reported an error that cannot be corrected")
+        return _reason(signal, "hardware-memory-error", "the memory hardware reported an uncorrectable error")
     if signal.address is None:
         return signal
     address = int(signal.address)
@@ -429,11 +429,11 @@ def _bus_error(signal: Signal, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, access=kind)
     what = _describe(kind, access, address)
     if signal.code == _BUS_ADRALN:
-        return _reason(signal, "misaligned", f"{what}: not a multiple of what the instruction wants{scene.quote()}")
+        return _reason(signal, "misaligned", f"{what}: not aligned as the instruction requires{scene.quote()}")
     mapping = scene.mapping_at(address)
     if signal.code == _BUS_ADRERR and mapping and mapping.path and not mapping.path.startswith("["):
         text = (
-            f"{what}: {mapping.path} is mapped there but does not reach that far (cut short), or its filesystem could not provide the page"
+            f"{what}: {mapping.path} is mapped there but ends before this address (truncated), or its filesystem could not provide the page"
         )
         return _reason(signal, "bus-truncated-file", text + scene.quote())
     return _reason(signal, None, f"{what}: the memory behind {_in_mapping(mapping)} could not be provided{scene.quote()}")
@@ -456,18 +456,16 @@ def _illegal(signal: Signal, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=signal.address or (Address(scene.pc) if scene.pc is not None else None))
     instruction = scene.instruction
     if instruction is None:
-        return _reason(signal, "illegal-instruction", "the processor does not know the instruction")
+        return _reason(signal, "illegal-instruction", "the processor does not recognize the instruction")
     if instruction.mnemonic in scene.architecture.trap_instructions:
-        text = f"{instruction.text}: put there by a compiler to stop the program (a failed check, or a point never to be reached)"
+        text = f"{instruction.text}: inserted by a compiler to stop the program (a failed check, or unreachable code)"
         return _reason(signal, "trap", text)
-    return _reason(signal, "illegal-instruction", f"this processor does not have the instruction {instruction.text}")
+    return _reason(signal, "illegal-instruction", f"this processor does not support the instruction {instruction.text}")
 
 
 def _trap(signal: Signal, scene: _Scene) -> Signal:
     if signal.code in (SI_KERNEL, _TRAP_BRKPT):
-        return _reason(
-            msgspec.structs.replace(signal, address=None), "trap", "a breakpoint instruction was executed with no debugger there"
-        )
+        return _reason(msgspec.structs.replace(signal, address=None), "trap", "a breakpoint instruction was executed without a debugger")
     return signal
 
 
@@ -504,9 +502,9 @@ def _pattern(address: int) -> str:
     """What the bytes of a wild pointer look like."""
     raw = address.to_bytes(8, "little")
     if (fill := fill_of(address)) is not None:
-        return f"; its bytes are those of {fill.meaning}"
+        return f"; its bytes match {fill.meaning}"
     if all(0x20 <= byte < 0x7F for byte in raw):
-        return f"; its bytes read {raw.decode('ascii')!r}, so text was written over it"
+        return f"; its bytes read {raw.decode('ascii')!r}, so it was overwritten with text"
     return ""
 
 

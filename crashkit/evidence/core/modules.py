@@ -1,4 +1,4 @@
-"""Which ELF files were mapped into the crashed process, where, and which builds they were."""
+"""Finds the ELF files mapped into the crashed process, their addresses and build-ids."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from crashkit.memory import Memory
 _MOST_SEGMENTS = 64
 _MOST_NOTE = 16 << 10
 MOST_BYTES_OF_ONE, MOST_BYTES = 64 << 10, 64 << 20
-"""Read of one module's headers and notes, and of all modules' together."""
+"""Most bytes read of one module's headers and notes, and of all modules' together."""
 _MOST_MODULES = 20_000
 _PAGE = 4096
 
 
 class LoadedModule(NamedTuple):
-    """An executable or shared library as it lay in memory.
+    """An executable or shared library in memory.
 
-    `bias` is what the loader added to the addresses in the file.
+    `bias` is the offset that the loader added to the addresses in the file.
     """
 
     path: str
@@ -42,6 +42,7 @@ class ModuleIndex:
         self._bases = [module.base for module in self._modules]
 
     def at(self, address: int) -> Optional[LoadedModule]:
+        """The module that contains `address`; None if none does."""
         index = bisect.bisect_right(self._bases, address) - 1
         if index >= 0 and address < self._modules[index].end:
             return self._modules[index]
@@ -54,11 +55,11 @@ class _Header(NamedTuple):
 
 
 def loaded_modules(memory: Memory) -> list[LoadedModule]:
-    """ELF files among the file mappings, by base address.
+    """The ELF files among the file mappings, by base address.
 
-    Their first page is in the core (coredump_filter bit 4, on by default), and with it the build-id. Where that page is
-    missing, a mapping of executable code still makes a module, without a build-id; but not where the file is a module already: libffi
-    maps pages of its own code once more, elsewhere, beside the data that they jump by.
+    Their first page, with the build-id, is in the core (coredump_filter bit 4, on by default). If that page is missing, a mapping of
+    executable code still counts as a module, without a build-id, unless the file is a module already: libffi maps pages of its own
+    code a second time, next to the data that they use.
     """
     mappings = memory.mappings()
     code_paths = {mapping.path for mapping in mappings if "x" in (mapping.permissions or "")}
@@ -102,15 +103,17 @@ def _read_header(memory: Read, base: int) -> Optional[_Header]:
 
 
 class Placed(NamedTuple):
+    """A module whose load address was computed, with its file mappings."""
+
     module: LoadedModule
     mappings: list[FileMapping]
-    """As NT_FILE would have them."""
+    """As NT_FILE would list them."""
 
 
 def place_executable(file: Path, name: str, auxiliary: Mapping[int, int]) -> Optional[Placed]:
-    """The executable of a core that does not list its mapped files, placed by what the kernel told the process of it.
+    """Place the executable of a core that does not list its mapped files, using the auxiliary vector.
 
-    None where `file` is not it: entry point and program headers must lie as far apart as in the process.
+    None if `file` is not that executable: its entry point and program headers must be as far apart as in the process.
     """
     elf = open_elf(file)
     loads = [one for one in elf.program_headers if one.kind == PT_LOAD] if elf else []

@@ -1,8 +1,8 @@
-"""The fault behind a signal handler, read back from the frame that the kernel pushed for the handler.
+"""Recovers the fault behind a signal handler from the frame that the kernel pushed for the handler.
 
-A handler that re-raises (faulthandler, torch's DataLoader workers) leaves a core whose siginfo speaks of the raise, and whose
-registers stand on the alternate stack. The kernel saved the true registers, the trap and the fault address in the `struct ucontext`
-of the handler's frame (`struct rt_sigframe`), whose layout is the processor's: `crashkit.arch`.
+A handler that re-raises (faulthandler, torch's DataLoader workers) leaves a core whose siginfo describes the raise, and whose
+registers point to the alternate stack. The kernel saved the original registers, the trap and the fault address in the `struct ucontext`
+of the handler's frame (`struct rt_sigframe`), whose layout depends on the processor: `crashkit.arch`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from crashkit.memory import Memory, mapping_at
 
 
 def find(memory: Memory, stack_pointer: int) -> Optional[SignalFrame]:
-    """The innermost signal frame above the stack pointer, or None."""
+    """The innermost signal frame above the stack pointer; None if there is none."""
     start = stack_pointer & ~(memory.word.size - 1)
     mappings = memory.mappings()
     stack = mapping_at(mappings, start)

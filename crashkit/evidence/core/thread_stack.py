@@ -1,7 +1,7 @@
-"""Where a thread's stack lies, from what the C library noted of it.
+"""Finds a thread's stack in the C library's thread descriptor.
 
-A mapping of the core need not be one stack: from 2.42 on glibc makes the guard by madvise(MADV_GUARD_INSTALL), inside the stack's own
-mapping, and the kernel then joins the stacks of several threads into one mapping.
+A mapping of the core may contain several stacks: since 2.42, glibc creates the guard with madvise(MADV_GUARD_INSTALL) inside the stack's
+own mapping, and the kernel then merges the stacks of several threads into one mapping.
 """
 
 from __future__ import annotations
@@ -19,18 +19,20 @@ _DESCRIPTOR = 0x900
 
 
 class ThreadStack(NamedTuple):
+    """Address range of one thread's stack, guard included."""
+
     start: int
-    """Of the guard, which is the stack's lowest part."""
+    """Start of the guard, the lowest part of the stack."""
     end: int
     guard: int
-    """Bytes."""
+    """Size of the guard in bytes."""
 
 
 def thread_stack(core: Core, thread_pointer: Optional[int]) -> Optional[ThreadStack]:
-    """None for the main thread, without glibc, on another architecture than x86-64, or where the core lacks the place.
+    """The stack of the thread; None for the main thread, without glibc, on architectures other than x86-64, or if that memory is missing.
 
-    `stackblock`, `stackblock_size` and `guardsize` stand side by side in the descriptor, at an offset that differs from version to
-    version; the descriptor itself lies within the stack, and only these three words say so.
+    `stackblock`, `stackblock_size` and `guardsize` are adjacent in the descriptor, at an offset that varies between glibc versions. The
+    descriptor is inside the stack, and these are the only three adjacent words that describe a range around it.
     """
     if thread_pointer is None or core.architecture.name != "x86_64":
         return None
@@ -43,7 +45,7 @@ def thread_stack(core: Core, thread_pointer: Optional[int]) -> Optional[ThreadSt
 
 
 def set_apart(mappings: Sequence[Mapping], stack: Optional[ThreadStack]) -> list[Mapping]:
-    """The mappings with the stack as one of its own, and its guard as another, whose permissions are not known: not the segment's."""
+    """The mappings, with the stack and its guard split into their own; the guard's permissions are unknown (not the segment's)."""
     found = []
     for mapping in mappings:
         if stack is None or not (mapping.start <= stack.start and stack.end <= mapping.end):

@@ -1,4 +1,4 @@
-"""Dumps of CPython's faulthandler, 3.6 to 3.14 (Python/traceback.c, Modules/faulthandler.c), told line by line."""
+"""Dumps of CPython's faulthandler, 3.6 to 3.14 (Python/traceback.c, Modules/faulthandler.c), parsed line by line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIGNALS = {
     "Floating-point exception": 8,
     "Illegal instruction": 4,
 }
-"""Signals by the texts of Modules/faulthandler.c and of the shell."""
+"""Signal numbers by the texts of Modules/faulthandler.c and of shells."""
 
 _FATAL = re.compile(r"Fatal Python error: (?P<message>.*)$")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
@@ -42,7 +42,7 @@ _STATE = re.compile(r"^Python runtime state: (?P<state>.*)$")
 
 
 class FaultDump(Reader):
-    """One dump."""
+    """One faulthandler dump."""
 
     def __init__(self) -> None:
         self.message: Optional[str] = None
@@ -54,12 +54,13 @@ class FaultDump(Reader):
 
     @property
     def signal(self) -> Optional[int]:
-        """The signal that ended the process: a fatal error that names none aborts."""
+        """The signal that ended the process; SIGABRT for a fatal error that names no signal."""
         if self.message is None:
             return None
         return SIGNALS.get(self.message.strip(), 6)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if self.ended:
             return False
         if match := _FATAL.search(text):
@@ -115,23 +116,24 @@ class FaultDump(Reader):
         return True
 
     def finish(self) -> Iterator[Note]:
+        """Notes on the runtime state and a disabled GIL."""
         if self.state:
             yield Note(f"Python runtime state: {self.state}", "python-state", {"state": self.state})
         if self.gil_disabled:
             yield Note("<Cannot show all threads while the GIL is disabled>", "gil-disabled")
 
     def threads(self) -> tuple[Thread, ...]:
-        """In the order of the dump. A dump after a crash outside Python marks no thread as the crashed one, and that one's C stack, which
-        3.14 prints, is a thread of its own."""
+        """In the order of the dump. A dump after a crash outside Python marks no thread as crashed; the crashed thread's C stack, which
+        3.14 prints, then becomes an additional thread."""
         told = tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
         if self._c_stack and told and not any(block.current for block in self._blocks):
             return (*told, Thread(crashed=self.signal is not None, frames=tuple(self._c_stack)))
         return told
 
     def repeats(self, first: FaultDump) -> bool:
-        """Whether this dump has the same threads and a C stack besides.
+        """Whether this dump has the same threads as `first` and additionally a C stack.
 
-        From 3.14 on a fatal error prints all threads and aborts, and the handler of SIGABRT prints them once more.
+        From 3.14 on a fatal error prints all threads and aborts, and the SIGABRT handler prints them again.
         """
         idents = [[block.ident for block in dump._blocks] for dump in (self, first)]
         return bool(self._c_stack) and not first._c_stack and idents[0] == idents[1]
@@ -163,14 +165,14 @@ def _python_frame(match: re.Match[str]) -> PythonFrame:
 
 
 def _native_frame(match: re.Match[str]) -> NativeFrame:
-    """The offset is the symbol's (or the module's where no symbol is given), not that of the program counter in the module."""
+    """The offset is relative to the symbol (or to the module if there is no symbol), not the program counter's offset in the module."""
     symbol = match["symbol"] or None
     offset = Offset(int(match["offset"], 16)) if match["offset"] and symbol is None else None
     return NativeFrame(function=symbol, module=match["file"], offset=offset, pc=Address(int(match["address"], 16)), trust="text")
 
 
 def _tells(dumps: Sequence[tuple[str, FaultDump]]) -> Account:
-    """The first fatal dump speaks for all, or else the first with stacks."""
+    """Use the first fatal dump, or else the first one with stacks."""
     fatal = next((dump for _, dump in dumps if dump.message is not None), None)
     shown = fatal if fatal is not None and fatal.threads() else next((dump for _, dump in dumps if dump.threads()), fatal)
     if shown is None:
@@ -210,13 +212,13 @@ def _runtime(dumps: Sequence[tuple[str, FaultDump]], fatal: Optional[FaultDump])
 
 
 def _several(dumps: Sequence[tuple[str, FaultDump]]) -> tuple[SoftError, ...]:
-    """Dumps do not name their process: say so where there is more than one crash."""
+    """Dumps do not name their process: warn if there is more than one crash."""
     threads = (thread for _, dump in dumps if dump.message is not None for thread in dump.threads() if thread.crashed)
     crashes = {tuple((frame.file, frame.line) for frame in thread.pythons()) for thread in threads}
     if len(crashes) < 2:
         return ()
-    message = f"this text holds the dumps of {len(crashes)} crashes, and a dump does not name its process: the first is shown"
-    return (SoftError(stage="log", message=message, hint="Cut the text to the crash that you look for, or give its core."),)
+    message = f"this text contains dumps of {len(crashes)} crashes, and dumps do not name their process: showing the first"
+    return (SoftError(stage="log", message=message, hint="Cut the text down to the crash you want, or pass its core."),)
 
 
 FORMAT = Format(

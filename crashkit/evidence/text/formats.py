@@ -1,4 +1,4 @@
-"""The formats of many-line text, in the order in which a line is offered to them. To add one, write its module and list it here."""
+"""The formats of multi-line text, in the order in which they are tried. To add one, write its module and list it here."""
 
 from __future__ import annotations
 

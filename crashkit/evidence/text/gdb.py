@@ -1,4 +1,4 @@
-"""Stacks as gdb prints them (`bt`, `thread apply all bt`, with libpython.py's `py-bt`), told line by line."""
+"""Stacks printed by gdb (`bt`, `thread apply all bt`, libpython.py's `py-bt`), parsed line by line."""
 
 from __future__ import annotations
 
@@ -43,6 +43,7 @@ class GdbStacks(Reader):
         self._in_python = False
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         text = _PROMPT.sub("", text)
         if match := _FRAME.match(text):
             return self._frame(match)
@@ -82,7 +83,7 @@ class GdbStacks(Reader):
         return True
 
     def _continues(self, text: str) -> bool:
-        """A frame too long for one line goes on, indented."""
+        """Whether this indented line continues the last frame."""
         if not text.startswith("  ") or not self._threads or not self._threads[-1].frames:
             return False
         frames = self._threads[-1].frames
@@ -186,7 +187,7 @@ def _args(text: str) -> dict[str, str]:
 
 
 def _tells(sessions: Sequence[tuple[str, GdbStacks]]) -> Account:
-    """The session with the most threads speaks for all."""
+    """Use the session with the most threads."""
     threads = max((session.threads() for _, session in sessions), key=len, default=())
     name = next((session.signal for _, session in sessions if session.signal), None)
     return Account(

@@ -1,8 +1,8 @@
-"""Text evidence: a log, a faulthandler dump, what gdb printed. One pass, bounded memory, any size.
+"""Text evidence: logs, faulthandler dumps, gdb output. One pass, bounded memory, any size.
 
-`read_log` is the way in. Lines are found by their fixed texts (skim), freed of what carriers put
-around them (prefixes), given a kind (log_patterns), and many-line texts are read as such, each
-process's lines by themselves: by the readers of `formats`, whose contract is in `reader`.
+The entry point is `read_log`. Lines are found by their fixed texts (skim), stripped of prefixes added by
+log carriers (prefixes) and classified (log_patterns). Multi-line texts are parsed separately for each
+process by the readers in `formats`, whose contract is in `reader`.
 """
 
 from __future__ import annotations
@@ -24,33 +24,33 @@ from crashkit.evidence.text.skim import telling_lines
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 
 MOST_LINES = 400
-"""Telling lines that are kept."""
+"""Significant lines that are kept."""
 MOST_OF_A_KIND = 40
-"""Lines kept of one kind: the first ones, and then the last."""
+"""Lines kept of each kind: the first ones and the last ones."""
 LONGEST_TEXT = 1000
 MOST_BLOCK_LINES = 50_000
 PATIENCE = 20
-"""Lines of others that may stand between two lines of one many-line text."""
+"""Lines of other processes allowed between two lines of one multi-line text."""
 MOST_BLOCKS = 64
-"""Processes whose many-line texts are read at once."""
+"""Processes whose multi-line texts are read at the same time."""
 
 _Kept = TypeVar("_Kept")
 
-# Lines that stand beside evidence and are none by themselves.
+# Lines that support other evidence but are not evidence by themselves.
 _SUPPORTING = frozenset({"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised"})
 
 
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
-    """What a text tells of a crash."""
+    """The crash evidence found in a text."""
 
     kind: str
-    """As `Source.kind`: faulthandler, gdb, log, by the format of its most telling stacks."""
+    """As `Source.kind`: faulthandler, gdb or log, by the format of its most informative stacks."""
     lines: tuple[LogLine, ...] = ()
-    """The telling lines, in order."""
+    """The significant lines, in order."""
     threads: tuple[Thread, ...] = ()
-    """Of the most telling many-line text: a fatal dump, gdb's stacks, a sanitizer's report, the last traceback."""
+    """From the most informative multi-line text: a fatal dump, gdb stacks, a sanitizer report or the last traceback."""
     stacks: Optional[Stacks] = None
-    """What `threads` are to the stacks of other evidence of the same crash."""
+    """How `threads` relate to the stacks of other evidence of the same crash."""
     signal: Optional[Signal] = None
     process: Optional[Process] = None
     python: Optional[PythonRuntime] = None
@@ -58,20 +58,21 @@ class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def crashed_thread(self) -> Optional[int]:
+        """The tid of the crashed thread; None if no thread is marked as crashed."""
         return next((thread.tid for thread in self.threads if thread.crashed), None)
 
 
 def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
-    """Read text evidence; `patterns` are regular expressions of further telling lines (of a user's signatures).
+    """Read text evidence; `patterns` are regular expressions for additional lines (from a user's signatures).
 
-    Raises EvidenceError where the text tells of no crash or cannot be read.
+    Raises EvidenceError if the text contains no crash evidence or cannot be read.
     """
     with open_input(path) as source:
         return read_log_input(source, patterns)
 
 
 def read_log_input(source: Input, patterns: Sequence[str] = ()) -> LogEvidence:
-    """As `read_log`, of a text that is already open."""
+    """Like `read_log`, for a text that is already open. Raises EvidenceError."""
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
@@ -79,7 +80,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = ()) -> LogEvidence:
 
 
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
-    """The crash that a text alone tells of."""
+    """The crash as described by a text alone. `size`: bytes of the text."""
     return Crash(
         source=Source(path=str(path), kind=evidence.kind, size=size),
         process=evidence.process,
@@ -93,7 +94,7 @@ def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) 
 
 
 class _Open:
-    """A many-line text that is being read."""
+    """A multi-line text that is being read."""
 
     def __init__(self, format: Format[Any], reader: Reader, number: int, text: str) -> None:
         self.format = format
@@ -104,7 +105,7 @@ class _Open:
         self.missed = 0
 
     def feed(self, text: str) -> bool:
-        """A text that was pasted indented loses as much on every line as on its first."""
+        """Feed the line, without the indentation of the text's first line."""
         return self.reader.feed(text[min(self.indent, _indent(text)) :])
 
 
@@ -203,7 +204,7 @@ class _Log:
             self._left_out[kind or "other"] += 1
 
     def _drop_middle(self, kind: Optional[str]) -> None:
-        """Make room for a line of this kind: the first half of those kept stays, of the rest the oldest goes."""
+        """Drop one line of this kind to make room: the oldest of the second half."""
         same = [index for index, line in enumerate(self._lines) if line.kind == kind]
         if len(same) >= MOST_OF_A_KIND:
             del self._lines[same[MOST_OF_A_KIND // 2]]
@@ -215,14 +216,14 @@ class _Log:
         accounts.sort(key=lambda one: one[1].telling, reverse=True)
         if all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts):
             raise EvidenceError(
-                f"{self._path}: no crash evidence in this text",
-                "give a core, a faulthandler dump, gdb's backtrace, or the stderr of the process that died",
+                f"{self._path} contains no crash evidence",
+                "pass a core, a faulthandler dump, a gdb backtrace, or the stderr of the process that died",
             )
         format, shown = accounts[0]
         told = next((account.signal for _, account in accounts if account.signal is not None), None)
         signal, process = log_signal.of_lines(lines, told)
         left_out = tuple(
-            SoftError(stage="log", message=f"{count} more {kind} lines were left out") for kind, count in sorted(self._left_out.items())
+            SoftError(stage="log", message=f"{count} more {kind} lines were omitted") for kind, count in sorted(self._left_out.items())
         )
         return LogEvidence(
             kind=format.source if shown.telling else "log",
@@ -237,7 +238,7 @@ class _Log:
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:
-    """The first ones stay, and the last."""
+    """Append, keeping the first and the last ones."""
     several.append(one)
     if len(several) > MOST_OF_A_KIND:
         del several[MOST_OF_A_KIND // 2]

@@ -1,4 +1,4 @@
-"""Which lines of a log tell of a crash (log_lines.toml), and the fixed texts by which they are found."""
+"""Finds and classifies the log lines that matter for a crash (log_lines.toml)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 1
 
 
 class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A line that matches `pattern` is of this kind; named groups are its fields."""
+    """Lines that match `pattern` are of this kind; named groups become their fields."""
 
     kind: str
     pattern: str
@@ -43,12 +43,12 @@ def line_patterns() -> tuple[LinePattern, ...]:
 
 
 def kinds() -> frozenset[str]:
-    """All kinds that a line of a log can have: by a pattern, or by the reader of a many-line text."""
+    """All kinds that a log line can have, from a pattern or from the reader of a multi-line text."""
     return frozenset(pattern.kind for pattern in line_patterns()).union(*(format.kinds for format in formats.FORMATS))
 
 
 class Classifier:
-    """Gives a line its kind: by the built-in table, then by further patterns (kind None)."""
+    """Classifies a line: by the built-in table first, then by further patterns (kind None)."""
 
     def __init__(self, further: Sequence[str] = ()) -> None:
         table = [(pattern.kind, pattern.pattern) for pattern in line_patterns()]
@@ -58,7 +58,7 @@ class Classifier:
         self._any = AhoCorasick(list(self.literals))
 
     def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
-        """Kind and fields of a telling line, None for any other."""
+        """Kind and fields of a significant line; None for any other line."""
         if not self._any.find_matches_as_indexes(text):
             return None
         for kind, pattern, required in self._rules:
@@ -68,9 +68,9 @@ class Classifier:
 
 
 def literals(pattern: str) -> tuple[str, ...]:
-    """Texts of which every string that `pattern` matches holds at least one; empty where there are none of use.
+    """Texts of which every match of `pattern` contains at least one; empty if there are no useful ones.
 
-    Raises re.error for a pattern that is not valid.
+    Raises re.error for an invalid pattern.
     """
     parsed = _parser.parse(pattern)
     if parsed.state.flags & re.IGNORECASE:
@@ -120,7 +120,7 @@ def _required_of(name: str, argument: Any) -> tuple[str, ...]:
 
 
 def fewest(texts: Iterable[str]) -> tuple[str, ...]:
-    """Without those that hold another of them: finding the shorter one finds both."""
+    """The texts, without those that contain another one: finding the shorter one finds both."""
     kept: list[str] = []
     for text in sorted(set(texts), key=lambda text: (len(text), text)):
         if not any(shorter in text for shorter in kept):

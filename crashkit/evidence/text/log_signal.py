@@ -1,4 +1,4 @@
-"""Which signal or status ended the process, where only lines of a log tell it."""
+"""Finds the signal or exit status that ended the process, from log lines alone."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _BY_KIND = {
 
 
 def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
-    """The signal and what is known of the process; None for what no line tells. `told` is the signal that a many-line text tells."""
+    """The signal and the process, each None if no line shows it. `told` is the signal number from a multi-line text, if any."""
     status = next((number for line in lines if (number := _status(line)) is not None), None)
     pid = next((int(value) for line in lines for name in ("pid", "pid2") if (value := line.fields.get(name, "")).isdigit()), None)
     signal = _signal(lines, told, status)
@@ -78,7 +78,7 @@ def _of_shell(line: LogLine) -> Optional[int]:
 
 
 def _status(line: LogLine) -> Optional[int]:
-    """As a shell sees it: torchrun writes a signal as a negative number."""
+    """The status as a shell reports it; torchrun writes a signal as a negative number."""
     if line.kind not in ("exit-status", "launcher-child"):
         return None
     value = int(line.fields["status"])
@@ -86,7 +86,7 @@ def _status(line: LogLine) -> Optional[int]:
 
 
 def _page_fault(line: LogLine) -> Signal:
-    """Of the kernel's own line: arch/x86/mm/fault.c, show_signal_msg."""
+    """The signal from the kernel's own line: arch/x86/mm/fault.c, show_signal_msg."""
     address, error = int(line.fields["address"], 16), int(line.fields["error"], 16)
     access = "execute" if error & _FETCH else "write" if error & _WRITE else "read"
     reason = "null-pointer" if is_null(address) else None

@@ -1,4 +1,4 @@
-"""What carriers put around a line of a log: colour, timestamps, ranks, pod names."""
+"""Removes what log carriers add to a line: colour, timestamps, ranks, pod names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _ESCAPES = re.compile(
 )
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
-# Each takes one layer off the front of a line; `who` tells whose line it is.
+# Each takes one layer off the front of a line; `who` is the process that wrote the line.
 # What is indented is so by an even number of spaces: an odd one is the carrier's.
 _SPACE = r"(?: (?=(?:  )*(?:[^ ]|$)))?"
 _LAYERS = tuple(
@@ -46,7 +46,7 @@ _docker = msgspec.json.Decoder(_DockerLine)
 
 
 def clean(raw: bytes) -> str:
-    """The line as text without colour and control characters; of a progress bar, its last state."""
+    """The line as text, without colour and control characters; for a progress bar, its last state."""
     raw = raw.rstrip(b"\r\n")
     if raw.startswith(b'{"log":'):
         raw = _unwrap(raw)
@@ -61,7 +61,7 @@ def clean(raw: bytes) -> str:
 
 
 def strip(text: str) -> tuple[str, str]:
-    """Whose line it is (empty where nothing says) and the line without its prefixes."""
+    """The process that wrote the line (empty if unknown), and the line without its prefixes."""
     who = ""
     start = 0
     for _ in range(_MOST_LAYERS):

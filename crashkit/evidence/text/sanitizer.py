@@ -35,7 +35,7 @@ _DEVICE_ADDRESS = re.compile(r"^=+ +(?:Address|Access at|Access to) (?P<address>
 
 
 class StreamRace(Reader):
-    """A CSAN report: `fields` has stream, operator, effect and place of both accesses, and where the tensor was allocated."""
+    """A CSAN report: `fields` has stream, operator, effect and place of both accesses, and the place of the tensor's allocation."""
 
     def __init__(self, match: re.Match[str]) -> None:
         self.fields = {"pointer": match["pointer"]}
@@ -44,9 +44,11 @@ class StreamRace(Reader):
         self._expects_operator = False
 
     def finish(self) -> tuple[Note, ...]:
+        """One note of kind `csan`."""
         return (Note(self._headline, "csan", self.fields),)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         text = text.strip()
         if match := _ACCESS.match(text):
             self._part = "previous_" if match["previous"].startswith("Previous") else ""
@@ -68,7 +70,7 @@ class StreamRace(Reader):
     def _place(self, match: re.Match[str]) -> None:
         """The innermost frame of the user's own code: the last such line, as stacks are printed outermost first.
 
-        CSAN's own frames end each stack, also where torch runs from a checkout.
+        CSAN's own frames end each stack, even if torch runs from a checkout.
         """
         if is_own(PythonFrame(file=match["file"], function=match["function"])) and "/torch/" not in match["file"]:
             self.fields[self._part + "place"] = f"{match['file']}:{match['line']} in {match['function']}"
@@ -85,9 +87,11 @@ class NativeReport(Reader):
         self._stack = 0
 
     def finish(self) -> tuple[Note, ...]:
+        """One note of kind `asan` or `tsan`."""
         return (Note(self._headline, self.kind, self.fields),)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if self.ended:
             return False
         if match := _NATIVE.match(text):
@@ -101,7 +105,7 @@ class NativeReport(Reader):
         return True
 
     def thread(self) -> Thread:
-        """The thread that the report is about, as far as it is printed."""
+        """The thread of the report, with the frames that are printed."""
         return Thread(crashed=True, frames=tuple(self._frames))
 
 
@@ -112,11 +116,13 @@ class DeviceReport(Reader):
         self.fields = {"problem": match["problem"]}
 
     def finish(self) -> tuple[Note, ...]:
+        """One note of kind `compute-sanitizer`."""
         # With what was wrong about the address: "is misaligned", "is out of bounds".
         headline = ", ".join(self.fields[name] for name in ("problem", "detail") if name in self.fields)
         return (Note(headline, "compute-sanitizer", self.fields),)
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if not text.startswith("====") or _DEVICE.match(text) or text.strip("= ") == "":
             return False
         for pattern in (_DEVICE_AT, _DEVICE_BY, _DEVICE_ADDRESS):
@@ -146,7 +152,7 @@ def _opens_device(text: str) -> Optional[DeviceReport]:
 
 
 def _tells(reports: Sequence[tuple[str, NativeReport]]) -> Account:
-    """The first report speaks for all: what follows may be its consequence."""
+    """Use the first report: later ones may be its consequence."""
     if not reports:
         return Account()
     return Account(telling=Telling.REPORT, threads=(reports[0][1].thread(),))
@@ -173,4 +179,4 @@ FORMATS: tuple[Format[Any], ...] = (
     Format(openers=("Sanitizer: ",), opens=_opens_native, tells=_tells),
     Format(openers=("========= ",), opens=_opens_device),
 )
-"""Their notes have kinds of the table of log lines, whose patterns know the first lines, too."""
+"""The kinds of their notes are those in the table of log lines, whose patterns also match the first lines."""

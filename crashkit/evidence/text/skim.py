@@ -1,6 +1,6 @@
-"""Finds the telling lines of a file of any size in one pass, with bounded memory.
+"""Finds the significant lines of a file of any size in one pass, with bounded memory.
 
-The work is done by multi-pattern search in compiled code; Python sees only the lines that hold one
+A multi-pattern search in compiled code does the work; Python sees only the lines that contain one
 of the texts. A text that floods the file is followed for its first lines and again near the end.
 """
 
@@ -14,19 +14,19 @@ from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 CHUNK = 1 << 20
 LONGEST_LINE = 1 << 16
-"""Bytes of a line that are looked at, around what was found in it."""
+"""Bytes of a line that are examined, around the match."""
 LONGEST_PIECE = 4 << 20
-"""Bytes without a line end that are held at once."""
+"""Bytes without a line end that are kept in memory at once."""
 OVERLAP = 256
-"""Bytes that two pieces of one endless line share: longer than any text that is looked for."""
+"""Bytes shared by two pieces of one endless line: longer than any text searched for."""
 FLOOD = 2000
 """Lines after which a text is no longer followed."""
 MOST_ATTENDED = 300_000
-"""Lines before the tail that are looked at only because they follow others."""
+"""Lines before the tail that are examined only because they follow others."""
 TAIL = 2 << 20
 """Bytes at the end of the file in which every text is followed again."""
 _GROUP = 32
-"""Texts a search: more of them lose the vectorised search (Teddy), which took 0.3 s a GB where an automaton took 2 s."""
+"""Texts per search: with more of them, it loses the vectorised search (Teddy), which took 0.3 s a GB where an automaton took 2 s."""
 
 _BEFORE_HIT = 8 << 10
 
@@ -43,9 +43,9 @@ class _Search:
 
 
 def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], bool]) -> Iterator[tuple[int, bytes]]:
-    """Lines that hold one of `texts`, and each line that follows while `attending()`, with their numbers from 1.
+    """Yield the lines that contain one of `texts`, and each following line while `attending()`, with their numbers from 1.
 
-    `file` must be seekable. Lines over LONGEST_LINE bytes are cut around what was found.
+    `file` must be seekable. Lines over LONGEST_LINE bytes are cut around the match.
     """
     everything = [text.encode() for text in texts]
     search = _Search(everything)
@@ -97,7 +97,7 @@ def _around(chunk: bytes, start: int, end: int, hit: int) -> bytes:
 
 
 def _chunks(file: BinaryIO) -> Iterator[tuple[int, bytes, int]]:
-    """Pieces of the file, each with its offset and the length up to which its lines are whole."""
+    """Yield pieces of the file, each with its offset and the length of its complete lines."""
     offset = 0
     size = CHUNK
     while True:

@@ -1,4 +1,4 @@
-"""Python tracebacks in a log: chained, in exception groups, and of IPython, told line by line."""
+"""Python tracebacks in a log: chained ones, exception groups and IPython's, parsed line by line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _RULE = re.compile(r"^[-+ |.]*\d*[-+ |.]*$")
 
 
 class Traceback(Reader):
-    """One traceback, up to the last line of its exception; `first` where gdb's py-bt printed it (innermost first)."""
+    """One traceback, up to the last line of its exception; `first` if gdb's py-bt printed it (innermost first)."""
 
     def __init__(self, first: bool) -> None:
         self.first = first
@@ -38,6 +38,7 @@ class Traceback(Reader):
         self._frames: list[PythonFrame] = []
 
     def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
         if self.ended:
             return False
         if margin := _MARGIN.match(text):
@@ -80,6 +81,7 @@ class Traceback(Reader):
         return True
 
     def finish(self) -> Optional[tuple[Note, ...]]:
+        """One note for the exception, or no note if its last line is missing. Returns None if there are no frames."""
         if not self._frames:
             return None
         if self.exception is None:
@@ -89,7 +91,7 @@ class Traceback(Reader):
         return (Note(self.last_line, "exception", fields, classified=True),)
 
     def thread(self) -> Thread:
-        """A thread with the Python frames alone, innermost first."""
+        """A thread with only Python frames, innermost first."""
         frames = self._frames if self.first else self._frames[::-1]
         return Thread(crashed=True, frames=tuple(frames))
 
@@ -100,7 +102,7 @@ def _opens(text: str) -> Optional[Traceback]:
 
 
 def _tells(tracebacks: Sequence[tuple[str, Traceback]]) -> Account:
-    """The last one is that of the exception that was not caught, if any was not."""
+    """Use the last traceback: if an exception was uncaught, it is that one."""
     if not tracebacks:
         return Account()
     return Account(telling=Telling.EXCEPTION, threads=(tracebacks[-1][1].thread(),))
