@@ -14,7 +14,7 @@ import click
 def command(ids: tuple[str, ...], everything: bool, older_than: Optional[str]) -> None:
     """Remove crashes from the store.
 
-    ID may be a prefix, or `last`.
+    ID may be a unique part of an id, a pid, or `last`.
     """
     import time
 

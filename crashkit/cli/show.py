@@ -19,7 +19,7 @@ _MAX_REPORT = 256 << 20
 def command(identity: str, as_json: bool, only_path: bool) -> None:
     """Show one crash from the store.
 
-    By default, the newest one. ID may be a prefix or a pid.
+    By default, the newest one. ID may be a unique part of an id, or a pid.
     """
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store

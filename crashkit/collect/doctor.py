@@ -59,7 +59,7 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
         yield Finding("core", "problem" if problem.fatal else "warning", problem.message, problem.mend)
     if not problems:
         limit = "unlimited" if hard < 0 else f"{hard} bytes"
-        raised = "" if soft == hard else " (only crashkit run raises the soft limit)"
+        raised = "" if soft == hard else " (the soft limit is lower; crashkit run raises it)"
         yield Finding("core limit", "ok", f"cores may be written: hard limit {limit}{raised}")
     if not outlook.judge(facts._replace(hard_limit=-1)):
         yield Finding("core pattern", "ok", _who_gets_it(facts))
