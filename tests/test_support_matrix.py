@@ -253,7 +253,9 @@ def test_cell(cell: Cell, tmp_path: Path) -> None:
     # "some" is a matter of chance: which threads a cut core still holds, which stood before a function's first instruction.
     assert PYTHON_LEVELS.index(python) >= PYTHON_LEVELS.index(cell.python), crash.soft_errors
     assert NATIVE_LEVELS.index(native) >= NATIVE_LEVELS.index(cell.native), crash.soft_errors
-    if not cell.column.endswith("%") and cell.python != "some":
+    # Without gdb, a thread caught inside a stripped interpreter has a name only if libc6-dbg names its outermost frames.
+    names_vary = cell.row == "the distribution's python3, stripped" and cell.column == "no gdb"
+    if not cell.column.endswith("%") and cell.python != "some" and not names_vary:
         assert (python, native) == (cell.python, cell.native), "better than docs/support-matrix.md says: correct it"
 
 
