@@ -213,7 +213,7 @@ def test_torchrun_with_three_ranks_of_which_two_crash_in_one_folder(crashkit: Cr
     assert len(crashes) == 2, err
     for crash in crashes:
         assert crash["signal"] == 11 and not crash["is_command"]
-        assert any(file["kind"] == "core" for file in crash["files"]) or any("overwritten" in note for note in crash["notes"]), crash
+        assert any(file["kind"] == "core" for file in crash["files"]) or any("overwrote" in note for note in crash["notes"]), crash
     assert any(file["kind"] == "core" for crash in crashes for file in crash["files"])
     assert len({crash["pid"] for crash in crashes}) == 2
 

@@ -336,7 +336,7 @@ class TestLimits:
         made = python_crash("threads.py", python=an_interpreter())
         monkeypatch.setattr(pystack_process, "_MOST_RESULT", 100)
         answer = ask_pystack(made.core, made.program.resolve())
-        assert answer.python is None and "too long" in answer.soft_errors[-1].message
+        assert answer.python is None and "too large" in answer.soft_errors[-1].message
 
 
 class TestPrivacy:
