@@ -16,7 +16,9 @@ def test_every_name_is_read_back(number: int) -> None:
 
 def test_names_are_those_of_this_systems_c_library() -> None:
     assert (signal_name(signal.SIGRTMIN), signal_name(signal.SIGRTMIN + 6)) == ("SIGRTMIN", "SIGRTMIN+6")
-    known = {number: signal.Signals(number).name for number in range(1, 32)}
+    # Python 3.10 has no SIGSTKFLT.
+    known = {one.value: one.name for one in signal.Signals if one.value < 32}
+    assert known.keys() >= set(range(1, 32)) - {16}
     assert {number: signal_name(number) for number in known} == known
 
 
