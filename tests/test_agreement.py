@@ -17,7 +17,7 @@ from crashkit.model import Crash, Frame, NativeFrame, PythonFrame, Signal, Threa
 from crashkit.pipeline import analyze
 from crashkit.report import json as report_json
 from crashkit.report import text, wording
-from tests.crashes import an_interpreter, needs_x86_64, python_crash
+from tests.crashes import GUARDS_ITS_STACK, an_interpreter, needs_x86_64, python_crash
 from tests.naming.test_own_code import NOT_OWN, OWN
 from tests.report import samples
 
@@ -114,7 +114,8 @@ def real(script: str, *arguments: str) -> Crash:
 @pytest.mark.parametrize(
     ("script", "argument", "line"),
     [
-        *(("faults.py", kind, "faults.py") for kind in ("null", "wild", "read_only", "divide", "double_free", "abort", "python_overflow")),
+        *(("faults.py", kind, "faults.py") for kind in ("null", "wild", "read_only", "divide", "double_free", "abort")),
+        *([] if an_interpreter().version >= GUARDS_ITS_STACK else [("faults.py", "python_overflow", "faults.py")]),
         ("threads.py", None, "threads.py"),
         ("asyncio_tasks.py", None, "asyncio_tasks.py"),
     ],
