@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tests import crashes
+from tests.crashes import PATTERN_LOCK, lock
 
 ROOT = Path(__file__).parent.parent
 CACHE = Path(os.environ.get("CRASHKIT_TEST_CACHE", Path.home() / ".cache" / "crashkit-tests"))
@@ -39,9 +39,6 @@ PACKAGES = "python3,python3-venv,make,git,ca-certificates,sudo"
 DEADLINE = 1500
 NETWORK = ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy")
 """Variables that give access to the package indexes; a chroot needs them too."""
-
-# Held by whoever changes the kernel's core_pattern, which the chroots share with this machine.
-PATTERN_LOCK = crashes.PATTERN_LOCK
 
 _ENTER = """
 set -e
@@ -109,8 +106,8 @@ def fresh_copy(suite: str, user: str, folder: Path) -> str:
 
 def enter(folder: Path, user: str, command: str, log: Path) -> int:
     """Run a shell command in the chroot as that user, in new namespaces; return its exit status. Its output goes to the log."""
-    with crashes.lock(PATTERN_LOCK):
-        pass  # creates the file
+    with lock(PATTERN_LOCK):
+        pass  # creates the file; the chroots share core_pattern with this machine, so they share its lock
     certificates = os.environ.get("SSL_CERT_FILE", "")
     inside = {name: value for name in NETWORK if (value := os.environ.get(name))}
     if certificates:
