@@ -35,8 +35,8 @@ def told_by_report(crash: Crash) -> str | None:
     labels = {line[2:12].strip(): line[12:].split("  ") for line in text.summary(crash, None, color=False, width=10_000)}
     own = labels.get("your code")
     if own is None:
-        inner = wording.python_at(wording.crashed_thread(crash))
-        own = labels.get("python") if inner is not None and wording.own_at(wording.crashed_thread(crash)) is inner else None
+        inner = wording.python_at(crash.thread)
+        own = labels.get("python") if inner is not None and wording.own_at(crash.thread) is inner else None
     return own[1] if own else None
 
 
@@ -90,7 +90,7 @@ def test_any_stack(frames: list[Frame]) -> None:
 
 def agree(crash: Crash) -> PythonFrame | None:
     """The one line that all name, where there is one."""
-    thread = wording.crashed_thread(crash)
+    thread = crash.thread
     if thread is None:
         # Nobody names a line then; the fingerprint of a hang may still be made of its only thread.
         assert told_by_report(crash) is None and told_by_findings(crash) is None

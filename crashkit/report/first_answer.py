@@ -18,7 +18,7 @@ def first_answer(crash: Crash) -> str:
         reason = view.why(crash.signal)
         text += f", {reason}" if reason else ""
         text += f", at {crash.signal.address}" if crash.signal.address is not None else ""
-    thread = view.crashed_thread(crash)
+    thread = crash.thread
     if thread:
         text += f"\nin thread {view.thread_label(thread)}, {view.among(crash)}"
         if crash.process and crash.process.pid is not None:

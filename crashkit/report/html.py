@@ -98,7 +98,7 @@ class Page:
         self.crash = crash
         self.signal = crash.signal
         self.process = crash.process
-        self.thread = view.crashed_thread(crash)
+        self.thread = crash.thread
         self.sentence = view.sentence(crash)
         self.python = view.python_at(self.thread)
         self.own = view.own_at(self.thread)

@@ -27,7 +27,7 @@ def _facts(crash: Crash) -> str:
         rows.append(("Signal", signal))
         if crash.signal.detail:
             rows.append(("Why", crash.signal.detail))
-    thread = view.crashed_thread(crash)
+    thread = crash.thread
     if thread:
         rows.append(("Thread", f"{view.thread_label(thread)}, {view.plural(len(crash.threads), 'thread')} in total"))
     if crash.process and crash.process.versions:
@@ -49,7 +49,7 @@ def _finding(crash: Crash) -> list[str]:
 
 
 def _stack(crash: Crash) -> list[str]:
-    thread = view.crashed_thread(crash)
+    thread = crash.thread
     if not thread:
         return []
     runtime = view.runtime_frames(thread, crash.python.executable if crash.python else None)

@@ -83,7 +83,7 @@ def _summary(crash: Crash, written: Path | None, page: _Page) -> Iterator[Text]:
     if written is not None:
         # A path is copied: it is not cut, even where it is longer than the line.
         yield Text.assemble("  ", (f"{'report':<{_LABEL}}", _DIM), (safe.line(str(written)), _BOLD))
-    thread = view.crashed_thread(crash)
+    thread = crash.thread
     if thread and (thread.frames or thread.python_frames):
         yield Text()
         runtime = view.runtime_frames(thread, crash.python.executable if crash.python else None)
@@ -97,7 +97,7 @@ def _summary(crash: Crash, written: Path | None, page: _Page) -> Iterator[Text]:
 
 
 def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
-    signal, thread = crash.signal, view.crashed_thread(crash)
+    signal, thread = crash.signal, crash.thread
     name = safe.clip(_clean(signal.name if signal else view.ended(crash)), 20)
     reason = ((view.why(signal) or view.ended(crash)) if signal else view.told(crash, thread)) or ""
     headline = _clean(reason) + (f", at {signal.address}" if signal and signal.address is not None else "")

@@ -212,11 +212,6 @@ def plural(count: int, noun: str) -> str:
 # The answer
 
 
-def crashed_thread(crash: Crash) -> Thread | None:
-    """The thread that crashed, where it is known."""
-    return crash.thread
-
-
 def among(crash: Crash) -> str:
     """`one of 5 threads`."""
     return f"one of {len(crash.threads)} threads" if len(crash.threads) > 1 else "the only thread"
@@ -274,7 +269,7 @@ def ended(crash: Crash) -> str:
 
 def sentence(crash: Crash) -> str:
     """The answer in one sentence: what, why and where."""
-    thread = crashed_thread(crash)
+    thread = crash.thread
     native, python = native_at(thread, crash.signal), python_at(thread)
     parts = [ended(crash)]
     reason = told(crash, thread)
