@@ -15,6 +15,7 @@ demo: $(VENV)/.crashkit
 test: $(VENV)/.tests
 	@.ci/need gdb gcc g++ /usr/include/pthread.h:libc6-dev readelf:binutils xz:xz-utils
 	@.ci/need --optional --for 'the tests of the report in a browser' chromium chromedriver:chromium-driver
+	@.ci/need --optional --for 'the tests with debug files of libc and with headers of Python' /usr/lib/debug/.build-id:libc6-dbg python3-config:python3-dev
 	@.ci/torch $(BIN)/python $(TORCH)
 	$(BIN)/pytest -n 2 --dist worksteal
 
@@ -22,7 +23,7 @@ test: $(VENV)/.tests
 test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow)'
 
-# make demo and make test on minimal Debian systems in chroots (needs root and debootstrap). Options: ANYWHERE='--on sid --as user'.
+# make demo and make test on minimal Debian systems in folders (needs root and debootstrap). Options: ANYWHERE='--on sid --as user'.
 test-anywhere: $(VENV)/.dev
 	@.ci/need debootstrap
 	@$(BIN)/python -m tests.anywhere $(ANYWHERE)

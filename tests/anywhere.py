@@ -1,9 +1,9 @@
-"""Run `make demo` and `make test` on fresh machines: minimal Debian systems in chroots with a clone of this repository.
+"""Run `make demo` and `make test` on fresh machines: minimal Debian systems in folders with a clone of this repository.
 
     python -m tests.anywhere [--on SUITE]... [--as USER]... [--demo-only] [--write]
 
 `make test-anywhere` runs all combinations. Needs root and debootstrap. The minimal systems are kept in CRASHKIT_TEST_CACHE (default:
-~/.cache/crashkit-tests); each run uses a temporary copy. A chroot shares this machine's kernel, and so its core_pattern.
+~/.cache/crashkit-tests); each run uses a temporary copy. Such a system shares this machine's kernel, and so its core_pattern.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ PACKAGES = "python3,python3-venv,make,git,ca-certificates,sudo"
 
 DEADLINE = 1500
 NETWORK = ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy")
-"""Variables that give access to the package indexes; a chroot needs them too."""
+"""Variables that give access to the package indexes; the systems need them too."""
 
 _ENTER = """
 set -e
@@ -53,9 +53,11 @@ mount --bind /etc/resolv.conf "$1/etc/resolv.conf"
 [ ! -e "$2" ] || mount --bind "$2" "$1/etc/ssl/certs/ca-certificates.crt"
 touch "$1$3"
 mount --bind "$3" "$1$3"
-root=$1
+cd "$1"
 shift 3
-exec chroot "$root" "$@"
+pivot_root . mnt  # not chroot, in which nobody may make user namespaces
+umount -l /mnt
+exec "$@"
 """
 
 
@@ -105,9 +107,9 @@ def fresh_copy(suite: str, user: str, folder: Path) -> str:
 
 
 def enter(folder: Path, user: str, command: str, log: Path) -> int:
-    """Run a shell command in the chroot as that user, in new namespaces; return its exit status. Its output goes to the log."""
+    """Run a shell command in the system as that user, in new namespaces; return its exit status. Its output goes to the log."""
     with lock(PATTERN_LOCK):
-        pass  # creates the file; the chroots share core_pattern with this machine, so they share its lock
+        pass  # creates the file; the systems share core_pattern with this machine, so they share its lock
     certificates = os.environ.get("SSL_CERT_FILE", "")
     inside = {name: value for name in NETWORK if (value := os.environ.get(name))}
     if certificates:
