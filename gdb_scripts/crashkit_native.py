@@ -234,7 +234,7 @@ def search(modules: Modules, candidates: List[Target], most: int, ends: Set[int]
 def is_beginning(frame: gdb.Frame, modules: Modules, ends: Set[int], entry: Optional[int]) -> bool:
     """Whether a thread begins with this frame: nothing called it."""
     pc = frame.pc()
-    if pc in ends or frame.name() in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64):
+    if pc in ends or (frame.name() or "").replace("__GI_", "") in BEGINNINGS or (entry is not None and 0 <= pc - entry < 64):
         return True
     # A stripped C library names no clone; but its unwind tables say that nothing called it.
     row = modules.at(pc)

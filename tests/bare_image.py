@@ -43,7 +43,7 @@ case $1 in
     evidence) mount --bind "$2" "$root/tmp" ;;
 esac
 shift 2
-mount -o remount,ro "$root"
+mount -o remount,bind,ro "$root"
 exec chroot "$root" "$@"
 """
 
@@ -78,7 +78,7 @@ def run(
             capture_output=True,
             text=True,
             timeout=DEADLINE,
-            env={**environment, "PATH": os.environ["PATH"]},
+            env={**environment, "PATH": f"{os.environ['PATH']}:/usr/sbin:/sbin"},
             cwd="/",
             preexec_fn=_allow_core,
         )

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashkit.model import Crash, ElidedFrames, NativeFrame, PythonFrame, Thread
+from crashkit.naming.functions import plain
 from crashkit.pipeline import analyze
 from crashkit.report import html, json
 from crashkit.stacks.deep import INNER, OUTER
@@ -111,7 +112,7 @@ def begins(thread: Thread) -> bool:
     last = thread.frames[-1]
     assert isinstance(last, NativeFrame)
     in_library = last.function is None and (last.module or "").endswith("/libc.so.6")
-    return in_library or last.function in ("_start", "clone3", "__clone3", "clone")
+    return in_library or plain(last.function or "") in ("_start", "clone3", "__clone3", "clone")
 
 
 def frames_of_gdb(folder: Folder) -> int:

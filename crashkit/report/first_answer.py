@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from crashkit.model import Crash
-from crashkit.report import safe
-from crashkit.report import wording as view
+from crashkit.report import safe, wording
 
 _WIDEST = 120
 _LONGEST = 4000
@@ -12,15 +11,15 @@ _LONGEST = 4000
 
 def first_answer(crash: Crash) -> str:
     """One or two lines from what is known before a debugger has started: how it ended, why and in which thread."""
-    text = view.ended(crash)
+    text = wording.ended(crash)
     if crash.signal:
         text = f"{crash.signal.name}: {text.lower()}" if text != crash.signal.name else text
-        reason = view.why(crash.signal)
+        reason = wording.why(crash.signal)
         text += f", {reason}" if reason else ""
         text += f", at {crash.signal.address}" if crash.signal.address is not None else ""
     thread = crash.thread
     if thread:
-        text += f"\nin thread {view.thread_label(thread)}, {view.among(crash)}"
+        text += f"\nin thread {wording.thread_label(thread)}, {wording.among(crash)}"
         if crash.process and crash.process.pid is not None:
             text += f", of process {crash.process.pid}"
     return "\n".join(safe.clip(safe.line(row[:_LONGEST]), _WIDEST) for row in text.split("\n")[:2])

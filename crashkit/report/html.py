@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import markdown, safe
-from crashkit.report import wording as view
+from crashkit.report import markdown, safe, wording
+from crashkit.report.address_space import AddressSpace, stack_pointer
 from crashkit.report.renderer import Renderer
 
 if TYPE_CHECKING:
@@ -99,14 +99,14 @@ class Page:
         self.signal = crash.signal
         self.process = crash.process
         self.thread = crash.thread
-        self.sentence = view.sentence(crash)
-        self.python = view.python_at(self.thread)
-        self.own = view.own_at(self.thread)
-        self.native = view.native_at(self.thread, crash.signal)
-        self.finding = view.best_finding(crash)
-        self.groups = view.groups(thread for thread in crash.threads if thread is not self.thread)
-        self.space = view.AddressSpace(crash.mappings, crash.modules, view.stack_pointer(self.thread))
-        self.modules = view.ordered_modules(crash.modules)
+        self.sentence = wording.sentence(crash)
+        self.python = wording.python_at(self.thread)
+        self.own = wording.own_at(self.thread)
+        self.native = wording.native_at(self.thread, crash.signal)
+        self.finding = wording.best_finding(crash)
+        self.groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
+        self.space = AddressSpace(crash.mappings, crash.modules, stack_pointer(self.thread))
+        self.modules = wording.ordered_modules(crash.modules)
         self.markdown = markdown.summary(crash)
         positions = {id(thread): index for index, thread in enumerate(crash.threads)}
         self._prefixes: dict[int, str] = {}
@@ -122,9 +122,9 @@ class Page:
     @property
     def title(self) -> str:
         """The document's title, such as `SIGSEGV in python3.11`."""
-        name = self.crash.signal.name if self.crash.signal else view.ended(self.crash)
+        name = self.crash.signal.name if self.crash.signal else wording.ended(self.crash)
         executable = self.process.executable if self.process else None
-        return f"{name} in {view.base_name(executable)}" if executable else name
+        return f"{name} in {wording.base_name(executable)}" if executable else name
 
     @property
     def program(self) -> str:
@@ -160,7 +160,7 @@ class Page:
     def stack(self, thread: Thread) -> Stack:
         """The thread's frames as rows."""
         interpreter = self.crash.python.executable if self.crash.python else None
-        runtime = view.runtime_frames(thread, interpreter)
+        runtime = wording.runtime_frames(thread, interpreter)
         return Stack(
             tuple(self._row(thread, index, frame, index in runtime) for index, frame in enumerate(thread.frames)),
             tuple(self._row(thread, index, frame, False, "p") for index, frame in enumerate(thread.python_frames)),
@@ -170,7 +170,7 @@ class Page:
         anchor = f"{self.prefix(thread)}.{column}{index}"
         cited = anchor in self._cited
         if isinstance(frame, PythonFrame):
-            place = view.python_place(frame)
+            place = wording.python_place(frame)
             opened = thread is self.thread and frame is self.own and bool(frame.locals)
             # Other threads are folded: their source is not worth the time that highlighting takes.
             source, context = _excerpts(frame) if thread is self.thread else (_source(frame, escape), ())
@@ -191,20 +191,29 @@ class Page:
         if isinstance(frame, NativeFrame):
             facts = _native_facts(frame) if thread is self.thread or not frame.function else ()
             return Row(
-                anchor, index, "native", view.native_function(frame), view.native_place(frame), runtime, cited, False, facts, _values(frame)
+                anchor,
+                index,
+                "native",
+                wording.native_function(frame),
+                wording.native_place(frame),
+                runtime,
+                cited,
+                False,
+                facts,
+                _values(frame),
             )
-        return Row(anchor, index, "elided", view.elided_text(frame), "", False, cited, False, cycle=frame.cycle)
+        return Row(anchor, index, "elided", wording.elided_text(frame), "", False, cited, False, cycle=frame.cycle)
 
 
 def _python_facts(frame: PythonFrame) -> tuple[tuple[str, str], ...]:
-    file = frame.file if frame.file and not view.python_place(frame).startswith(frame.file) else None
+    file = frame.file if frame.file and not wording.python_place(frame).startswith(frame.file) else None
     return _present(("file", file), ("found by", frame.origin))
 
 
 def _native_facts(frame: NativeFrame) -> tuple[tuple[str, str], ...]:
     place = f"{frame.file}:{frame.line}" if frame.file and frame.line else frame.file
     module = f"{frame.module} + {frame.offset}" if frame.module and frame.offset is not None else frame.module
-    trust = view.TRUST.get(frame.trust, frame.trust) if frame.trust else None
+    trust = wording.TRUST.get(frame.trust, frame.trust) if frame.trust else None
     return _present(
         ("function", frame.function),
         ("source", place),
@@ -238,14 +247,14 @@ def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
         return _source(frame, _highlighted), ()
     coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
     lines = tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
-    if not view.is_own(frame):
+    if not wording.is_own(frame):
         return _source(frame, _highlighted), lines
     near = tuple(line for line in lines if abs((line.number or 0) - frame.line) <= _NEAR)
     return near, lines if len(near) < len(lines) else ()
 
 
 def _source(frame: PythonFrame, code: Callable[[str], Markup]) -> tuple[Line, ...]:
-    source = view.source_line(frame)
+    source = wording.source_line(frame)
     return (Line(frame.line, code(_shown(source)), True),) if source else ()
 
 
@@ -333,7 +342,7 @@ def _size(count: int) -> str:
 
 def _names(threads: Sequence[Thread]) -> Iterator[str]:
     for thread in threads[:_NAMES]:
-        yield view.thread_label(thread)
+        yield wording.thread_label(thread)
     if len(threads) > _NAMES:
         yield f"and {len(threads) - _NAMES} more"
 
@@ -365,7 +374,7 @@ def _names_of_template() -> Mapping[str, Any]:
         "style": Markup(style),
         "script": Markup(script),
         "policy": "; ".join(_policy(style, script)),
-        "view": view,
+        "wording": wording,
         "prose": _prose,
         "is_link": _is_link,
         "size": _size,

@@ -5,8 +5,7 @@ from __future__ import annotations
 import re
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
-from crashkit.report import safe
-from crashkit.report import wording as view
+from crashkit.report import safe, wording
 from crashkit.report.renderer import Renderer
 
 _FRAMES = 16
@@ -16,20 +15,20 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~@&])")
 
 def summary(crash: Crash) -> str:
     """What happened, the best finding and the innermost frames. Ends with one newline."""
-    parts = [f"### {_text(view.sentence(crash))}", _facts(crash), *_finding(crash), *_stack(crash), *_missing(crash)]
+    parts = [f"### {_text(wording.sentence(crash))}", _facts(crash), *_finding(crash), *_stack(crash), *_missing(crash)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _facts(crash: Crash) -> str:
     rows = []
     if crash.signal:
-        signal = " ".join(filter(None, (crash.signal.name, crash.signal.code_name, view.address_of(crash.signal))))
+        signal = " ".join(filter(None, (crash.signal.name, crash.signal.code_name, wording.address_of(crash.signal))))
         rows.append(("Signal", signal))
         if crash.signal.detail:
             rows.append(("Why", crash.signal.detail))
     thread = crash.thread
     if thread:
-        rows.append(("Thread", f"{view.thread_label(thread)}, {view.plural(len(crash.threads), 'thread')} in total"))
+        rows.append(("Thread", f"{wording.thread_label(thread)}, {wording.plural(len(crash.threads), 'thread')} in total"))
     if crash.process and crash.process.versions:
         rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in crash.process.versions.items())))
     if crash.fingerprint and crash.fingerprint.hash:
@@ -38,13 +37,13 @@ def _facts(crash: Crash) -> str:
 
 
 def _finding(crash: Crash) -> list[str]:
-    finding = view.best_finding(crash)
+    finding = wording.best_finding(crash)
     if finding is None:
         return []
-    parts = [f"**{_text(view.confidence(finding))}: {_text(finding.title)}** ({_text(finding.id)})"]
+    parts = [f"**{_text(wording.confidence(finding))}: {_text(finding.title)}** ({_text(finding.id)})"]
     parts += [_text(text) for text in (finding.summary, finding.cause) if text]
     if finding.fix:
-        parts += ["What to do:", *(_text(fix) if view.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
+        parts += ["What to do:", *(_text(fix) if wording.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
     return parts
 
 
@@ -52,24 +51,24 @@ def _stack(crash: Crash) -> list[str]:
     thread = crash.thread
     if not thread:
         return []
-    runtime = view.runtime_frames(thread, crash.python.executable if crash.python else None)
+    runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
     frames = [*thread.python_frames, *(frame for index, frame in enumerate(thread.frames) if index not in runtime)]
     if not frames:
         return []
     lines = [_frame(frame) for frame in frames[:_FRAMES]]
     if len(frames) > _FRAMES:
-        lines.append(f"... {view.plural(len(frames) - _FRAMES, 'more frame')}")
+        lines.append(f"... {wording.plural(len(frames) - _FRAMES, 'more frame')}")
     return ["Innermost frames of the crashed thread:", _fenced("\n".join(lines))]
 
 
 def _frame(frame: Frame) -> str:
     if isinstance(frame, ElidedFrames):
-        return safe.line(safe.bounded(view.elided_text(frame), _TEXT))
+        return safe.line(safe.bounded(wording.elided_text(frame), _TEXT))
     kind = "python" if isinstance(frame, PythonFrame) else "native"
-    function = (frame.function or "(no name)") if isinstance(frame, PythonFrame) else view.native_function(frame)
-    place = view.python_place(frame) if isinstance(frame, PythonFrame) else view.native_place(frame)
+    function = (frame.function or "(no name)") if isinstance(frame, PythonFrame) else wording.native_function(frame)
+    place = wording.python_place(frame) if isinstance(frame, PythonFrame) else wording.native_place(frame)
     row = f"{kind}  {safe.line(safe.bounded(function, 100))}  {safe.line(safe.bounded(place, 200))}".rstrip()
-    source = view.source_line(frame) if isinstance(frame, PythonFrame) else None
+    source = wording.source_line(frame) if isinstance(frame, PythonFrame) else None
     return f"{row}\n            {safe.line(safe.bounded(source, 200))}" if source else row
 
 

@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, PythonFrame, Thread
-from crashkit.report import safe
-from crashkit.report import wording as view
+from crashkit.report import safe, wording
 from crashkit.report.first_answer import first_answer as first_answer
 from crashkit.report.renderer import Renderer
 
@@ -86,7 +85,7 @@ def _summary(crash: Crash, written: Path | None, page: _Page) -> Iterator[Text]:
     thread = crash.thread
     if thread and (thread.frames or thread.python_frames):
         yield Text()
-        runtime = view.runtime_frames(thread, crash.python.executable if crash.python else None)
+        runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
         yield from _stacks(thread, runtime, page)
     if len(crash.threads) > (1 if thread else 0):
         yield Text()
@@ -98,8 +97,8 @@ def _summary(crash: Crash, written: Path | None, page: _Page) -> Iterator[Text]:
 
 def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     signal, thread = crash.signal, crash.thread
-    name = safe.clip(_clean(signal.name if signal else view.ended(crash)), 20)
-    reason = ((view.why(signal) or view.ended(crash)) if signal else view.told(crash, thread)) or ""
+    name = safe.clip(_clean(signal.name if signal else wording.ended(crash)), 20)
+    reason = ((wording.why(signal) or wording.ended(crash)) if signal else wording.told(crash, thread)) or ""
     headline = _clean(reason) + (f", at {signal.address}" if signal and signal.address is not None else "")
     yield from _headline(name, headline, page)
     if signal and signal.detail and signal.detail != reason:
@@ -108,9 +107,9 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     if thread:
         yield from page.field("thread", _thread(crash, thread), style=_BOLD)
     yield from _python(thread, page)
-    native = view.native_at(thread, crash.signal)
+    native = wording.native_at(thread, crash.signal)
     if native:
-        yield from page.field("native", f"{view.native_function(native)}  {view.native_place(native)}")
+        yield from page.field("native", f"{wording.native_function(native)}  {wording.native_place(native)}")
     said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from page.field("message", said, lines=2)
@@ -134,11 +133,11 @@ def _headline(name: str, headline: str, page: _Page) -> Iterator[Text]:
 
 def _thread(crash: Crash, thread: Thread) -> str:
     gil = "" if thread.holds_gil is None else ", held the GIL" if thread.holds_gil else ", without the GIL"
-    return f"{view.thread_label(thread)}, {view.among(crash)}{gil}"
+    return f"{wording.thread_label(thread)}, {wording.among(crash)}{gil}"
 
 
 def _python(thread: Thread | None, page: _Page) -> Iterator[Text]:
-    inner, own = view.python_at(thread), view.own_at(thread)
+    inner, own = wording.python_at(thread), wording.own_at(thread)
     if inner is None:
         if thread:
             yield from page.field("python", "no Python frame in this thread")
@@ -150,13 +149,13 @@ def _python(thread: Thread | None, page: _Page) -> Iterator[Text]:
 
 def _python_line(label: str, frame: PythonFrame, page: _Page) -> Iterator[Text]:
     room = page.width - _LABEL - 2
-    function, place = safe.clip(_clean(frame.function or "(no name)"), min(30, room)), _clean(view.full_place(frame))
+    function, place = safe.clip(_clean(frame.function or "(no name)"), min(30, room)), _clean(wording.full_place(frame))
     if page.width < _USUAL and safe.cells(function) + 2 + safe.cells(place) > room:
         yield from page.field(label, function, style=_BLUE)
         yield from page.field("", safe.clip_front(place, room), style=_BLUE)
     else:
         yield from page.field(label, f"{function}  {safe.clip_front(place, room - 2 - safe.cells(function))}", style=_BLUE)
-    source = view.source_line(frame)
+    source = wording.source_line(frame)
     if source:
         yield from page.field("", f"  {_clean(source)}")
         if frame.source_changed:
@@ -173,19 +172,19 @@ def _process(crash: Crash) -> str:
 
 
 def _found(crash: Crash, page: _Page) -> Iterator[Text]:
-    finding = view.best_finding(crash)
+    finding = wording.best_finding(crash)
     if finding is None:
         if crash.ruled_out:
             yield from page.field("cause", f"no known failure matched, {len(crash.ruled_out)} ruled out")
         return
     yield Text()
-    label = view.confidence(finding).lower()
+    label = wording.confidence(finding).lower()
     yield from page.field(safe.clip(_clean(label), _LABEL - 1), finding.title, style=_BOLD, label_style=_YELLOW)
     if finding.summary:
         yield from page.field("", finding.summary, lines=2)
     yield from _fix(finding, page)
     if len(crash.findings) > 1:
-        yield from page.field("", f"and {view.plural(len(crash.findings) - 1, 'more finding')} in the report", style=_DIM)
+        yield from page.field("", f"and {wording.plural(len(crash.findings) - 1, 'more finding')} in the report", style=_DIM)
 
 
 def _fix(finding: Finding, page: _Page) -> Iterator[Text]:
@@ -219,7 +218,7 @@ def _missing(crash: Crash, page: _Page) -> Iterator[Text]:
 
 
 def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[Text]:
-    label = safe.clip(_clean(view.thread_label(thread)), max(page.width, _USUAL) - 34)
+    label = safe.clip(_clean(wording.thread_label(thread)), max(page.width, _USUAL) - 34)
     if not thread.python_frames:
         yield from (Text(row, _BOLD) for row in page.rows(f"Stack of {label}, innermost first", 0))
         yield from _stack(thread.frames, page, runtime)
@@ -237,19 +236,19 @@ def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = ()
         if index not in skipped:
             yield from _frame(index, frame, page, index in runtime)
         elif index == skipped.start:
-            yield from (Text(f"{'':7}{row}", _DIM) for row in page.rows(f"... {view.plural(len(skipped), 'frame')} not shown here", 7))
+            yield from (Text(f"{'':7}{row}", _DIM) for row in page.rows(f"... {wording.plural(len(skipped), 'frame')} not shown here", 7))
 
 
 def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Text]:
     number = f"{index:>4} "
     if isinstance(frame, ElidedFrames):
-        cycle = " <- ".join(view.short_function(name) for name in frame.cycle)
-        text = view.elided_text(frame) + (f": {cycle}" if cycle else "")
+        cycle = " <- ".join(wording.short_function(name) for name in frame.cycle)
+        text = wording.elided_text(frame) + (f": {cycle}" if cycle else "")
         yield Text(number + safe.clip(f"   ... {_clean(text)}", page.width - 5), _YELLOW)
         return
     python = isinstance(frame, PythonFrame)
-    function = (frame.function or "(no name)") if isinstance(frame, PythonFrame) else view.native_function(frame)
-    place = _clean(view.python_place(frame) if isinstance(frame, PythonFrame) else view.native_place(frame))
+    function = (frame.function or "(no name)") if isinstance(frame, PythonFrame) else wording.native_function(frame)
+    place = _clean(wording.python_place(frame) if isinstance(frame, PythonFrame) else wording.native_place(frame))
     room = page.width - 8
     head = f"{number}{'py' if python else 'C':<3}"
     function, color = _clean(function), _BLUE if python else _DIM if runtime else ""
@@ -259,24 +258,24 @@ def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Tex
     else:
         function = safe.clip(function, max(20, room - 2 - min(safe.cells(place), room // 2)))
         yield Text.assemble(head, (function, color), "  ", (safe.clip_front(place, room - 2 - safe.cells(function)), _DIM))
-    source = view.source_line(frame) if isinstance(frame, PythonFrame) else None
+    source = wording.source_line(frame) if isinstance(frame, PythonFrame) else None
     if source:
         yield Text(" " * 10 + safe.clip(_clean(source), page.width - 10))
 
 
 def _others(crash: Crash, crashed: Thread | None, page: _Page) -> Iterator[Text]:
-    groups = view.groups(thread for thread in crash.threads if thread is not crashed)
+    groups = wording.groups(thread for thread in crash.threads if thread is not crashed)
     yield Text("Other threads" if crashed else "Threads", _BOLD)
     for group in groups[:8]:
         yield from (Text(f"  {row}") for row in page.rows(_group(group), 2))
     if len(groups) > 8:
         rest = sum(len(group.threads) for group in groups[8:])
-        yield from (Text(f"  {row}", _DIM) for row in page.rows(f"and {view.plural(rest, 'thread')} more in the report", 2))
+        yield from (Text(f"  {row}", _DIM) for row in page.rows(f"and {wording.plural(rest, 'thread')} more in the report", 2))
 
 
-def _group(group: view.Group) -> str:
-    who = view.plural(len(group.threads), "thread") if len(group.threads) > 1 else view.thread_label(group.first)
-    at = f"{group.at.function} {view.python_place(group.at)}" if group.at else ""
+def _group(group: wording.Group) -> str:
+    who = wording.plural(len(group.threads), "thread") if len(group.threads) > 1 else wording.thread_label(group.first)
+    at = f"{group.at.function} {wording.python_place(group.at)}" if group.at else ""
     return f"{who}: {group.activity} {at}".rstrip()
 
 

@@ -18,6 +18,7 @@ from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import kinds, line_patterns
 from crashkit.model import Crash, Module, NativeFrame, Signal, Thread
 from crashkit.naming.functions import plain
+from crashkit.report.wording import is_prose
 
 from .synthetic import crash
 
@@ -280,6 +281,12 @@ def test_fixes_for_torch_are_for_processes_that_have_it(module: str, torch: bool
     (finding,) = [finding for finding in diagnose(died, load_catalog()).findings if finding.id == "sigfpe-integer-divide"]
     assert any("torch" in fix for fix in finding.fix) == torch
     assert finding.fix
+
+
+def test_a_fix_is_a_sentence_or_something_to_paste() -> None:
+    """Reports show them differently; a mixture of both could be neither read nor pasted."""
+    fixes = [fix.text for signature in load_catalog().signatures for fix in signature.fixes]
+    assert not [fix for fix in fixes if is_prose(fix) != fix.endswith(".")]
 
 
 def test_a_fix_that_uses_torch_says_so() -> None:

@@ -2,6 +2,7 @@ import pytest
 
 from crashkit.model import Address, Crash, LogLine, Mapping, Module, NativeFrame, Process, PythonFrame, Signal, Thread
 from crashkit.report import wording
+from crashkit.report.address_space import AddressSpace
 from tests.report import samples
 
 
@@ -105,8 +106,9 @@ def test_runtime_frames_are_the_interpreters_outside_the_innermost_python_frame(
     assert not found & {"cuLaunchKernel", "cfunction_call", "forward"}
 
 
-def test_a_thread_without_python_has_only_its_start_as_runtime() -> None:
-    thread = Thread(frames=(NativeFrame(function="f", module="/usr/bin/python3.11"), NativeFrame(function="clone3")))
+@pytest.mark.parametrize("start", ["clone3", "__GI___clone3", "_start"])
+def test_a_thread_without_python_has_only_its_start_as_runtime(start: str) -> None:
+    thread = Thread(frames=(NativeFrame(function="f", module="/usr/bin/python3.11"), NativeFrame(function=start)))
     assert wording.runtime_frames(thread, None) == {1}
 
 
@@ -148,7 +150,7 @@ def test_a_crowd_is_few_groups() -> None:
 
 
 def test_what_lies_at_an_address() -> None:
-    space = wording.AddressSpace(
+    space = AddressSpace(
         (
             Mapping(start=Address(0x2000), end=Address(0x3000), permissions="r-x", path="/lib/c.so"),
             Mapping(start=Address(0x1000), end=Address(0x2000)),
@@ -158,7 +160,7 @@ def test_what_lies_at_an_address() -> None:
     assert space.what(0x2010) == "c.so+0x810 r-x"
     assert space.what(0x1FFF) == "anonymous memory"
     assert space.what(0x3000) == space.what(0) == ""
-    assert wording.AddressSpace(space.mappings, (), 0x1800).what(0x1010) == "stack of the crashed thread"
+    assert AddressSpace(space.mappings, (), 0x1800).what(0x1010) == "stack of the crashed thread"
 
 
 def test_modules_in_the_way_of_a_better_report_come_first() -> None:
