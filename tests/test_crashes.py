@@ -26,6 +26,7 @@ def test_a_version_that_is_not_here_is_replaced_or_skipped_once() -> None:
     assert [mark.name for mark in skipped.marks] == ["skip"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
 def test_skips_are_counted_by_reason(pytester: pytest.Pytester, options: tuple[str, ...]) -> None:
     pytester.makeconftest((Path(__file__).parent / "conftest.py").read_text())

@@ -109,6 +109,7 @@ def test_rows_fit(name: str, columns: int, environment: dict[str, str], tmp_path
     assert shown.strip() and wide == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["show", "doctor", "signatures", "signature", "test"])
 def test_nothing_is_lost_on_a_narrow_terminal(name: str, environment: dict[str, str], tmp_path: Path) -> None:
     """Not a character, but spaces: also those that a narrow column folds."""
@@ -122,6 +123,7 @@ def test_the_command_line_COLUMNS_narrows(environment: dict[str, str], tmp_path:
     assert max(map(len, shown.splitlines())) <= 40
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", COMMANDS)
 def test_pipes_get_plain_lines_whatever_the_environment_says(name: str, environment: dict[str, str], tmp_path: Path) -> None:
     plain = piped(argv(name), tmp_path, environment)
@@ -141,6 +143,7 @@ def test_those_of_a_log_neither(environment: dict[str, str], tmp_path: Path) -> 
         assert "[red]app[/red]/:smile:/a/very" in COLOR.sub("", shown)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variable", "value"), [("NO_COLOR", "1"), ("NO_COLOR", ""), ("TERM", "dumb")])
 @pytest.mark.parametrize("name", ["list", "doctor", "signatures", "analyze"])
 def test_color_can_be_declined(name: str, variable: str, value: str, environment: dict[str, str], tmp_path: Path) -> None:

@@ -43,6 +43,7 @@ def analyzed(request, tmp_path_factory):
     return run, folder
 
 
+@pytest.mark.slow
 def test_the_terminal_gets_no_control_characters(analyzed):
     run, _ = analyzed
     for stream in (run.stdout, run.stderr):

@@ -59,6 +59,7 @@ def plain(made: Folder, tmp_path_factory: pytest.TempPathFactory) -> dict[str, A
     return told(report)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESS)
 def test_compressed(made: Folder, plain: dict[str, Any], compression: str, tmp_path: Path) -> None:
     packed = tmp_path / "core.packed"
@@ -73,6 +74,7 @@ def test_compressed(made: Folder, plain: dict[str, Any], compression: str, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["core.packed", "tmp"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("packed", [False, True])
 def test_standard_input(made: Folder, plain: dict[str, Any], packed: bool, tmp_path: Path) -> None:
     data = made.core.read_bytes()
@@ -80,12 +82,14 @@ def test_standard_input(made: Folder, plain: dict[str, Any], packed: bool, tmp_p
     assert told(report) == plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["/dev/stdin", "-"])
 def test_standard_input_from_a_file(made: Folder, plain: dict[str, Any], name: str, tmp_path: Path) -> None:
     with made.core.open("rb") as file:
         assert told(analyze(Path(name), tmp_path / "tmp", stdin=file)) == plain
 
 
+@pytest.mark.slow
 def test_fifo(made: Folder, plain: dict[str, Any], tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
@@ -95,6 +99,7 @@ def test_fifo(made: Folder, plain: dict[str, Any], tmp_path: Path) -> None:
     writer.join()
 
 
+@pytest.mark.slow
 def test_sparse_and_read_only(made: Folder, plain: dict[str, Any], tmp_path: Path) -> None:
     sparse = tmp_path / "sparse core"
     subprocess.run(["cp", "--sparse=always", made.core, sparse], check=True)
@@ -105,6 +110,7 @@ def test_sparse_and_read_only(made: Folder, plain: dict[str, Any], tmp_path: Pat
     assert (after.st_mtime_ns, after.st_mode, after.st_blocks) == (before.st_mtime_ns, before.st_mode, before.st_blocks)
 
 
+@pytest.mark.slow
 def test_cut_compressed_core_is_said_and_used(made: Folder, tmp_path: Path) -> None:
     packed = COMPRESS["gzip"](made.core.read_bytes())
     cut = tmp_path / "core.gz"

@@ -111,6 +111,7 @@ def test_native_frames_of_every_thread_are_gdbs(python, script):
     check_native(*crash_of(script, python))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_stacks_are_merged_in_order(python):
     """The names are known to a debugger of a stripped interpreter, too: Python functions, and what libraries export."""

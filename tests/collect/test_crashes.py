@@ -51,6 +51,7 @@ def test_a_crash_leaves_core_log_and_manifest_readable_by_us_alone(crashkit: Cra
     assert crashkit.leftovers() == []
 
 
+@pytest.mark.slow
 def test_the_report_lies_in_the_store(crashkit: Crashkit) -> None:
     script = crashkit.script("app.py", f"def handle():\n    {SEGFAULT}\nhandle()\n")
     result = crashkit.run(sys.executable, script, options=())

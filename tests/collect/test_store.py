@@ -141,6 +141,7 @@ def filled(crashkit: Crashkit) -> Crashkit:
     return crashkit
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "ids"),
     [

@@ -67,6 +67,7 @@ def test_a_command_that_does_not_exist_and_one_that_cannot_run(crashkit: Crashki
     assert crashkit.crashes() == [] and crashkit.leftovers() == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGALRM", "SIGRTMIN"])
 def test_a_signal_to_us_goes_to_the_command_which_is_no_crash(crashkit: Crashkit, name: str) -> None:
     number = getattr(signal, name)

@@ -110,6 +110,7 @@ class TestAutoLoad:
         crashkit(trusting(), crashed)
         assert not witnessed(witness)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("suffix", ["-gdb.py", "-gdb.gdb"])
     @pytest.mark.parametrize("module", ["libplanted.so", "program"])
     def test_script_beside_a_module(self, crashed, trusting, tmp_path, module, suffix):
@@ -140,6 +141,7 @@ class TestAutoLoad:
 
 
 class TestStartFiles:
+    @pytest.mark.slow
     @pytest.mark.parametrize("name", [".gdbinit", ".gdbearlyinit", ".config/gdb/gdbinit", ".config/gdb/gdbearlyinit"])
     def test_in_the_home(self, crashed, trusting, home, tmp_path, name):
         witness = tmp_path / "ran"
@@ -308,6 +310,7 @@ class TestNetwork:
 
 
 class TestLimits:
+    @pytest.mark.slow
     def test_memory(self, monkeypatch):
         too_much = "python bytearray(2 << 30)"
         with Gdb(60) as gdb:

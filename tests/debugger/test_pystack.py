@@ -58,6 +58,7 @@ def begun(result: Answer, function: str | None, line: int | None, file: str | No
     return function, 28 if old and (function, line) == ("advance", 27) else line, file
 
 
+@pytest.mark.slow
 def test_every_thread_is_as_faulthandler_saw_it(python: Interpreter) -> None:
     made = python_crash("threads.py", python=python)
     result = ask(made)
@@ -72,6 +73,7 @@ def test_every_thread_is_as_faulthandler_saw_it(python: Interpreter) -> None:
     assert request.args == ("self",) and request.locals["label"] == '"request of 16"'
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debuggable", every_interpreter(debuggable=True))
 def test_python_and_native_stacks_fit_together(debuggable: Interpreter) -> None:
     """By the names of the interpreter's functions."""
@@ -112,6 +114,7 @@ def relocated(python: Interpreter, folder: Path) -> tuple[Path, dict[str, str]]:
     return copy, {"PYTHONHOME": str(prefix), "LD_LIBRARY_PATH": str(folder / "lib")}
 
 
+@pytest.mark.slow
 @needs_binutils
 @pytest.mark.parametrize("original", some_interpreters("3.8", "3.10", "3.11", "3.12", "3.13"))
 @pytest.mark.parametrize("damage", ["symbols", "section headers"])
@@ -167,6 +170,7 @@ crash(16, MARKUP, "\\x1b[31m\\n", "\\udcff", "x" * 1000000, list(range(1000000))
 """
 
 
+@pytest.mark.slow
 def test_hostile_values_are_bounded_and_never_executed(python: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "hostile.py").write_text(HOSTILE)
     made = python_crash(tmp_path / "hostile.py", python=python)

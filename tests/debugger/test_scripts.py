@@ -28,6 +28,7 @@ def test_there_are_scripts():
     assert len(SCRIPTS) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OLD)
 def test_they_load(name):
     folder = SCRIPTS[0].parent

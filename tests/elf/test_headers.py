@@ -111,6 +111,7 @@ def test_the_honest_one_is_read_in_full(tmp_path):
         assert core_head.read_head(opened.fileno()).pid == 7
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "value"), LIES)
 def test_lies_cost_no_more_than_a_look_may(name, value, tmp_path, monkeypatch):
     """A sparse file, so that there are bytes behind every offset that a file system can hold."""

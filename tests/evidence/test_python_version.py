@@ -36,6 +36,7 @@ def test_core_and_file_tell_it_alone(python: Interpreter, minor_is_known: bool) 
         assert version_in_file(Path(found.module.path), found.version) == said_by(python)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_the_report_has_it_with_and_without_files(python: Interpreter, tmp_path: Path) -> None:
     made = python_crash("threads.py", python=python)

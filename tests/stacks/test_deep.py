@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,7 @@ def calls(count: int) -> tuple[NativeFrame, ...]:
     return (evaluation(7), native("cfunction_call", 8)) * count
 
 
+@pytest.mark.slow
 @given(stacks(most_calls=60, most_native=6))
 def test_a_stack_that_is_not_deep_is_shown_whole(stack):
     joined = join(Ends(stack.native, stack.python)).frames
