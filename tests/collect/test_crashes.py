@@ -100,7 +100,8 @@ def test_a_threaded_server_under_load(crashkit: Crashkit) -> None:
 
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(get, range(120)))
-    assert answers[0] == "200" and answers[-1] == "gone"
+    # While faulthandler dumps, other threads may still answer.
+    assert answers[0] == "200" and answers[60] == "gone"
     assert process.wait(DEADLINE) == 139
     (crash,) = crashkit.crashes()
     assert crash["argv"][-1].endswith("server.py") and crash["core_dumped"]
