@@ -37,6 +37,8 @@ PACKAGES = "python3,python3-venv,make,git,ca-certificates,sudo"
 """Programs that a user who could clone the repository has."""
 
 DEADLINE = 1500
+SHOWN = 100
+"""Lines of a failed command's output to show."""
 NETWORK = ("SSL_CERT_FILE", "PIP_CERT", "PIP_INDEX_URL", "PIP_DEFAULT_TIMEOUT", "http_proxy", "https_proxy", "no_proxy")
 """Variables that give access to the package indexes; the systems need them too."""
 
@@ -164,7 +166,10 @@ def try_system(suite: str, user: str, demo_only: bool, logs: Path) -> list[Outco
             before, began = received(), time.monotonic()
             status = enter(folder, user, f"cd {clone} && {command}", log)
             seconds = time.monotonic() - began
-            detail = closing_line(log.read_text(errors="replace"))
+            output = log.read_text(errors="replace")
+            if status:
+                print("\n".join(output.splitlines()[-SHOWN:]))
+            detail = closing_line(output)
             outcomes.append(Outcome(suite, user, command, status == 0, seconds, received() - before, detail))
             print(f"  {row(outcomes[-1])}", flush=True)
     return outcomes
