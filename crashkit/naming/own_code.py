@@ -76,7 +76,7 @@ def is_own(frame: PythonFrame) -> bool:
         return False
     if _ENTRY_SCRIPT.search(path) and function in _ENTRY_FUNCTIONS:
         return False
-    return path.startswith("/") or re.split(r"[/.]", path)[0] not in _STANDARD_LIBRARY
+    return re.split(r"[/.]", path)[0] not in _STANDARD_LIBRARY
 
 
 def python_frames(thread: Thread) -> list[PythonFrame]:

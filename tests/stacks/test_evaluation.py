@@ -20,6 +20,11 @@ def test_the_innermost_function_that_counts_right() -> None:
     assert evaluation_starts(stacks) == {EVAL}
 
 
+def test_the_innermost_one_may_have_the_higher_address() -> None:
+    stacks = [walk(CALL, VECTOR, EVAL, None, VECTOR, EVAL, runs=2), walk(None, VECTOR, EVAL, CALL, runs=1)]
+    assert evaluation_starts(stacks) == {VECTOR}
+
+
 def test_a_function_with_a_cold_part() -> None:
     stacks = [walk(CALL, COLD, CALL, EVAL, runs=2), walk(COLD, COLD, CALL, CALL, CALL, runs=2)]
     assert evaluation_starts(stacks) == {EVAL, COLD}
