@@ -43,6 +43,11 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 @click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: next to the first PATH]")
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON; write files only with --out.")
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue; write files only with --out."
+)
+@click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 def command(
     paths: tuple[Path, ...],
     exe: Optional[Path],
@@ -57,6 +62,9 @@ def command(
     signatures: tuple[Path, ...],
     out: Optional[Path],
     as_json: bool,
+    as_markdown: bool,
+    brief: bool,
+    quiet: bool,
 ) -> None:
     """Show where and why a process died, from its core or other evidence.
 
@@ -76,26 +84,34 @@ def command(
         deadline=timeout,
         signatures=signatures,
     )
-    with Progress(quiet=as_json, renders=out is not None or not as_json) as progress:
+    document = "json" if as_json else "markdown" if as_markdown else None
+    with Progress(quiet=quiet or document is not None, renders=out is not None or document is None) as progress:
         crash = analyze(paths, options=options, progress=progress.stage)
     written = None
-    if out is not None or not as_json:
+    if out is not None or document is None:
         written = write_report(crash, out or default_folder(paths[0], crash))
-    if as_json:
-        from crashkit.report.renderer import renderer
-
-        sys.stdout.buffer.write(renderer("json").render(crash))
-    else:
-        print_summary(crash, written)
+    if document is not None:
+        print_document(crash, document)
+    elif not quiet:
+        print_summary(crash, written, brief)
 
 
-def print_summary(crash: Crash, written: Optional[Path]) -> None:
+def print_document(crash: Crash, name: str) -> None:
+    """Print the report on stdout in the format of this name, and nothing else."""
+    from crashkit.report.renderer import renderer
+
+    sys.stdout.buffer.write(renderer(name).render(crash))
+
+
+def print_summary(crash: Crash, written: Optional[Path], brief: bool = False) -> None:
     """Print the summary on stdout; `written` is the folder of the report."""
     from crashkit.cli import terminal
     from crashkit.report import text
 
     color = terminal.has_color(sys.stdout)
-    for line in text.summary(crash, written / "report.html" if written else None, color=color, width=terminal.width(sys.stdout)):
+    for line in text.summary(
+        crash, written / "report.html" if written else None, color=color, width=terminal.width(sys.stdout), brief=brief
+    ):
         click.echo(line, color=color)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import signal
 import socket
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _SERVER = Path(__file__).parent.parent / "demo_server.py"
 _SECONDS_TO_DIE = 60
+_OURS = re.compile(r"core(\.\d+)?|stderr\.txt|report\.(html|json)")
+"""What a demo leaves in its folder."""
 _REQUESTS = (
     b"GET /thumbnail/cat HTTP/1.0\r\n\r\n",
     b"GET /thumbnail/dog HTTP/1.0\r\n\r\n",
@@ -62,8 +65,10 @@ def command(out: Path) -> None:
 
 
 def _fresh_folder(out: Path) -> Path:
-    """An empty folder for the core; only files from an earlier demo are removed."""
+    """An empty folder for the core; only files from an earlier demo are removed. Raises CollectError if it holds anything else."""
     try:
+        if out.is_dir() and (others := [path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)]):
+            raise CollectError(f"{out} holds other files, such as {min(others)}", "Choose a new folder with --out DIR.")
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         for old in out.glob("core*"):
             if old.is_file():

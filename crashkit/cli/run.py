@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Optional
 
 import click
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--capture",
     type=click.Choice(["auto", "core", "ptrace"]),
@@ -61,7 +60,7 @@ def command(
     compress: bool,
     analyze: bool,
     command: tuple[str, ...],
-) -> None:
+) -> int:
     """Run a command and write a report when it or a child process crashes.
 
     The command runs exactly as it would without crashkit. Each process that dies of a signal gets a report in the crash store
@@ -87,7 +86,7 @@ def command(
         compress=compress,
         analyze=analyze,
     )
-    sys.exit(run(request))
+    return run(request)
 
 
 def parse_size(text: str) -> int:

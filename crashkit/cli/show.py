@@ -7,16 +7,20 @@ from typing import Optional
 
 import click
 
+from crashkit.cli.completion import stored_ids
 from crashkit.crashfolder.store import StoredCrash
 
 _MAX_REPORT = 256 << 20
 
 
 @click.command()
-@click.argument("identity", metavar="[ID]", default="last")
+@click.argument("identity", metavar="[ID]", default="last", shell_complete=stored_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print only the report as JSON, or the manifest if there is no report.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue.")
+@click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
+@click.option("--open", "opens", is_flag=True, help="Open the HTML report in a browser.")
 @click.option("--path", "only_path", is_flag=True, help="Print only the path of the folder.")
-def command(identity: str, as_json: bool, only_path: bool) -> None:
+def command(identity: str, as_json: bool, as_markdown: bool, brief: bool, opens: bool, only_path: bool) -> None:
     """Show one crash from the store.
 
     By default, the newest one. ID may be a unique part of an id, or a pid.
@@ -33,8 +37,23 @@ def command(identity: str, as_json: bool, only_path: bool) -> None:
     elif as_json:
         document = report or _read(crash, "manifest.json") or b""
         sys.stdout.buffer.write(document)
-    elif report is None or not _print_report(report, crash):
+    elif opens:
+        _open(crash)
+    elif report is None or not _print_report(report, crash, as_markdown, brief):
         _print_manifest(crash)
+
+
+def _open(crash: StoredCrash) -> None:
+    """Open the HTML report. Raises CollectError if there is none, or no browser."""
+    import webbrowser
+
+    from crashkit.errors import CollectError
+
+    report = crash.path / "report.html"
+    if not report.exists():
+        raise CollectError(f"{crash.id} has no report yet", f"Run crashkit analyze {crash.path} --out {crash.path}.")
+    if not webbrowser.open(report.as_uri()):
+        raise CollectError("no browser could be started", f"Open {report} yourself.")
 
 
 def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
@@ -47,9 +66,9 @@ def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
         return None
 
 
-def _print_report(document: bytes, crash: StoredCrash) -> bool:
-    """Print the summary; False if the report cannot be read."""
-    from crashkit.cli.analyze import print_summary
+def _print_report(document: bytes, crash: StoredCrash, as_markdown: bool, brief: bool) -> bool:
+    """Print the summary, in Markdown or for the terminal; False if the report cannot be read."""
+    from crashkit.cli.analyze import print_document, print_summary
     from crashkit.errors import CrashkitError
     from crashkit.report import json
 
@@ -57,7 +76,10 @@ def _print_report(document: bytes, crash: StoredCrash) -> bool:
         report = json.decode(document)
     except (CrashkitError, ValueError):
         return False
-    print_summary(report, crash.path)
+    if as_markdown:
+        print_document(report, "markdown")
+    else:
+        print_summary(report, crash.path, brief)
     return True
 
 

@@ -62,11 +62,11 @@ def _wrapped(text: str, width: int, lines: int) -> list[str]:
     return [safe.clip(row, width) for row in kept]
 
 
-def summary(crash: Crash, written: Path | None, color: bool, width: int) -> Iterator[str]:
-    """The answer, then the crashed thread's stack. `written` is the report's path, `width` that of the terminal in cells."""
+def summary(crash: Crash, written: Path | None, color: bool, width: int, brief: bool = False) -> Iterator[str]:
+    """The answer, then, unless `brief`, the crashed thread's stack. `written` is the report's path, `width` the terminal's in cells."""
     page = _Page(width)
     console = Console(width=page.width, color_system="standard", force_terminal=True, legacy_windows=False, no_color=False)
-    for line in _summary(crash, written, page):
+    for line in _summary(crash, written, page, brief):
         line.rstrip()
         if not color:
             yield line.plain
@@ -76,13 +76,15 @@ def summary(crash: Crash, written: Path | None, color: bool, width: int) -> Iter
         yield captured.get()
 
 
-def _summary(crash: Crash, written: Path | None, page: _Page) -> Iterator[Text]:
+def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> Iterator[Text]:
     yield from _answer(crash, page)
     yield from _found(crash, page)
     yield from _missing(crash, page)
     if written is not None:
         # A path is copied: it is not cut, even where it is longer than the line.
         yield Text.assemble("  ", (f"{'report':<{_LABEL}}", _DIM), (safe.line(str(written)), _BOLD))
+    if brief:
+        return
     thread = crash.thread
     if thread and (thread.frames or thread.python_frames):
         yield Text()
