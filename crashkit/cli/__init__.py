@@ -21,6 +21,7 @@ COMMANDS = {
     "run": "Run a command and write a report when it or a child process crashes.",
     "list": "List the crashes in the store, newest first.",
     "show": "Show one crash from the store.",
+    "compare": "Show what differs between two crashes.",
     "rm": "Remove crashes from the store.",
     "doctor": "Check whether a crash would leave evidence here, and how to fix problems.",
     "signatures": "List, show and test the known failures.",

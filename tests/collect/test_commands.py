@@ -108,3 +108,17 @@ def _completed(crashkit: Crashkit, *words: str) -> list[str]:
         crashkit.argv(), env={**crashkit.environment, **environment}, cwd=crashkit.cwd, capture_output=True, text=True, check=True
     )
     return [line.partition(",")[2] for line in done.stdout.split()]
+
+
+@pytest.mark.slow
+def test_compare(crashkit: Crashkit) -> None:
+    for code in (SEGFAULT, SEGFAULT, "import os; os.abort()"):
+        crashkit.python(code, options=())
+    first, second, third = (crash["id"] for crash in crashkit.crashes())
+    equal = crashkit("compare", first, second)
+    assert equal.returncode == 0 and equal.stdout.startswith("The same crash twice: equal fingerprints.\n")
+    different = crashkit("compare", first, crashkit.home / third)
+    assert different.stdout.startswith("Different crashes.\n")
+    assert "signal\n  1  SIGSEGV\n  2  SIGABRT\n" in different.stdout
+    nothing = crashkit("compare", first, "zzz")
+    assert nothing.returncode == 1 and nothing.stderr.startswith("crashkit: no crash matches 'zzz'")
