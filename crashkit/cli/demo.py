@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from crashkit import isolation
 from crashkit.errors import CollectError
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ def crash_server(folder: Path) -> Path:
     return _fetch_core(folder, pattern, process.pid, began)
 
 
-def _serve_until_dead(folder: Path) -> subprocess.Popen[str]:
+def _serve_until_dead(folder: Path) -> subprocess.Popen[bytes]:
     from crashkit.collect.host.limits import allow_core
 
     with (
@@ -121,12 +121,10 @@ def _private_file(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _server(folder: Path, stderr: int, before: Callable[[], object]) -> Iterator[subprocess.Popen[str]]:
+def _server(folder: Path, stderr: int, before: Callable[[], object]) -> Iterator[subprocess.Popen[bytes]]:
     """The server process; it is killed on exit from the context."""
-    command = [sys.executable, "-X", "faulthandler", str(_SERVER)]
-    process = subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, preexec_fn=before
-    )
+    command = isolation.python("-X", "faulthandler", str(_SERVER))
+    process = isolation.start(command, folder=folder, keep=isolation.FOR_PYTHON, stdout=subprocess.PIPE, stderr=stderr, prepare=before)
     try:
         yield process
     finally:

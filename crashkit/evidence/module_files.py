@@ -7,7 +7,6 @@ A file is used only if its build-id matches the core's.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
+from crashkit import isolation
 from crashkit.elf.file import has_debug_symbols, holds_code, read_build_id
 from crashkit.evidence.file_tree import FileTree, PathMap
 
@@ -154,12 +154,12 @@ class Finder:
 
     def _fetch(self, kind: str, build_id: str) -> Optional[Path]:
         """Ask the debuginfod servers of this user (DEBUGINFOD_URLS); the client caches downloads."""
-        client = shutil.which("debuginfod-find") if self.debuginfod else None
+        client = isolation.find_program("debuginfod-find") if self.debuginfod else None
         if not client:
             return None
         command = [client, kind, build_id]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEBUGINFOD_DEADLINE, stdin=subprocess.DEVNULL)
+            done = isolation.run(command, _DEBUGINFOD_DEADLINE, keep=("DEBUGINFOD_",))
         except (OSError, subprocess.TimeoutExpired):
             return None
         fetched = Path(done.stdout.strip())

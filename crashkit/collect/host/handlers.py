@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from typing import Optional
 
+from crashkit import isolation
 from crashkit.collect.host.core_pattern import CorePattern
 
 APPORT_CORES = Path("/var/lib/apport/coredump")
@@ -36,13 +37,13 @@ def fetch(pattern: CorePattern, pid: int, since: float, cwd: Optional[str], targ
 
 
 def _from_coredumpctl(pid: int, since: float, target: Path) -> Optional[str]:
-    program = shutil.which("coredumpctl")
+    program = isolation.find_program("coredumpctl")
     if program is None:
         return "the kernel piped the core to systemd-coredump, and coredumpctl is not installed"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since - 1))
     command = [program, "dump", "-1", "--quiet", "--no-pager", f"--since={stamp}", f"--output={target}", f"COREDUMP_PID={pid}"]
     try:
-        result = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, text=True, errors="replace")
+        result = isolation.run(command, 120)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"coredumpctl failed: {error}"
     if result.returncode == 0 and target.exists() and target.stat().st_size:
@@ -69,7 +70,7 @@ def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Op
             if path.stat().st_mtime >= since - 1 and path.is_file():
                 shutil.copyfile(path, target)
                 return None
-    program = shutil.which("apport-unpack")
+    program = isolation.find_program("apport-unpack")
     if program is not None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             return _unpack_apport(program, pid, since, target)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import platform
-import shutil
 import tempfile
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit import isolation
 from crashkit.arch import Architecture, named
 from crashkit.debugger.contract import Answer, Lap
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
@@ -133,7 +133,7 @@ def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb
         return gdb
     except DebuggerError:
         gdb.close()
-    if shutil.which(MULTIARCH) is None:
+    if isolation.find_program(MULTIARCH) is None:
         raise DebuggerError(
             f"this gdb does not support {architecture.name}, and {MULTIARCH} is not installed",
             f"Install it (Debian, Ubuntu: apt-get install {MULTIARCH}), or pass a gdb for {architecture.name} with --gdb.",
