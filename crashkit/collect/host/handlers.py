@@ -6,6 +6,7 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import time
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Optional
 
 from crashkit import isolation
 from crashkit.collect.host.core_pattern import CorePattern
+from crashkit.crashfolder.files import create, open_regular
 
 APPORT_CORES = Path("/var/lib/apport/coredump")
 APPORT_REPORTS = Path("/var/crash")
@@ -67,9 +69,12 @@ def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Op
         candidates += [Path(cwd) / "core", Path(cwd) / f"core.{pid}"]
     for path in candidates:
         with contextlib.suppress(OSError):
-            if path.stat().st_mtime >= since - 1 and path.is_file():
-                shutil.copyfile(path, target)
-                return None
+            # Anyone may have put a link or a FIFO there.
+            with open_regular(path) as found:
+                if os.fstat(found.fileno()).st_mtime >= since - 1:
+                    with create(target) as out:
+                        shutil.copyfileobj(found, out, 1 << 20)
+                    return None
     program = isolation.find_program("apport-unpack")
     if program is not None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
@@ -78,13 +83,18 @@ def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Op
 
 
 def _unpack_apport(program: str, pid: int, since: float, target: Path) -> Optional[str]:
-    """apport's reports contain the core in base64; its own tool unpacks them."""
+    """apport's reports contain the core in base64; its own tool unpacks them.
+
+    Everyone may write into its folder, links and FIFOs too: only reports of root's or our own are unpacked.
+    """
     for report in APPORT_REPORTS.glob("*.crash"):
-        if report.stat().st_mtime < since - 1:
+        about = os.lstat(report)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, os.geteuid()) or about.st_mtime < since - 1:
             continue
         folder = target.parent / ".apport"
         try:
-            subprocess.run([program, str(report), str(folder)], check=True, capture_output=True, timeout=300)
+            if isolation.run([program, str(report), str(folder)], 300).returncode:
+                continue
             status = (folder / "ProcStatus").read_text(errors="replace")
             if re.search(rf"^Pid:\s*{pid}$", status, re.MULTILINE):
                 os.rename(folder / "CoreDump", target)
