@@ -88,6 +88,11 @@ class Finder:
             return ModuleFile("mismatch", debug=debug, detail=detail, hint=_hint(path), other=other[0])
         return ModuleFile("missing", debug=debug, detail=f"{path} is not on this machine", hint=_hint(path))
 
+    def given_folders(self) -> list[Path]:
+        """The folders whose files are the crashed system's, not this machine's."""
+        given = [self.tree.sysroot, *(pair.after for pair in self.tree.maps), *self.extra_dirs]
+        return [folder for folder in given if folder is not None]
+
     def source(self, path: str) -> Optional[Path]:
         """The file at `path` of the crashed system (Python source, libpython.py), whose build cannot be verified."""
         return next((place for place in self._places(path.removesuffix(_DELETED)) if _is_file(place)), None)

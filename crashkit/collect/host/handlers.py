@@ -68,13 +68,12 @@ def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Op
     if cwd is not None:
         candidates += [Path(cwd) / "core", Path(cwd) / f"core.{pid}"]
     for path in candidates:
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
             # Anyone may have put a link or a FIFO there.
-            with open_regular(path) as found:
-                if os.fstat(found.fileno()).st_mtime >= since - 1:
-                    with create(target) as out:
-                        shutil.copyfileobj(found, out, 1 << 20)
-                    return None
+            found = stack.enter_context(open_regular(path))
+            if os.fstat(found.fileno()).st_mtime >= since - 1:
+                shutil.copyfileobj(found, stack.enter_context(create(target)), 1 << 20)
+                return None
     program = isolation.find_program("apport-unpack")
     if program is not None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
