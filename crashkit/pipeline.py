@@ -86,12 +86,25 @@ def analyze(
         options = replace(options, exe=Path(exe))
     if sysroot is not None:
         options = replace(options, sysroot=Path(sysroot))
+    options = _absolute(options)
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     if debuggers is None:
         debuggers = default_debuggers(options, finder, _crash_folders(places))
     return _analyze(places, options, finder, debuggers, progress or (lambda _stage, _crash: None))
+
+
+def _absolute(options: Options) -> Options:
+    """gdb and PyStack start in a folder of their own, where relative paths would mean something else."""
+    return replace(
+        options,
+        exe=options.exe and options.exe.absolute(),
+        sysroot=options.sysroot and options.sysroot.absolute(),
+        path_maps=tuple((before, after.absolute()) for before, after in options.path_maps),
+        extra_dirs=tuple(folder.absolute() for folder in options.extra_dirs),
+        libpython=options.libpython and options.libpython.absolute(),
+    )
 
 
 def _crash_folders(places: Sequence[Path]) -> list[Path]:
