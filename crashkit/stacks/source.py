@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
-from crashkit.crashfolder.files import is_regular, open_regular
+from crashkit.crashfolder.files import open_regular
 from crashkit.model import PythonFrame
 
 _AROUND = 5
@@ -75,11 +75,9 @@ def read_python_source(path: Path) -> Optional[tuple[str, float]]:
     Raises OSError, SyntaxError for an unknown encoding, UnicodeDecodeError, ValueError.
     """
     real = Path(os.path.realpath(path, strict=True))
-    if not is_regular(real):  # to open a device may already do something
-        return None
     with open_regular(real) as file:
         status = os.fstat(file.fileno())
-        if status.st_size > _MOST_BYTES or _was_exchanged(file.fileno(), real) or _is_planted(status, real):
+        if status.st_size > _MOST_BYTES or _is_planted(status, real):
             return None
         content = io.BytesIO(file.read(_MOST_BYTES))
     if real.suffix not in (".py", ".pyw"):
@@ -90,14 +88,6 @@ def read_python_source(path: Path) -> Optional[tuple[str, float]]:
     encoding, _ = tokenize.detect_encoding(content.readline)
     content.seek(0)
     return io.TextIOWrapper(content, encoding).read(), status.st_mtime
-
-
-def _was_exchanged(descriptor: int, real: Path) -> bool:
-    """Whether another file was opened: a folder on the way to it may have become a link meanwhile."""
-    try:
-        return str(real) != os.readlink(f"/proc/self/fd/{descriptor}")  # noqa: PTH115 (this link is not a path)
-    except OSError:
-        return False  # no /proc here
 
 
 def _is_planted(status: os.stat_result, real: Path) -> bool:

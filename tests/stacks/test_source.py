@@ -132,21 +132,21 @@ class TestLinks:
         (tmp_path / "app.py").symlink_to("/etc/shadow")
         is_not_read(tmp_path / "app.py")
 
-    def test_a_folder_exchanged_for_a_link_meanwhile(self, tmp_path, monkeypatch):
-        """After the real path was computed: what was opened is asked for its name."""
-        (tmp_path / "src").mkdir()
-        written(tmp_path / "src" / "app.py", "run()\n")
-        (tmp_path / "elsewhere").mkdir()
-        written(tmp_path / "elsewhere" / "app.py", f"{SECRET}\n")
-        is_regular = source.is_regular
+    def test_exchanged_for_a_link_meanwhile(self, tmp_path, monkeypatch):
+        """After its real path was computed."""
+        path = written(tmp_path / "app.py", "run()\n")
+        written(tmp_path / "shadow", f"{SECRET}\n")
+        really_open = os.open
 
-        def exchange(path: Path) -> bool:
-            (tmp_path / "src").rename(tmp_path / "old")
-            (tmp_path / "src").symlink_to("elsewhere")
-            return is_regular(path)
+        def exchange(opened, *arguments, **options):
+            if opened == path and not path.is_symlink():
+                path.unlink()
+                path.symlink_to("shadow")
+            return really_open(opened, *arguments, **options)
 
-        monkeypatch.setattr(source, "is_regular", exchange)
-        is_not_read(tmp_path / "src" / "app.py")
+        monkeypatch.setattr(os, "open", exchange)
+        is_not_read(path)
+        assert path.is_symlink()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
     def test_a_second_name_in_somebody_elses_folder(self, tmp_path):
