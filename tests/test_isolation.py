@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from crashkit import isolation
+from crashkit.collect import keep
+from crashkit.debugger.gdb.process import Gdb
 from tests.crashes import a_debuggable_interpreter, cores_land_in_cwd, needs_gdb, python_crash
 
 ROOT = Path(__file__).parent.parent
@@ -194,6 +196,41 @@ def reports(folder: Path) -> list[dict[str, object]]:
 
 
 CRASH = "import ctypes; ctypes.string_at(0)"
+
+
+class TestEachGuard:
+    """Any one of them keeps the plants out; here each stands alone."""
+
+    def test_the_interpreter_in_the_hostile_folder(self, hostile: Hostile) -> None:
+        done = isolation.run(isolation.crashkit("--version"), 60, folder=hostile.cwd, keep=isolation.FOR_PYTHON)
+        assert (done.returncode, hostile.witness) == (0, []), done.stderr
+
+    def test_the_folder(self, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+        """A Python that is not isolated."""
+        monkeypatch.chdir(hostile.cwd)
+        done = isolation.run([sys.executable, "-c", "import json, os; print(os.getcwd())"], 60)
+        assert (done.stdout, hostile.witness) == ("/\n", []), done.stderr
+
+    def test_the_environment(self, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PYTHONPATH", str(hostile.cwd))
+        done = isolation.run([sys.executable, "-c", "import json"], 60)
+        assert (done.returncode, hostile.witness) == (0, []), done.stderr
+
+    @needs_gdb
+    def test_the_folder_of_gdb(self, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.chdir(hostile.cwd)
+        with Gdb(30) as gdb:
+            gdb.version()
+            assert Path(f"/proc/{gdb.pid}/cwd").readlink() == Path("/")
+
+    def test_the_folder_of_an_analysis(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It is private, and can be written to where nothing else can: Python takes it for temporary files then."""
+        crash = tmp_path / "crash"
+        crash.mkdir(mode=0o700)
+        asking = isolation.python("-c", "import os; print(os.getcwd())")
+        monkeypatch.setattr(isolation, "crashkit", lambda *_arguments: asking)
+        keep.analyse(crash)
+        assert (crash / "analysis.log").read_text() == f"{crash}\n"
 
 
 @needs_gdb
