@@ -30,6 +30,9 @@ STARTING = {
     # These run `uname`, `file`, `gcc` or `ldconfig` of PATH.
     *("platform.platform", "platform.uname", "platform.processor", "platform.architecture", "ctypes.util.find_library"),
 }
+# What turns data into code.
+EXECUTING = {"eval", "exec", "compile", "__import__", "importlib.import_module", "importlib.util.spec_from_file_location", "builtins.eval"}
+EXECUTING |= {"pickle", "marshal", "shelve", "codeop", "yaml.load", "jinja2.Template"}
 MODULES = {"multiprocessing", "concurrent.futures.process", "runpy", "pexpect", "sh"}
 
 # The mechanism itself, and the user's own commands, which run as the user's shell would run them.
@@ -44,6 +47,14 @@ ALLOWED = {
     ("crashkit/collect/doctor.py", "sys.executable"),
     ("crashkit/collect/enable.py", "sys.executable"),  # for the manifest
     ("crashkit/debugger/pystack/process.py", "sys.executable"),  # whether there is one
+}
+
+ALLOWED_CODE = {
+    ("crashkit/__init__.py", "importlib.import_module"),  # of a table there
+    ("crashkit/cli/__init__.py", "importlib.import_module"),  # of a table there
+    ("crashkit/report/renderer.py", "importlib.import_module"),  # of a table there
+    ("crashkit/evidence/text/log_patterns.py", "importlib.import_module"),  # Python's own parser of patterns
+    ("gdb_scripts/crashkit_python.py", "importlib.util.spec_from_file_location"),  # libpython.py: tests/debugger/test_libpython_file.py
 }
 
 
@@ -84,6 +95,10 @@ class TestOneMechanism:
         found = {(name, use) for name, path in SOURCES.items() for use in used(path) if use in STARTING | MODULES}
         assert found - ALLOWED == set()
         assert ALLOWED - found == set(), "no longer there: take it off the list"
+
+    def test_no_data_becomes_code(self) -> None:
+        found = {(name, use) for name, path in SOURCES.items() for use in used(path) if use in EXECUTING}
+        assert found == ALLOWED_CODE
 
     @pytest.mark.parametrize(
         "code",

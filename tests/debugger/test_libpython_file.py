@@ -240,6 +240,15 @@ class TestInAReport:
         (told,) = [error for error in report.soft_errors if "was not run" in error.message]
         assert told.message == f"{script} was not run: {REFUSED_ORIGIN}; read Python frames without it"
 
+    def test_relative_paths_count_from_the_working_directory(self, planted, place, monkeypatch):
+        """gdb starts elsewhere."""
+        core, script, witness = planted
+        monkeypatch.chdir(place)
+        report = analyze(core, options=Options(sysroot=Path("root"), libpython=script.relative_to(place)))
+        assert witness.exists()
+        interpreter = next(module for module in report.modules if module.path == report.python.executable)
+        assert interpreter.found and Path(interpreter.found).is_relative_to(place / "root") and interpreter.symbols == "full"
+
     def test_in_a_crash_folder(self, planted, place, monkeypatch):
         """Whether the folder is given or the core in it."""
         core, script, witness = planted
