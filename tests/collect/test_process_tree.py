@@ -27,7 +27,7 @@ def before(child: subprocess.Popen[bytes]) -> ProcessSnapshot:
     """As if an earlier process had had the child's pid."""
     seen = snapshot(child.pid)
     assert seen is not None
-    return seen._replace(start=seen.start - 1, argv=("earlier",), name="earlier")
+    return seen._replace(start=seen.start - 1, argv=("earlier",), name="earlier", first_seen=0.0)
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def tree(before: ProcessSnapshot) -> ProcessTree:
 def test_the_next_one_is_seen_anew(tree: ProcessTree, child: subprocess.Popen[bytes]) -> None:
     tree.walk()
     found = tree.find(child.pid)
-    assert found is not None and found.argv[0] == sys.executable and found.name != "earlier"
+    assert found is not None and found.argv[0] == sys.executable and found.name != "earlier" and found.first_seen > 0
 
 
 def test_a_death_is_not_told_of_the_earlier_one(tree: ProcessTree, child: subprocess.Popen[bytes], before: ProcessSnapshot) -> None:

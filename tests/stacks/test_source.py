@@ -202,6 +202,15 @@ class TestNoRegularFile:
         place[0].symlink_to(f"/dev/{device}")
         is_not_read(place[1])
 
+    def test_a_device_is_not_even_opened(self, place, monkeypatch):
+        """Some do something when they are: a tape rewinds, a watchdog starts."""
+        opened = []
+        really_open = os.open
+        place[0].symlink_to("/dev/zero")
+        monkeypatch.setattr(os, "open", lambda path, *rest, **options: opened.append(path) or really_open(path, *rest, **options))
+        is_not_read(place[1])
+        assert opened == []
+
     @pytest.mark.timeout(10)
     def test_one_that_is_named_as_source(self, place):
         try:
