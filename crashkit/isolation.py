@@ -104,7 +104,7 @@ def run(
 
 def python(*arguments: str) -> list[str]:
     """The command of a Python like ours that imports nothing but the standard library. `start` it with `keep=FOR_PYTHON`."""
-    return [sys.executable, "-I", "-S", *arguments]
+    return [sys.executable or "", "-I", "-S", *arguments]
 
 
 def crashkit(*arguments: str) -> list[str]:

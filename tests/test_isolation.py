@@ -16,6 +16,7 @@ import pytest
 from crashkit import isolation
 from crashkit.collect import keep
 from crashkit.debugger.gdb.process import Gdb
+from crashkit.diagnose.catalog import configured
 from tests.crashes import a_debuggable_interpreter, cores_land_in_cwd, needs_gdb, python_crash
 
 ROOT = Path(__file__).parent.parent
@@ -119,6 +120,17 @@ class TestOneMechanism:
     def test_a_program_without_its_folder_is_not_started(self) -> None:
         with pytest.raises(FileNotFoundError, match="not an absolute path"):
             isolation.start(["true"])
+
+
+def test_signatures_of_a_relative_folder_are_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would be those of the working directory; the specification has such a value ignored."""
+    monkeypatch.chdir(tmp_path)
+    for home in ("relative", "home/.config"):
+        (tmp_path / home / "crashkit/signatures").mkdir(parents=True)
+        (tmp_path / home / "crashkit/signatures/own.toml").touch()
+    expected = (tmp_path / "home/.config/crashkit/signatures",)
+    assert configured({"XDG_CONFIG_HOME": "relative", "HOME": str(tmp_path / "home")}) == expected
+    assert configured({"XDG_CONFIG_HOME": str(tmp_path / "relative")}) == (tmp_path / "relative/crashkit/signatures",)
 
 
 class TestFindProgram:

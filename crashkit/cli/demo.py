@@ -65,6 +65,8 @@ def _fresh_folder(out: Path) -> Path:
     """An empty folder for the core; only files from an earlier demo are removed."""
     try:
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if out.is_symlink() or out.stat().st_uid != os.geteuid():
+            raise CollectError(f"{out} is a link or belongs to another user", "Choose another folder with --out DIR.")
         for old in out.glob("core*"):
             if old.is_file():
                 old.unlink()

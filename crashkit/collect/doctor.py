@@ -17,6 +17,7 @@ from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.crashfolder.store import Store, home
+from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.errors import CollectError
 from crashkit.gdb_files import SAFE_START
@@ -208,6 +209,14 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     module = _library(program) or program
     script = _libpython_script(program, module)
     debug = has_debug_info(module)
+    if debug and script is not None and not is_trusted(script.resolve()):
+        yield Finding(
+            "interpreter",
+            "warning",
+            f"{script} will not be run: it or a folder above it is writable by others, or belongs to another user",
+            f"chmod go-w on it and on each folder above it, or pass it: crashkit analyze --libpython {script}",
+        )
+        return
     if debug and script is not None:
         yield Finding("interpreter", "ok", f"{module} has debug info, and {script}")
         return

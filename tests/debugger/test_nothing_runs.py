@@ -214,6 +214,9 @@ DROPPED = {
     "DEBUGINFOD_URLS": "http://planted",
     "DEBUGINFOD_CACHE_PATH": "/planted",
     "MALLOC_PERTURB_": "85",
+    "GDBHISTFILE": "/planted",
+    "BASH_ENV": "/planted",
+    "BASH_FUNC_gdb%%": "() { planted; }",
 }
 
 
