@@ -96,15 +96,18 @@ def analyze(
 
 
 def _absolute(options: Options) -> Options:
-    """gdb and PyStack start in a folder of their own, where relative paths would mean something else."""
-    return replace(
-        options,
-        exe=options.exe and options.exe.absolute(),
-        sysroot=options.sysroot and options.sysroot.absolute(),
-        path_maps=tuple((before, after.absolute()) for before, after in options.path_maps),
-        extra_dirs=tuple(folder.absolute() for folder in options.extra_dirs),
-        libpython=options.libpython and options.libpython.absolute(),
-    )
+    """gdb and PyStack start in a folder of their own, where relative paths would mean something else. Raises EvidenceError."""
+    try:
+        return replace(
+            options,
+            exe=options.exe and options.exe.absolute(),
+            sysroot=options.sysroot and options.sysroot.absolute(),
+            path_maps=tuple((before, after.absolute()) for before, after in options.path_maps),
+            extra_dirs=tuple(folder.absolute() for folder in options.extra_dirs),
+            libpython=options.libpython and options.libpython.absolute(),
+        )
+    except FileNotFoundError as error:
+        raise EvidenceError("the working directory was removed", "Change to another folder, or pass absolute paths.") from error
 
 
 def _crash_folders(places: Sequence[Path]) -> list[Path]:

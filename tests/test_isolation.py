@@ -16,8 +16,11 @@ import pytest
 from crashkit import isolation
 from crashkit.collect import keep
 from crashkit.debugger.gdb.process import Gdb
+from crashkit.debugger.pystack.debugger import ask_pystack
 from crashkit.diagnose.catalog import configured
-from tests.crashes import a_debuggable_interpreter, cores_land_in_cwd, needs_gdb, python_crash
+from crashkit.errors import EvidenceError
+from crashkit.pipeline import Options, analyze
+from tests.crashes import a_debuggable_interpreter, an_interpreter, cores_land_in_cwd, needs_gdb, python_crash
 
 ROOT = Path(__file__).parent.parent
 SOURCES = {path.relative_to(ROOT).as_posix(): path for top in ("crashkit", "gdb_scripts") for path in (ROOT / top).rglob("*.py")}
@@ -164,6 +167,8 @@ class TestFindProgram:
         assert isolation.find_program("./gdb") is None
         assert isolation.find_program("sh") is not None
         assert str(ROOT) in isolation.module_path()
+        with pytest.raises(EvidenceError, match="the working directory was removed"):
+            analyze("/nowhere", options=Options(sysroot=Path("root")))
 
 
 PYTHON_PLANTS = (
@@ -242,6 +247,16 @@ class TestEachGuard:
         monkeypatch.setenv("PYTHONPATH", str(hostile.cwd))
         done = isolation.run([sys.executable, "-c", "import json"], 60)
         assert (done.returncode, hostile.witness) == (0, []), done.stderr
+
+    def test_the_standard_library_before_what_we_import_from(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """PyStack's process: a script's own folder stands first in our path."""
+        made = python_crash("threads.py", python=an_interpreter())
+        witness = tmp_path / "witness"
+        for name in ("json", "dataclasses", "pathlib", "logging", "threading", "enum"):
+            (tmp_path / f"{name}.py").write_text(f"open({str(witness)!r}, 'w').close()\nraise SystemExit(99)\n")
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        answer = ask_pystack(made.core, made.program.resolve())
+        assert answer.python and not witness.exists()
 
     @needs_gdb
     def test_the_folder_of_gdb(self, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
