@@ -31,10 +31,11 @@ REFUSED_ORIGIN = "files that came with the crash are not run"
 @pytest.fixture
 def place() -> Iterator[Path]:
     """A folder that only we can write to: everybody may write to /tmp."""
-    with tempfile.TemporaryDirectory(dir=Path.home(), prefix=".crashkit-test-") as folder:
-        if not is_trusted(Path(folder).resolve()):
-            pytest.skip("others may write to the home directory: chmod go-w ~")
-        yield Path(folder).resolve()
+    home = Path.home().resolve()
+    if not (home.is_dir() and os.access(home, os.W_OK) and is_trusted(home)):
+        pytest.skip("others may write to the home directory, or we may not: chmod go-w,u+w ~")
+    with tempfile.TemporaryDirectory(dir=home, prefix=".crashkit-test-") as folder:
+        yield Path(folder)
 
 
 @pytest.fixture
