@@ -116,9 +116,11 @@ def module_path() -> list[str]:
     """Where an isolated Python finds crashkit and what it depends on, to come after the standard library.
 
     That is what this process uses, however crashkit was installed, without the working directory: unless crashkit itself lies there,
-    or PYTHONPATH names it in full.
+    it is where packages are installed, or PYTHONPATH names it in full.
     """
-    chosen = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    import site
+
+    chosen = {*os.environ.get("PYTHONPATH", "").split(os.pathsep), *site.getsitepackages(), site.getusersitepackages()}
     others = [entry for entry in sys.path if entry.startswith("/") and (entry in chosen or not _is_working_folder(entry))]
     return list(dict.fromkeys([_HOME, *others]))
 

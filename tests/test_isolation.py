@@ -6,6 +6,7 @@ import ast
 import json
 import os
 import shutil
+import site
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -419,6 +420,12 @@ class TestTheSameCrashkit:
             folder.chmod(0o555)
         found = self.child_of([sys.executable, "-S"], tmp_path, PYTHONPATH=f"{copy}{os.pathsep}{dependencies}", TMPDIR="/nowhere")
         assert found == str(copy / "crashkit" / "__init__.py")
+
+    def test_where_packages_are_installed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """It may be the working directory."""
+        (packages,) = site.getsitepackages()[:1]
+        monkeypatch.chdir(packages)
+        assert packages in isolation.module_path()
 
     def test_the_working_directory_is_not_searched(self, copy: Path, dependencies: str, tmp_path: Path) -> None:
         """Whether it is meant by an empty entry, a relative one or its name."""
