@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import __version__
+from crashkit.crashfolder.manifest import read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
@@ -85,20 +86,41 @@ def analyze(
         options = replace(options, exe=Path(exe))
     if sysroot is not None:
         options = replace(options, sysroot=Path(sysroot))
+    options = _absolute(options)
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     if debuggers is None:
-        debuggers = default_debuggers(options, finder)
+        debuggers = default_debuggers(options, finder, _crash_folders(places))
     return _analyze(places, options, finder, debuggers, progress or (lambda _stage, _crash: None))
 
 
-def default_debuggers(options: Options, finder: Finder) -> tuple[Debugger, ...]:
-    """gdb and PyStack, in this order."""
+def _absolute(options: Options) -> Options:
+    """gdb and PyStack start in a folder of their own, where relative paths would mean something else. Raises EvidenceError."""
+    try:
+        return replace(
+            options,
+            exe=options.exe and options.exe.absolute(),
+            sysroot=options.sysroot and options.sysroot.absolute(),
+            path_maps=tuple((before, after.absolute()) for before, after in options.path_maps),
+            extra_dirs=tuple(folder.absolute() for folder in options.extra_dirs),
+            libpython=options.libpython and options.libpython.absolute(),
+        )
+    except FileNotFoundError as error:
+        raise EvidenceError("the working directory was removed", "Change to another folder, or pass absolute paths.") from error
+
+
+def _crash_folders(places: Sequence[Path]) -> list[Path]:
+    folders = [place if place.is_dir() else place.parent for place in places]
+    return [folder for place, folder in zip(places, folders, strict=True) if folder == place or read_manifest(folder) is not None]
+
+
+def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] = ()) -> tuple[Debugger, ...]:
+    """gdb and PyStack, in this order. `foreign` folders hold files that came with the crash."""
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot)
+    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign))
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 

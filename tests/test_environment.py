@@ -43,6 +43,11 @@ def test_what_loads_code_goes_and_the_rest_stays() -> None:
     assert for_tool({**LOADING, **LIBRARIES}, keep=tuple(LIBRARIES)) == {**LIBRARIES, "LC_ALL": "C.UTF-8"}
 
 
+def test_folders_of_the_working_directory_go() -> None:
+    given = {"PATH": ".:/usr/bin::bin:/bin:", "LD_LIBRARY_PATH": ":/opt/lib:lib"}
+    assert for_tool(given, keep=tuple(LIBRARIES)) == {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/opt/lib", "LC_ALL": "C.UTF-8"}
+
+
 def test_what_loads_code_may_be_shown() -> None:
     """A crash may come of it: that it is shown and that it is inherited are two questions."""
     shown = allowed_environment({**LOADING, **HARMLESS})

@@ -116,9 +116,9 @@ def complain(error: CrashkitError) -> None:
 
 
 def _our_bug(arguments: list[str]) -> int:
-    details = (
-        f"crashkit {__version__}, Python {platform.python_version()}, {platform.platform()}\n{arguments!r}\n\n{traceback.format_exc()}"
-    )
+    system = " ".join(os.uname()[::2])  # platform.platform() would start a program that it looks for in PATH
+    versions = f"crashkit {__version__}, Python {platform.python_version()}, {system}"
+    details = f"{versions}\n{arguments!r}\n\n{traceback.format_exc()}"
     try:
         handle, path = tempfile.mkstemp(prefix="crashkit-bug-", suffix=".log")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:

@@ -34,7 +34,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
     "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
 )
 @click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS.")
-@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed.")
+@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed. It is run.")
 @click.option("--gdb", "gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
 @click.option("--no-gdb", is_flag=True, help="Do not use gdb.")
 @click.option(

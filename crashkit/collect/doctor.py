@@ -11,16 +11,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.crashfolder.store import Store, home
+from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
-from crashkit.environment import for_tool
 from crashkit.errors import CollectError
+from crashkit.gdb_files import SAFE_START
 
 _GDB_NEEDED = 12
+_SECONDS = 30
 
 
 class Finding(NamedTuple):
@@ -128,21 +131,16 @@ def store_findings() -> Iterator[Finding]:
         yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")
 
 
-def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program in the same environment as crashkit runs its tools."""
-    return subprocess.run(command, env=for_tool(os.environ), capture_output=True, text=True, timeout=30, errors="replace")
-
-
 def gdb_findings() -> Iterator[Finding]:
     """Check that gdb runs, is new enough and has Python."""
-    program = shutil.which("gdb")
+    program = isolation.find_program("gdb")
     if program is None:
         yield Finding("gdb", "problem", "gdb is not installed: no arguments, locals and registers in reports", "apt-get install gdb")
         return
-    command = [program, "-nx", "-batch", "-ex", "python import sys; print('python', sys.version_info[0])"]
+    question = "python import sys; print('python', sys.version_info[0])"
     try:
-        answer = _ask([program, "-nx", "-batch", "--version"])
-        python = _ask(command)
+        answer = isolation.run([program, *SAFE_START, "-batch", "--version"], _SECONDS)
+        python = isolation.run([program, *SAFE_START, "-batch", "-ex", question], _SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("gdb", "problem", f"cannot run {program}: {error}", "apt-get install --reinstall gdb")
         return
@@ -211,6 +209,14 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     module = _library(program) or program
     script = _libpython_script(program, module)
     debug = has_debug_info(module)
+    if debug and script is not None and not is_trusted(script.resolve()):
+        yield Finding(
+            "interpreter",
+            "warning",
+            f"{script} will not be run: it or a folder above it is writable by others, or belongs to another user",
+            f"chmod go-w on it and on each folder above it, or pass it: crashkit analyze --libpython {script}",
+        )
+        return
     if debug and script is not None:
         yield Finding("interpreter", "ok", f"{module} has debug info, and {script}")
         return

@@ -11,13 +11,12 @@ import platform
 import shlex
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from crashkit import __version__
+from crashkit import __version__, isolation
 from crashkit.collect.host import cuda, handlers, oom
 from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
@@ -195,14 +194,14 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
 
 
 def analyse(folder: Path) -> bool:
-    """Run `crashkit analyze` in a separate process, at our priority; whether it wrote a report. It may take 15 minutes."""
-    command = [sys.executable, "-m", "crashkit", "analyze", str(folder), "--out", str(folder)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CRASHKIT_ON_")}
+    """Run `crashkit analyze` in a separate process, at our priority; whether it wrote a report. It may take 15 minutes.
+
+    Our working directory is the command's, where anyone may have put a `json.py`: the analysis starts in the private crash folder.
+    """
+    command = isolation.crashkit("analyze", str(folder), "--out", str(folder))
     try:
         with create(folder / "analysis.log") as log:
-            subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=_ANALYSIS_DEADLINE, env=environment, check=False
-            )
+            isolation.run(command, _ANALYSIS_DEADLINE, folder=folder, keep=isolation.FOR_PYTHON, stdout=log, stderr=log)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return (folder / "report.json").is_file()

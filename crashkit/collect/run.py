@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.collect.supervise.restart import Restart
@@ -173,7 +174,7 @@ def _capture(wanted: str, problems: list[outlook.Problem]) -> str:
     fatal = [problem for problem in problems if problem.fatal]
     if wanted == "core" or (wanted == "auto" and not fatal):
         return "core"
-    if shutil.which("gdb") is None:
+    if isolation.find_program("gdb") is None:
         if wanted == "ptrace":
             say("gdb is not installed, so --capture ptrace is not possible; apt-get install gdb")
         return "core"

@@ -1,4 +1,4 @@
-"""Opens files of a crash folder, which may be hostile: links are not followed, and only regular files are opened."""
+"""Opens files in places that may be hostile: only regular files are opened, and in a crash folder links are not followed."""
 
 from __future__ import annotations
 
@@ -16,11 +16,24 @@ def create(path: Path) -> BinaryIO:
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a file for reading. Raises OSError, also for links, FIFOs and devices; never blocks on them."""
+    _require_regular(os.lstat(path), path)  # to open a device may already do something
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        _require_regular(os.fstat(descriptor), path)
+    except OSError:
         os.close(descriptor)
-        raise OSError(errno.EINVAL, "not a regular file", str(path))
+        raise
     return os.fdopen(descriptor, "rb")
+
+
+def _require_regular(status: os.stat_result, path: Path) -> None:
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+
+
+def open_real(path: Path) -> BinaryIO:
+    """Open a file for reading that may be a link to a regular file. Raises OSError for everything else; never blocks on it."""
+    return open_regular(Path(os.path.realpath(path, strict=True)))
 
 
 def is_regular(path: Path) -> bool:

@@ -139,6 +139,15 @@ class TestAutoLoad:
         assert str(library) in [module.found for module in report.modules]
         assert not witnessed(witness)
 
+    def test_all_of_it_is_off(self, trusting, tmp_path):
+        """Whatever this gdb can load by itself: also the thread library in the folder of the process's own libraries."""
+        found = tmp_path / "settings"
+        with Gdb(30, trusting("set auto-load yes")) as gdb:
+            gdb.console(f"python open({str(found)!r}, 'w').write(gdb.execute('show auto-load', to_string=True))")
+        kinds = {line.split(":")[0].removeprefix("auto-load "): line for line in found.read_text().splitlines() if "loading" in line}
+        assert {"gdb-scripts", "libthread-db", "local-gdbinit", "python-scripts"} <= set(kinds)
+        assert [line for line in kinds.values() if not line.endswith(" is off.")] == []
+
 
 class TestStartFiles:
     @pytest.mark.slow
@@ -216,6 +225,9 @@ DROPPED = {
     "DEBUGINFOD_URLS": "http://planted",
     "DEBUGINFOD_CACHE_PATH": "/planted",
     "MALLOC_PERTURB_": "85",
+    "GDBHISTFILE": "/planted",
+    "BASH_ENV": "/planted",
+    "BASH_FUNC_gdb%%": "() { planted; }",
 }
 
 

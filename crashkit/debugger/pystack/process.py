@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from crashkit.environment import LIBRARY_PATH, for_tool
+from crashkit import isolation
 
 _INNER, _OUTER = 1000, 200
 _VARIABLES = 64
@@ -49,7 +49,7 @@ def run_pystack(
     with tempfile.TemporaryDirectory(prefix="crashkit-pystack-") as folder:
         request, result = Path(folder, "request"), Path(folder, "result")
         asked = {
-            "path": [str(Path(entry).absolute()) for entry in sys.path],
+            "path": isolation.module_path(),
             "core": str(core.absolute()),
             "executable": str(executable.absolute()),
             "search_path": _link(files, Path(folder, "modules")),
@@ -84,16 +84,9 @@ def _link(files: Mapping[str, Path], folder: Path) -> str:
 
 def _run(request: Path, result: Path, deadline: float) -> str:
     """How the worker ended, in words."""
-    command = [sys.executable, "-I", "-S", str(_WORKER), str(request), str(result)]
+    command = isolation.python(str(_WORKER), str(request), str(result))
     with tempfile.TemporaryFile() as complaints:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=complaints,
-            start_new_session=True,
-            env=for_tool(os.environ, keep=(LIBRARY_PATH,)),
-        )
+        process = isolation.start(command, keep=isolation.FOR_PYTHON, stderr=complaints, new_session=True)
         try:
             _wait(process, max(deadline, 0.1))
         except subprocess.TimeoutExpired:

@@ -1,8 +1,8 @@
 """Reads a core's stacks with PyStack; a program of its own, because PyStack may die, hang or eat memory on a hostile core.
 
-Usage: python -I -S pystack_worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
+Usage: python -I -S worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
 
-REQUEST: path (sys.path), core, executable, search_path, locals, native, inner, outer, variables, text, memory (bytes).
+REQUEST: path (what to add to sys.path), core, executable, search_path, locals, native, inner, outer, variables, text, memory (bytes).
 RESULT: threads, each tid, gil (1, 0, -1 unknown), version, total and the frames `inner` (innermost first) and `outer`.
 """
 
@@ -23,7 +23,7 @@ def main(request_path: str, result_path: str) -> None:
     """Do what the request file asks and write the result file. Does not return: ends the process with status 0."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 (starts faster)
         request = json.load(file)
-    sys.path[:] = request["path"]
+    sys.path += request["path"]
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if request["memory"]:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)

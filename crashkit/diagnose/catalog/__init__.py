@@ -66,7 +66,9 @@ def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
 
 def configured(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """The user's own folder, `$XDG_CONFIG_HOME/crashkit/signatures`, if it contains signature files."""
-    home = environment.get("XDG_CONFIG_HOME") or (f"{environment['HOME']}/.config" if environment.get("HOME") else "")
+    home = environment.get("XDG_CONFIG_HOME", "")
+    if not home.startswith("/"):  # a relative one is invalid, says the XDG Base Directory Specification
+        home = f"{environment['HOME']}/.config" if environment.get("HOME") else ""
     folder = Path(home) / "crashkit" / "signatures"
     return (folder,) if home and any(folder.glob("*.toml")) else ()
 
