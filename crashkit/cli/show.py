@@ -11,6 +11,7 @@ from crashkit.cli.completion import stored_ids
 from crashkit.crashfolder.store import StoredCrash
 
 _MAX_REPORT = 256 << 20
+_OPENERS = ("xdg-open", "sensible-browser")
 
 
 @click.command()
@@ -45,15 +46,16 @@ def command(identity: str, as_json: bool, as_markdown: bool, brief: bool, opens:
 
 def _open(crash: StoredCrash) -> None:
     """Open the HTML report. Raises CollectError if there is none, or no browser."""
-    import webbrowser
-
+    from crashkit import isolation
     from crashkit.errors import CollectError
 
     report = crash.path / "report.html"
     if not report.exists():
         raise CollectError(f"{crash.id} has no report yet", f"Run crashkit analyze {crash.path} --out {crash.path}.")
-    if not webbrowser.open(report.as_uri()):
-        raise CollectError("no browser could be started", f"Open {report} yourself.")
+    opener = next(filter(None, map(isolation.find_program, _OPENERS)), None)
+    if opener is None:
+        raise CollectError(f"no program to open it is installed ({', '.join(_OPENERS)})", f"Open {report} yourself.")
+    isolation.start([opener, report.as_uri()], new_session=True)
 
 
 def _read(crash: StoredCrash, name: str) -> Optional[bytes]:

@@ -54,9 +54,10 @@ def test_show_in_markdown_in_brief_and_in_a_browser(crashkit: Crashkit, tmp_path
     assert crashkit("show", "--markdown").stdout.startswith("### Segmentation fault")
     assert "innermost first" not in crashkit("show", "--brief").stdout
     opened = tmp_path / "opened"
-    browser = crashkit.script("browser", f"#!/bin/sh\necho $1 > {opened}\n")
+    os.mkfifo(opened)
+    browser = crashkit.script("xdg-open", f"#!/bin/sh\necho $1 > {opened}\n")
     browser.chmod(0o755)
-    crashkit.environment["BROWSER"] = f"{browser} %s"
+    crashkit.environment["PATH"] = f"{browser.parent}:{os.environ['PATH']}"
     assert crashkit("show", "--open").returncode == 0
     assert opened.read_text().strip() == (crashkit.crashes()[0]["folder"] / "report.html").as_uri()
 
