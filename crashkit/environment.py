@@ -57,3 +57,8 @@ def for_tool(environment: Mapping[str, str], keep: tuple[str, ...] = ()) -> dict
     """The environment for a tool that reads a crash: ours without `LOADING` (except `keep`), with English output."""
     kept = {name: value for name, value in environment.items() if name in keep or not LOADING.has(name)}
     return {**kept, "LC_ALL": "C.UTF-8"}
+
+
+def shown(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may be shown, by name; their values may still hold secrets."""
+    return {name: value for name, value in sorted(environment.items()) if SHOWN.has(name)}

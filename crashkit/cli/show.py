@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 import click
 
 from crashkit.crashfolder.store import StoredCrash
+
+if TYPE_CHECKING:
+    from crashkit.model import Crash
 
 _MAX_REPORT = 256 << 20
 
@@ -15,8 +18,9 @@ _MAX_REPORT = 256 << 20
 @click.command()
 @click.argument("identity", metavar="[ID]", default="last")
 @click.option("--json", "as_json", is_flag=True, help="Print only the report as JSON, or the manifest if there is no report.")
+@click.option("--show-secrets", is_flag=True, help="Show the report as it was written, also what looks like a password, token or key.")
 @click.option("--path", "only_path", is_flag=True, help="Print only the path of the folder.")
-def command(identity: str, as_json: bool, only_path: bool) -> None:
+def command(identity: str, as_json: bool, show_secrets: bool, only_path: bool) -> None:
     """Show one crash from the store.
 
     By default, the newest one. ID may be a unique part of an id, or a pid.
@@ -27,14 +31,16 @@ def command(identity: str, as_json: bool, only_path: bool) -> None:
     store = Store()
     adopt(store)
     crash = store.find(identity)
-    report = _read(crash, "report.json")
+    document = _read(crash, "report.json")
+    report = _decoded(document, show_secrets) if document is not None and not only_path else None
     if only_path:
         click.echo(str(crash.path))
     elif as_json:
-        document = report or _read(crash, "manifest.json") or b""
-        sys.stdout.buffer.write(document)
-    elif report is None or not _print_report(report, crash):
+        sys.stdout.buffer.write((document and _masked(document, report)) or _read(crash, "manifest.json") or b"")
+    elif report is None:
         _print_manifest(crash)
+    else:
+        _print_report(report, crash)
 
 
 def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
@@ -47,18 +53,30 @@ def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
         return None
 
 
-def _print_report(document: bytes, crash: StoredCrash) -> bool:
-    """Print the summary; False if the report cannot be read."""
-    from crashkit.cli.analyze import print_summary
+def _decoded(document: bytes, show_secrets: bool) -> Optional[Crash]:
+    """The report, masked by the rules of today; None if it cannot be read."""
     from crashkit.errors import CrashkitError
     from crashkit.report import json
+    from crashkit.secrets.crash import masked
 
     try:
         report = json.decode(document)
     except (CrashkitError, ValueError):
-        return False
+        return None
+    return report if show_secrets else masked(report)
+
+
+def _masked(document: bytes, report: Optional[Crash]) -> bytes:
+    """The document itself where it held nothing to mask: it may have fields that this version does not know."""
+    from crashkit.report import json
+
+    return document if report is None or json.decode(document) == report else json.encode(report)
+
+
+def _print_report(report: Crash, crash: StoredCrash) -> None:
+    from crashkit.cli.analyze import print_summary
+
     print_summary(report, crash.path)
-    return True
 
 
 def _print_manifest(crash: StoredCrash) -> None:

@@ -1,0 +1,131 @@
+"""Reads rules.toml: which names and which shapes are those of secrets.
+
+Uses the standard library alone: a process that calls `crashkit.enable()` pays for it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+CERTAIN, STRONG, WEAK, NUMBER = "certain", "strong", "weak", "number"
+"""How sure a name is: CERTAIN also makes numbers secret, STRONG every string, WEAK those like a secret, NUMBER only long numbers."""
+
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
+_LONGEST_NAME = 256
+
+# A secret may follow an escape sequence of a repr: in '\nghp_...' the n belongs to the line feed.
+_BEGINS = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf0])|(?<=\\x[0-9a-fA-F]{2}))"
+
+
+class Shape(NamedTuple):
+    """Texts that are secrets because of how they look."""
+
+    name: str
+    source: str
+    """Where the shape is documented."""
+    contains: tuple[str, ...]
+    """Without one of these, in lower case, a text cannot match."""
+    pattern: re.Pattern[str]
+
+
+class Names(NamedTuple):
+    """Names of secrets, as words: see rules.toml."""
+
+    certain: frozenset[str]
+    certain_endings: tuple[str, ...]
+    strong: frozenset[tuple[str, ...]]
+    weak: frozenset[str]
+    neutral: frozenset[str]
+    about: frozenset[str]
+    harmless_before: frozenset[str]
+    paths: frozenset[str]
+    numbers: frozenset[tuple[str, ...]]
+    headers: frozenset[str]
+    hints: tuple[str, ...]
+    """Without one of these, in lower case, a text names no secret."""
+
+
+class Rules(NamedTuple):
+    """The contents of rules.toml."""
+
+    names: Names
+    shapes: tuple[Shape, ...]
+
+
+@cache
+def rules() -> Rules:
+    """The rules, read once."""
+    with (Path(__file__).parent / "rules.toml").open("rb") as file:
+        table = tomllib.load(file)
+    lists: dict[str, list[str]] = table["names"]
+    phrases = {name: frozenset(tuple(phrase.split()) for phrase in lists[name]) for name in ("strong", "numbers")}
+    telling = {max(phrase, key=len) for name in phrases for phrase in phrases[name]}
+    names = Names(
+        certain=frozenset(lists["certain"]),
+        certain_endings=tuple(lists["certain_endings"]),
+        strong=phrases["strong"],
+        weak=frozenset(lists["weak"]),
+        neutral=frozenset(lists["neutral"]),
+        about=frozenset(lists["about"]),
+        harmless_before=frozenset(lists["harmless_before"]),
+        paths=frozenset(lists["paths"]),
+        numbers=phrases["numbers"],
+        headers=frozenset(lists["headers"]),
+        hints=_fewest({*telling, *lists["weak"], *lists["certain"], *lists["certain_endings"]}),
+    )
+    shapes = tuple(
+        Shape(
+            shape["name"],
+            shape["source"],
+            tuple(shape["contains"]),
+            re.compile(_from_a_word(shape["pattern"]) if shape.get("word", True) else shape["pattern"]),
+        )
+        for shape in table["shape"]
+    )
+    return Rules(names, shapes)
+
+
+def _from_a_word(pattern: str) -> str:
+    flags = "(?i)" if pattern.startswith("(?i)") else ""
+    return f"{flags}{_BEGINS}(?:{pattern[len(flags) :]})"
+
+
+def _fewest(words: set[str]) -> tuple[str, ...]:
+    """Without those that contain another one."""
+    return tuple(sorted(word for word in words if not any(other != word and other in word for other in words)))
+
+
+@lru_cache(4096)
+def kind(name: str) -> Optional[str]:
+    """How sure it is that a value of this name is a secret: CERTAIN, STRONG, WEAK, NUMBER; None if it is none."""
+    names = rules().names
+    words = [word.lower() for word in _WORD.findall(name[-_LONGEST_NAME:])]
+    for word, after in zip(words, [*words[1:], ""], strict=True):
+        if word in names.certain or word.endswith(names.certain_endings):
+            return None if after in names.about else CERTAIN
+    while len(words) > 1 and (words[-1] in names.neutral or words[-1].isdigit()):
+        words.pop()
+    if not words:
+        return None
+    ends = [tuple(words[-length:]) for length in (1, 2, 3)]
+    if any(end in names.numbers for end in ends):
+        return NUMBER
+    if any(end in names.strong for end in ends):
+        return STRONG
+    return WEAK if words[-1] in names.weak and not names.harmless_before & set(words[-2:-1]) else None
+
+
+@lru_cache(256)
+def last_word(name: str) -> str:
+    """The last word of a name, in lower case."""
+    words = _WORD.findall(name[-_LONGEST_NAME:])
+    return words[-1].lower() if words else ""
