@@ -109,7 +109,7 @@ def kind(name: str) -> Optional[str]:
     """How sure it is that a value of this name is a secret: CERTAIN, STRONG, WEAK, NUMBER; None if it is none."""
     names = rules().names
     words = [word.lower() for word in _WORD.findall(name[-_LONGEST_NAME:])]
-    for word, after in zip(words, [*words[1:], ""], strict=True):
+    for word, after in zip(words, [*words[1:], ""], strict=False):
         if word in names.certain or word.endswith(names.certain_endings):
             return None if after in names.about else CERTAIN
     while len(words) > 1 and (words[-1] in names.neutral or words[-1].isdigit()):

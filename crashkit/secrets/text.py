@@ -19,6 +19,7 @@ _LEAST_WEAK = 8
 """Characters of a secret behind a name that is also an ordinary word."""
 _LEAST_REPEATED = 6
 _LONGEST_REPEATED = 4096
+_LINE_BEFORE = 512
 _EXPRESSION = 256
 """Characters of an expression in which a literal that stands in for a secret is looked for."""
 _WIDEST = 16384
@@ -43,6 +44,9 @@ _ALTERNATIVE = re.compile(r"\b(?:or|else)[ \t]{1,8}(?=[bBrRuUfF]{0,2}[\"'])")
 _TOKENS = re.compile(r"[(\[{}\])]|(?:[bBrRuUfF]{1,2})?\\{0,3}[\"']")
 _KEY = re.compile(r"\s{0,8}:(?!:)")
 _CLOSED = re.compile(r"\s{0,8}[)\]]")
+_ENDED = re.compile(r"[ \t]{0,8}(?:[,;:)\]}\n]|$)")
+_NESTED = re.compile(r"(?:(?:^|,)[\w.]{0,64}=)?[\w.]{0,64}\($|,[\w.]{0,64}=$")
+_LITERAL_OR_COMMENT = re.compile(r"[\"'#]")
 _LONG_NUMBER = re.compile(r"[0-9]{4,}\b(?!\.)")
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)[jL]?")
@@ -189,6 +193,8 @@ class Secrets:
         shift = ""
         if source and match["sep"] == ":" and not match["close"] and (annotated := _ANNOTATION.match(text, at)):
             shift, at = annotated[0], annotated.end()
+        if self._ends_literal(text, at):
+            return at, None
         if self._literal(text, at) is not None:
             end, masked = self._literals(text, at, sure, name)
             return end, None if masked is None else shift + masked
@@ -198,9 +204,25 @@ class Secrets:
         if (call := _CALL.match(text, at)) and (not source or call["name"][0].isupper()):
             end, masked = self._leaves(text, call.end() - 1, sure, name)
             return end, shift + call[0][:-1] + masked
-        if source:
+        if source and self._around(text, at) is None:
             return self._expression(text, at, sure, shift)
         return self._bare(text, match, sure)
+
+    def _around(self, text: str, place: int) -> Optional[int]:
+        """Where the string literal or the comment around this place ends, as far as its own line shows; None if there is none."""
+        at = max(text.rfind("\n", 0, place) + 1, place - _LINE_BEFORE)
+        while found := _LITERAL_OR_COMMENT.search(text, at, place):
+            literal = None if found[0] == "#" else self._literal(text, found.start())
+            if literal is None:
+                return len(text)
+            if literal[1] >= place:
+                return literal[1]
+            at = literal[2]
+        return None
+
+    def _ends_literal(self, text: str, at: int) -> bool:
+        """Whether a quote here ends a literal that asks for a secret: "Password: "."""
+        return text[at : at + 1] in ("'", '"') and bool(_ENDED.match(text, at + 1)) and self._around(text, at) == at
 
     def _expression(self, text: str, at: int, sure: str, shift: str) -> tuple[int, Optional[str]]:
         """In source: numbers, and what stands in for a missing value (`x = f() or "..."`)."""
@@ -222,7 +244,10 @@ class Secrets:
         found = _BARE.match(text, at)
         if found is None or sep in ("==", "!="):
             return at, None
-        value = found[0].rstrip(",)]}>.") if not found[0].startswith("<") else found[0]
+        # What follows it in a list or a sentence is not of it; what a placeholder ends with is.
+        value = found[0].rstrip(",." if found[0].startswith(("<", "$", "%")) else ",.)]}>")
+        if nested := _NESTED.search(value, max(0, len(value) - 200)):
+            value = value[: nested.start()]  # the next name, or a call
         end = at + len(value)
         if sure == WEAK and sep == ":" and not _MIXED.match(value):
             return end, None  # prose, such as "unexpected token: name"
