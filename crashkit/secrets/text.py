@@ -147,8 +147,7 @@ class Secrets:
         whole, secret = match[0], match[group]
         if _PLACEHOLDER.fullmatch(secret):
             return whole
-        # The lines of a file are counted: those of a key stay, empty.
-        return whole[:start] + self._hide(secret) + "\n" * secret.count("\n") + whole[end:]
+        return whole[:start] + self._hide(secret) + whole[end:]
 
     # Names
 
@@ -351,7 +350,8 @@ class Secrets:
         if len(secret) <= _LONGEST_REPEATED:
             # `Bearer x` and `id=x; theme=y` stand elsewhere as x alone.
             self.found.update(part for part in (secret, *_PARTS.split(secret, 32)) if is_telling(part))
-        return MASK
+        # The lines of a file are counted: those of a key stay, empty.
+        return MASK + "\n" * secret.count("\n")
 
 
 def is_telling(secret: str) -> bool:
