@@ -47,7 +47,9 @@ def planted(hint: Any, place: str, places: list[str]) -> Any:
 def test_every_string_of_the_model_is_masked() -> None:
     places: list[str] = []
     crash = planted(Crash, "Crash", places)
-    fields = {f"{struct.__name__}.{name}" for struct in structs() for name, hint in typing.get_type_hints(struct).items() if holds_text(hint)}
+    fields = {
+        f"{struct.__name__}.{name}" for struct in structs() for name, hint in typing.get_type_hints(struct).items() if holds_text(hint)
+    }
     assert set(places) == fields | KEPT, "the test plants a secret in every field that holds text"
     document = encode(masked(crash)).decode()
     assert SECRET not in document
@@ -101,7 +103,14 @@ def crash() -> Crash:
         threads=(Thread(tid=1, crashed=True, frames=(native, frame)),),
         log=(LogLine(text="ValueError: Ab12Cd34Ef56 is no good"), LogLine(text="password=hunter2")),
         findings=(
-            Finding(id="x", title="y", confidence="likely", summary="Xy98hunter", fix=("login('Ab12Cd34Ef56')",), evidence=(Evidence(text="password=hunter2"),)),
+            Finding(
+                id="x",
+                title="y",
+                confidence="likely",
+                summary="Xy98hunter",
+                fix=("login('Ab12Cd34Ef56')",),
+                evidence=(Evidence(text="password=hunter2"),),
+            ),
         ),
         soft_errors=(SoftError(stage="x", message="no file Ab12Cd34Ef56"),),
     )

@@ -121,7 +121,9 @@ VALUES = {
     Value("pin", "4711"): "<masked>",
     Value("self", "<Client(url='x', api_key='hunter2') at remote 0x7f00>"): "<Client(url='x', api_key='<masked>') at remote 0x7f00>",
     Value("kwargs", "{'password': 'hunter2', 'timeout': 3}"): "{'password': '<masked>', 'timeout': 3}",
-    Value("config", "{'db': {'password': 'hunter2', 'port': 5432}, 'debug'...}"): "{'db': {'password': '<masked>', 'port': 5432}, 'debug'...}",
+    Value(
+        "config", "{'db': {'password': 'hunter2', 'port': 5432}, 'debug'...}"
+    ): "{'db': {'password': '<masked>', 'port': 5432}, 'debug'...}",
 }
 
 # Nothing of these is a secret.
