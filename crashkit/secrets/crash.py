@@ -79,6 +79,7 @@ class _Masking:
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
         self._known: dict[str, str] = {}
+        self._contexts: dict[tuple[str, ...], tuple[str, ...]] = {}
 
     def text(self, text: str) -> str:
         found = self._known.get(text)
@@ -102,6 +103,11 @@ class _Masking:
 
     def _context(self, lines: tuple[str, ...]) -> tuple[str, ...]:
         """Together: a call or a key may go over several lines."""
+        if lines not in self._contexts:
+            self._contexts[lines] = self._fresh_context(lines)
+        return self._contexts[lines]
+
+    def _fresh_context(self, lines: tuple[str, ...]) -> tuple[str, ...]:
         clean = self._secrets.text("\n".join(lines), source=True).split("\n")
         return tuple(clean) if len(clean) == len(lines) else tuple(self._secrets.text(line, source=True) for line in lines)
 

@@ -1,6 +1,6 @@
 """Reads rules.toml: which names and which shapes are those of secrets.
 
-Uses the standard library alone: a process that calls `crashkit.enable()` pays for it.
+A process that calls `crashkit.enable()` pays for it: nothing heavy is imported.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import sys
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, Optional
+
+from ahocorasick_rs import AhoCorasick
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -59,6 +61,24 @@ class Rules(NamedTuple):
 
     names: Names
     shapes: tuple[Shape, ...]
+    words: AhoCorasick
+    """Finds the hints and what the shapes contain, in one pass."""
+    meanings: tuple[Optional[Shape], ...]
+    """For each of these words its shape; None for a hint."""
+
+    def fitting(self, text: str) -> tuple[list[Shape], bool]:
+        """The shapes that the text may have, and whether it may name a secret."""
+        found = {self.meanings[match[0]] for match in matches(self.words, text.lower(), overlapping=True)}
+        return [shape for shape in self.shapes if shape in found], None in found
+
+
+def matches(words: AhoCorasick, text: str, overlapping: bool = False) -> list[tuple[int, int, int]]:
+    """The index of each word that the text contains, and where it begins and ends."""
+    try:
+        return words.find_matches_as_indexes(text, overlapping)
+    except UnicodeEncodeError:
+        # Bytes that were not Unicode: each is one character, and in no word.
+        return words.find_matches_as_indexes(text.encode("utf-8", "replace").decode(), overlapping)
 
 
 @cache
@@ -91,7 +111,8 @@ def rules() -> Rules:
         )
         for shape in table["shape"]
     )
-    return Rules(names, shapes)
+    words = [*((word, shape) for shape in shapes for word in shape.contains), *((word, None) for word in names.hints)]
+    return Rules(names, shapes, AhoCorasick([word for word, _ in words]), tuple(shape for _, shape in words))
 
 
 def _from_a_word(pattern: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
-from crashkit.secrets.rules import CERTAIN, NUMBER, WEAK, kind, last_word, rules
+from crashkit.secrets.rules import CERTAIN, NUMBER, WEAK, Shape, kind, last_word, matches, rules
 
 MASK = "<masked>"
 """Stands for a secret, whatever its length. Masking a masked text changes nothing."""
@@ -71,19 +71,16 @@ class Secrets:
 
     def text(self, text: str, source: bool = False) -> str:
         """A text of any kind, such as a log; `source`: lines of a program. Line breaks stay."""
-        lower = text.lower()
-        text = self._shapes(text, lower)
-        if any(hint in lower for hint in rules().names.hints):
-            text = self._named(text, source)
-        return text
+        shapes, names = rules().fitting(text)
+        text = self._shapes(text, shapes)
+        return self._named(text, source) if names else text
 
     def value(self, name: str, shown: str) -> str:
         """The repr of a variable of this name."""
-        shown = self._shapes(shown, shown.lower())
         sure = kind(name)
         if sure is None:
             return self.text(shown)
-        return self._value(shown, sure, name)
+        return self._value(self._shapes(shown, rules().fitting(shown)[0]), sure, name)
 
     def variable(self, name: str, value: str) -> str:
         """A text of this name that is not a repr, such as an environment variable."""
@@ -126,7 +123,7 @@ class Secrets:
         def masked(text: str) -> str:
             parts: list[str] = []
             done = 0
-            for _, start, end in find.find_matches_as_indexes(text):
+            for _, start, end in matches(find, text):
                 parts += (text[done:start], MASK)
                 done = end
             return "".join((*parts, text[done:])) if parts else text
@@ -135,10 +132,9 @@ class Secrets:
 
     # Shapes
 
-    def _shapes(self, text: str, lower: str) -> str:
-        for shape in rules().shapes:
-            if any(word in lower for word in shape.contains):
-                text = shape.pattern.sub(self._shape, text)
+    def _shapes(self, text: str, shapes: Iterable[Shape]) -> str:
+        for shape in shapes:
+            text = shape.pattern.sub(self._shape, text)
         return text
 
     def _shape(self, match: re.Match[str]) -> str:
@@ -356,7 +352,13 @@ class Secrets:
 
 def is_telling(secret: str) -> bool:
     """Whether this text, wherever it stands, is most likely the secret: no ordinary word, path or number."""
-    if len(secret) < _LEAST_REPEATED or any(map(str.isspace, secret)) or secret.startswith("/") or MASK in secret:
+    if (
+        len(secret) < _LEAST_REPEATED
+        or not secret.isprintable()
+        or any(map(str.isspace, secret))
+        or secret.startswith("/")
+        or MASK in secret
+    ):
         return False
     return bool(_MIXED.match(secret)) or len(secret) >= 2 * _LEAST_WEAK
 
