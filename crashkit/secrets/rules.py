@@ -23,6 +23,7 @@ CERTAIN, STRONG, WEAK, NUMBER = "certain", "strong", "weak", "number"
 
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_a-zA-Z]+")
 _LONGEST_NAME = 256
+_ENDINGS = ("certain_endings", "strong_endings", "weak_endings")
 
 # A secret may follow an escape sequence of a repr: in '\nghp_...' the n belongs to the line feed.
 _BEGINS = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf0])|(?<=\\x[0-9a-fA-F]{2}))"
@@ -45,7 +46,9 @@ class Names(NamedTuple):
     certain: frozenset[str]
     certain_endings: tuple[str, ...]
     strong: frozenset[tuple[str, ...]]
+    strong_endings: tuple[str, ...]
     weak: frozenset[str]
+    weak_endings: tuple[str, ...]
     neutral: frozenset[str]
     about: frozenset[str]
     harmless_before: frozenset[str]
@@ -93,14 +96,16 @@ def rules() -> Rules:
         certain=frozenset(lists["certain"]),
         certain_endings=tuple(lists["certain_endings"]),
         strong=phrases["strong"],
+        strong_endings=tuple(lists["strong_endings"]),
         weak=frozenset(lists["weak"]),
+        weak_endings=tuple(lists["weak_endings"]),
         neutral=frozenset(lists["neutral"]),
         about=frozenset(lists["about"]),
         harmless_before=frozenset(lists["harmless_before"]),
         paths=frozenset(lists["paths"]),
         numbers=phrases["numbers"],
         headers=frozenset(lists["headers"]),
-        hints=_fewest({*telling, *lists["weak"], *lists["certain"], *lists["certain_endings"]}),
+        hints=_fewest({*telling, *(word for name in ("weak", "certain", *_ENDINGS) for word in lists[name])}),
     )
     shapes = tuple(
         Shape(
@@ -140,9 +145,10 @@ def kind(name: str) -> Optional[str]:
     ends = [tuple(words[-length:]) for length in (1, 2, 3)]
     if any(end in names.numbers for end in ends):
         return NUMBER
-    if any(end in names.strong for end in ends):
+    if any(end in names.strong for end in ends) or words[-1].endswith(names.strong_endings):
         return STRONG
-    return WEAK if words[-1] in names.weak and not names.harmless_before & set(words[-2:-1]) else None
+    is_weak = words[-1] in names.weak or words[-1].endswith(names.weak_endings)
+    return WEAK if is_weak and not names.harmless_before & set(words[-2:-1]) else None
 
 
 @lru_cache(256)

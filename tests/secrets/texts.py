@@ -20,6 +20,8 @@ LOGS = {
     "Server=db;Database=x;User Id=me;Pwd=hunter2;Encrypt=yes": "hunter2",
     "DefaultEndpointsProtocol=https;AccountName=x;AccountKey=aHVudGVyMg==;EndpointSuffix=core": "aHVudGVyMg",
     "NCCL_PASS=hunter2 NCCL_DEBUG=INFO": "hunter2",
+    "PGPASSWORD=hunter2 psql": "hunter2",
+    "PYTHONSECRET=hunter2 GITHUBTOKEN=x": "hunter2",
     "export AWS_SECRET_ACCESS_KEY=wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY": "wJalrXUtn",
     "python train.py --db-pass hunter2 --epochs 3": "hunter2",
     "python train.py --token=hunter2 --epochs 3": "hunter2",
