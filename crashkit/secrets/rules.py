@@ -53,6 +53,7 @@ class Names(NamedTuple):
     about: frozenset[str]
     harmless_before: frozenset[str]
     paths: frozenset[str]
+    calls: frozenset[str]
     numbers: frozenset[tuple[str, ...]]
     headers: frozenset[str]
     hints: tuple[str, ...]
@@ -103,6 +104,7 @@ def rules() -> Rules:
         about=frozenset(lists["about"]),
         harmless_before=frozenset(lists["harmless_before"]),
         paths=frozenset(lists["paths"]),
+        calls=frozenset(lists["calls"]),
         numbers=phrases["numbers"],
         headers=frozenset(lists["headers"]),
         hints=_fewest({*telling, *(word for name in ("weak", "certain", *_ENDINGS) for word in lists[name])}),

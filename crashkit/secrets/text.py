@@ -18,6 +18,7 @@ MASK = "<masked>"
 _LEAST_WEAK = 8
 """Characters of a secret behind a name that is also an ordinary word."""
 _LEAST_REPEATED = 6
+_SEPARATOR = 3
 _LONGEST_REPEATED = 4096
 _LINE_BEFORE = 512
 _EXPRESSION = 256
@@ -47,6 +48,9 @@ _CLOSED = re.compile(r"\s{0,8}[)\]]")
 _ENDED = re.compile(r"[ \t]{0,8}(?:[,;:)\]}\n]|$)")
 _NESTED = re.compile(r"(?:(?:^|,)[\w.]{0,64}=)?[\w.]{0,64}\($|,[\w.]{0,64}=$")
 _LITERAL_OR_COMMENT = re.compile(r"[\"'#]")
+_HEADER = re.compile(r"[A-Za-z-]{1,64}")
+_FIELDS = re.compile(r"%(?:\(\w{1,32}\))?[srdi]|\{[^{}]{0,128}\}")
+_CONSTANT = re.compile(r"[A-Z]{1,32}(?:_[A-Z]{1,32}){1,8}")
 _LONG_NUMBER = re.compile(r"[0-9]{4,}\b(?!\.)")
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)[jL]?")
@@ -196,12 +200,16 @@ class Secrets:
         if text[at : at + 1] in ("(", "[", "{"):
             end, masked = self._leaves(text, at, sure, name)
             return end, shift + masked
-        if (call := _CALL.match(text, at)) and (not source or call["name"][0].isupper()):
+        if (call := _CALL.match(text, at)) and (not source or self._constructs(call["name"], sure)):
             end, masked = self._leaves(text, call.end() - 1, sure, name)
             return end, shift + call[0][:-1] + masked
         if source and self._around(text, at) is None:
             return self._expression(text, at, sure, shift)
         return self._bare(text, match, sure)
+
+    @staticmethod
+    def _constructs(name: str, sure: str) -> bool:
+        return name[0].isupper() and (sure != WEAK or last_word(name) in rules().names.calls)
 
     def _around(self, text: str, place: int) -> Optional[int]:
         """Where the string literal or the comment around this place ends, as far as its own line shows; None if there is none."""
@@ -330,13 +338,19 @@ class Secrets:
         plain = value.strip()
         if not plain or plain.lower() in _WORDS or _PLACEHOLDER.fullmatch(plain) or plain.startswith(MASK):
             return False
+        if len(plain) <= _SEPARATOR and not any(map(str.isalnum, plain)):
+            return False  # ":".join(...)
+        if not any(map(str.isalnum, _FIELDS.sub("", plain))) and _FIELDS.search(plain):
+            return False  # "%s:%s" % ...
         if last_word(name) in rules().names.paths and plain.startswith(("/", "~")):
             return False
         if sure == NUMBER:
             return bool(_LONG_NUMBER.fullmatch(plain))
         if sure == CERTAIN:
             return True
-        if _NUMBER.fullmatch(plain):
+        if last_word(plain) in rules().names.headers and _HEADER.fullmatch(plain):
+            return False  # header = "Authorization"
+        if _NUMBER.fullmatch(plain) or _CONSTANT.fullmatch(plain):
             return False
         if sure != WEAK or bare or within:
             return True

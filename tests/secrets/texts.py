@@ -92,6 +92,7 @@ SOURCE = {
     'print("password=hunter2 it is")': 'print("password=<masked> it is")',
     "connect()  # with password: hunter2": "connect()  # with password: <masked>",
     'create_engine("postgresql://me:hunter2@db/x")': 'create_engine("postgresql://me:<masked>@db/x")',
+    'get(url, auth=HTTPBasicAuth("me", "hunter2"))': 'get(url, auth=HTTPBasicAuth("<masked>", "<masked>"))',
     'headers = {"Authorization": "Bearer hunter2"}': 'headers = {"Authorization": "<masked>"}',
     'run(["psql", "--password", "hunter2", "-h", "db"])': 'run(["psql", "--password", "<masked>", "-h", "db"])',
     'TOKEN = """\nab12cd34ef\n"""': 'TOKEN = """<masked>"""',
@@ -209,6 +210,16 @@ ORDINARY_SOURCE = (
     'keyboard = "qwerty12"',
     "secret = None",
     "num_tokens = 4096",
+    "credentials = '{0}:{1}'.format(user, passwd).encode()",
+    "user_pass = '%s:%s' % (unquote(user), unquote(passwd))",
+    "debug('token=%r', token)",
+    "auth_header = 'Proxy-Authorization'",
+    "cookie_str = ', '.join(cookies)",
+    'ENV_GITHUB_TOKEN = "GITHUB_TOKEN"',
+    '_UnpickleStateToken = NewType("_UnpickleStateToken", object)',
+    'dedup_rs_pass = PatternMatcherPass(pass_manager="dedup_reduce_scatter")',
+    'fn_signature = f"{fn_args[0]}, "',
+    'inspect.Signature: {"parameters": "_parameters"},',
 )
 
 ORDINARY_VALUES = (
