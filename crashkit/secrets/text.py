@@ -31,7 +31,7 @@ _NAMED = re.compile(
     r"(?<![\w-])(?P<name>-{0,2}[^\W\d][\w-]*)(?P<close>\\{0,3}[\"']?\]?)[ \t]{0,8}"
     r"(?P<sep>:=|=>|[=!]=|=|:(?!:)|,|(?<=\w)[ \t])[ \t]{0,8}"
 )
-_QUOTE = re.compile(r"(?:[bBrRuUfF]{1,2})?(?P<quote>\\{0,3}(?:\"\"\"|'''|\"|'))")
+_QUOTE = re.compile(r"(?:u8|[bBrRuUfFL]{1,2})?(?P<quote>\\{0,3}(?:\"\"\"|'''|\"|'))")
 _UNTIL = {
     '"': re.compile(r'[^"\\\n]*(?:\\(?s:.)[^"\\\n]*)*'),
     "'": re.compile(r"[^'\\\n]*(?:\\(?s:.)[^'\\\n]*)*"),
@@ -51,6 +51,9 @@ _LITERAL_OR_COMMENT = re.compile(r"[\"'#]")
 _HEADER = re.compile(r"[A-Za-z-]{1,64}")
 _FIELDS = re.compile(r"%(?:\(\w{1,32}\))?[srdi]|\{[^{}]{0,128}\}")
 _CONSTANT = re.compile(r"[A-Z]{1,32}(?:_[A-Z]{1,32}){1,8}")
+# As gdb shows a char *: 0x55d0c0ffee00 "text", 0x55d0c0ffee00 <symbol> "text".
+_ADDRESS = re.compile(r"0x[0-9a-fA-F]{5,16}")
+_POINTER = re.compile(r"0x[0-9a-fA-F]{1,16}[ \t](?:<[^<>\n]{1,256}>[ \t])?(?=(?:u8|[uUL])?\")")
 _LONG_NUMBER = re.compile(r"[0-9]{4,}\b(?!\.)")
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)[jL]?")
@@ -192,6 +195,8 @@ class Secrets:
         shift = ""
         if source and match["sep"] == ":" and not match["close"] and (annotated := _ANNOTATION.match(text, at)):
             shift, at = annotated[0], annotated.end()
+        if pointer := _POINTER.match(text, at):
+            shift, at = shift + pointer[0], pointer.end()
         if self._ends_literal(text, at):
             return at, None
         if self._literal(text, at) is not None:
@@ -342,6 +347,8 @@ class Secrets:
             return False  # ":".join(...)
         if not any(map(str.isalnum, _FIELDS.sub("", plain))) and _FIELDS.search(plain):
             return False  # "%s:%s" % ...
+        if _ADDRESS.fullmatch(plain):
+            return False
         if last_word(name) in rules().names.paths and plain.startswith(("/", "~")):
             return False
         if sure == NUMBER:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from pathlib import Path
 
 import pytest
 
 from tests.collect.conftest import Crashkit
-from tests.crashes import NO_GDB, needs_gdb
+from tests.crashes import CRASHERS, compile_c, needs_gdb
 from tests.secrets import planted
 
 pytestmark = [needs_gdb, pytest.mark.slow]
@@ -52,9 +54,11 @@ def test_locals_can_be_left_out(crashkit: Crashkit) -> None:
     assert '[101, 2023, 102]"' not in (crash["folder"] / "report.json").read_text()
 
 
-def test_stacks_that_gdb_saved_as_text_are_masked(crashkit: Crashkit, environment: None) -> None:
-    result = crashkit.run(*COMMAND, options=("--capture", "ptrace", "--no-core"))
+def test_stacks_that_gdb_saved_as_text_are_masked(crashkit: Crashkit, tmp_path: Path) -> None:
+    compile_c(CRASHERS / "with_secrets.c", tmp_path / "program")
+    result = crashkit.run(tmp_path / "program", options=("--capture", "ptrace", "--no-core"))
     (crash,) = crashkit.crashes()
-    if not (crash["folder"] / "gdb.txt").exists():
-        pytest.skip(f"{NO_GDB} that may trace: {result.stderr}")
+    saved = crash["folder"] / "gdb.txt"
+    assert saved.exists(), result.stderr
     assert planted.in_files(crash["folder"]) == set()
+    assert re.search(r'password=0x[0-9a-f]+ "<masked>", why=0x[0-9a-f]+ "api_key=<masked>"', saved.read_text())

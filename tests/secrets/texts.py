@@ -41,6 +41,8 @@ LOGS = {
     "'basic bWU6aHVudGVyMg=='": "bWU6",
     "password=hunter2,name='x'": "hunter2",
     "it's password: 'hunter2'": "hunter2",
+    '#1 0x00005555 in log_in (host=0x5555c0de "db", password=0x5555c0df "hunter2") at a.c:7': "hunter2",
+    '#2 log_in (password=0x5555c0df <word> L"hunter2"...) at a.c:7': "hunter2",
     "Cookie: theme=dark; session=hunter2": "hunter2",
     "Set-Cookie: sid=hunter2; Path=/; HttpOnly": "hunter2",
     "X-Api-Key: hunter2": "hunter2",
@@ -178,6 +180,7 @@ ORDINARY_LOGS = (
     "secret_santa=3 tokenizer=BPE",
     "RuntimeError: CUDA error: an illegal memory access was encountered",
     "session: 3",
+    "#1 0x00005555 in log_in (password=0x5555c0df, n=3) at a.c:7",
     "{'prompt': 'Enter password: ', 'x': 'y'}",
 )
 
