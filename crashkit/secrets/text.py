@@ -51,9 +51,9 @@ _LITERAL_OR_COMMENT = re.compile(r"[\"'#]")
 _HEADER = re.compile(r"[A-Za-z-]{1,64}")
 _FIELDS = re.compile(r"%(?:\(\w{1,32}\))?[srdi]|\{[^{}]{0,128}\}")
 _CONSTANT = re.compile(r"[A-Z]{1,32}(?:_[A-Z]{1,32}){1,8}")
-# As gdb shows a char *: 0x55d0c0ffee00 "text", 0x55d0c0ffee00 <symbol> "text".
+# As gdb shows a char *: 0x55d0c0ffee00 "text", 0x55d0c0ffee00 <symbol> "text", name@entry=0x55d0c0ffee00 "text".
 _ADDRESS = re.compile(r"0x[0-9a-fA-F]{5,16}")
-_POINTER = re.compile(r"0x[0-9a-fA-F]{1,16}[ \t](?:<[^<>\n]{1,256}>[ \t])?(?=(?:u8|[uUL])?\")")
+_POINTER = re.compile(r"(?:\w{1,128}@entry=)?0x[0-9a-fA-F]{1,16}[ \t](?:<[^<>\n]{1,256}>[ \t])?(?=(?:u8|[uUL])?\")")
 _LONG_NUMBER = re.compile(r"[0-9]{4,}\b(?!\.)")
 
 _NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)[jL]?")
@@ -361,7 +361,8 @@ class Secrets:
             return False
         if sure != WEAK or bare or within:
             return True
-        return len(plain) >= _LEAST_WEAK and not any(map(str.isspace, plain))
+        least = _LEAST_REPEATED if _MIXED.match(plain) else _LEAST_WEAK
+        return len(plain) >= least and not any(map(str.isspace, plain))
 
     def _hide(self, secret: str) -> str:
         if len(secret) <= _LONGEST_REPEATED:
