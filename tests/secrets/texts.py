@@ -46,6 +46,7 @@ LOGS = {
     "DATABASE_URL=postgres://me:p/hunter2@db/x": "hunter2",
     "replicas postgres://me:hunter2@a/x,postgres://me:hunter3@b/x": "hunter",
     "{'user': 'me', 'pass': 'hunter2'}": "hunter2",
+    '#1 log_in (host=host@entry=0x5555c0de "db", password=password@entry=0x5555c0df "hunter2") at a.c:7': "hunter2",
     "Cookie: theme=dark; session=hunter2": "hunter2",
     "Set-Cookie: sid=hunter2; Path=/; HttpOnly": "hunter2",
     "X-Api-Key: hunter2": "hunter2",
