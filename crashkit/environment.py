@@ -71,3 +71,8 @@ def for_tool(environment: Mapping[str, str], keep: tuple[str, ...] = ()) -> dict
 def absolute_folders(path: str) -> str:
     """A search path without its relative and empty entries, both of which depend on the working directory."""
     return os.pathsep.join(entry for entry in path.split(os.pathsep) if entry.startswith("/"))
+
+
+def shown(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may be shown, by name; their values may still hold secrets."""
+    return {name: value for name, value in sorted(environment.items()) if SHOWN.has(name)}

@@ -308,6 +308,8 @@ class Crash(_Fact, frozen=True):
     """Ids of the signatures that were tried first and did not match."""
     fingerprint: Optional[Fingerprint] = None
     soft_errors: tuple[SoftError, ...] = ()
+    masked: Optional[int] = None
+    """How often `<masked>` stands in this document in place of what looks like a secret (docs/secrets.md)."""
     debugger: Optional[str] = None
     """Name and version of the debugger that produced the native frames."""
     seconds: dict[str, float] = {}

@@ -36,6 +36,8 @@ from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
+from crashkit.secrets.crash import masked, without_locals
+from crashkit.secrets.text import of_environment
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.source import Sources
 
@@ -65,6 +67,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = DEADLINE
     signatures: tuple[Path, ...] = ()
     """Folders with the user's own signatures."""
+    show_secrets: bool = False
+    """Leave what looks like a secret as it is."""
+    locals: bool = True
+    """Report the values of arguments and local variables."""
 
 
 def analyze(
@@ -128,21 +134,46 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
+        fit = _fit_to_show(pieces.core, options)
+        told: Progress = lambda stage, so_far: progress(stage, fit(so_far))  # noqa: E731
         # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, debuggers, finder, options.exe, progress, clock)
+            crash = _analyze_core(
+                pieces.core,
+                pieces.core_input,
+                logs,
+                debuggers,
+                finder,
+                options.exe,
+                told,
+                clock,
+            )
         else:
             crash = _of_logs(pieces, logs)
     catalog, problems = _catalog(options)
     crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems))
     if pieces.manifest is not None:
         crash = add_manifest(crash, pieces.manifest)
-    progress("diagnose", crash)
+    if not options.locals:
+        crash = without_locals(crash)
+    told("diagnose", crash)
+    # Known failures and the fingerprint are found in what was said, not in what is left of it.
     crash = diagnose(replace(crash, fingerprint=fingerprint(crash)), catalog)
     clock.lap("diagnose")
+    crash = fit(crash)
+    clock.lap("mask")
     return replace(crash, seconds=clock.laps)
+
+
+def _fit_to_show(core: Optional[Core], options: Options) -> Callable[[Crash], Crash]:
+    """Masks a crash. What the process had in its environment is known to be secret wherever it stands."""
+    if options.show_secrets:
+        return lambda crash: crash
+    entries = core.arguments_and_environment()[1] if core is not None else ()
+    known = frozenset(of_environment(dict(entry.split("=", 1) for entry in entries if "=" in entry)))
+    return lambda crash: masked(crash, known)
 
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:

@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from crashkit.collect.capture import watcher
-from crashkit.crashfolder.redaction import allowed_environment
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.pystack import process as pystack
-from crashkit.environment import for_tool
+from crashkit.environment import for_tool, shown
 from crashkit.gdb_files import SAFE_START
 
 LOADING = {
@@ -50,9 +49,9 @@ def test_folders_of_the_working_directory_go() -> None:
 
 def test_what_loads_code_may_be_shown() -> None:
     """A crash may come of it: that it is shown and that it is inherited are two questions."""
-    shown = allowed_environment({**LOADING, **HARMLESS})
-    assert shown["LD_PRELOAD"] == "/evil/preload.so" and "PATH" in shown
-    assert not {"HOME", "TMPDIR", "DEBUGINFOD_URLS"} & set(shown)
+    kept = shown({**LOADING, **HARMLESS})
+    assert kept["LD_PRELOAD"] == "/evil/preload.so" and "PATH" in kept
+    assert not {"HOME", "TMPDIR", "DEBUGINFOD_URLS"} & set(kept)
 
 
 def given_to(environment: Path) -> dict[str, str]:

@@ -41,6 +41,8 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Time limit for gdb in seconds."
 )
 @click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
+@click.option("--show-secrets", is_flag=True, help="Show what looks like a password, token or key, instead of masking it.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: next to the first PATH]")
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON; write files only with --out.")
 @click.option(
@@ -60,6 +62,8 @@ def command(
     no_gdb: bool,
     timeout: float,
     signatures: tuple[Path, ...],
+    show_secrets: bool,
+    show_locals: bool,
     out: Optional[Path],
     as_json: bool,
     as_markdown: bool,
@@ -83,6 +87,8 @@ def command(
         gdb=None if no_gdb else gdb,
         deadline=timeout,
         signatures=signatures,
+        show_secrets=show_secrets,
+        locals=show_locals,
     )
     document = "json" if as_json else "markdown" if as_markdown else None
     with Progress(quiet=quiet or document is not None, renders=out is not None or document is None) as progress:

@@ -41,6 +41,8 @@ import click
 @click.option("--keep-size", default="20G", show_default=True, metavar="SIZE", help="Maximum size of the store, in K, M, G or T.")
 @click.option("--zstd", "compress", is_flag=True, help="Compress cores in the store with zstd.")
 @click.option("--analyze/--no-analyze", default=True, help="Write the report immediately, or only keep the evidence.")
+@click.option("--show-secrets", is_flag=True, help="Keep and show what looks like a password, token or key, instead of masking it.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -59,6 +61,8 @@ def command(
     keep_size: str,
     compress: bool,
     analyze: bool,
+    show_secrets: bool,
+    show_locals: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run a command and write a report when it or a child process crashes.
@@ -85,6 +89,8 @@ def command(
         retention=Retention(keep, keep_days * 86400, parse_size(keep_size)),
         compress=compress,
         analyze=analyze,
+        show_secrets=show_secrets,
+        locals=show_locals,
     )
     return run(request)
 

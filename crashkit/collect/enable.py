@@ -20,10 +20,11 @@ from crashkit.collect.host.snapshot import read_stat, snapshot, versions, workin
 from crashkit.crashfolder.files import create
 from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
-from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
 from crashkit.crashfolder.store import Store
 from crashkit.elf.core_head import read_head
+from crashkit.environment import shown
 from crashkit.errors import CollectError
+from crashkit.secrets.text import Secrets
 
 _PREFIX = ".enabled-"
 
@@ -103,9 +104,9 @@ def _folder() -> Path:
         "start": stat.start if stat else 0,
         "name": stat.name if stat else "python",
         "executable": sys.executable,
-        "argv": scrub_argv(me.argv if me else sys.argv),
+        "argv": Secrets().arguments(me.argv if me else sys.argv),
         "cwd": working_folder(),
-        "environment": allowed_environment(os.environ),
+        "environment": Secrets().environment(shown(os.environ)),
         "versions": versions(sys.executable, me.libraries if me else ()),
         "core_pattern": outlook.read_pattern().text,
         "capture": "core",

@@ -12,7 +12,7 @@ import shlex
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -25,10 +25,11 @@ from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
 from crashkit.crashfolder.files import create
 from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.manifest import SCHEMA, File, Killed, Manifest, write_manifest
-from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
 from crashkit.crashfolder.store import Store, prune
 from crashkit.elf.core_head import read_head
+from crashkit.environment import shown
 from crashkit.naming.signals import signal_name
+from crashkit.secrets.text import Secrets
 
 _RESERVE = 256 << 20
 """Bytes of disk space to leave free."""
@@ -38,6 +39,7 @@ _ANALYSIS_DEADLINE = 900
 def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
     """Write the crash's folder into the store; the folder and its manifest. Raises OSError and CollectError."""
     store = settings.store
+    clean = _Clean(seen, settings)
     work = store.work_folder("crash")
     notes = list(seen.notes)
     files: list[File] = []
@@ -48,12 +50,14 @@ def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
         notes.append(note)
     if seen.stderr:
         with create(work / "stderr.log") as file:
-            file.write(scrub(seen.stderr.decode("utf-8", "replace")).encode())
+            file.write(clean.text(seen.stderr.decode("utf-8", "replace")).encode())
         files.append({"name": "stderr.log", "kind": "log"})
     if settings.capture == "ptrace":
         stacks = settings.capture_folder / f"{seen.pid}.gdb.txt"
         if stacks.exists():
-            os.rename(stacks, work / "gdb.txt")
+            with create(work / "gdb.txt") as file:
+                file.write(clean.text(stacks.read_text("utf-8", "replace")).encode())
+            stacks.unlink()
             files.append({"name": "gdb.txt", "kind": "gdb"})
         elif core is None and seen.signal != signal.SIGKILL:
             notes.append("gdb traced the process, but saved neither a core nor its stacks")
@@ -64,10 +68,12 @@ def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
             files.append({"name": path.name, "kind": "gpu-core", "size": (work / path.name).stat().st_size})
     lines = oom.kernel_log(settings.began_monotonic)
     if lines:
+        kernel_log = clean.text("\n".join(lines))
+        lines = kernel_log.split("\n")
         with create(work / "dmesg.log") as file:
-            file.write(scrub("\n".join(lines) + "\n").encode())
+            file.write(f"{kernel_log}\n".encode())
         files.append({"name": "dmesg.log", "kind": "kernel-log"})
-    manifest = _manifest(seen, settings, files, notes, lines or [])
+    manifest = _manifest(seen, settings, files, notes, lines or [], clean)
     write_manifest(work, manifest)
     executable = manifest.get("executable") or manifest.get("name") or settings.command[0]
     name = identity(seen.when, seen.pid, executable)
@@ -78,6 +84,29 @@ def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
         manifest["id"] = folder.name
         write_manifest(folder, manifest)
     return folder, manifest
+
+
+class _Clean:
+    """What may be written into the crash folder: texts without secrets, also without those that only the environment names."""
+
+    def __init__(self, seen: Sighting, settings: RunSettings) -> None:
+        self._secrets = None if settings.show_secrets else Secrets()
+        if self._secrets is not None:
+            self._secrets.environment(settings.environment)
+            self._secrets.arguments(settings.command)
+            self._secrets.arguments(seen.process.argv if seen.process else ())
+
+    def text(self, text: str) -> str:
+        return text if self._secrets is None else self._secrets.repeated(self._secrets.text(text))
+
+    def arguments(self, arguments: Sequence[str]) -> list[str]:
+        return list(arguments) if self._secrets is None else list(map(self._secrets.repeated, self._secrets.arguments(arguments)))
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        kept = shown(variables)
+        if self._secrets is None:
+            return kept
+        return {name: self._secrets.repeated(value) for name, value in self._secrets.environment(kept).items()}
 
 
 def _own_pid(seen: Sighting) -> int:
@@ -138,7 +167,9 @@ def copy_core(core: CoreFile, target: Path, store: Store) -> Optional[str]:
     return None
 
 
-def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: list[str], kernel_lines: list[str]) -> Manifest:
+def _manifest(
+    seen: Sighting, settings: RunSettings, files: list[File], notes: list[str], kernel_lines: list[str], clean: _Clean
+) -> Manifest:
     process = seen.process
     head = seen.core.head if seen.core is not None else None
     if process is not None and head is not None and head.name != process.name:
@@ -148,20 +179,20 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
         "crashkit": __version__,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.when)),
         "is_command": seen.is_command,
-        "command": scrub_argv(settings.command),
+        "command": clean.arguments(settings.command),
         "core_dumped": seen.core_dumped,
         "files": files,
         "versions": versions(
             process and process.executable, process.libraries if process else (), process.argv if process else settings.command
         ),
-        "environment": allowed_environment(settings.environment),
+        "environment": clean.environment(settings.environment),
         "limits": {name: list(values) for name, values in all_limits().items()},
         "cgroup": oom.cgroup_memory(),
         "core_pattern": settings.pattern.text,
         "kernel": platform.release(),
         "machine": platform.machine(),
         "capture": settings.capture,
-        "notes": notes,
+        "notes": list(map(clean.text, notes)),
         "analysis": "pending",
     }
     if seen.pid:
@@ -169,15 +200,15 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
         manifest["start"] = seen.start
     if head is not None:
         manifest["ppid"], manifest["name"] = head.ppid, head.name
-        manifest["argv"] = scrub_argv(head.arguments.split())
+        manifest["argv"] = clean.arguments(head.arguments.split())
     if process is not None:
         manifest["ppid"] = process.ppid
         manifest["name"] = process.name
-        manifest["argv"] = scrub_argv(process.argv)
+        manifest["argv"] = clean.arguments(process.argv)
         if process.executable:
             manifest["executable"] = process.executable
         if process.cwd:
-            manifest["cwd"] = process.cwd
+            manifest["cwd"] = clean.text(process.cwd)
         if process.namespace_pid != process.pid:
             manifest["namespace_pid"] = process.namespace_pid
     if seen.signal:
@@ -193,12 +224,13 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
     return manifest
 
 
-def analyse(folder: Path) -> bool:
+def analyse(folder: Path, settings: RunSettings) -> bool:
     """Run `crashkit analyze` in a separate process, at our priority; whether it wrote a report. It may take 15 minutes.
 
     Our working directory is the command's, where anyone may have put a `json.py`: the analysis starts in the private crash folder.
     """
-    command = isolation.crashkit("analyze", str(folder), "--out", str(folder))
+    shown = [*(["--show-secrets"] if settings.show_secrets else []), *([] if settings.locals else ["--no-locals"])]
+    command = isolation.crashkit("analyze", str(folder), "--out", str(folder), *shown)
     try:
         with create(folder / "analysis.log") as log:
             isolation.run(command, _ANALYSIS_DEADLINE, folder=folder, keep=isolation.FOR_PYTHON, stdout=log, stderr=log)
@@ -226,7 +258,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     os.nice(19)
     folder, manifest = keep(seen, settings)
     what = _describe(seen, manifest)
-    done = analyse(folder) if settings.analyze else False
+    done = analyse(folder, settings) if settings.analyze else False
     manifest["analysis"] = "done" if done else "failed" if settings.analyze else "none"
     write_manifest(folder, manifest)
     report = folder / "report.html"

@@ -45,6 +45,8 @@ class Request(NamedTuple):
     retention: Retention = Retention()
     compress: bool = False
     analyze: bool = True
+    show_secrets: bool = False
+    locals: bool = True
 
 
 def run(request: Request) -> int:
@@ -84,6 +86,8 @@ def run(request: Request) -> int:
         compress=request.compress,
         on_crash=request.on_crash,
         analyze=request.analyze,
+        show_secrets=request.show_secrets,
+        locals=request.locals,
     )
     options = Options(
         environment=environment,

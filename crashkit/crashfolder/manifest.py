@@ -64,7 +64,7 @@ class Manifest(TypedDict, total=False):
     files: list[File]
     versions: dict[str, str]
     environment: dict[str, str]
-    """Allow-listed variables, scrubbed of secrets."""
+    """Allow-listed variables, their secrets masked."""
     limits: dict[str, list[int]]
     coredump_filter: str
     cgroup: dict[str, str]

@@ -3,7 +3,7 @@
     20261120T231200-5752-python3.11/
       manifest.json       what was recorded of the crash; the format is `Manifest`
       core, core.zst      the core, if there is one
-      stderr.log          the last 256 KiB of the command's stderr, scrubbed of secrets
+      stderr.log          the last 256 KiB of the command's stderr, its secrets masked
       faulthandler.log    faulthandler's output, if it had its own file (crashkit.enable)
       gdb.txt             stacks taken by gdb at the fatal signal (--capture ptrace)
       dmesg.log           the kernel's messages since the command started, if readable

@@ -80,6 +80,8 @@ def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> It
     yield from _answer(crash, page)
     yield from _found(crash, page)
     yield from _missing(crash, page)
+    if hidden := wording.masked(crash):
+        yield from page.field("masked", hidden, style=_DIM)
     if written is not None:
         # A path is copied: it is not cut, even where it is longer than the line.
         yield Text.assemble("  ", (f"{'report':<{_LABEL}}", _DIM), (safe.line(str(written)), _BOLD))

@@ -206,6 +206,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def masked(crash: Crash) -> str | None:
+    """How much of the report is hidden, and how to see it; None if nothing is."""
+    return f"{plural(crash.masked, 'likely secret')} (crashkit analyze --show-secrets shows them)" if crash.masked else None
+
+
 # The answer
 
 

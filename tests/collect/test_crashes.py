@@ -36,7 +36,7 @@ def test_a_crash_leaves_core_log_and_manifest_readable_by_us_alone(crashkit: Cra
     assert (crash["signal"], crash["signal_name"], crash["exit_status"]) == (11, "SIGSEGV", 139)
     assert crash["is_command"] and crash["core_dumped"]
     assert crash["executable"] == os.path.realpath(sys.executable)
-    assert crash["argv"][0] == sys.executable and crash["argv"][-2:] == ["--token", "[removed]"]
+    assert crash["argv"][0] == sys.executable and crash["argv"][-2:] == ["--token", "<masked>"]
     assert crash["cwd"] == str(crashkit.cwd)
     assert crash["environment"]["OMP_NUM_THREADS"] == "3" and crash["environment"]["PYTHONFAULTHANDLER"] == "1"
     assert crash["limits"]["RLIMIT_CORE"] == list(resource.getrlimit(resource.RLIMIT_CORE))

@@ -52,6 +52,10 @@ class RunSettings(NamedTuple):
     compress: bool
     on_crash: Optional[str]
     analyze: bool
+    show_secrets: bool = False
+    """Keep logs, arguments and variables as they are, and show them in the report."""
+    locals: bool = True
+    """Report the values of arguments and local variables."""
 
 
 def say(text: str) -> None:

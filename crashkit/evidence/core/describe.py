@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
 from crashkit.elf import notes
 from crashkit.elf.file import read_build_id
+from crashkit.environment import shown
 from crashkit.evidence.core import fault, signal_frame
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
@@ -172,7 +172,7 @@ def _process(core: Core, main: Optional[str]) -> Process:
         uid=info.uid if info else None,
         name=info.name.decode("utf-8", "backslashreplace") if info else None,
         executable=main,
-        argv=tuple(scrub_argv(arguments)),
+        argv=tuple(arguments),
         architecture=core.architecture.name,
         environment=_environment(environment),
     )
@@ -180,7 +180,7 @@ def _process(core: Core, main: Optional[str]) -> Process:
 
 def _environment(entries: Sequence[str]) -> dict[str, str]:
     variables = dict(entry.split("=", 1) for entry in entries if "=" in entry)
-    kept = allowed_environment(variables)
+    kept = shown(variables)
     # Where the process was started: relative names of source files count from there.
     return {**kept, "PWD": variables["PWD"]} if "PWD" in variables else kept
 
