@@ -42,6 +42,7 @@ import click
 @click.option("--keep-size", default="20G", show_default=True, metavar="SIZE", help="Maximum size of the store, in K, M, G or T.")
 @click.option("--zstd", "compress", is_flag=True, help="Compress cores in the store with zstd.")
 @click.option("--analyze/--no-analyze", default=True, help="Write the report immediately, or only keep the evidence.")
+@click.option("--wait-daemons", is_flag=True, help="After the command has ended, stay while any process that it started lives.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -60,6 +61,7 @@ def command(
     keep_size: str,
     compress: bool,
     analyze: bool,
+    wait_daemons: bool,
     command: tuple[str, ...],
 ) -> None:
     """Run a command and write a report when it or a child process crashes.
@@ -86,6 +88,7 @@ def command(
         retention=Retention(keep, keep_days * 86400, parse_size(keep_size)),
         compress=compress,
         analyze=analyze,
+        wait_daemons=wait_daemons,
     )
     sys.exit(run(request))
 

@@ -13,28 +13,50 @@ import glob
 import os
 import stat
 import time
-from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from crashkit.collect.host import linux
 from crashkit.collect.host.core_pattern import CorePattern, folder_glob, name_expression
+from crashkit.crashfolder.work import Work
 from crashkit.elf.core_head import CoreHead, read_head
 
 _EVENTS = linux.IN_CREATE | linux.IN_MOVED_TO | linux.IN_CLOSE_WRITE | linux.IN_DELETE
 _HIDDEN = ".crashkit-"
+CORE_SUFFIX, POINTER_SUFFIX = ".core", ".elsewhere"
+"""In the folder of a run: a core, and a symbolic link to one on another file system. `recover` finds them there if we are killed."""
 _STILL = 2.0
 """Seconds without growth after which a core counts as written, if the file system has no leases."""
+
+
+class SecondName(NamedTuple):
+    """The name that we gave a core, next to the kernel's."""
+
+    path: str
+    inbox: int
+    """Descriptor of the run's folder."""
+    entry: str
+    """In that folder: the second name itself, or a symbolic link to it."""
+    in_store: bool
+
+    def remove(self) -> None:
+        """Remove it, if it is there."""
+        if not self.in_store:
+            with contextlib.suppress(OSError):
+                os.unlink(self.path)
+        with contextlib.suppress(OSError):
+            os.unlink(self.entry, dir_fd=self.inbox)
 
 
 class CoreFile:
     """A core file, from its creation on."""
 
-    def __init__(self, original: str, descriptor: int, link: Optional[str], in_store: bool) -> None:
+    def __init__(self, original: str, descriptor: int, second: Optional[SecondName]) -> None:
         self.original = original
         self.descriptor = descriptor
-        self.link = link
-        self.in_store = in_store
+        self.second = second
         self.head: Optional[CoreHead] = None
+        self.is_ours_to_move = False
+        """The kernel wrote it only because we raised the limit: it does not stay at its original name."""
         self._size = -1
         self._closed_at: Optional[int] = None
         self._since = time.monotonic()
@@ -75,6 +97,15 @@ class CoreFile:
             if (status.st_dev, status.st_ino) == self.identity:
                 os.unlink(self.original)
 
+    @property
+    def place(self) -> Optional[str]:
+        """A path where the core is now; None if it has lost every name."""
+        for path in (self.second and self.second.path, self.original):
+            with contextlib.suppress(OSError):
+                if path and os.path.samestat(os.lstat(path), os.fstat(self.descriptor)):
+                    return path
+        return None
+
     def is_same(self, status: os.stat_result) -> bool:
         """Whether a file with our identity is this core: after `close`, the inode number may be reused, with a later mtime."""
         return self._closed_at is None or self._closed_at == status.st_mtime_ns
@@ -85,17 +116,18 @@ class CoreFile:
         os.close(self.descriptor)
 
     def drop(self) -> None:
-        """Discard the core: remove the second name and close it. The original name stays."""
-        if self.link is not None:
-            with contextlib.suppress(OSError):
-                os.unlink(self.link)
+        """It is kept elsewhere, or not wanted: remove the second name and close it. The original name stays unless that is ours."""
+        if self.is_ours_to_move:
+            self.remove_original()
+        if self.second is not None:
+            self.second.remove()
         self.close()
 
 
 class CoreWatch:
     """Watches the folders where core_pattern puts cores."""
 
-    def __init__(self, pattern: CorePattern, inbox: Path) -> None:
+    def __init__(self, pattern: CorePattern, inbox: Work) -> None:
         self.pattern = pattern
         self.overwritten = 0
         """Number of cores that another core replaced before they could be preserved."""
@@ -205,25 +237,32 @@ class CoreWatch:
             self.overwritten += created and taken
             os.close(descriptor)
             return
-        link, in_store = self._link(path, identity)
-        self._taken[identity] = CoreFile(path, descriptor, link, in_store)
+        self._taken[identity] = CoreFile(path, descriptor, self._name_again(path, status))
         self._writing.append(self._taken[identity])
 
-    def _link(self, path: str, identity: tuple[int, int]) -> tuple[Optional[str], bool]:
-        """Give it a second name: the path, and whether that is in the store."""
+    def _name_again(self, path: str, status: os.stat_result) -> Optional[SecondName]:
+        """Give a core a second name: in the store, or beside it."""
         self._count += 1
+        inbox, entry = self._inbox.descriptor, f"{self._count}{CORE_SUFFIX}"
+        with contextlib.suppress(OSError):
+            os.link(path, entry, dst_dir_fd=inbox, follow_symlinks=False)
+            if os.path.samestat(os.stat(entry, dir_fd=inbox, follow_symlinks=False), status):
+                return SecondName(str(self._inbox.path / entry), inbox, entry, in_store=True)
+            os.unlink(entry, dir_fd=inbox)  # it was overwritten in between
+            return None
         beside = os.path.join(os.path.dirname(path), f"{_HIDDEN}{os.getpid()}-{self._count}.core")
-        for target, in_store in ((str(self._inbox / f"{self._count}.core"), True), (beside, False)):
-            with contextlib.suppress(OSError):
-                os.link(path, target, follow_symlinks=False)
-                status = os.lstat(target)
-                if (status.st_dev, status.st_ino) == identity:
-                    return target, in_store
-                os.unlink(target)  # it was overwritten in between
-        return None, False
+        second = SecondName(beside, inbox, f"{self._count}{POINTER_SUFFIX}", in_store=False)
+        with contextlib.suppress(OSError):  # first, so that there is no moment without: a link to nothing harms nobody
+            os.symlink(os.path.abspath(beside), second.entry, dir_fd=inbox)
+        with contextlib.suppress(OSError):
+            os.link(path, beside, follow_symlinks=False)
+            if os.path.samestat(os.lstat(beside), status):
+                return second
+        second.remove()
+        return None
 
     def close(self) -> None:
-        """Discard the cores that are still being written."""
+        """Stop watching. Cores that are still being written keep their second name in the store."""
         for core in self._writing:
-            core.drop()
+            core.close()
         self._writing = []

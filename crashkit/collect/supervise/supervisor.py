@@ -14,7 +14,6 @@ import signal
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.collect.host import cuda, linux, oom
@@ -78,6 +77,10 @@ class Options(NamedTuple):
     cuda: bool = False
     keep_stderr: bool = True
     restart: Optional[Restart] = None
+    helpers: frozenset[int] = frozenset()
+    """Pids of our own processes that run already."""
+    wait_daemons: bool = False
+    """Stay while any descendant lives."""
     watcher: Optional[Callable[[int], int]] = None
     """Starts a tracer for this pid before the command is executed; returns the tracer's pid. See `capture`."""
 
@@ -93,13 +96,14 @@ class _Wanted(NamedTuple):
 class Supervisor:
     """Runs the command, restarts it as configured, and hands each crash to `keep`."""
 
-    def __init__(self, settings: RunSettings, options: Options, inbox: Path) -> None:
+    def __init__(self, settings: RunSettings, options: Options) -> None:
         self._settings = settings
         self._options = options
         self._poll = select.poll()
         self._mask: set[signal.Signals] = set()
         self._tree = ProcessTree(self._poll)
-        self._cores = CoreWatch(settings.pattern, inbox)
+        self._tree.ours |= options.helpers
+        self._cores = CoreWatch(settings.pattern, settings.inbox)
         self._leave_cores = core_limit()[0] != 0
         self._tail = open_tail(options.keep_stderr)
         self._command = 0
@@ -358,7 +362,7 @@ class Supervisor:
             if pid == self._worker:
                 self._worker = 0
                 if status:
-                    say("a crash could not be written to the crash store")
+                    say("the process that kept a crash was killed; crashkit list finds what it left")
                 continue
             if pid in self._tree.ours:
                 self._tree.ours.discard(pid)
@@ -401,7 +405,8 @@ class Supervisor:
             self._tree.refresh(pid)  # still there while the kernel writes
         for core in self._cores.complete():
             if self._is_ours(core):
-                if not self._leave_cores:
+                core.is_ours_to_move = not self._leave_cores
+                if core.is_ours_to_move and core.second is not None:
                     core.remove_original()
                 self._unclaimed.append((core, now + _DEATH_PATIENCE))
             else:
@@ -534,7 +539,7 @@ class Supervisor:
                 keep.process(seen, self._settings)
                 status = 0
             except BaseException as error:
-                say(f"{type(error).__name__}: {error}")
+                say(f"a crash could not be kept: {type(error).__name__}: {error}")
             finally:
                 os._exit(status)
         self._worker = pid

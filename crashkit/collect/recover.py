@@ -1,0 +1,235 @@
+"""Finish what killed processes left in the store: crashes that were not published, and analyses that did not end.
+
+A run that was killed leaves the folder where its cores arrived, and maybe one of a crash that it was about to publish. Both are ours
+once we hold their locks. Nothing is deleted before the evidence in it has another place.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+from crashkit import __version__
+from crashkit.collect.host.cuda import SUFFIXES
+from crashkit.collect.inventory import KINDS, inventory
+from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish
+from crashkit.collect.supervise.core_watch import CORE_SUFFIX, POINTER_SUFFIX
+from crashkit.crashfolder.files import open_regular
+from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.redaction import scrub_argv
+from crashkit.crashfolder.store import Store, StoredCrash
+from crashkit.crashfolder.work import Work
+from crashkit.elf.core_head import CoreHead, read_head
+from crashkit.errors import CollectError
+
+_MOST_INTERRUPTIONS = 2
+"""An analysis that was killed this often is not started again: it may be what kills."""
+_NOTE = "crashkit was killed before it had kept everything of this crash; what it left was found later"
+
+
+class Orphan(NamedTuple):
+    """A piece of evidence in the folder of a run that is over."""
+
+    run: Work
+    entry: str
+    """Path in that folder."""
+    name: str
+    """Its name in a crash folder."""
+    pid: int
+    """0 if unknown."""
+    when: float
+    head: Optional[CoreHead] = None
+
+    @property
+    def path(self) -> str:
+        """For messages: where it is."""
+        with contextlib.suppress(OSError):
+            return os.readlink(self.entry, dir_fd=self.run.descriptor)
+        return str(self.run.path / self.entry)
+
+
+def orphans(run: Work) -> Iterator[Orphan]:
+    """The evidence in the folder of a run."""
+    for folder, _, files, _ in os.fwalk(".", dir_fd=run.descriptor):
+        for entry in sorted(files):
+            found = _orphan(run, os.path.normpath(os.path.join(folder, entry)))
+            if found is not None:
+                yield found
+
+
+def _orphan(run: Work, entry: str) -> Optional[Orphan]:
+    name = os.path.basename(entry)
+    pointer = name.endswith(POINTER_SUFFIX)
+    gpu = re.match(r"gpu\..*\.(\d+)\.[^.]+\.nvcudmp", name)
+    stacks = re.fullmatch(r"(\d+)\.gdb\.txt", name)
+    if not (pointer or gpu or stacks or name.endswith((CORE_SUFFIX, *SUFFIXES))):
+        return None
+    try:
+        with open_regular(os.readlink(entry, dir_fd=run.descriptor)) if pointer else open_regular(entry, run.descriptor) as file:
+            status = os.fstat(file.fileno())
+            if not status.st_size:
+                return None
+            if named := stacks or gpu:
+                return Orphan(run, entry, "gdb.txt" if stacks else name, int(named[1]), status.st_mtime)
+            if name.endswith(SUFFIXES):
+                return Orphan(run, entry, name, 0, status.st_mtime)
+            head = read_head(file.fileno())
+    except OSError:
+        return None
+    return Orphan(run, entry, "core", head.pid if head else 0, status.st_mtime, head)
+
+
+def recover(store: Store) -> list[str]:
+    """Publish every crash that a killed process left; messages about what was found. `enable.adopt` does so for `.enabled-` folders."""
+    said: list[str] = []
+    left = store.abandoned("crash", "run")
+    runs = [work for work in left if work.kind == "run"]
+    loose = [orphan for run in runs for orphan in orphans(run)]
+    for work in left:
+        if work.kind == "crash":
+            manifest = read_manifest(work.descriptor)
+            pids = {manifest.get("pid", 0), manifest.get("namespace_pid", 0)} - {0} if manifest else set()
+            mine = [orphan for orphan in loose if orphan.pid in pids]
+            loose = [orphan for orphan in loose if orphan not in mine]
+            said += _finish(store, work, manifest, mine)
+    while loose:
+        mine = [orphan for orphan in loose if orphan is loose[0] or (orphan.pid and orphan.pid == loose[0].pid)]
+        loose = [orphan for orphan in loose if orphan not in mine]
+        try:
+            said += _finish(store, store.begin("crash"), None, mine)
+        except OSError as error:
+            said.append(f"a crash of an earlier run cannot be written to the crash store: {error.strerror}; its evidence is {mine[0].path}")
+    for run in runs:
+        if any(True for _ in orphans(run)):
+            run.close()
+        else:
+            store.discard(run)
+    return said
+
+
+def _finish(store: Store, work: Work, manifest: Optional[Manifest], mine: list[Orphan]) -> list[str]:
+    """Gather the evidence of one crash in its folder and publish it; messages. The folder is closed."""
+    failures = [failure for orphan in mine if (failure := _take(orphan, work, store))]
+    if work.stat("core") is None and work.stat(PARTIAL) is not None:
+        with contextlib.suppress(OSError):  # better than nothing: the report says what is missing
+            os.rename(PARTIAL, "core", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
+    work.remove(PARTIAL)
+    files = inventory(work)
+    if manifest is None and not files:
+        store.discard(work)
+        return [f"a core of an earlier run cannot be moved to the crash store; it stays at {place}" for place in failures]
+    core = next((str(work.path / file["name"]) for file in files if file["name"] in KINDS), str(work.path))
+    place = failures[0] if failures else core
+    try:
+        when = max([orphan.when for orphan in mine], default=os.fstat(work.descriptor).st_mtime)
+        manifest = manifest or _from_evidence(work, when)
+        manifest.setdefault("notes", []).append(_NOTE)
+        publish(work, manifest, store, when)
+        message = f"recovered {work.path.name} of a run that was killed" + (f"; its core stays at {failures[0]}" if failures else "")
+    except (OSError, CollectError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        work.close()
+        return [f"a crash of an earlier run cannot be written to the crash store: {reason}; its evidence is {place}"]
+    if manifest.get("analysis") == "pending":
+        work.close()
+    else:
+        work.done()
+    return [message]
+
+
+def _take(orphan: Orphan, work: Work, store: Store) -> Optional[str]:
+    """Move or copy one piece into the crash folder; where it stays if that fails."""
+    if work.stat(orphan.name) is not None:
+        return orphan.path
+    place = orphan.path
+    try:
+        if orphan.entry.endswith(POINTER_SUFFIX):
+            with open_regular(place) as source:
+                if copy_core(source.fileno(), work, store) is not None:
+                    return place
+            os.unlink(orphan.entry, dir_fd=orphan.run.descriptor)
+            os.unlink(place)
+        else:
+            os.rename(orphan.entry, orphan.name, src_dir_fd=orphan.run.descriptor, dst_dir_fd=work.descriptor)
+            os.chmod(orphan.name, 0o600, dir_fd=work.descriptor)
+    except OSError:
+        return place
+    return None
+
+
+def _from_evidence(work: Work, when: float) -> Manifest:
+    """A manifest from the core's own notes, where nothing else was written down."""
+    manifest: Manifest = {
+        "schema": SCHEMA,
+        "crashkit": __version__,
+        "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when)),
+        "analysis": "pending",
+    }
+    with contextlib.suppress(OSError), open_regular("core", work.descriptor) as file:
+        head = read_head(file.fileno())
+        if head is not None:
+            manifest.update(ended_by(head.signal))
+            manifest["pid"], manifest["ppid"], manifest["name"] = head.pid, head.ppid, head.name
+            manifest["argv"] = scrub_argv(head.arguments.split())
+    return manifest
+
+
+# Analyses
+
+
+def interrupted(store: Store) -> list[StoredCrash]:
+    """Crashes whose analysis was killed: it is pending, and nobody works on it."""
+    return [crash for crash in store.crashes() if crash.manifest.get("analysis") == "pending" and not store.is_busy(crash.id)]
+
+
+def resume(store: Store, crash: StoredCrash) -> bool:
+    """Analyze a crash whose analysis was killed; whether there is a report now. Leaves it alone if somebody else works on it."""
+    work = store.claim(crash.id, unmarked=True)
+    if work is None:
+        return False
+    try:
+        done = _resume(work)
+    except OSError:
+        work.close()  # another time
+        return False
+    work.done()
+    return done
+
+
+def _resume(work: Work) -> bool:
+    manifest = read_manifest(work.descriptor)
+    if manifest is None or manifest.get("analysis") != "pending":
+        return False
+    # First, in case that this kills us too.
+    manifest["interrupted"] = manifest.get("interrupted", 0) + 1
+    if manifest["interrupted"] > _MOST_INTERRUPTIONS:
+        manifest["analysis"] = "failed"
+        manifest.setdefault("notes", []).append(f"the analysis was killed {manifest['interrupted']} times and is not started again")
+        write_manifest(work.descriptor, manifest)
+        return False
+    write_manifest(work.descriptor, manifest)
+    return analyse_once(work, manifest)
+
+
+def in_background(store: Store) -> int:
+    """Recover and resume in a process of its own, which outlives us and prints nothing; its pid."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        os.setsid()
+        os.nice(19)
+        nothing = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (0, 1, 2):
+            os.dup2(nothing, descriptor)
+        recover(store)
+        for crash in interrupted(store):
+            resume(store, crash)
+        status = 0
+    finally:
+        os._exit(status)
