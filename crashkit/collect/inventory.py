@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
+import stat
 
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.crashfolder.files import open_regular
@@ -26,17 +27,16 @@ def inventory(work: Work) -> list[File]:
     kinds.update((name, "gpu-core") for name in names if name.endswith(SUFFIXES))
     files: list[File] = []
     for name, kind in kinds.items():
-        try:
-            with open_regular(name, work.descriptor) as file:
-                size = os.fstat(file.fileno()).st_size
-                head = read_head(file.fileno()) if kind == "core" else None
-        except OSError:
+        status = work.stat(name)
+        if status is None or not status.st_size or not stat.S_ISREG(status.st_mode):
             continue
         entry: File = {"name": name, "kind": kind}
         if kind in ("core", "gpu-core"):
-            entry["size"] = size
-        if head is not None:
-            entry["expected"] = head.expected
-        if size:
-            files.append(entry)
+            entry["size"] = status.st_size
+        if kind == "core":
+            with contextlib.suppress(OSError), open_regular(name, work.descriptor) as file:
+                head = read_head(file.fileno())
+                if head is not None:
+                    entry["expected"] = head.expected
+        files.append(entry)
     return files

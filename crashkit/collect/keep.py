@@ -51,6 +51,8 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     """
     notes = list(seen.notes)
     manifest = _manifest(seen, settings, notes)
+    if seen.core is not None:  # in case that the second manifest.json fails
+        manifest["files"] = [{"name": "core", "kind": "core", "size": seen.core.size}]
     with _optional("the first manifest.json", notes):
         write_manifest(work.descriptor, manifest)
     if note := _keep_core(seen, settings, store, work):
@@ -297,9 +299,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     try:
         done = settings.analyze and analyse_once(work, manifest)
     except OSError as error:  # it stays pending
-        say(
-            f"{what}: evidence in {work.path}, the analysis failed: {error.strerror}; free some space and run crashkit show {work.path.name}"
-        )
+        say(f"{what}: evidence in {work.path}; no report: {error.strerror}; crashkit show {work.path.name} tries again")
         return
     report = work.path / "report.html"
     if done:

@@ -28,6 +28,8 @@ from crashkit.errors import CollectError
 
 _MOST_INTERRUPTIONS = 2
 """An analysis that was killed this often is not started again: it may be what kills."""
+_SAME_DEATH = 3600.0
+"""Seconds within which a core and a crash of the same pid are of the same process."""
 _NOTE = "crashkit was killed before it had kept everything of this crash; what it left was found later"
 
 
@@ -50,6 +52,11 @@ class Orphan(NamedTuple):
         with contextlib.suppress(OSError):
             return os.readlink(self.entry, dir_fd=self.run.descriptor)
         return str(self.run.path / self.entry)
+
+    def remove(self) -> None:
+        """Remove it from the run's folder. Raises OSError."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.entry, dir_fd=self.run.descriptor)
 
 
 def orphans(run: Work) -> Iterator[Orphan]:
@@ -99,6 +106,9 @@ def recover(store: Store) -> list[str]:
     while loose:
         mine = [orphan for orphan in loose if orphan is loose[0] or (orphan.pid and orphan.pid == loose[0].pid)]
         loose = [orphan for orphan in loose if orphan not in mine]
+        if late := _add_to_published(store, mine):
+            said.append(late)
+            continue
         try:
             said += _finish(store, store.begin("crash"), None, mine)
         except OSError as error:
@@ -109,6 +119,27 @@ def recover(store: Store) -> list[str]:
         else:
             store.discard(run)
     return said
+
+
+def _add_to_published(store: Store, mine: list[Orphan]) -> Optional[str]:
+    """Add a core to the crash that was published without it, as there was no space then; a message if that was done."""
+    for crash in store.crashes():
+        pids = {crash.manifest.get("pid"), crash.manifest.get("namespace_pid")}
+        if mine[0].pid not in pids or crash.core_state != "missing" or abs(crash.when - mine[0].when) > _SAME_DEATH:
+            continue
+        work = store.claim(crash.id, unmarked=True)
+        if work is None:
+            continue
+        with contextlib.suppress(OSError):
+            if not [orphan for orphan in mine if _take(orphan, work, store)]:
+                manifest = crash.manifest
+                manifest["files"] = inventory(work)
+                manifest["analysis"] = "none" if manifest.get("analysis") == "none" else "pending"
+                write_manifest(work.descriptor, manifest)
+                work.close()
+                return f"added its core to {crash.id}"
+        work.close()
+    return None
 
 
 def _finish(store: Store, work: Work, manifest: Optional[Manifest], mine: list[Orphan]) -> list[str]:
@@ -143,22 +174,35 @@ def _finish(store: Store, work: Work, manifest: Optional[Manifest], mine: list[O
 
 def _take(orphan: Orphan, work: Work, store: Store) -> Optional[str]:
     """Move or copy one piece into the crash folder; where it stays if that fails."""
-    if work.stat(orphan.name) is not None:
-        return orphan.path
     place = orphan.path
     try:
-        if orphan.entry.endswith(POINTER_SUFFIX):
+        if work.stat(orphan.name) is not None:
+            if not _is_copied(orphan, work):
+                return place
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(place)
+            orphan.remove()
+        elif orphan.entry.endswith(POINTER_SUFFIX):
             with open_regular(place) as source:
                 if copy_core(source.fileno(), work, store) is not None:
                     return place
-            os.unlink(orphan.entry, dir_fd=orphan.run.descriptor)
             os.unlink(place)
+            orphan.remove()
         else:
             os.rename(orphan.entry, orphan.name, src_dir_fd=orphan.run.descriptor, dst_dir_fd=work.descriptor)
             os.chmod(orphan.name, 0o600, dir_fd=work.descriptor)
     except OSError:
         return place
     return None
+
+
+def _is_copied(orphan: Orphan, work: Work) -> bool:
+    """Whether the file in the crash folder is a copy of this core, which was not removed any more."""
+    if orphan.head is None:
+        return False
+    with open_regular(orphan.path) as theirs, open_regular(orphan.name, work.descriptor) as ours:
+        same_size = os.fstat(theirs.fileno()).st_size == os.fstat(ours.fileno()).st_size
+        return same_size and read_head(ours.fileno()) == orphan.head
 
 
 def _from_evidence(work: Work, when: float) -> Manifest:

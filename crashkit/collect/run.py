@@ -18,7 +18,7 @@ from crashkit.collect.supervise.sighting import RunSettings, say
 from crashkit.collect.supervise.spawn import SpawnError
 from crashkit.collect.supervise.storm import Storm
 from crashkit.collect.supervise.supervisor import Options, Supervisor
-from crashkit.crashfolder.store import Retention, Store, temporary_store
+from crashkit.crashfolder.store import Retention, Store, home, temporary_store
 from crashkit.crashfolder.work import LOCK, Work
 from crashkit.errors import CollectError
 
@@ -171,11 +171,12 @@ def _store() -> Optional[tuple[Store, Work, frozenset[int]]]:
         return store, store.begin("run"), helpers
     except (CollectError, OSError) as error:
         hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a writable folder"
+        what = str(error) if isinstance(error, CollectError) else f"cannot write to the crash store {home()}: {error.strerror}"
         temporary = temporary_store()
         if temporary is None:
-            say(f"{error}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report; {hint}")
+            say(f"{what}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report; {hint}")
             return None
-        say(f"{error}; {hint}; crashes go to {temporary.path}")
+        say(f"{what}; {hint}; crashes go to {temporary.path}")
         return temporary, temporary.begin("run"), frozenset()
 
 
