@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import BinaryIO, Optional
 
 from crashkit import __version__
-from crashkit.collect.host import cuda, handlers, oom
+from crashkit.collect.host import cuda, handlers, linux, oom
 from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
 from crashkit.collect.inventory import inventory
 from crashkit.collect.supervise.core_watch import CoreFile
-from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
@@ -37,6 +37,8 @@ from crashkit.naming.signals import signal_name
 _RESERVE = 256 << 20
 """Bytes of disk space to leave free."""
 _ANALYSIS_DEADLINE = 900
+_CHUNK, _BLOCK = 1 << 20, 4096
+_ZEROS = bytes(_BLOCK)
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -132,10 +134,14 @@ def _keep_core(seen: Sighting, settings: RunSettings, store: Store, work: Work) 
         failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, work.path / "core")
     captured = f"{seen.pid}.core"
     if work.stat("core") is None and settings.inbox.stat(captured) is not None:
-        with contextlib.suppress(OSError):
+        try:
             os.rename(captured, "core", src_dir_fd=settings.inbox.descriptor, dst_dir_fd=work.descriptor)
-            return None
-        return f"the core could not be moved and stays at {settings.inbox.path / captured}"
+        except OSError:
+            return f"the core could not be moved and stays at {settings.inbox.path / captured}"
+        failure = None
+    if core is None:  # other programs than the kernel write zeros where nothing was ever stored
+        with contextlib.suppress(OSError):
+            _make_sparse(work)
     return failure
 
 
@@ -174,6 +180,31 @@ def copy_core(source: int, work: Work, store: Store) -> Optional[str]:
         work.remove(PARTIAL)
         return f"cannot copy the core into the crash store: {error.strerror}"
     return None
+
+
+def _make_sparse(work: Work) -> None:
+    """Give back the disk space of the core's blocks of zeros, such as the unused parts of thread stacks. Raises OSError."""
+    descriptor = os.open("core", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=work.descriptor)
+    try:
+        for at, length in zeros(descriptor):
+            linux.punch_hole(descriptor, at, length)
+    finally:
+        os.close(descriptor)
+
+
+def zeros(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Position and length of each part of a file that consists of whole blocks of zeros."""
+    at = began = 0
+    while data := os.pread(descriptor, _CHUNK, at):
+        for start in range(0, len(data), _BLOCK):
+            block = data[start : start + _BLOCK]
+            if block != _ZEROS[: len(block)]:
+                if at + start > began:
+                    yield began, at + start - began
+                began = at + start + len(block)
+        at += len(data)
+    if at > began:
+        yield began, at - began
 
 
 def _copy_sparse(source: int, out: BinaryIO) -> None:
@@ -347,16 +378,12 @@ def _present_store(store: Store) -> Store:
 
 def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
-    who = f"{_printable(name)}[{seen.pid}]" if seen.pid else _printable(name)
+    who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")
     cause = {"oom": ", out of memory", "unknown": ", sender unknown"}[killed["by"]] if killed else ""
     return f"{who} died of {signal_name(seen.signal)}{cause}"
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _tell(command: str, folder: Path, report: Path) -> None:

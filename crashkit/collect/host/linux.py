@@ -26,6 +26,9 @@ IN_DELETE = 0x200
 IN_Q_OVERFLOW = 0x4000
 _IN_ONLYDIR = 0x01000000
 
+# linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+_PUNCH_HOLE = 0x01 | 0x02
+
 # linux/pidfd.h, since Linux 6.13; the exit status of a process that is reaped already since 6.15
 _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_INFO_SIZE = 64
@@ -43,6 +46,11 @@ def prctl(option: int, argument: int | bytes) -> None:
     """Call prctl(2). Raises OSError."""
     value: object = ctypes.c_char_p(argument) if isinstance(argument, bytes) else ctypes.c_ulong(argument)
     _check(_libc.prctl(option, value, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
+
+
+def punch_hole(descriptor: int, at: int, length: int) -> None:
+    """Give the disk space of this part of a file back; it then reads as zeros. Raises OSError where the file system cannot."""
+    _check(_libc.fallocate(descriptor, _PUNCH_HOLE, ctypes.c_int64(at), ctypes.c_int64(length)))
 
 
 class SignalInfo(NamedTuple):

@@ -124,11 +124,33 @@ class CoreFile:
         self.close()
 
 
+class OlderCore(NamedTuple):
+    """A core that was there before the command, at a name that the kernel gives to a new one."""
+
+    path: str
+    second: str
+
+    def put_back(self) -> str:
+        """Give it its name back if that is free, else leave it at the second one; a message if the kernel took the first."""
+        with contextlib.suppress(OSError):
+            if os.path.samestat(os.lstat(self.path), os.lstat(self.second)):
+                os.unlink(self.second)
+                return ""
+        with contextlib.suppress(OSError):
+            os.link(self.second, self.path, follow_symlinks=False)  # unlike rename, it replaces nothing
+            os.unlink(self.second)
+            return f"{self.path} is the older core again, which a new one had replaced"
+        return f"the older core {self.path} is kept as {self.second}: a new one has its name"
+
+
 class CoreWatch:
     """Watches the folders where core_pattern puts cores."""
 
-    def __init__(self, pattern: CorePattern, inbox: Work) -> None:
+    def __init__(self, pattern: CorePattern, inbox: Work, protect: bool) -> None:
+        """`protect`: older cores are not to be overwritten, as without us the kernel would write none."""
         self.pattern = pattern
+        self._protects = protect and not pattern.unique
+        self._older: dict[str, OlderCore] = {}
         self.overwritten = 0
         """Number of cores that another core replaced before they could be preserved."""
         self._inbox = inbox
@@ -183,6 +205,8 @@ class CoreWatch:
         for cwd in cwds - self._known:
             self._known.add(cwd)
             for folder in self.folders(cwd):
+                if self._protects:
+                    self._protect(folder)
                 with contextlib.suppress(OSError):
                     self._watched[self._inotify.watch(folder, _EVENTS)] = folder
 
@@ -211,6 +235,16 @@ class CoreWatch:
                     if os.lstat(path).st_mtime >= self._began:
                         self._take(path, created=False)
 
+    def _protect(self, folder: str) -> None:
+        """Give older cores a second name, so that the kernel may take the first for a new core."""
+        with contextlib.suppress(OSError):
+            for name in os.listdir(folder):
+                path = os.path.join(folder, name)
+                if path not in self._older and self._matches(path) and os.lstat(path).st_mtime < self._began:
+                    second = f"{path}.older-{os.getpid()}"
+                    os.link(path, second, follow_symlinks=False)
+                    self._older[path] = OlderCore(path, second)
+
     def _matches(self, path: str) -> bool:
         if self.pattern.relative:
             # Names below a working directory: compare as many components as the pattern has.
@@ -220,7 +254,7 @@ class CoreWatch:
 
     def _take(self, path: str, created: bool) -> None:
         name = os.path.basename(path)
-        if name.startswith(_HIDDEN) or not self._matches(path):
+        if name.startswith(_HIDDEN) or not self._matches(path) or any(path == older.second for older in self._older.values()):
             return
         try:
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -261,8 +295,9 @@ class CoreWatch:
         second.remove()
         return None
 
-    def close(self) -> None:
-        """Stop watching. Cores that are still being written keep their second name in the store."""
+    def close(self) -> list[str]:
+        """Stop watching; messages about older cores. Cores that are still being written keep their second name in the store."""
         for core in self._writing:
             core.close()
         self._writing = []
+        return [message for older in self._older.values() if (message := older.put_back())]

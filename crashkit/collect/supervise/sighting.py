@@ -60,3 +60,8 @@ def say(text: str) -> None:
     """Print one line on stderr, in one write; errors are ignored."""
     with contextlib.suppress(OSError):
         os.write(2, f"crashkit: {text}\n".encode(errors="replace"))
+
+
+def printable(text: str) -> str:
+    """Untrusted text for a message."""
+    return "".join(char if char.isprintable() else "?" for char in text)

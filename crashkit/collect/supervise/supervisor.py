@@ -8,6 +8,7 @@ in forked processes, one at a time.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -24,7 +25,7 @@ from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
 from crashkit.collect.supervise.group_witness import GroupWitness
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
-from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
 from crashkit.collect.supervise.spawn import SpawnError, spawn
 from crashkit.collect.supervise.stderr_tail import open_tail
 from crashkit.collect.supervise.storm import Storm
@@ -60,6 +61,8 @@ _DEATH_PATIENCE = 1.0
 _LOG_PATIENCE = 4.0
 """Seconds to wait for other traces of a crash after a fatal error in the log."""
 _TAIL_PATIENCE = 10.0
+_LAST_PATIENCE = 0.5
+"""Seconds for processes that end by themselves once the command has, such as multiprocessing's resource tracker."""
 _SAME_DEATH = 10.0
 """Seconds within which the same pid means the same process."""
 _DETACH_PATIENCE = 5.0
@@ -103,8 +106,8 @@ class Supervisor:
         self._mask: set[signal.Signals] = set()
         self._tree = ProcessTree(self._poll)
         self._tree.ours |= options.helpers
-        self._cores = CoreWatch(settings.pattern, settings.inbox)
         self._leave_cores = core_limit()[0] != 0
+        self._cores = CoreWatch(settings.pattern, settings.inbox, protect=not self._leave_cores)
         self._tail = open_tail(options.keep_stderr)
         self._command = 0
         self._tracer = 0
@@ -158,6 +161,7 @@ class Supervisor:
             if self._told_to_end:
                 break
             self._start()
+        self._watch_daemons()
         self._finish()
         assert self._status is not None
         return os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else 128 + os.WTERMSIG(self._status)
@@ -219,6 +223,19 @@ class Supervisor:
         while not done() and (left := deadline - time.monotonic()) > 0:
             self._step(min(left, self._timeout()))
 
+    def _watch_daemons(self) -> None:
+        """Stay while any process of the command lives, if that is wanted."""
+        if self._options.wait_daemons:
+            self._wait_until(math.inf, lambda: self._told_to_end or not self._tree.living())
+
+    def _say_who_is_left(self) -> None:
+        self._wait_until(time.monotonic() + _LAST_PATIENCE, lambda: self._told_to_end or not self._tree.living())
+        if left := self._tree.living():
+            names = ", ".join(f"{printable(name)}[{pid}]" for pid, name in list(left.items())[:3])
+            more = ", ..." if len(left) > 3 else ""
+            them = "a process of the command still runs, and its" if len(left) == 1 else "processes of the command still run, and their"
+            say(f"{them} crashes would not be seen: {names}{more}; --wait-daemons waits for the end of all")
+
     def _finish(self) -> None:
         """Wait for the reports, unless we are asked to terminate."""
         self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
@@ -233,12 +250,14 @@ class Supervisor:
         unseen = self._tail.fatal_errors - len(self._reported)
         if unseen > 0 and self._tail.fatal_errors > 1:
             say(f"{unseen} more fatal error{'s' if unseen > 1 else ''} on stderr, from processes whose end was not observed")
+        self._say_who_is_left()
         if self._tracer in self._tree.ours:
             # Detach from daemons that outlive the command.
             with contextlib.suppress(OSError):
                 os.kill(self._tracer, signal.SIGTERM)
             self._wait_until(time.monotonic() + _DETACH_PATIENCE, lambda: self._tracer not in self._tree.ours)
-        self._cores.close()
+        for message in self._cores.close():
+            say(message)
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
 
