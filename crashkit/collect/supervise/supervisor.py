@@ -226,7 +226,7 @@ class Supervisor:
     def _watch_daemons(self) -> None:
         """Stay while any process of the command lives, if that is wanted."""
         if self._options.wait_daemons:
-            self._wait_until(math.inf, lambda: self._told_to_end or not self._tree.living())
+            self._wait_until(math.inf, lambda: self._told_to_end or bool(self._passed_on & ENDING) or not self._tree.living())
 
     def _say_who_is_left(self) -> None:
         self._wait_until(time.monotonic() + _LAST_PATIENCE, lambda: self._told_to_end or not self._tree.living())
