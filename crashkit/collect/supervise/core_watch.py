@@ -2,7 +2,8 @@
 
 Before it writes, the kernel unlinks an existing file of that name (fs/coredump.c). So every core gets a second name as soon as
 inotify reports its creation, while it is still being written: a hard link in the store, or next to the core if the store is on
-another file system, or at least an open descriptor.
+another file system, or at least an open descriptor. Two processes that die in the same millisecond are faster than that; with
+CAP_SYS_ADMIN, fanotify then still gives us a descriptor of the core that has lost its name.
 """
 
 from __future__ import annotations
@@ -163,14 +164,18 @@ class CoreWatch:
         self._taken: dict[tuple[int, int], CoreFile] = {}
         self._count = 0
         self._began = time.time()
+        self._written: Optional[linux.WrittenFiles] = None
         if pattern.kind == "file":
             with contextlib.suppress(OSError):
                 self._inotify = linux.Inotify()
+            if not pattern.unique:
+                with contextlib.suppress(OSError):
+                    self._written = linux.WrittenFiles()
 
     @property
-    def descriptor(self) -> Optional[int]:
-        """The inotify descriptor to poll; None if there is nothing to watch."""
-        return self._inotify.descriptor if self._inotify else None
+    def descriptors(self) -> list[int]:
+        """The descriptors to poll."""
+        return [source.descriptor for source in (self._inotify, self._written) if source is not None]
 
     @property
     def busy(self) -> bool:
@@ -209,6 +214,8 @@ class CoreWatch:
                     self._protect(folder)
                 with contextlib.suppress(OSError):
                     self._watched[self._inotify.watch(folder, _EVENTS)] = folder
+                    if self._written is not None:
+                        self._written.watch(folder)
 
     def take(self) -> None:
         """Preserve the cores that have appeared."""
@@ -219,6 +226,23 @@ class CoreWatch:
                         self.search(folder)
                 elif mask & (linux.IN_CREATE | linux.IN_MOVED_TO) and number in self._watched:
                     self._take(os.path.join(self._watched[number], name), created=True)
+
+        for descriptor in self._written.closed() if self._written is not None else ():
+            if not self._rescue(descriptor):
+                os.close(descriptor)
+
+    def _rescue(self, descriptor: int) -> bool:
+        """Preserve a core that another one replaced before we could give it a second name: it has no name any more."""
+        status = os.fstat(descriptor)
+        if status.st_nlink or not stat.S_ISREG(status.st_mode):
+            return False
+        known = self._taken.get((status.st_dev, status.st_ino))
+        if (known is not None and known.is_same(status)) or read_head(descriptor) is None:
+            return False
+        self.overwritten = max(0, self.overwritten - 1)
+        self._taken[status.st_dev, status.st_ino] = CoreFile("", descriptor, None)
+        self._writing.append(self._taken[status.st_dev, status.st_ino])
+        return True
 
     def complete(self) -> list[CoreFile]:
         """The cores that are no longer being written; each is returned once."""

@@ -145,9 +145,9 @@ class Supervisor:
             self._poll.register(self._events, select.POLLIN)
         self._witness = GroupWitness()
         self._tree.ours.add(self._witness.pid)
-        if self._cores.descriptor is not None:
-            self._poll.register(self._cores.descriptor, select.POLLIN)
-            self._cores.watch({working_folder()})
+        for descriptor in self._cores.descriptors:
+            self._poll.register(descriptor, select.POLLIN)
+        self._cores.watch({working_folder()})
         self._start()
         if self._options.restart is None:
             self._give_up_descriptors()
@@ -293,7 +293,8 @@ class Supervisor:
                         self._pass_on(info.number)
             elif interest is not None and descriptor == interest[0]:
                 self._tail.pump()
-            elif descriptor == self._cores.descriptor:
+            elif descriptor in self._cores.descriptors:
+                self._cores.take()  # at once: the next core may replace it
                 stirred = True
             elif self._events is not None and descriptor == self._events.fileno():
                 deaths += [
