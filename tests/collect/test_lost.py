@@ -15,13 +15,17 @@ from typing import Any
 
 import pytest
 
+from crashkit.collect.host import linux
+from crashkit.collect.host.core_pattern import parse
 from crashkit.collect.keep import zeros
 from crashkit.collect.recover import interrupted, recover, resume
+from crashkit.collect.supervise.core_watch import CoreWatch
+from crashkit.crashfolder.files import create
 from crashkit.crashfolder.manifest import read_manifest, write_manifest
 from crashkit.crashfolder.store import Retention, Store, prune
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_transparent import _wait_for
-from tests.crashes import NO_NAMESPACES, needs_gdb
+from tests.crashes import CRASHERS, NO_NAMESPACES, compile_c, needs_gdb
 
 WAITS = "import sys; print('up', flush=True); sys.stdin.read(); "
 
@@ -248,6 +252,38 @@ def test_doctor_warns_of_an_older_core(crashkit: Crashkit) -> None:
     older = _older(crashkit)
     shown = crashkit("doctor").stdout
     assert f"the next crash overwrites {older}" in " ".join(shown.split())
+
+
+@pytest.mark.slow
+def test_of_pairs_that_die_at_once_each_has_its_core_or_the_reason(crashkit: Crashkit, tmp_path: Path) -> None:
+    compile_c(CRASHERS / "crash_pairs.c", tmp_path / "crash_pairs")
+    crashkit.run(tmp_path / "crash_pairs", 10, options=("--no-analyze", "--max-crashes", 100))
+    found = crashkit.crashes()
+    assert len(found) == 20
+    for crash in found:
+        core = any(file["kind"] == "core" for file in crash["files"])
+        assert core != any("overwrote its core" in note for note in crash["notes"]), crash["notes"]
+
+
+def test_a_core_that_lost_its_name_while_it_was_written(crashkit: Crashkit) -> None:
+    """As when a second process overwrites it before we see the first: here the second is us."""
+    try:
+        linux.WrittenFiles()
+    except OSError:
+        pytest.skip("fanotify is not allowed here: it needs CAP_SYS_ADMIN")
+    crashkit.python(SEGFAULT)
+    (crash,) = crashkit.crashes()
+    data = (crash["folder"] / "core").read_bytes()
+    run = Store(crashkit.home).begin("run")
+    watch = CoreWatch(parse("core"), run, protect=False)
+    with create(crashkit.cwd / "core") as file:
+        file.write(data)
+        watch.watch({str(crashkit.cwd)})
+        (crashkit.cwd / "core").unlink()
+    watch.take()
+    (core,) = watch.complete()
+    assert core.head is not None and core.head.pid == crash["pid"] and core.size == len(data)
+    run.done()
 
 
 # Processes that outlive the command

@@ -514,17 +514,28 @@ class Supervisor:
 
     def _why_no_core(self, death: Death) -> str:
         pattern = self._settings.pattern
+        if self._cores.overwritten > self._overwritten_told or self._another_took_its_name(death):
+            self._overwritten_told += 1
+            return (
+                f"another process that died at the same moment overwrote its core ({pattern.text}); "
+                "sysctl -w kernel.core_uses_pid=1 gives each its own"
+            )
         if not death.core_dumped and death.certain:
             return (
                 "the kernel wrote no core: the limit, the folder, the disk or the process itself (setuid, prctl) prevented it; "
                 "run crashkit doctor to find out"
             )
-        if self._cores.overwritten > self._overwritten_told:
-            self._overwritten_told += 1
-            return f"another process overwrote its core ({pattern.text}) before it could be saved"
         if pattern.kind == "file":
             return f"the kernel wrote a core, but no file matches core_pattern {pattern.text}"
         return f"the kernel piped the core to {pattern.text}"
+
+    def _another_took_its_name(self, death: Death) -> bool:
+        """Whether the kernel gave up: it does if the name is taken, or taken away, while it opens the file (fs/coredump.c)."""
+        pattern = self._settings.pattern
+        if pattern.kind != "file" or pattern.unique or death.core_dumped:
+            return False
+        recent = time.monotonic() - 2 * _CORE_PATIENCE
+        return any(pid != death.pid and when > recent for pid, (_, when) in self._reported.items())
 
     def _read_log(self, now: float) -> None:
         """Report a fatal error on stderr as a crash if no other source reports it."""
