@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
 from crashkit import __version__
+from crashkit.collect.enable import adopt
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.collect.inventory import KINDS, inventory
 from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish
@@ -28,6 +29,7 @@ from crashkit.errors import CollectError
 
 _MOST_INTERRUPTIONS = 2
 """An analysis that was killed this often is not started again: it may be what kills."""
+_MOST_DESCRIPTORS = 65536
 _SAME_DEATH = 3600.0
 """Seconds within which a core and a crash of the same pid are of the same process."""
 _NOTE = "crashkit was killed before it had kept everything of this crash; what it left was found later"
@@ -91,7 +93,7 @@ def _orphan(run: Work, entry: str) -> Optional[Orphan]:
 
 
 def recover(store: Store) -> list[str]:
-    """Publish every crash that a killed process left; messages about what was found. `enable.adopt` does so for `.enabled-` folders."""
+    """Publish every crash that a killed run left; messages about what was found. `enable.adopt` does so without a run."""
     said: list[str] = []
     left = store.abandoned("crash", "run")
     runs = [work for work in left if work.kind == "run"]
@@ -160,7 +162,7 @@ def _finish(store: Store, work: Work, manifest: Optional[Manifest], mine: list[O
         manifest = manifest or _from_evidence(work, when)
         manifest.setdefault("notes", []).append(_NOTE)
         publish(work, manifest, store, when)
-        message = f"recovered {work.path.name} of a run that was killed" + (f"; its core stays at {failures[0]}" if failures else "")
+        message = f"recovered {work.path.name} of an earlier run" + (f"; its core stays at {failures[0]}" if failures else "")
     except (OSError, CollectError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         work.close()
@@ -271,6 +273,10 @@ def in_background(store: Store) -> int:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
+        # Whoever waits for the end of a pipe that we inherited must not wait for us.
+        os.closerange(3, store.descriptor)
+        os.closerange(store.descriptor + 1, _MOST_DESCRIPTORS)
+        adopt(store)
         recover(store)
         for crash in interrupted(store):
             resume(store, crash)

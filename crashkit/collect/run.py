@@ -108,7 +108,7 @@ def _resume(store: Store) -> frozenset[int]:
         return frozenset()
     from crashkit.collect.recover import in_background
 
-    say("an earlier run was killed before it had kept or analyzed a crash: that goes on in the background, see crashkit list")
+    say("finishing in the background what an earlier run or analysis left when it was killed; see crashkit list")
     return frozenset([in_background(store)])
 
 

@@ -530,9 +530,9 @@ class Supervisor:
         return f"the kernel piped the core to {pattern.text}"
 
     def _another_took_its_name(self, death: Death) -> bool:
-        """Whether the kernel gave up: it does if the name is taken, or taken away, while it opens the file (fs/coredump.c)."""
+        """Whether that explains it. The kernel also gives up if the name is taken, or taken away, while it opens it (fs/coredump.c)."""
         pattern = self._settings.pattern
-        if pattern.kind != "file" or pattern.unique or death.core_dumped:
+        if pattern.kind != "file" or pattern.unique:
             return False
         recent = time.monotonic() - 2 * _CORE_PATIENCE
         return any(pid != death.pid and when > recent for pid, (_, when) in self._reported.items())
