@@ -327,6 +327,8 @@ def process(seen: Sighting, settings: RunSettings) -> None:
         say(f"{_describe(seen, {})}: cannot be written to the crash store {settings.store.path}: {reason}; {mend}")
         return
     what = _describe(seen, manifest)
+    if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
+        say(f"{what}: its core is not in the crash store yet, but {place}; crashkit list tries again")
     try:
         done = settings.analyze and analyse_once(work, manifest)
     except OSError as error:  # it stays pending

@@ -102,6 +102,8 @@ def home() -> Path:
 _TEMPORARY = "crashkit-store-"
 _SHARED_MEMORY = "/dev/shm"
 _TRIES = 10
+_OLD = 86400.0
+"""Seconds after which a folder without a lock file counts as abandoned."""
 
 
 class Store:
@@ -163,12 +165,12 @@ class Store:
             if entry.name.startswith(".removed-"):
                 self._delete(entry.name)
             elif entry.name.startswith(tuple(f".{kind}-" for kind in kinds)):
-                taken = self.claim(entry.name)
+                # Without a lock file: an empty folder, whose owner was killed just then, or one that crashkit 0.1.0 left.
+                with contextlib.suppress(OSError):
+                    os.rmdir(entry.name, dir_fd=self.descriptor)
+                taken = self.claim(entry.name, unmarked=_is_old(entry))
                 if taken is not None:
                     found.append(taken)
-                else:  # one that was killed in between has no lock, and nothing else either
-                    with contextlib.suppress(OSError):
-                        os.rmdir(entry.name, dir_fd=self.descriptor)
         return sorted(found, key=lambda taken: taken.path.name)
 
     def has_unfinished(self) -> bool:
@@ -252,6 +254,12 @@ class Store:
         """Free bytes on the store's disk for this user."""
         status = os.statvfs(self.descriptor)
         return status.f_bavail * status.f_frsize
+
+
+def _is_old(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        return time.time() - entry.stat(follow_symlinks=False).st_mtime > _OLD
+    return False
 
 
 def _is_private(status: os.stat_result) -> bool:

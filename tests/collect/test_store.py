@@ -129,10 +129,19 @@ def test_only_what_nobody_holds_is_abandoned(store: Store) -> None:
     dead.close()
     half.mkdir()
     (found,) = store.abandoned("run")
-    assert found.path == dead.path and not half.exists(), "a folder without a lock file has nothing in it: it may go"
+    assert found.path == dead.path and not half.exists(), "an empty folder is nobody's"
     assert store.abandoned("run") == [], "it is ours now, and the other one still its owner's"
     store.discard(found)
     assert not dead.path.exists() and alive.path.exists()
+
+
+def test_a_folder_of_a_crashkit_without_locks_is_taken_when_it_is_old(store: Store) -> None:
+    for name in (".run-1-1", ".run-2-2"):
+        (store.path / name).mkdir()
+        (store.path / name / "1.core").write_text("precious")
+    os.utime(store.path / ".run-1-1", (0, 0))
+    assert [work.path.name for work in store.abandoned("run")] == [".run-1-1"]
+    assert len(list(store.path.glob("*/1.core"))) == 2
 
 
 def test_what_is_being_removed_goes(store: Store) -> None:

@@ -130,7 +130,7 @@ class WrittenFiles:
         while True:
             try:
                 data = os.read(self.descriptor, 4096)
-            except BlockingIOError:
+            except OSError:  # no more, or a file that could not be opened: then the rest comes next time
                 return
             at = 0
             while at + 24 <= len(data):
