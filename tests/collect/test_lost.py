@@ -188,6 +188,27 @@ def test_prune_spares_what_is_worked_on(crashkit: Crashkit) -> None:
     assert prune(store, Retention(crashes=1)) == [old.id]
 
 
+def test_a_core_that_has_no_room_in_the_store_waits_for_it(crashkit: Crashkit, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", small], capture_output=True).returncode:
+        pytest.skip("a small tmpfs cannot be mounted: that needs root")
+    crashkit.home = small / "store"
+    crashkit.environment["CRASHKIT_HOME"] = str(crashkit.home)
+    try:
+        result = crashkit.python(SEGFAULT)
+        (core,) = crashkit.cwd.iterdir()
+        assert f"its core is not in the crash store yet, but {core}" in result.stderr
+        assert f"it stays at {core}" in crashkit.crashes()[0]["notes"][0]
+        assert f"stays at {core}" in crashkit("list").stderr and "missing" in crashkit("list").stdout and core.exists()
+        subprocess.run(["mount", "-o", "remount,size=1g", small], check=True)
+        listed = crashkit("list")
+        assert "added its core to" in listed.stderr and "present" in listed.stdout
+        assert list(crashkit.cwd.iterdir()) == [] and crashkit.leftovers() == [] and len(crashkit.crashes()) == 1
+    finally:
+        subprocess.run(["umount", small], check=True)
+
+
 # A store that vanishes
 
 
@@ -306,6 +327,8 @@ def test_a_daemon_that_crashes_after_the_command_has_ended(crashkit: Crashkit, w
     process = crashkit.start(*options, stdin=subprocess.PIPE)
     assert process.stdout is not None and process.stdin is not None and process.stdout.read() == "ends\n", "the command has closed it"
     if waits:
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)  # longer than it waits for those that are about to end
         _, errors = process.communicate(timeout=DEADLINE)
         assert len(crashkit.crashes()) == 1 and "died of SIGSEGV" in errors
     else:
@@ -318,12 +341,12 @@ def test_a_daemon_that_crashes_after_the_command_has_ended(crashkit: Crashkit, w
 
 
 def test_waiting_for_daemons_ends_when_asked(crashkit: Crashkit) -> None:
-    process = crashkit.start("run", "--wait-daemons", "--", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!", stdin=None)
+    process = crashkit.start("run", "--wait-daemons", "--", "sh", "-c", "sleep 1000 >/dev/null 2>&1 & echo $!; wait", stdin=None)
     assert process.stdout is not None
     daemon = int(process.stdout.readline())
     try:
         process.terminate()
-        assert process.wait(DEADLINE) == 0
+        assert process.wait(DEADLINE) == 128 + signal.SIGTERM
     finally:
         os.kill(daemon, signal.SIGKILL)
 
