@@ -134,22 +134,22 @@ def _leave(store: Store, work: Work, owner: int) -> None:
 def adopt(store: Store) -> None:
     """Publish the folders of dead processes that left a log or a core as crashes; remove the others."""
     for work in store.abandoned(_KIND):
-        manifest = read_manifest(work.descriptor)
-        core = _find_core(manifest) if manifest is not None and work.stat("core") is None else None
-        if manifest is None or (core is None and not inventory(work)):
-            store.discard(work)
-            continue
-        try:
-            _adopt(store, work, manifest, core)
-        except (OSError, CollectError):  # another time: everything is where it was
-            work.close()
-        else:
-            work.done()
+        with contextlib.suppress(OSError, CollectError):  # another time: everything is where it was
+            manifest = read_manifest(work.descriptor) or {"schema": SCHEMA, "analysis": "none"}
+            core = _find_core(manifest) if work.stat("core") is None else None
+            if core is None and not inventory(work):
+                store.discard(work)
+            else:
+                _adopt(store, work, manifest, core)
+                work.done()
+        work.close()
 
 
 def _find_core(manifest: Manifest) -> Optional[Path]:
     """The core of the process, at the place that core_pattern names."""
     pid = manifest.get("pid", 0)
+    if not pid:
+        return None
     where = resolve(parse(manifest.get("core_pattern", ""), uses_pid=False), {"p": str(pid)}, manifest.get("cwd", "/"))
     for path in glob.glob(where) + glob.glob(f"{where}.{pid}") if where else []:
         with contextlib.suppress(OSError), open(path, "rb") as file:

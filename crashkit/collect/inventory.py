@@ -21,7 +21,7 @@ KINDS = {
 
 
 def inventory(work: Work) -> list[File]:
-    """The evidence that is in the folder; empty files are none."""
+    """The evidence that is in the folder; empty files are none. Raises OSError if the folder cannot be read."""
     names = work.names()
     kinds = {name: kind for name, kind in KINDS.items() if name in names}
     kinds.update((name, "gpu-core") for name in names if name.endswith(SUFFIXES))

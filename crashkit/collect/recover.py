@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 from crashkit import __version__
 from crashkit.collect.enable import adopt
 from crashkit.collect.host.cuda import SUFFIXES
-from crashkit.collect.inventory import KINDS, inventory
+from crashkit.collect.inventory import inventory
 from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish
 from crashkit.collect.supervise.core_watch import CORE_SUFFIX, POINTER_SUFFIX
 from crashkit.crashfolder.files import open_regular
@@ -62,12 +62,16 @@ class Orphan(NamedTuple):
 
 
 def orphans(run: Work) -> Iterator[Orphan]:
-    """The evidence in the folder of a run."""
-    for folder, _, files, _ in os.fwalk(".", dir_fd=run.descriptor):
+    """The evidence in the folder of a run. Raises OSError if a folder cannot be read."""
+    for folder, _, files, _ in os.fwalk(".", dir_fd=run.descriptor, onerror=_fail):
         for entry in sorted(files):
             found = _orphan(run, os.path.normpath(os.path.join(folder, entry)))
             if found is not None:
                 yield found
+
+
+def _fail(error: OSError) -> None:
+    raise error
 
 
 def _orphan(run: Work, entry: str) -> Optional[Orphan]:
@@ -87,8 +91,10 @@ def _orphan(run: Work, entry: str) -> Optional[Orphan]:
             if name.endswith(SUFFIXES):
                 return Orphan(run, entry, name, 0, status.st_mtime)
             head = read_head(file.fileno())
-    except OSError:
+    except FileNotFoundError:
         return None
+    except OSError:  # what cannot be read now is no less evidence
+        return Orphan(run, entry, "core", 0, time.time())
     return Orphan(run, entry, "core", head.pid if head else 0, status.st_mtime, head)
 
 
@@ -97,30 +103,47 @@ def recover(store: Store) -> list[str]:
     said: list[str] = []
     left = store.abandoned("crash", "run")
     runs = [work for work in left if work.kind == "run"]
-    loose = [orphan for run in runs for orphan in orphans(run)]
+    loose: list[Orphan] = []
+    for run in runs:
+        with _told(said, str(run.path)):
+            loose += orphans(run)
     for work in left:
         if work.kind == "crash":
-            manifest = read_manifest(work.descriptor)
-            pids = {manifest.get("pid", 0), manifest.get("namespace_pid", 0)} - {0} if manifest else set()
-            mine = [orphan for orphan in loose if orphan.pid in pids]
-            loose = [orphan for orphan in loose if orphan not in mine]
-            said += _finish(store, work, manifest, mine)
+            with _told(said, str(work.path)):
+                manifest = read_manifest(work.descriptor)
+                pids = {manifest.get("pid", 0), manifest.get("namespace_pid", 0)} - {0} if manifest else set()
+                mine = [orphan for orphan in loose if orphan.pid in pids]
+                loose = [orphan for orphan in loose if orphan not in mine]
+                said += _finish(store, work, manifest, mine)
+            work.close()
     while loose:
         mine = [orphan for orphan in loose if orphan is loose[0] or (orphan.pid and orphan.pid == loose[0].pid)]
         loose = [orphan for orphan in loose if orphan not in mine]
-        if late := _add_to_published(store, mine):
-            said.append(late)
-            continue
-        try:
-            said += _finish(store, store.begin("crash"), None, mine)
-        except OSError as error:
-            said.append(f"a crash of an earlier run cannot be written to the crash store: {error.strerror}; its evidence is {mine[0].path}")
+        with _told(said, mine[0].path):
+            if late := _add_to_published(store, mine):
+                said.append(late)
+                continue
+            work = store.begin("crash")
+            try:
+                said += _finish(store, work, None, mine)
+            finally:
+                work.close()
     for run in runs:
-        if any(True for _ in orphans(run)):
-            run.close()
-        else:
-            store.discard(run)
+        with _told(said, str(run.path)):
+            if not any(True for _ in orphans(run)):
+                store.discard(run)
+        run.close()
     return said
+
+
+@contextlib.contextmanager
+def _told(said: list[str], place: str) -> Iterator[None]:
+    """A failure here deletes nothing: a message says where the evidence stays."""
+    try:
+        yield
+    except (OSError, CollectError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        said.append(f"evidence of an earlier run stays at {place}: {reason}")
 
 
 def _add_to_published(store: Store, mine: list[Orphan]) -> Optional[str]:
@@ -145,33 +168,22 @@ def _add_to_published(store: Store, mine: list[Orphan]) -> Optional[str]:
 
 
 def _finish(store: Store, work: Work, manifest: Optional[Manifest], mine: list[Orphan]) -> list[str]:
-    """Gather the evidence of one crash in its folder and publish it; messages. The folder is closed."""
-    failures = [failure for orphan in mine if (failure := _take(orphan, work, store))]
+    """Gather the evidence of one crash in its folder and publish it; messages. Raises OSError and CollectError."""
+    places = [place for orphan in mine if (place := _take(orphan, work, store))]
     if work.stat("core") is None and work.stat(PARTIAL) is not None:
         with contextlib.suppress(OSError):  # better than nothing: the report says what is missing
             os.rename(PARTIAL, "core", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
     work.remove(PARTIAL)
-    files = inventory(work)
-    if manifest is None and not files:
+    if manifest is None and not inventory(work):
         store.discard(work)
-        return [f"a core of an earlier run cannot be moved to the crash store; it stays at {place}" for place in failures]
-    core = next((str(work.path / file["name"]) for file in files if file["name"] in KINDS), str(work.path))
-    place = failures[0] if failures else core
-    try:
-        when = max([orphan.when for orphan in mine], default=os.fstat(work.descriptor).st_mtime)
-        manifest = manifest or _from_evidence(work, when)
-        manifest.setdefault("notes", []).append(_NOTE)
-        publish(work, manifest, store, when)
-        message = f"recovered {work.path.name} of an earlier run" + (f"; its core stays at {failures[0]}" if failures else "")
-    except (OSError, CollectError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        work.close()
-        return [f"a crash of an earlier run cannot be written to the crash store: {reason}; its evidence is {place}"]
-    if manifest.get("analysis") == "pending":
-        work.close()
-    else:
+        return [f"a core of an earlier run cannot be moved to the crash store; it stays at {place}" for place in places]
+    when = max([orphan.when for orphan in mine], default=os.fstat(work.descriptor).st_mtime)
+    manifest = manifest or _from_evidence(work, when)
+    manifest.setdefault("notes", []).append(_NOTE)
+    publish(work, manifest, store, when)
+    if manifest.get("analysis") != "pending":
         work.done()
-    return [message]
+    return [f"recovered {work.path.name} of an earlier run" + (f"; its core stays at {places[0]}" if places else "")]
 
 
 def _take(orphan: Orphan, work: Work, store: Store) -> Optional[str]:

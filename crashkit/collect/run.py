@@ -152,12 +152,14 @@ def _occupy_closed_streams() -> set[int]:
 
 
 def _holds_evidence(inbox: Work) -> bool:
-    with contextlib.suppress(OSError):
+    try:
         if inbox.names() == [LOCK]:
             return False  # the usual end, without the time that the import takes
-    from crashkit.collect.recover import orphans
+        from crashkit.collect.recover import orphans
 
-    return any(True for _ in orphans(inbox))
+        return any(True for _ in orphans(inbox))
+    except OSError:  # the store is gone, or cannot be read
+        return inbox.path.exists()
 
 
 def _store() -> Optional[tuple[Store, Work, frozenset[int]]]:

@@ -51,10 +51,10 @@ class Work:
         return sorted(os.listdir(self.descriptor))
 
     def stat(self, name: str) -> Optional[os.stat_result]:
-        """What a name is, without following links; None if it is not there."""
+        """What a name is, without following links; None if it is not there. Raises OSError if that cannot be found out."""
         try:
             return os.stat(name, dir_fd=self.descriptor, follow_symlinks=False)
-        except OSError:
+        except FileNotFoundError:
             return None
 
     def remove(self, name: str) -> None:
@@ -68,9 +68,11 @@ class Work:
         self.close()
 
     def close(self) -> None:
-        """Close it. Unless another process of ours still has it open, anybody may now go on."""
-        os.close(self._lock)
-        os.close(self.descriptor)
+        """Close it, if it is open. Unless another process of ours still has it open, anybody may now go on."""
+        for descriptor in (self._lock, self.descriptor):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._lock = self.descriptor = -1
 
 
 def begin(parent: int, path: Path) -> Work:

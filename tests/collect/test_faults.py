@@ -26,7 +26,7 @@ from tests.collect.conftest import ROOT, Crashkit
 from tests.crashes import NO_COMPILER, compile_c
 
 FAULTS = ["kill", "kill-one", "eio", "full"]
-SAMPLE = 5
+SAMPLE = 3
 """Faults of each kind in the quick test: the calls at which they come are spread evenly."""
 
 
@@ -51,31 +51,63 @@ class Faulty:
 
     def run(self, mode: str, at: int) -> tuple[int, str, bool]:
         """How many calls there were, what crashkit said, and whether the program came to its crash."""
+        number = self.renew()
+        marker = self.folder / f"marker-{number}"
+        calls, said = self.call_with_fault(mode, at, "run", "--no-analyze", "--", self.built / "crash_small", marker)
+        return calls, said, marker.exists()
+
+    def renew(self) -> int:
+        """A new store and a new working directory; their number."""
         number = next(self.numbers)
-        cwd, count, marker = self.cwds / str(number), self.folder / f"count-{number}", self.folder / f"marker-{number}"
-        cwd.mkdir()
+        self.crashkit.home, self.crashkit.cwd = self.folder / f"store-{number}", self.cwds / str(number)
+        self.crashkit.cwd.mkdir()
+        self.crashkit.environment.update(CRASHKIT_HOME=str(self.crashkit.home), TMPDIR=str(self.folder))
+        return number
+
+    def call_with_fault(self, mode: str, at: int, *arguments: object) -> tuple[int, str]:
+        """How many calls there were, and what crashkit said."""
+        count, plain = self.folder / "count", self.crashkit.environment
         count.write_bytes(bytes(4096))
-        self.crashkit.home = self.folder / f"store-{number}"
-        self.crashkit.cwd = cwd
-        plain = {**self.crashkit.environment, "CRASHKIT_HOME": str(self.crashkit.home), "TMPDIR": str(self.folder)}
         self.crashkit.environment = {
             **plain,
             "LD_PRELOAD": str(self.built / "faults.so"),
             "CRASHKIT_FAULT": mode,
             "CRASHKIT_FAULT_AT": str(at),
             "CRASHKIT_FAULT_COUNT": str(count),
-            "CRASHKIT_FAULT_UNDER": f"{self.crashkit.home}:{cwd}",
+            "CRASHKIT_FAULT_UNDER": f"{self.crashkit.home}:{self.crashkit.cwd}",
         }
         try:
-            result = self.crashkit.run(self.built / "crash_small", marker)
+            result = self.crashkit(*arguments)
         finally:
             self.crashkit.environment = plain
-        calls = struct.unpack_from("l", count.read_bytes())[0]
         self.call = count.read_bytes()[16:].split(b"\0")[0].decode()
-        return calls, result.stderr, marker.exists()
+        return struct.unpack_from("l", count.read_bytes())[0], result.stderr
 
-    def check(self, mode: str, at: int) -> None:
+    def recover(self, mode: str, at: int) -> tuple[int, str]:
+        """A killed run left a core and the manifest of its crash: `crashkit list` with a fault; as `run`, of a crash that came to be."""
+        self.renew()
+        self.crashkit.run(self.built / "crash_small")
+        (crash,) = self.crashkit.crashes()
+        received, run = self.crashkit.home / ".crash-1-1", self.crashkit.home / ".run-1-1"
+        run.mkdir()
+        if self.crashkit.cwd.stat().st_dev == self.crashkit.home.stat().st_dev:
+            (crash["folder"] / "core").rename(run / "1.core")
+        else:
+            shutil.move(crash["folder"] / "core", self.crashkit.cwd / ".crashkit-1-1.core")
+            (run / "1.elsewhere").symlink_to(self.crashkit.cwd / ".crashkit-1-1.core")
+        crash["folder"].rename(received)
+        for folder in (received, run):
+            (folder / ".lock").touch()
+        return self.call_with_fault(mode, at, "list")
+
+    def check_run(self, mode: str, at: int) -> None:
         _, said, crashed = self.run(mode, at)
+        self.check(mode, at, said, crashed)
+
+    def check_recovery(self, mode: str, at: int) -> None:
+        self.check(mode, at, self.recover(mode, at)[1], crashed=True)
+
+    def check(self, mode: str, at: int, said: str, crashed: bool) -> None:
         store = Store(self.crashkit.home)
         said += "\n".join(recover(store))
         situation = f"{mode} at call {at}, {self.call}\n{said}" + "".join(
@@ -120,26 +152,39 @@ def faulty(request: pytest.FixtureRequest, crashkit: Crashkit, built: Path, tmp_
         shutil.rmtree(folder)
 
 
+def _points(calls: int) -> list[tuple[str, int]]:
+    """Kinds of fault and the calls at which they come, spread evenly."""
+    count = SAMPLE * len(FAULTS)
+    return [(FAULTS[number % len(FAULTS)], 1 + number * calls // count) for number in range(count)]
+
+
 @pytest.mark.slow
 def test_evidence_survives_some_faults(faulty: Faulty) -> None:
     calls, _, crashed = faulty.run("none", 0)
     assert crashed and calls > SAMPLE
-    for kind, mode in enumerate(FAULTS):
-        for step in range(SAMPLE):
-            faulty.check(mode, 1 + (step * len(FAULTS) + kind) * calls // (SAMPLE * len(FAULTS)))
+    for mode, at in _points(calls):
+        faulty.check_run(mode, at)
+
+
+@pytest.mark.slow
+def test_what_was_left_survives_some_faults(faulty: Faulty) -> None:
+    calls, _ = faulty.recover("none", 0)
+    assert calls > SAMPLE
+    for mode, at in _points(calls):
+        faulty.check_recovery(mode, at)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif("CRASHKIT_ALL_FAULTS" not in os.environ, reason="takes minutes: set CRASHKIT_ALL_FAULTS=1")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("mode", FAULTS)
-def test_evidence_survives_every_fault(faulty: Faulty, mode: str) -> None:
-    calls, _, crashed = faulty.run("none", 0)
-    assert crashed
+@pytest.mark.parametrize("what", ["run", "recovery"])
+def test_evidence_survives_every_fault(faulty: Faulty, mode: str, what: str) -> None:
+    calls = faulty.run("none", 0)[0] if what == "run" else faulty.recover("none", 0)[0]
     failures = []
     for at in range(1, calls + 1):
         try:
-            faulty.check(mode, at)
+            (faulty.check_run if what == "run" else faulty.check_recovery)(mode, at)
         except AssertionError as error:
             failures.append(str(error))
     assert not failures, f"{len(failures)} of {calls}\n\n" + "\n\n".join(failures)

@@ -206,7 +206,7 @@ def test_a_core_that_has_no_room_in_the_store_waits_for_it(crashkit: Crashkit, t
         assert "added its core to" in listed.stderr and "present" in listed.stdout
         assert list(crashkit.cwd.iterdir()) == [] and crashkit.leftovers() == [] and len(crashkit.crashes()) == 1
     finally:
-        subprocess.run(["umount", small], check=True)
+        subprocess.run(["umount", "--lazy", small], check=True)
 
 
 # A store that vanishes
