@@ -102,12 +102,13 @@ class Faulty:
 
     def check_run(self, mode: str, at: int) -> None:
         _, said, crashed = self.run(mode, at)
-        self.check(mode, at, said, crashed)
+        self.check(mode, at, said, "now" if crashed else "")
 
     def check_recovery(self, mode: str, at: int) -> None:
-        self.check(mode, at, self.recover(mode, at)[1], crashed=True)
+        self.check(mode, at, self.recover(mode, at)[1], "before")
 
-    def check(self, mode: str, at: int, said: str, crashed: bool) -> None:
+    def check(self, mode: str, at: int, said: str, crashed: str) -> None:
+        """`crashed`: now, before, or empty."""
         store = Store(self.crashkit.home)
         said += "\n".join(recover(store))
         situation = f"{mode} at call {at}, {self.call}\n{said}" + "".join(
@@ -124,7 +125,9 @@ class Faulty:
         left = [path for path in self.crashkit.cwd.glob("core*") if _is_core(path)]
         assert kept or told or left, situation
         if kept:
-            assert len(kept) == len(store.crashes()) == 1 and kept[0].manifest["signal"] == signal.SIGSEGV, situation
+            assert len(kept) == 1 and kept[0].manifest["signal"] == signal.SIGSEGV, situation
+            # Recovery may fail to see that two folders belong together.
+            assert len(store.crashes()) == 1 or crashed == "before", situation
             if not mode.startswith("kill"):  # which ends the dump, too
                 assert kept[0].core_state == "present", situation
 
