@@ -56,7 +56,9 @@ class Orphan(NamedTuple):
         return str(self.run.path / self.entry)
 
     def remove(self) -> None:
-        """Remove it from the run's folder. Raises OSError."""
+        """Remove it after it was copied: what cannot be removed is no evidence any more. Raises OSError if it would be found again."""
+        with contextlib.suppress(OSError):
+            os.unlink(self.path)
         with contextlib.suppress(FileNotFoundError):
             os.unlink(self.entry, dir_fd=self.run.descriptor)
 
@@ -193,14 +195,11 @@ def _take(orphan: Orphan, work: Work, store: Store) -> Optional[str]:
         if work.stat(orphan.name) is not None:
             if not _is_copied(orphan, work):
                 return place
-            with contextlib.suppress(FileNotFoundError):
-                os.unlink(place)
             orphan.remove()
         elif orphan.entry.endswith(POINTER_SUFFIX):
             with open_regular(place) as source:
                 if copy_core(source.fileno(), work, store) is not None:
                     return place
-            os.unlink(place)
             orphan.remove()
         else:
             os.rename(orphan.entry, orphan.name, src_dir_fd=orphan.run.descriptor, dst_dir_fd=work.descriptor)
