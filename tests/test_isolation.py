@@ -11,14 +11,11 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
-from typing import cast
 
 import pytest
 
 from crashkit import isolation
 from crashkit.collect import keep
-from crashkit.collect.supervise.sighting import RunSettings
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.pystack.debugger import ask_pystack
 from crashkit.diagnose.catalog import configured
@@ -275,7 +272,7 @@ class TestEachGuard:
         crash.mkdir(mode=0o700)
         asking = isolation.python("-c", "import os; print(os.getcwd())")
         monkeypatch.setattr(isolation, "crashkit", lambda *_arguments: asking)
-        keep.analyse(crash, cast(RunSettings, SimpleNamespace(show_secrets=False, locals=True)))
+        keep.analyse(crash)
         assert (crash / "analysis.log").read_text() == f"{crash}\n"
 
 

@@ -43,6 +43,7 @@ import click
 @click.option("--analyze/--no-analyze", default=True, help="Write the report immediately, or only keep the evidence.")
 @click.option("--show-secrets", is_flag=True, help="Keep and show what looks like a password, token or key, instead of masking it.")
 @click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option("--wait-daemons", is_flag=True, help="After the command has ended, stay while any process that it started lives.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -63,6 +64,7 @@ def command(
     analyze: bool,
     show_secrets: bool,
     show_locals: bool,
+    wait_daemons: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run a command and write a report when it or a child process crashes.
@@ -91,6 +93,7 @@ def command(
         analyze=analyze,
         show_secrets=show_secrets,
         locals=show_locals,
+        wait_daemons=wait_daemons,
     )
     return run(request)
 

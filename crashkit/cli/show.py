@@ -30,12 +30,20 @@ def command(identity: str, as_json: bool, as_markdown: bool, brief: bool, opens:
 
     By default, the newest one. ID may be a unique part of an id, or a pid.
     """
+    from crashkit.collect import recover
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store
+    from crashkit.report import safe
 
     store = Store()
     adopt(store)
+    for message in recover.recover(store):
+        click.echo(safe.line(f"crashkit: {message}"), err=True)
     crash = store.find(identity)
+    if not only_path and crash in recover.interrupted(store):
+        click.echo(f"crashkit: the analysis of {crash.id} was interrupted; analyzing it now ...", err=True)
+        recover.resume(store, crash)
+        crash = store.find(crash.id)
     document = _read(crash, "report.json")
     report = _decoded(document, show_secrets) if document is not None and not only_path else None
     if only_path:

@@ -80,6 +80,22 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
             f"all processes use the same core name ({facts.pattern.text}): crashkit run saves each core before the next overwrites it",
             "sysctl -w kernel.core_uses_pid=1 (as root, on the host)",
         )
+    if older := older_core(facts):
+        yield Finding(
+            "older core",
+            "warning",
+            f"the next crash overwrites {older}, unless it runs under crashkit run with a soft core limit of 0",
+            f"mv {older} {older}.old",
+        )
+
+
+def older_core(facts: Facts) -> Optional[str]:
+    """A core that the next one would overwrite, where the pattern has one name for all."""
+    name = os.path.basename(facts.pattern.text)
+    if facts.folder is None or facts.pattern.unique or "%" in name:
+        return None
+    path = os.path.join(facts.folder, name)
+    return path if os.path.lexists(path) else None
 
 
 def _who_gets_it(facts: Facts) -> str:

@@ -472,7 +472,7 @@ def test_enable_from_inside(crashkit: Crashkit) -> None:
     enabled = enable(cuda=False)
     again = enable(cuda=False)
     assert again == enabled and again.folder is not None, again
-    (again.folder / f"gpu.host.{os.getpid()}.1.nvcudmp").touch()
+    (again.folder / f"gpu.host.{os.getpid()}.1.nvcudmp").write_text("dump")
     assert "torch" not in sys.modules
     print(enabled.folder, enabled.could_not)
     import ctypes; ctypes.string_at(0)
