@@ -26,16 +26,18 @@ SIGNALS = {
 
 _FATAL = re.compile(r"Fatal Python error: (?P<message>.*)$")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
-_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x(?P<ident>[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):$")
+_THREAD = re.compile(
+    r"^(?P<current>Current thread|Thread) 0x(?P<ident>[0-9a-f]{1,16})(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):$"
+)
 _STACK = re.compile(r"^Stack \(most recent call first\):$")
 _C_STACK = re.compile(r"^Current thread's C stack trace \(most recent call first\):$")
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\?) in (?P<function>.*)$')
 _BINARY = re.compile(
     r"""^  Binary file (?:"(?P<file>[^"]*)"|'<unknown>')"""
-    r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]+))?)? ?\[0x(?P<address>[0-9a-f]+)\]$"""
+    r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]{1,16}))?)? ?\[0x(?P<address>[0-9a-f]{1,16})\]$"""
 )
 _BETWEEN = re.compile(
-    r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|<.* GIL .*>|  <truncated rest of calls>"
+    r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|  <truncated rest of calls>"
     r"|  <cannot get C stack on this system>|  <system returned no stack trace>|Extension modules: .*|  <.*>)$"
 )
 _STATE = re.compile(r"^Python runtime state: (?P<state>.*)$")
