@@ -1,6 +1,6 @@
 """The path of a crash from evidence to report, one call per stage. Read this first.
 
-Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error; the rest of the report is unaffected.
+Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error (`attempt`); the rest of the report is unaffected.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import NamedTuple, Optional, Union
 import msgspec
 from msgspec.structs import replace
 
-from crashkit import __version__
+from crashkit import __version__, limits
+from crashkit.attempt import attempt, failed
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
@@ -24,7 +25,7 @@ from crashkit.debugger.debug_info import interpreter_has_debug_info
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
-from crashkit.diagnose.catalog import configured
+from crashkit.diagnose.catalog import builtin, configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
@@ -35,6 +36,8 @@ from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
+from crashkit.processor_time import TooSlow, at_most
+from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.source import Sources
 
@@ -114,13 +117,39 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
         else:
             crash = _of_logs(pieces, logs)
     catalog, problems = _catalog(options)
-    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems))
-    if pieces.manifest is not None:
-        crash = add_manifest(crash, pieces.manifest)
+    broken: list[SoftError] = []
+    manifest = pieces.manifest
+    if manifest is not None:
+        crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
+    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems, *broken))
+    crash = shortened(crash)
     progress("diagnose", crash)
-    crash = diagnose(replace(crash, fingerprint=fingerprint(crash)), catalog)
+    crash = _diagnosed(crash, catalog)
     clock.lap("diagnose")
     return replace(crash, seconds=clock.laps)
+
+
+def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
+    """With fingerprint and findings. A user's signatures may come with a pattern that does not end: then ours alone are tried."""
+    broken: list[SoftError] = []
+    crash = replace(crash, fingerprint=attempt("diagnose", "the fingerprint", lambda: fingerprint(crash), None, broken))
+    for signatures in (catalog, builtin()):
+        try:
+            crash = _tried(crash, signatures)
+            break
+        except TooSlow:
+            own = "your own signatures were left out" if signatures is catalog and catalog is not builtin() else "there are no findings"
+            message = f"the signatures took more than {limits.DIAGNOSIS_SECONDS:.0f} s of processor time: {own}"
+            hint = "Look for a repeat inside a repeat in their patterns: crashkit signatures test FILE."
+            broken.append(SoftError(stage="diagnose", message=message, hint=hint))
+        except Exception as error:
+            broken.append(failed("diagnose", "the search for known failures", error))
+    return replace(crash, soft_errors=(*crash.soft_errors, *broken))
+
+
+def _tried(crash: Crash, catalog: Catalog) -> Crash:
+    with at_most(limits.DIAGNOSIS_SECONDS):
+        return diagnose(crash, catalog)
 
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
@@ -142,6 +171,8 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
             logs.append(_Log(text, read_log_input(text, patterns)))
         except EvidenceError as error:
             problems.append(error)
+        except Exception as error:
+            logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
     if problems and not logs and pieces.core is None and pieces.manifest is None:
         raise problems[0]
     return logs
@@ -185,15 +216,26 @@ def _analyze_core(
     with ExitStack() as stack:
         ready, unready = start_debuggers(debuggers, stack)
         pool = stack.enter_context(ThreadPoolExecutor(2))
-        scene = describe(core, source, finder, exe)
+        scene = _described(core, source, finder, exe)
         clock.lap("notes")
         progress("gdb", scene.crash)
         # The debuggers leave us idle: read the catalog meanwhile.
         pool.submit(load_catalog)
         answers = ask(ready, source.path, scene, pool, clock.lap)
-    crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
+    every = [Answer(soft_errors=tuple(unready)), *answers]
+    problems: list[SoftError] = []
+    told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
+    crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
-    return replace(crash, log=(*_lines(logs), *_abort_message(answers)))
+    return replace(crash, log=(*_lines(logs), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -> Scene:
+    """If describing the core fails: that it is one."""
+    problems: list[SoftError] = []
+    crash = Crash(source=Source(path=str(source.original), kind="core", size=source.original_size, truncated=core.truncated))
+    scene = attempt("notes", "the reader of cores", lambda: describe(core, source, finder, exe), Scene(crash, (), {}, None, None), problems)
+    return scene._replace(crash=replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *problems)))
 
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional, TypedDict
 
 from crashkit.crashfolder.files import create, open_regular
+from crashkit.limits import LONGEST_FILE_NAME
 
 SCHEMA = "crashkit.manifest/1"
 _MAX_MANIFEST = 4 << 20
@@ -108,5 +109,5 @@ def read_manifest(folder: Path) -> Optional[Manifest]:
 
 
 def _is_plain(name: str) -> bool:
-    """No way out of the folder."""
-    return "/" not in name and name not in ("", ".", "..")
+    """No way out of the folder, and no name that a file cannot have."""
+    return "/" not in name and "\0" not in name and name not in ("", ".", "..") and len(os.fsencode(name)) <= LONGEST_FILE_NAME

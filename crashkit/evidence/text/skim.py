@@ -12,9 +12,9 @@ from typing import BinaryIO
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
+from crashkit.limits import LONGEST_LINE
+
 CHUNK = 1 << 20
-LONGEST_LINE = 1 << 16
-"""Bytes of a line that are examined, around the match."""
 LONGEST_PIECE = 4 << 20
 """Bytes without a line end that are kept in memory at once."""
 OVERLAP = 256
