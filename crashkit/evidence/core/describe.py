@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
@@ -20,6 +21,7 @@ from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.python_version import version_in_core, version_in_file
+from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
@@ -44,8 +46,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
     """Describe the crash in `core`. `executable`, if given, is used as the crashed executable's file."""
     modules = tuple(loaded_modules(core))
     main = core.executable()
-    files = {module.path: finder.find(module.path, module.build_id) for module in modules}
-    soft_errors = [*source.soft_errors, *core.soft_errors]
+    files, unlooked = _files(modules, finder)
+    soft_errors = [*source.soft_errors, *core.soft_errors, *unlooked]
     if not core.files and core.statuses:
         alone = _executable_alone(core, executable)
         if isinstance(alone, SoftError):
@@ -113,6 +115,23 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         soft_errors=tuple(soft_errors),
     )
     return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY))
+
+
+def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:
+    """The file of each module; once looking for them has taken too long, the rest counts as missing."""
+    files: dict[str, ModuleFile] = {}
+    unlooked = 0
+    began = time.process_time()
+    for module in modules:
+        if time.process_time() - began < FINDING_SECONDS:
+            files[module.path] = finder.find(module.path, module.build_id)
+        elif module.path not in files:
+            files[module.path] = ModuleFile("missing", detail=f"{module.path} was not looked for")
+            unlooked += 1
+    if not unlooked:
+        return files, ()
+    message = f"{unlooked:,} modules were not looked for: finding the others took {FINDING_SECONDS:.0f} s of processor time"
+    return files, (SoftError(stage="modules", message=message),)
 
 
 def _runtime(core: Core, interpreter: Interpreter, files: dict[str, ModuleFile]) -> PythonRuntime:
