@@ -221,13 +221,18 @@ def _analyze_core(
         progress("gdb", scene.crash)
         # The debuggers leave us idle: read the catalog meanwhile.
         pool.submit(load_catalog)
-        answers = ask(ready, source.path, scene, pool, clock.lap)
+        answers = ask(ready, source.path, scene, pool, clock.lap) if scene.forged is None else [_not_asked(scene.forged)]
     every = [Answer(soft_errors=tuple(unready)), *answers]
     problems: list[SoftError] = []
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
     return replace(crash, log=(*_lines(logs), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _not_asked(forged: str) -> Answer:
+    message = f"no kernel wrote this core: {forged}; debuggers would believe it, so they were not asked"
+    return Answer(soft_errors=(SoftError(stage="stacks", message=message),))
 
 
 def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -> Scene:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Iterator
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from crashkit.crashfolder.manifest import SCHEMA
-from tests.evidence import synthetic
 from tests.evidence.synthetic import EM_X86_64, Load, auxv, core, file_note, header, note, program_header, prpsinfo, prstatus, siginfo
 
 MOST = 10 << 20
@@ -39,7 +39,9 @@ def hostile(make: Callable[[Path], bytes | list[str]]) -> Callable[[Path], bytes
 @hostile
 def faulthandler_names(_folder):
     name = "f" * 60_000
-    return ("Fatal Python error: Aborted\n\nCurrent thread 0x01 (most recent call first):\n" + f'  File "{name}", line 1 in x\n' * 170).encode()
+    return (
+        "Fatal Python error: Aborted\n\nCurrent thread 0x01 (most recent call first):\n" + f'  File "{name}", line 1 in x\n' * 170
+    ).encode()
 
 
 @hostile
@@ -59,13 +61,16 @@ def faulthandler_threads(_folder):
 
 @hostile
 def gdb_names(_folder):
-    frame = f"#{{0}}  0x000000000040{{0:04x}} in {'n' * 9000} ({', '.join(f'a{index}={{{{b = 1' for index in range(500))}) at {'p' * 2000}.c:1\n"
+    arguments = ", ".join(f"a{index}={{{{b = 1" for index in range(500))
+    frame = f"#{{0}}  0x000000000040{{0:04x}} in {'n' * 9000} ({arguments}) at {'p' * 2000}.c:1\n"
     return ("Thread 1 (LWP 7):\n" + "".join(frame.format(index) for index in range(600))).encode()
 
 
 @hostile
 def gdb_threads(_folder):
-    return "".join(f"Thread {index} (LWP {index}):\n#0  0x{index:x} in f ()\n#1  0x{index:x} in g ()\n" for index in range(1, 150_000)).encode()
+    return "".join(
+        f"Thread {index} (LWP {index}):\n#0  0x{index:x} in f ()\n#1  0x{index:x} in g ()\n" for index in range(1, 150_000)
+    ).encode()
 
 
 @hostile
@@ -133,7 +138,9 @@ def manifest(folder: Path, **fields: object) -> list[str]:
 
 @hostile
 def manifest_name(folder):
-    return manifest(folder, files=[{"name": "n" * 5000, "kind": "core"}, {"name": "a\0b", "kind": "log"}, {"name": "stderr.log", "kind": "log"}])
+    return manifest(
+        folder, files=[{"name": "n" * 5000, "kind": "core"}, {"name": "a\0b", "kind": "log"}, {"name": "stderr.log", "kind": "log"}]
+    )
 
 
 @hostile
@@ -236,6 +243,27 @@ def filled_headers(_folder):
     return core(EM_X86_64, NOTES, loads)
 
 
+def of_python(claimed: int, loads: int) -> bytes:
+    """A core of this very interpreter, as far as its notes tell: PyStack is asked, too."""
+    program = str(Path(sys.executable).resolve()).encode()
+    rows = [(0x400000 + 0x1000 * index, 0x401000 + 0x1000 * index, index, program) for index in range(4)]
+    notes = NOTES + auxv({3: 0x400040, 9: 0x400800}) + file_note(rows)
+    first = [Load(0x400000, Path(program.decode()).read_bytes()[:0x4000], 5)]
+    data = bytearray(core(EM_X86_64, notes, [*first, *(Load(0x1000000 + 0x2000 * index, b"", 6, 0x1000) for index in range(loads))]))
+    struct.pack_into("<H", data, 56, claimed)
+    return bytes(data)
+
+
+@hostile
+def claimed_headers_of_python(_folder):
+    return of_python(65_000, 10)
+
+
+@hostile
+def filled_headers_of_python(_folder):
+    return of_python(65_000, 64_998)
+
+
 @hostile
 def overlapping_notes(_folder):
     """Sixty thousand note segments that are all the same part of the file."""
@@ -274,10 +302,3 @@ def modules_in_memory(_folder):
 def auxiliary_vectors(_folder):
     entries = struct.pack("<QQ", 25, STACK) * 40_000
     return core(EM_X86_64, NOTES + note(b"CORE", 6, entries) * 15)
-
-
-def all_of_them() -> Iterator[str]:
-    yield from HOSTILE
-
-
-__all__ = ["HOSTILE", "MOST", "all_of_them", "synthetic"]

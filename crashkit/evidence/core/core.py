@@ -68,6 +68,8 @@ class Core:
         self.path = path
         self.size = size
         self.soft_errors: list[SoftError] = []
+        self.forged: Optional[str] = None
+        """Why no kernel can have written it; debuggers would believe it, and take gigabytes."""
         self._read_bytes = of_file(file)
         header = _open_elf(self._read_bytes, path)
         self.architecture: Architecture = of_machine(header.machine)
@@ -110,14 +112,19 @@ class Core:
             self.soft_errors.append(SoftError(stage="notes", message=message))
         # Segments may overlap in the file, but no honest ones do: together they are no longer than it.
         room = min(_MOST_NOTE_BYTES, self.size)
+        notes_cut, claimed = False, 0
         for one in read_program_headers(self._read_bytes, header, there):
             if one.kind == PT_LOAD:
                 segments.append(Segment(one.address, one.size, one.offset, min(one.stored, one.size), one.flags))
             elif one.kind == PT_NOTE and one.offset < self.size:
                 note_parts.append(self._read_bytes(one.offset, min(one.stored, room)))
                 room -= len(note_parts[-1])
-                if len(note_parts[-1]) < one.stored:
-                    self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are truncated: threads may be missing"))
+                notes_cut = notes_cut or len(note_parts[-1]) < one.stored
+                claimed += min(one.stored, self.size - one.offset)
+        if notes_cut:
+            self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are truncated: threads may be missing"))
+        if claimed > self.size:
+            self.forged = "its note segments overlap"
         segments.sort()
         return segments, note_parts
 

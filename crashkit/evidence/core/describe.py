@@ -8,6 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
+from msgspec.structs import replace
+
 from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
 from crashkit.elf import notes
@@ -40,6 +42,8 @@ class Scene(NamedTuple):
     interpreter: Optional[Interpreter]
     entry: Optional[int]
     """Entry point of the process (AT_ENTRY)."""
+    forged: Optional[str] = None
+    """Why no debugger should read the core."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
@@ -47,6 +51,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
     modules = tuple(loaded_modules(core))
     main = core.executable()
     files, unlooked = _files(modules, finder)
+    process = _process(core, main)
     soft_errors = [*source.soft_errors, *core.soft_errors, *unlooked]
     if not core.files and core.statuses:
         alone = _executable_alone(core, executable)
@@ -82,7 +87,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         )
         for index, thread in enumerate(core.threads())
     )
-    process = _process(core, main)
+    if main != process.executable:
+        process = replace(process, executable=main)
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
         time=_time(source.original),
@@ -114,7 +120,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY))
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), core.forged)
 
 
 def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:
@@ -122,9 +128,13 @@ def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, M
     files: dict[str, ModuleFile] = {}
     unlooked = 0
     began = time.process_time()
+    found: dict[tuple[str, Optional[str]], ModuleFile] = {}
     for module in modules:
-        if time.process_time() - began < FINDING_SECONDS:
-            files[module.path] = finder.find(module.path, module.build_id)
+        wanted = (module.path, module.build_id)
+        if wanted in found:
+            files[module.path] = found[wanted]
+        elif time.process_time() - began < FINDING_SECONDS:
+            files[module.path] = found[wanted] = finder.find(*wanted)
         elif module.path not in files:
             files[module.path] = ModuleFile("missing", detail=f"{module.path} was not looked for")
             unlooked += 1

@@ -8,7 +8,7 @@ from typing import Optional
 
 from msgspec.structs import replace
 
-from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling, threads_left_out
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, PythonRuntime, SoftError, Thread
 
 MOST_THREADS = 1000
@@ -51,6 +51,8 @@ class FaultDump(Reader):
         self.state: Optional[str] = None
         self.timeout = False
         self.gil_disabled = False
+        self.left_out = 0
+        """Threads beyond MOST_THREADS."""
         self._blocks: list[_Block] = []
         self._c_stack: Optional[list[Frame]] = None
 
@@ -91,7 +93,7 @@ class FaultDump(Reader):
             self._c_stack = []
             return True
         if match := _FRAME.match(text):
-            return self._add(self._blocks[-1].frames if self._blocks else None, _python_frame(match))
+            return self.left_out > 0 or self._add(self._blocks[-1].frames if self._blocks else None, _python_frame(match))
         if match := _BINARY.match(text):
             return self._add(self._c_stack, _native_frame(match))
         if match := _STATE.match(text):
@@ -108,6 +110,8 @@ class FaultDump(Reader):
     def _open(self, block: _Block) -> None:
         if len(self._blocks) < MOST_THREADS:
             self._blocks.append(block)
+        else:
+            self.left_out += 1
 
     @staticmethod
     def _add(frames: Optional[list[Frame]], frame: Frame) -> bool:
@@ -191,7 +195,7 @@ def _tells(dumps: Sequence[tuple[str, FaultDump]]) -> Account:
         signal=_last_signal(dumps, fatal),
         python=_runtime(dumps, fatal),
         is_evidence=bool(dumps),
-        soft_errors=_several(dumps),
+        soft_errors=(*_several(dumps), *threads_left_out(sum(dump.left_out for _, dump in dumps))),
     )
 
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from crashkit.evidence.text.reader import Account, Format, Reader, Telling
+from crashkit.evidence.text.reader import Account, Format, Reader, Telling, threads_left_out
 from crashkit.model import Address, NativeFrame, PythonFrame, Thread
 from crashkit.naming.machinery import SIGNAL_FRAME, machinery_end
 from crashkit.naming.signals import signal_name
@@ -41,6 +41,10 @@ class GdbStacks(Reader):
         self._current: Optional[int] = None
         self._threads: list[_Stack] = []
         self._in_python = False
+        self.left_out = 0
+        """Threads beyond MOST_THREADS."""
+        self._left_out = False
+        """Whether the current thread is one too many."""
 
     def feed(self, text: str) -> bool:
         """Take the next line; see `Reader.feed`."""
@@ -60,7 +64,9 @@ class GdbStacks(Reader):
 
     def _feed_head(self, text: str) -> bool:
         if match := _THREAD.match(text):
-            if len(self._threads) < MOST_THREADS:
+            self._left_out = len(self._threads) >= MOST_THREADS
+            self.left_out += self._left_out
+            if not self._left_out:
                 self._threads.append(_Stack(int(match["number"]), int(match["lwp"]), match["name"], match["ident"]))
         elif match := _CURRENT.match(text):
             self._current = int(match["lwp"])
@@ -76,7 +82,13 @@ class GdbStacks(Reader):
     def _frame(self, match: re.Match[str]) -> bool:
         level = int(match["level"])
         self._in_python = False
+        if self._left_out:
+            return True
         if not self._threads or (level == 0 and self._threads[-1].frames):
+            if len(self._threads) >= MOST_THREADS:
+                self._left_out = True
+                self.left_out += 1
+                return True
             self._threads.append(_Stack(None, self._current, None))
         if len(self._threads[-1].frames) < MOST_FRAMES:
             self._threads[-1].frames.append((match["pc"], match["rest"]))
@@ -196,6 +208,7 @@ def _tells(sessions: Sequence[tuple[str, GdbStacks]]) -> Account:
         stacks="native",
         signal=next((number for number in range(1, 65) if signal_name(number) == name), None),
         is_evidence=bool(sessions),
+        soft_errors=threads_left_out(sum(session.left_out for _, session in sessions)),
     )
 
 
