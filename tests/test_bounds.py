@@ -45,9 +45,9 @@ def test_bounds_hold(name, tmp_path, seconds):
     assert "Traceback" not in shown and "bug in crashkit" not in shown
     assert used.ru_utime + used.ru_stime < seconds
     assert used.ru_maxrss << 10 < MEMORY
-    assert len(shown) < 10_000
+    assert len(shown) < 20_000
     if child.returncode == 1:
-        assert len(shown.splitlines()) == 2
+        assert shown.splitlines()[-2].startswith("crashkit: ")
         return
     documents = list((tmp_path / "report").iterdir())
     assert {file.name for file in documents} == {"report.json", "report.html"}

@@ -31,7 +31,7 @@ from crashkit.elf.headers import (
     read_program_headers,
 )
 from crashkit.errors import EvidenceError
-from crashkit.limits import MOST_ARGUMENT_BYTES, MOST_SEGMENTS, MOST_THREADS
+from crashkit.limits import LONGEST_PATH, MOST_ARGUMENT_BYTES, MOST_SEGMENTS, MOST_THREADS
 from crashkit.memory import MOST_STRING, MemoryThread, string_at, word_at
 from crashkit.model import Address, Mapping, Offset, SoftError
 
@@ -153,6 +153,9 @@ class Core:
                 self._auxv_bytes = payload
             elif kind == notes.NT_FILE:
                 self.files = notes.file_mappings(payload, self.word)
+                if long := sum(len(file.path) >= LONGEST_PATH for file in self.files):
+                    message = f"{long:,} paths of mapped files were cut at {LONGEST_PATH:,} bytes: no file has a longer one"
+                    self.soft_errors.append(SoftError(stage="notes", message=message))
             elif kind in self.architecture.register_notes and self.statuses and len(payload) >= self.word.size:
                 # Notes of a thread follow its status.
                 (value,) = struct.unpack_from(self.word.code, payload)
