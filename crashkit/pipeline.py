@@ -221,7 +221,13 @@ def _analyze_core(
         progress("gdb", scene.crash)
         # The debuggers leave us idle: read the catalog meanwhile.
         pool.submit(load_catalog)
-        answers = ask(ready, source.path, scene, pool, clock.lap) if scene.forged is None else [_not_asked(scene.forged)]
+        try:
+            answers = ask(ready, source.path, scene, pool, clock.lap) if scene.forged is None else [_not_asked(scene.forged)]
+        except BaseException:
+            # Told to end: the pool waits for what runs in it.
+            for debugger in ready:
+                debugger.close()
+            raise
     every = [Answer(soft_errors=tuple(unready)), *answers]
     problems: list[SoftError] = []
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))

@@ -14,6 +14,7 @@ from typing import Optional
 
 import click
 
+from crashkit.cli.ending import cleaned_up
 from crashkit.errors import CrashkitError
 from crashkit.model import Crash
 
@@ -43,6 +44,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 @click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: next to the first PATH]")
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON; write files only with --out.")
+@cleaned_up()
 def command(
     paths: tuple[Path, ...],
     exe: Optional[Path],
