@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from crashkit import limits
 from crashkit.model import Address, Crash, ElidedFrames, Frame, Offset, PythonFrame, SoftError, Thread, encode_extension
 
-_T = TypeVar("_T", bound=msgspec.Struct)
+_T = TypeVar("_T", bound=Optional[msgspec.Struct])
 _LARGEST = 1 << 63
 _MOST_SOFT_ERRORS = 200
 
@@ -68,7 +68,10 @@ class _Cut:
 
     def whole(self, item: _T) -> _T:
         """The item with its texts cut. Few are long: nothing in an item is, if its JSON is not."""
-        return item if item is None or _size(item) <= limits.LONGEST_TEXT else self._value(item)
+        if _size(item) <= limits.LONGEST_TEXT:
+            return item
+        short: _T = self._value(item)
+        return short
 
     def process(self, process: Any) -> Any:
         short = self.whole(process)

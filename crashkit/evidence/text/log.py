@@ -177,11 +177,19 @@ class _Log:
         for format in self._formats:
             for opener in format.openers:
                 if opener in text:
-                    reader = format.opens(text)
+                    reader = self._opened(format, text)
                     if reader is not None:
                         return format, reader
                     break
         return None
+
+    def _opened(self, format: Format[Any], text: str) -> Optional[Reader]:
+        try:
+            reader: Optional[Reader] = format.opens(text)
+            return reader
+        except Exception as error:
+            self._failed(f"the reader of {format.openers[0].strip()!r}", error)
+            return None
 
     def _miss(self, who: str) -> None:
         self._open[who].missed += 1
@@ -258,7 +266,8 @@ class _Log:
         lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
         accounts = [(format, self._told(format, texts)) for format, texts in self._texts.items()]
         accounts.sort(key=lambda one: one[1].telling, reverse=True)
-        if all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts):
+        shows_nothing = all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts)
+        if shows_nothing and not self._broken:
             raise EvidenceError(
                 f"{self._path} contains no crash evidence",
                 "pass a core, a faulthandler dump, a gdb backtrace, or the stderr of the process that died",
