@@ -232,8 +232,8 @@ class Session:
                 raise DebuggerError(
                     "gdb's response is too long", "The core may be damaged; run with --no-gdb to get the rest of the report."
                 )
-            return msgspec.json.decode(answered.read_bytes(), type=kind)
-        except (OSError, msgspec.DecodeError) as error:
+            return decoded(answered.read_bytes(), kind)
+        except OSError as error:
             raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 
     def _check(self) -> str:
@@ -245,6 +245,14 @@ class Session:
         except DebuggerError as error:
             raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
         return self._gdb.version()
+
+
+def decoded(data: bytes, kind: Any) -> Any:
+    """What a script inside gdb wrote. Raises DebuggerError."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 
 
 def _scan(architecture: Optional[Architecture]) -> dict[str, Any]:
