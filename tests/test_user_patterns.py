@@ -24,7 +24,7 @@ fix = ["f"]
 confidence = "likely"
 all = [{condition}]
 """
-LOG = "Fatal Python error: x\nmarker " + "a" * 60 + "!\n"
+LOG = "Fatal Python error: " + "x" * 60 + "\nmarker " + "a" * 60 + "!\n"
 
 
 def analyzed(folder: Path, condition: str):
@@ -43,9 +43,7 @@ def test_of_lines(tmp_path):
 def test_of_conditions(tmp_path, monkeypatch):
     """The user's signatures are left out, ours are tried."""
     monkeypatch.setattr(limits, "DIAGNOSIS_SECONDS", 2.0)
-    crash = analyzed(tmp_path, "{ log = 'fatal-python-error' }, { log = '*', pattern = 'Fatal.*|marker (a|b|ab)*(a+)+c' }")
-    assert "mine" in {finding.id for finding in crash.findings} or crash.soft_errors
-    slow = analyzed(tmp_path, "{ log = 'fatal-python-error', pattern = '(?=(Fatal|[A-Za-z :]+)+$)(.|..|...)*#' }")
+    slow = analyzed(tmp_path, "{ log = 'fatal-python-error', pattern = '([a-z]+)+#' }")
     assert [error for error in slow.soft_errors if "your own signatures were left out" in error.message]
     assert slow.ruled_out or slow.findings
 
