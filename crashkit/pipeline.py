@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional, Union
 import msgspec
 from msgspec.structs import replace
 
-from crashkit import __version__, limits
+from crashkit import __version__
 from crashkit.attempt import attempt, failed
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
@@ -25,7 +25,7 @@ from crashkit.debugger.debug_info import interpreter_has_debug_info
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
-from crashkit.diagnose.catalog import builtin, configured
+from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
@@ -36,7 +36,6 @@ from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
-from crashkit.processor_time import TooSlow, at_most
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.source import Sources
@@ -130,26 +129,11 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
 
 
 def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
-    """With fingerprint and findings. A user's signatures may come with a pattern that does not end: then ours alone are tried."""
+    """With fingerprint and findings."""
     broken: list[SoftError] = []
-    crash = replace(crash, fingerprint=attempt("diagnose", "the fingerprint", lambda: fingerprint(crash), None, broken))
-    for signatures in (catalog, builtin()):
-        try:
-            crash = _tried(crash, signatures)
-            break
-        except TooSlow:
-            own = "your own signatures were left out" if signatures is catalog and catalog is not builtin() else "there are no findings"
-            message = f"the signatures took more than {limits.DIAGNOSIS_SECONDS:.0f} s of processor time: {own}"
-            hint = "Look for a repeat inside a repeat in their patterns: crashkit signatures test FILE."
-            broken.append(SoftError(stage="diagnose", message=message, hint=hint))
-        except Exception as error:
-            broken.append(failed("diagnose", "the search for known failures", error))
-    return replace(crash, soft_errors=(*crash.soft_errors, *broken))
-
-
-def _tried(crash: Crash, catalog: Catalog) -> Crash:
-    with at_most(limits.DIAGNOSIS_SECONDS):
-        return diagnose(crash, catalog)
+    known = replace(crash, fingerprint=attempt("diagnose", "the fingerprint", lambda: fingerprint(crash), None, broken))
+    found = attempt("diagnose", "the search for known failures", lambda: diagnose(known, catalog), known, broken)
+    return replace(found, soft_errors=(*found.soft_errors, *broken))
 
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
