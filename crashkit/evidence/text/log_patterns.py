@@ -84,6 +84,7 @@ class Classifier:
             return None
 
 
+@cache
 def literals(pattern: str) -> tuple[str, ...]:
     """Texts of which every match of `pattern` contains at least one; empty if there are no useful ones.
 
@@ -138,8 +139,13 @@ def _required_of(name: str, argument: Any) -> tuple[str, ...]:
 
 def fewest(texts: Iterable[str]) -> tuple[str, ...]:
     """The texts, without those that contain another one: finding the shorter one finds both."""
+    return _fewest(frozenset(texts))
+
+
+@cache
+def _fewest(texts: frozenset[str]) -> tuple[str, ...]:
     kept: list[str] = []
-    for text in sorted(set(texts), key=lambda text: (len(text), text)):
+    for text in sorted(texts, key=lambda text: (len(text), text)):
         if not any(shorter in text for shorter in kept):
             kept.append(text)
     return tuple(kept)
