@@ -32,7 +32,9 @@ class Scratch:
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except FileNotFoundError:
                 continue
-            fcntl.flock(self._lock, fcntl.LOCK_EX)
+            # On a file system without locks no sweep gets one either: it leaves the folder alone.
+            with suppress(OSError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX)
             if os.fstat(self._lock).st_nlink and self.path.is_dir():
                 return
             # Another process took it for a leftover before it was locked.
