@@ -15,18 +15,21 @@ import msgspec
 SCHEMA = "crashkit.report/1"
 
 
+_WORD = (1 << 64) - 1
+
+
 class Address(int):
-    """A virtual address; `0x` and 16 digits in JSON."""
+    """A virtual address; `0x` and 16 digits in JSON, modulo 64 bits, as the processor computes."""
 
     def __str__(self) -> str:
-        return f"0x{self:016x}"
+        return f"0x{self & _WORD:016x}"
 
 
 class Offset(int):
     """A distance in bytes, such as that of a program counter from its module's base; `0x` in JSON."""
 
     def __str__(self) -> str:
-        return f"0x{self:x}"
+        return f"0x{self if self >= 0 else self & _WORD:x}"
 
 
 class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,6 +1,6 @@
 """The path of a crash from evidence to report, one call per stage. Read this first.
 
-Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error; the rest of the report is unaffected.
+Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error (`attempt`); the rest of the report is unaffected.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import __version__
+from crashkit.attempt import attempt, failed
 from crashkit.crashfolder.manifest import read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
@@ -38,6 +39,7 @@ from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
+from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.source import Sources
 
@@ -153,14 +155,17 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
         else:
             crash = _of_logs(pieces, logs)
     catalog, problems = _catalog(options)
-    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems))
-    if pieces.manifest is not None:
-        crash = add_manifest(crash, pieces.manifest)
+    broken: list[SoftError] = []
+    manifest = pieces.manifest
+    if manifest is not None:
+        crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
+    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems, *broken))
     if not options.locals:
         crash = without_locals(crash)
+    crash = shortened(crash)
     told("diagnose", crash)
     # Known failures and the fingerprint are found in what was said, not in what is left of it.
-    crash = diagnose(replace(crash, fingerprint=fingerprint(crash)), catalog)
+    crash = _diagnosed(crash, catalog)
     clock.lap("diagnose")
     crash = fit(crash)
     clock.lap("mask")
@@ -174,6 +179,14 @@ def _fit_to_show(core: Optional[Core], options: Options) -> Callable[[Crash], Cr
     entries = core.arguments_and_environment()[1] if core is not None else ()
     known = frozenset(of_environment(dict(entry.split("=", 1) for entry in entries if "=" in entry)))
     return lambda crash: masked(crash, known)
+
+
+def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
+    """With fingerprint and findings."""
+    broken: list[SoftError] = []
+    known = replace(crash, fingerprint=attempt("diagnose", "the fingerprint", lambda: fingerprint(crash), None, broken))
+    found = attempt("diagnose", "the search for known failures", lambda: diagnose(known, catalog), known, broken)
+    return replace(found, soft_errors=(*found.soft_errors, *broken))
 
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
@@ -195,6 +208,8 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
             logs.append(_Log(text, read_log_input(text, patterns)))
         except EvidenceError as error:
             problems.append(error)
+        except Exception as error:
+            logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
     if problems and not logs and pieces.core is None and pieces.manifest is None:
         raise problems[0]
     return logs
@@ -238,15 +253,37 @@ def _analyze_core(
     with ExitStack() as stack:
         ready, unready = start_debuggers(debuggers, stack)
         pool = stack.enter_context(ThreadPoolExecutor(2))
-        scene = describe(core, source, finder, exe)
+        scene = _described(core, source, finder, exe)
         clock.lap("notes")
         progress("gdb", scene.crash)
         # The debuggers leave us idle: read the catalog meanwhile.
         pool.submit(load_catalog)
-        answers = ask(ready, source.path, scene, pool, clock.lap)
-    crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
+        try:
+            answers = ask(ready, source.path, scene, pool, clock.lap) if scene.forged is None else [_not_asked(scene.forged)]
+        except BaseException:
+            # Told to end: the pool waits for what runs in it.
+            for debugger in ready:
+                debugger.close()
+            raise
+    every = [Answer(soft_errors=tuple(unready)), *answers]
+    problems: list[SoftError] = []
+    told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
+    crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
-    return replace(crash, log=(*_lines(logs), *_abort_message(answers)))
+    return replace(crash, log=(*_lines(logs), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _not_asked(forged: str) -> Answer:
+    message = f"no kernel wrote this core: {forged}; debuggers would believe it, so they were not asked"
+    return Answer(soft_errors=(SoftError(stage="stacks", message=message),))
+
+
+def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -> Scene:
+    """If describing the core fails: that it is one."""
+    problems: list[SoftError] = []
+    crash = Crash(source=Source(path=str(source.original), kind="core", size=source.original_size, truncated=core.truncated))
+    scene = attempt("notes", "the reader of cores", lambda: describe(core, source, finder, exe), Scene(crash, (), {}, None, None), problems)
+    return scene._replace(crash=replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *problems)))
 
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:

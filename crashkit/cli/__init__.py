@@ -83,7 +83,8 @@ def main() -> NoReturn:
 def _status(arguments: list[str]) -> int:
     try:
         result: Any = group.main(arguments, prog_name="crashkit", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code

@@ -9,13 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
 import click
+from msgspec.structs import replace
 
+from crashkit.attempt import attempt
+from crashkit.cli.ending import cleaned_up
 from crashkit.errors import CrashkitError
-from crashkit.model import Crash
+from crashkit.model import Crash, SoftError
 
 WRITTEN = ("json", "html")
 """The formats of a report on disk."""
@@ -50,6 +54,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 )
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@cleaned_up()
 def command(
     paths: tuple[Path, ...],
     exe: Optional[Path],
@@ -123,21 +128,29 @@ def print_summary(crash: Crash, written: Optional[Path], brief: bool = False) ->
 
 def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN) -> Path:
     """Write the report atomically in these formats, readable by this user only. Raises CrashkitError if writing fails."""
+    from crashkit.report import safe
     from crashkit.report.renderer import renderer
 
-    renderers = [renderer(name) for name in formats]
-    documents = {one.file: one.render(crash) for one in renderers}
+    problems: list[SoftError] = []
+    documents: dict[str, bytes] = {}
+    # JSON last: it says what became of the others.
+    for one in (renderer(name) for name in sorted(formats, key=lambda name: name == "json")):
+        told = replace(crash, soft_errors=(*crash.soft_errors, *problems))
+        documents[one.file] = attempt("report", f"the writer of {one.file}", partial(one.render, told), b"", problems)
+    documents = {name: content for name, content in documents.items() if content}
+    for problem in problems:
+        click.echo(f"crashkit: {safe.line(problem.message)}\n{safe.line(problem.hint or '')}", err=True)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in documents.items():
-            partial = folder / f".{name}.{os.getpid()}"
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            unfinished = folder / f".{name}.{os.getpid()}"
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
-                partial.replace(folder / name)
+                unfinished.replace(folder / name)
             except BaseException:
-                partial.unlink(missing_ok=True)
+                unfinished.unlink(missing_ok=True)
                 raise
     except OSError as error:
         message = f"cannot write the report to {folder}: {error.strerror}"

@@ -161,7 +161,7 @@ def gdb_findings() -> Iterator[Finding]:
         yield Finding("gdb", "problem", f"cannot run {program}: {error}", "apt-get install --reinstall gdb")
         return
     first = (answer.stdout.splitlines() or ["unknown version"])[0]
-    version = re.search(r"(\d+)\.\d+(?:\S*)?$", first)
+    version = re.search(r"(\d{1,9})\.\d\S{0,99}$", first)
     if version is not None and int(version.group(1)) < _GDB_NEEDED:
         yield Finding("gdb", "problem", f"{first} is too old", f"install gdb {_GDB_NEEDED} or newer")
     elif "python 3" not in python.stdout:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional, TypedDict, Union
 
 from crashkit.crashfolder.files import create, open_regular
+from crashkit.limits import LONGEST_FILE_NAME
 
 SCHEMA = "crashkit.manifest/1"
 _NAME = "manifest.json"
@@ -121,5 +122,5 @@ def read_manifest(folder: Union[Path, int]) -> Optional[Manifest]:
 
 
 def _is_plain(name: str) -> bool:
-    """No way out of the folder."""
-    return "/" not in name and name not in ("", ".", "..")
+    """No way out of the folder, and no name that a file cannot have."""
+    return "/" not in name and "\0" not in name and name not in ("", ".", "..") and len(os.fsencode(name)) <= LONGEST_FILE_NAME

@@ -82,7 +82,7 @@ class StoredCrash(NamedTuple):
     def matches(self, text: str) -> bool:
         """Whether `text` is its pid, its signal's name or number, or part of its executable's name or its id."""
         manifest = self.manifest
-        if text.isdigit() and len(text) < 8:  # longer ones are the date of an id
+        if text.isdecimal() and len(text) < 8:  # longer ones are the date of an id
             return int(text) in (manifest.get("pid"), manifest.get("namespace_pid"), manifest.get("signal"))
         name = manifest.get("signal_name", "")
         if text.upper() in (name, name.removeprefix("SIG")):

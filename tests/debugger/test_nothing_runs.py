@@ -366,7 +366,7 @@ class TestPrivacy:
     def test_folder_of_a_session(self, crashed):
         with Session(crashed.core, 60) as session:
             session.native([], None)
-            folder = Path(session._folder.name)
+            folder = session._folder.path
             assert folder.stat().st_mode & 0o777 == 0o700
             assert {path.suffix for path in folder.iterdir()} >= {".request", ".result"}
         assert not folder.exists()

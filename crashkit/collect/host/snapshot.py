@@ -98,7 +98,7 @@ def snapshot(pid: int) -> Optional[ProcessSnapshot]:
 
 def namespace_pid(status: str) -> Optional[int]:
     """The innermost pid of NSpid in the text of /proc/PID/status; None if absent."""
-    match = re.search(r"^NSpid:.*?(\d+)$", status, re.MULTILINE)
+    match = re.search(r"^NSpid:(?:.*\D)?(\d+)$", status, re.MULTILINE)
     return int(match.group(1)) if match else None
 
 
@@ -157,7 +157,7 @@ def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable
             found.setdefault("cuda", match.group(1))
     with contextlib.suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text(errors="replace")
-        match = re.search(r"Kernel Module\D*?\s(\d+\.[\d.]+)", text)
+        match = re.search(r"Kernel Module\D{0,200}?\s(\d+\.[\d.]+)", text)
         if match:
             found["driver"] = match.group(1)
     full = _python_version(executable)

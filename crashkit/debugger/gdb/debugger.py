@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import platform
-import tempfile
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -23,6 +22,7 @@ from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
 from crashkit.model import SoftError
+from crashkit.scratch import Scratch
 
 MULTIARCH = "gdb-multiarch"
 """Debian's name for a gdb that supports every processor."""
@@ -82,11 +82,11 @@ class GdbDebugger:
             if self._gdb is not None:
                 self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
             with (
-                tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
+                Scratch("twins") as twins,
                 Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=self._gdb) as session,
             ):
                 notebook.debugger = session.version
-                _native(session, scene, Path(twins), notebook)
+                _native(session, scene, twins, notebook)
                 lap("native")
                 _python(session, scene, self._finder, settings, notebook)
                 lap("python")

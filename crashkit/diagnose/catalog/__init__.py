@@ -111,6 +111,8 @@ def _read(path: Path) -> list[Signature]:
     except msgspec.DecodeError as error:
         line = _TOML_LINE.search(str(error))
         raise CatalogError(f"{path}:{line[1] if line else 1}: {error}", _HINT) from error
+    except (RecursionError, OverflowError, ValueError) as error:
+        raise CatalogError(f"{path}: cannot be read: {str(error)[:200]}", _HINT) from error
     for index, signature in enumerate(signatures):
         for place, problem in _problems(signature):
             raise CatalogError(f"{path}:{line_of(text, f'.signature[{index}]{place}')}: {signature.id}: {problem}", _HINT)
@@ -202,7 +204,7 @@ def _log_problems(condition: Condition) -> Iterator[str]:
 def _raised(check: Callable[[str], object], text: str) -> Iterator[str]:
     try:
         check(text)
-    except (re.error, ValueError) as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         yield f"{text!r}: {error}"
 
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
+
+from msgspec.structs import replace
 
 from crashkit.crashfolder.ids import identity
 from crashkit.elf import notes
@@ -20,6 +23,7 @@ from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.python_version import version_in_core, version_in_file
+from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
@@ -38,14 +42,17 @@ class Scene(NamedTuple):
     interpreter: Optional[Interpreter]
     entry: Optional[int]
     """Entry point of the process (AT_ENTRY)."""
+    forged: Optional[str] = None
+    """Why no debugger should read the core."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
     """Describe the crash in `core`. `executable`, if given, is used as the crashed executable's file."""
     modules = tuple(loaded_modules(core))
     main = core.executable()
-    files = {module.path: finder.find(module.path, module.build_id) for module in modules}
-    soft_errors = [*source.soft_errors, *core.soft_errors]
+    files, unlooked = _files(modules, finder)
+    process = _process(core, main)
+    soft_errors = [*source.soft_errors, *core.soft_errors, *unlooked]
     if not core.files and core.statuses:
         alone = _executable_alone(core, executable)
         if isinstance(alone, SoftError):
@@ -80,7 +87,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         )
         for index, thread in enumerate(core.threads())
     )
-    process = _process(core, main)
+    if main != process.executable:
+        process = replace(process, executable=main)
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
         time=_time(source.original),
@@ -112,7 +120,28 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY))
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), core.forged)
+
+
+def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:
+    """The file of each module; once looking for them has taken too long, the rest counts as missing."""
+    files: dict[str, ModuleFile] = {}
+    unlooked = 0
+    began = time.process_time()
+    found: dict[tuple[str, Optional[str]], ModuleFile] = {}
+    for module in modules:
+        wanted = (module.path, module.build_id)
+        if wanted in found:
+            files[module.path] = found[wanted]
+        elif time.process_time() - began < FINDING_SECONDS:
+            files[module.path] = found[wanted] = finder.find(*wanted)
+        elif module.path not in files:
+            files[module.path] = ModuleFile("missing", detail=f"{module.path} was not looked for")
+            unlooked += 1
+    if not unlooked:
+        return files, ()
+    message = f"{unlooked:,} modules were not looked for: finding the others took {FINDING_SECONDS:.0f} s of processor time"
+    return files, (SoftError(stage="modules", message=message),)
 
 
 def _runtime(core: Core, interpreter: Interpreter, files: dict[str, ModuleFile]) -> PythonRuntime:
