@@ -8,7 +8,7 @@ from crashkit.evidence.text.native_backtrace import Layout, format_of
 
 _LAYOUT = Layout(
     heads=(
-        re.compile(r"^Process: +(?P<name>.+?) \[(?P<pid>\d+)\]$"),
+        re.compile(r"^Process: +(?P<name>\S.{0,200}?) \[(?P<pid>\d+)\]$"),
         re.compile(r"^Crashed Thread: +(?P<thread>\d+)"),
         re.compile(r"^Exception Type: +(?P<exception>EXC_\w+)(?: \((?P<signal>SIG[A-Z]+)\))?"),
         re.compile(r"^Exception (?:Codes|Subtype): +(?P<reason>KERN_\w+|EXC_\w+)(?: at (?P<address>0x[0-9a-f]+))?"),
@@ -29,7 +29,7 @@ _LAYOUT = Layout(
         r"^(?:|-+|Translated Report.*|[A-Z][\w /]+: .*|abort\(\) called|Application Specific Information:|.*__TEXT .*|-->.*|VM Region.*)$"
     ),
     end=re.compile(r"^(?:Binary Images:|Thread \d+ crashed with .*|External Modification Summary:)"),
-    starts=(re.compile(r"^(?:Process: +.+ \[\d+\]|Exception Type: +EXC_\w+|Crashed Thread: +\d+|Thread \d+ Crashed)"),),
+    starts=(re.compile(r"^(?:Process: +\S.{0,200} \[\d+\]|Exception Type: +EXC_\w+|Crashed Thread: +\d+|Thread \d+ Crashed)"),),
     facts=frozenset({"signal", "exception"}),
 )
 

@@ -7,7 +7,7 @@ import re
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
 FRAME = re.compile(
-    r"^ *(?:\[ *\d+\] +|#? *\d+[:.]? +)?(?P<module>[^\s()\[\]]+)"
+    r"^ {0,12}(?:\[ {0,3}\d{1,5}\] {1,4}|#? {0,4}\d{1,5}[:.]? {1,4})?(?P<module>[^\s()\[\]]{1,1000})"
     r"(?:\((?P<function>[^()+]*)(?:\+(?P<offset>0x[0-9a-f]+))?\))? ?\[(?P<pc>0x[0-9a-f]+)\]$"
 )
 """`/lib/libc.so.6(abort+0x12) [0x7f12]`, `[ 3] python(+0x5)[0x5]`, `/usr/bin/python[0x819c82e]`."""
