@@ -34,8 +34,8 @@ _LAYOUT = Layout(
     end=re.compile(r"^(?:=+ Memory map: =+|\*\*\* End of error message \*\*\*)$"),
     starts=(
         re.compile(r"^\*\*\* Process received signal|^Signal: .*\(\d+\)$|^Caught signal \d+ \(|^!!! uWSGI process|^(?:uwsgi: )?\*\*\* backtrace of"),
-        re.compile(r"^=+ [Bb]acktrace"),
-        FRAME,
+        re.compile(r"^=+ ?[Bb]acktrace"),
+        re.compile(r"^[^()]{1,1000}\([^()]{0,4000}\) ?\[0x[0-9a-f]+\]$"),
     ),
     fewest=2,
 )
