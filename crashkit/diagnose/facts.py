@@ -10,7 +10,7 @@ from crashkit.diagnose.case import FAULTS, Case, Native, Stack
 from crashkit.diagnose.outcome import Outcome, no
 from crashkit.model import Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
-from crashkit.naming.machinery import machinery_end
+from crashkit.naming.machinery import is_fatal_error, machinery_end
 from crashkit.naming.own_code import is_own
 
 Fact = Callable[[Case], Outcome]
@@ -345,12 +345,12 @@ def fatal_error_words(case: Case) -> Outcome:
     """The message with which the crashed thread called Py_FatalError, from the arguments in the stack."""
     if case.crashed is None:
         return no("no crashed thread is known")
-    for frame in case.crashed.whole:
-        if re.fullmatch(r"_?Py_FatalError\w*|_Py_FatalErrorFunc|fatal_error(?:_exit)?", frame.name):
-            told = re.search(r'"(.*)"', frame.frame.args.get("msg", "") or frame.frame.args.get("message", ""))
-            fields = {"message": told[1]} if told else {}
-            return Outcome(True, (Evidence(text=frame.name, thread=case.crashed.thread.tid, frame=frame.index),), fields)
-    return no("Py_FatalError is not on the stack")
+    frames = [frame for frame in case.crashed.whole if is_fatal_error(frame.name)]
+    if not frames:
+        return no("Py_FatalError is not on the stack")
+    arguments = (frame.frame.args.get(name, "") for frame in frames for name in ("msg", "message"))
+    told = next((found[1] for text in arguments if (found := re.search(r'"(.*)"', text))), None)
+    return Outcome(True, (_evidence(case.crashed, frames[-1]),), {"message": told} if told else {})
 
 
 def lock_inversion(case: Case) -> Outcome:

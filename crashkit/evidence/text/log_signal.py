@@ -117,7 +117,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
 def named(fields: dict[str, str]) -> Optional[int]:
     """The signal's number, from its name or number in a line; numbers of macOS differ, so the name counts first."""
     text = fields.get("signal", "").strip()
-    number = signal_number(text.upper()) or signal_number(f"SIG{text.upper()}") or _TEXTS.get(text.lower())
+    number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower())
     if number is not None:
         return number
     given = next((fields[name] for name in ("number", "number2") if name in fields), "").lstrip("-")
