@@ -45,6 +45,7 @@ _LOCK_WAIT = re.compile(
 # Lines that tell of an end without naming a signal of Linux.
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
 
+_EVALUATION = re.compile(r"_?PyEval_EvalFrame\w*")
 _BYTECODE_LOCKS = re.compile(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
 )
@@ -272,7 +273,7 @@ def runs_python(case: Case) -> Outcome:
     stack = case.crashed
     if stack is None:
         return no("no crashed thread is known")
-    if stack.thread.holds_gil or stack.pythons or any(re.fullmatch(r"_?PyEval_EvalFrame\w*", frame.name) for frame in stack.natives):
+    if stack.thread.holds_gil or stack.pythons or _evaluates(stack):
         return Outcome(True, (Evidence(text="the crashed thread ran Python", thread=stack.thread.tid),))
     return no("the crashed thread is not known to hold the GIL")
 
@@ -358,7 +359,7 @@ def lock_inversion(case: Case) -> Outcome:
     owners = [
         (stack, frame)
         for stack in case.stacks
-        if stack.pythons
+        if (stack.pythons or _evaluates(stack))
         and _waits(stack, _GIL_WAIT) is None
         and (frame := _waits(stack, _LOCK_WAIT))
         and not _in_python_lock(stack)
@@ -383,6 +384,11 @@ def lock_inversion(case: Case) -> Outcome:
         Evidence(text=f"waits for the GIL in {frame.name}", thread=stack.thread.tid, frame=frame.index) for stack, frame in seekers
     ]
     return Outcome(True, tuple(evidence), {"owner": _thread_name(owner), "lock": lock.name, "seeker": _thread_name(seekers[0][0])})
+
+
+def _evaluates(stack: Stack) -> bool:
+    """Whether a debugger's stack without Python frames has the interpreter's loop on it."""
+    return any(_EVALUATION.fullmatch(frame.name) for frame in stack.natives)
 
 
 def _runs_python(stack: Stack) -> bool:

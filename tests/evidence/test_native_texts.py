@@ -13,7 +13,9 @@ import pytest
 
 from crashkit.errors import EvidenceError
 from crashkit.evidence.text.log import LogEvidence, read_log
+from crashkit.model import ElidedFrames
 from crashkit.naming.mangled import demangled
+from crashkit.pipeline import analyze
 
 from ..crashes import NO_COMPILER
 from .test_log_formats import ended
@@ -465,3 +467,45 @@ def test_windows_faulthandler(tmp_path: Path) -> None:
 )
 def test_demangled(mangled: str, expected: str) -> None:
     assert demangled(mangled) == expected
+
+
+def test_a_dump_that_lost_its_header_and_its_indentation(tmp_path: Path) -> None:
+    text = "Python error: Segmentation fault\n\nCurrent thread 0x00007f1 (most recent call first):\nFile \"/srv/app.py\", line 3 in decode\nFile \"/srv/app.py\", line 9 in main\n"
+    (tmp_path / "log.txt").write_text(text)
+    evidence = read_log(tmp_path / "log.txt")
+    assert evidence.signal is not None and evidence.signal.name == "SIGSEGV"
+    assert [frame.function for frame in evidence.threads[0].pythons()] == ["decode", "main"]
+
+
+def test_a_dump_of_pypy(tmp_path: Path) -> None:
+    text = 'Fatal Python error: Segmentation fault\nStack (most recent call first, approximate line numbers):\n  File "/srv/app.py", line 3 in decode\n'
+    (tmp_path / "log.txt").write_text(text)
+    assert [frame.line for frame in read_log(tmp_path / "log.txt").threads[0].pythons()] == [3]
+
+
+def test_pwndbg(tmp_path: Path) -> None:
+    (tmp_path / "log.txt").write_text(
+        "Program received signal SIGSEGV, Segmentation fault.\n\x1b[33m ► 0   0x7ffff7e4 decode+324\n   1   0x7ffff7e5 PyObject_Call+94\x1b[0m\n   2              0x0\n"
+    )
+    evidence = read_log(tmp_path / "log.txt")
+    assert [frame.function for frame in evidence.threads[0].natives()] == ["decode", "PyObject_Call"]
+
+
+def test_frames_left_out_of_gdbs_text(tmp_path: Path) -> None:
+    frames = "".join(f"#{level}  0x00007f1{level} in visit () from /lib/x.so\n" for level in range(10))
+    (tmp_path / "log.txt").write_text(
+        f"Program received signal SIGSEGV, Segmentation fault.\n{frames}...\n#104780 0x00007f00 in main () from /bin/python\n"
+    )
+    (thread,) = read_log(tmp_path / "log.txt").threads
+    assert [(frame.count, frame.cycle) for frame in thread.frames if isinstance(frame, ElidedFrames)] == [(104770, ("visit",))]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_the_kernels_address_counts_in_any_order(first: int, tmp_path: Path) -> None:
+    texts = ["Segmentation fault (core dumped)\n", "[ 9243.86] python3[77]: segfault at 20 ip 00007f3aa1c3ad73 sp 00007ffd85b1da60 error 4 in libc.so.6[7f3aa1c00000+1000]\n"]
+    paths = [tmp_path / "stderr.log", tmp_path / "dmesg.log"]
+    for path, text in zip(paths, texts):
+        path.write_text(text)
+    crash = analyze([paths[first], paths[1 - first]])
+    assert crash.signal is not None and crash.signal.address == 0x20
+    assert [finding.id for finding in crash.findings] == ["null-deref"]

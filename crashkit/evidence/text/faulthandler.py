@@ -24,12 +24,14 @@ SIGNALS = {
 }
 """Signal numbers by the texts of Modules/faulthandler.c."""
 
-_FATAL = re.compile(r"(?:Fatal Python error|(?P<windows>Windows fatal exception)): (?P<message>.*)$")
+_FATAL = re.compile(r"(?:(?:Fatal )?Python error|(?P<windows>Windows fatal exception)): (?P<message>.*)$")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
 _THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x(?P<ident>[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):$")
-_STACK = re.compile(r"^Stack \(most recent call first\):$")
+# The second form is PyPy's: rpython/rlib/rvmprof/src/shared.
+_STACK = re.compile(r"^Stack \(most recent call first(?:, approximate line numbers)?\):$")
 _C_STACK = re.compile(r"^Current thread's C stack trace \(most recent call first\):$")
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+# With two spaces, unless whoever posted it lost them.
+_FRAME = re.compile(r'^ {0,4}File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
 _BINARY = re.compile(
     r"""^  Binary file (?:"(?P<file>[^"]*)"|'<unknown>')"""
     r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]+))?)? ?\[0x(?P<address>[0-9a-f]+)\]$"""
@@ -224,7 +226,7 @@ def _several(dumps: Sequence[tuple[str, FaultDump]]) -> tuple[SoftError, ...]:
 
 
 FORMAT = Format(
-    openers=("Fatal Python error: ", "Windows fatal exception: ", "most recent call first", "Timeout ("),
+    openers=("Python error: ", "Windows fatal exception: ", "most recent call first", "Timeout ("),
     opens=_opens,
     tells=_tells,
     source="faulthandler",
