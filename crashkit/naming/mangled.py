@@ -18,12 +18,22 @@ _STANDARD = {
     "So": "std::ostream",
     "Sd": "std::iostream",
 }
-_OPERATORS = {"nw": "new", "na": "new[]", "dl": "delete", "da": "delete[]", "cl": "()", "ix": "[]", "eq": "==", "aS": "=", "ls": "<<", "rs": ">>"}
+_OPERATORS = {
+    "nw": "new",
+    "na": "new[]",
+    "dl": "delete",
+    "da": "delete[]",
+    "cl": "()",
+    "ix": "[]",
+    "eq": "==",
+    "aS": "=",
+    "ls": "<<",
+    "rs": ">>",
+}
 _LENGTH = re.compile(r"\d{1,4}")
 _HASH = re.compile(r"h[0-9a-f]{16}")
 _RUST = {"$LT$": "<", "$GT$": ">", "$u20$": " ", "$RF$": "&", "$BP$": "*", "$LP$": "(", "$RP$": ")", "$C$": ",", "$u7b$": "{", "$u7d$": "}"}
-_CLOSERS = "E"
-_OPENERS = "INXJF"
+_OPENERS = "INXJFL"
 
 
 def demangled(name: str) -> str:
@@ -90,14 +100,12 @@ def _after_list(name: str, at: int) -> int:
         if (found := _LENGTH.match(name, at)) is not None and name[at - 1] not in "SLT_":
             at = found.end() + int(found[0])
             continue
-        if name[at] in "SL" and at + 1 < len(name) and name[at] == "S":
+        if name[at] == "S":
             at += 2
             continue
         if name[at] in _OPENERS:
             depth += 1
-        elif name[at] == "L":
-            depth += 1
-        elif name[at] in _CLOSERS:
+        elif name[at] == "E":
             depth -= 1
             if depth == 0:
                 return at + 1

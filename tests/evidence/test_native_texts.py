@@ -1,6 +1,6 @@
 """Native stacks in texts: by programs that run here (Rust, the JVM, valgrind, glibc), and as people post them of other systems."""
 
-# ruff: noqa: E501
+# ruff: noqa: E501, W293
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_rust(call: str, flags: list[str], signal: Optional[str], tmp_path: Path
 
 
 def test_rust_without_memory(tmp_path: Path) -> None:
-    (tmp_path / "main.rs").write_text("fn main() { let v: Vec<u8> = Vec::with_capacity(1 << 46); println!(\"{}\", v.len()); }")
+    (tmp_path / "main.rs").write_text('fn main() { let v: Vec<u8> = Vec::with_capacity(1 << 46); println!("{}", v.len()); }')
     subprocess.run([tool("rustc"), "main.rs", "-o", "program"], cwd=tmp_path, check=True, capture_output=True, timeout=DEADLINE)
     evidence = read_log(ended(tmp_path, str(tmp_path / "program")))
     assert kinds(evidence)[0] == "rust-alloc-failed"
@@ -143,7 +143,7 @@ def test_backtrace_of_glibc(tmp_path: Path) -> None:
 
 
 def test_assertion_of_glibc(tmp_path: Path) -> None:
-    source = "#include <cassert>\nstruct Queue { int size; void pop(int n) { assert(n <= size && \"queue is empty\"); } };\nint main() { Queue{0}.pop(2); }\n"
+    source = '#include <cassert>\nstruct Queue { int size; void pop(int n) { assert(n <= size && "queue is empty"); } };\nint main() { Queue{0}.pop(2); }\n'
     (line,) = [line for line in read_log(ended(tmp_path, str(compiled(tmp_path, source)))).lines if line.kind == "c-assert"]
     assert line.fields["assertion"] == 'n <= size && "queue is empty"'
     assert line.fields["place"] == "program.cpp:2"
@@ -453,8 +453,14 @@ def test_windows_faulthandler(tmp_path: Path) -> None:
     [
         ("_ZN9JPJavaEnv9NewStringEPKti", "JPJavaEnv::NewString"),
         ("_ZNSt6locale5_ImplC1Em", "std::locale::_Impl::_Impl"),
-        ("_ZN10tensorflow15shape_inference16InferenceContext3RunERKSt8functionIFNS_6StatusEPS1_EE", "tensorflow::shape_inference::InferenceContext::Run"),
-        ("_ZN6cpp2py12py_converterIN5triqs9operators26many_body_operator_genericIdEEE14is_convertibleEP7_objectb", "cpp2py::py_converter::is_convertible"),
+        (
+            "_ZN10tensorflow15shape_inference16InferenceContext3RunERKSt8functionIFNS_6StatusEPS1_EE",
+            "tensorflow::shape_inference::InferenceContext::Run",
+        ),
+        (
+            "_ZN6cpp2py12py_converterIN5triqs9operators26many_body_operator_genericIdEEE14is_convertibleEP7_objectb",
+            "cpp2py::py_converter::is_convertible",
+        ),
         ("_ZN4core9panicking9panic_fmt17h0123456789abcdefE", "core::panicking::panic_fmt"),
         ("_ZN12_GLOBAL__N_11fEv", "(anonymous namespace)::f"),
         ("_ZSt9terminatev", "std::terminate"),
@@ -470,7 +476,7 @@ def test_demangled(mangled: str, expected: str) -> None:
 
 
 def test_a_dump_that_lost_its_header_and_its_indentation(tmp_path: Path) -> None:
-    text = "Python error: Segmentation fault\n\nCurrent thread 0x00007f1 (most recent call first):\nFile \"/srv/app.py\", line 3 in decode\nFile \"/srv/app.py\", line 9 in main\n"
+    text = 'Python error: Segmentation fault\n\nCurrent thread 0x00007f1 (most recent call first):\nFile "/srv/app.py", line 3 in decode\nFile "/srv/app.py", line 9 in main\n'
     (tmp_path / "log.txt").write_text(text)
     evidence = read_log(tmp_path / "log.txt")
     assert evidence.signal is not None and evidence.signal.name == "SIGSEGV"
@@ -502,9 +508,12 @@ def test_frames_left_out_of_gdbs_text(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_the_kernels_address_counts_in_any_order(first: int, tmp_path: Path) -> None:
-    texts = ["Segmentation fault (core dumped)\n", "[ 9243.86] python3[77]: segfault at 20 ip 00007f3aa1c3ad73 sp 00007ffd85b1da60 error 4 in libc.so.6[7f3aa1c00000+1000]\n"]
+    texts = [
+        "Segmentation fault (core dumped)\n",
+        "[ 9243.86] python3[77]: segfault at 20 ip 00007f3aa1c3ad73 sp 00007ffd85b1da60 error 4 in libc.so.6[7f3aa1c00000+1000]\n",
+    ]
     paths = [tmp_path / "stderr.log", tmp_path / "dmesg.log"]
-    for path, text in zip(paths, texts):
+    for path, text in zip(paths, texts, strict=True):
         path.write_text(text)
     crash = analyze([paths[first], paths[1 - first]])
     assert crash.signal is not None and crash.signal.address == 0x20

@@ -17,7 +17,9 @@ _EXCEPTION = Layout(
     heads=(),
     frames=(
         re.compile(r"^frame #(?P<level>\d+): (?P<function>.*?) \+ (?P<offset>0x[0-9a-f]+) \((?P<pc>0x[0-9a-f]+) in (?P<module>[^)]*)\)$"),
-        re.compile(r"^frame #(?P<level>\d+): (?P<module>[^\s(]+)\((?P<function>[^()+]*)(?:\+(?P<offset>0x[0-9a-f]+))?\) \[(?P<pc>0x[0-9a-f]+)\]$"),
+        re.compile(
+            r"^frame #(?P<level>\d+): (?P<module>[^\s(]+)\((?P<function>[^()+]*)(?:\+(?P<offset>0x[0-9a-f]+))?\) \[(?P<pc>0x[0-9a-f]+)\]$"
+        ),
     ),
     between=re.compile(r"^(?:<omitting python frames>|)$"),
     telling=Telling.EXCEPTION,

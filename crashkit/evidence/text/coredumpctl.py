@@ -14,7 +14,9 @@ _LAYOUT = Layout(
         re.compile(r"^ *(?:Message: )?Process (?P<pid>\d+) \((?P<name>[^)]*)\) of user \d+ (?P<end>dumped core|terminated abnormally).*$"),
     ),
     frames=(
-        re.compile(r"^ *#(?P<level>\d+) +(?P<pc>0x[0-9a-f]+) (?P<function>\S.*?) \((?P<module>[^\s()]+)(?: \+ (?P<offset>0x[0-9a-f]+))?\)$"),
+        re.compile(
+            r"^ *#(?P<level>\d+) +(?P<pc>0x[0-9a-f]+) (?P<function>\S.*?) \((?P<module>[^\s()]+)(?: \+ (?P<offset>0x[0-9a-f]+))?\)$"
+        ),
     ),
     threads=(re.compile(r"^ *Stack trace of thread (?P<tid>\d+):$"),),
     between=re.compile(r"^ *(?:|(?:Module|Found module) .*|ELF object binary architecture: .*|[A-Z][\w ]+: .*)$"),

@@ -33,7 +33,9 @@ _LAYOUT = Layout(
     between=re.compile(r"^(?:=+ ?[Bb]acktrace.*|=+|\*\*\* glibc detected .*|\*\*\* Error in .*|\*\*\* end of backtrace.*|)$"),
     end=re.compile(r"^(?:=+ Memory map: =+|\*\*\* End of error message \*\*\*)$"),
     starts=(
-        re.compile(r"^\*\*\* Process received signal|^Signal: .*\(\d+\)$|^Caught signal \d+ \(|^!!! uWSGI process|^(?:uwsgi: )?\*\*\* backtrace of"),
+        re.compile(
+            r"^\*\*\* Process received signal|^Signal: .*\(\d+\)$|^Caught signal \d+ \(|^!!! uWSGI process|^(?:uwsgi: )?\*\*\* backtrace of"
+        ),
         re.compile(r"^=+ ?[Bb]acktrace"),
         re.compile(r"^[^()]{1,1000}\([^()]{0,4000}\) ?\[0x[0-9a-f]+\]$"),
     ),

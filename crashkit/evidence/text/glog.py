@@ -20,7 +20,10 @@ _GLOG = Layout(
     # glog: address and name; absl: also the size of the stack frame.
     frames=(re.compile(r"^ *@ +(?P<pc>0x[0-9a-f]+) +(?:\d+ +)?(?P<function>\S.*)$"),),
     between=re.compile(r"^(?:PC: @.*| *\.\.\. and at least .*|\[TimeInfo: .*|)$"),
-    starts=(_SIGNAL, re.compile(r"^\*\*\* Check failure stack trace|^\*\*\* Aborted at \d+ \(unix time\)|^(?:FatalError|Fatal error): [`']")),
+    starts=(
+        _SIGNAL,
+        re.compile(r"^\*\*\* Check failure stack trace|^\*\*\* Aborted at \d+ \(unix time\)|^(?:FatalError|Fatal error): [`']"),
+    ),
 )
 
 _PADDLE = Layout(

@@ -12,7 +12,8 @@ _LAYOUT = Layout(
     heads=(
         re.compile(r"^# A fatal error has been detected by the Java Runtime Environment:$"),
         re.compile(
-            r"^# +(?P<signal>SIG[A-Z]+|EXCEPTION_\w+|Internal Error)(?: \(0x[0-9a-f]+\))? at pc=(?P<pc>0x[0-9a-f]+), pid=(?P<pid>\d+), tid=(?P<tid>\w+)"
+            r"^# +(?P<signal>SIG[A-Z]+|EXCEPTION_\w+|Internal Error)(?: \(0x[0-9a-f]+\))?"
+            r" at pc=(?P<pc>0x[0-9a-f]+), pid=(?P<pid>\d+), tid=(?P<tid>\w+)"
         ),
         re.compile(r"^# Problematic frame:$"),
         re.compile(r"^# (?P<problem>[CVJjvA]  ?\[[^\]]+\].*)$"),

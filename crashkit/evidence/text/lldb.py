@@ -7,7 +7,8 @@ import re
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
 _REASON = (
-    r"stop reason = (?P<crashed>signal (?P<signal>SIG[A-Z]+)|(?P<exception>EXC_\w+)(?: \(code=\w+(?:, address=(?P<address>0x[0-9a-f]+))?\))?)"
+    r"stop reason = (?P<crashed>signal (?P<signal>SIG[A-Z]+)"
+    r"|(?P<exception>EXC_\w+)(?: \(code=\w+(?:, address=(?P<address>0x[0-9a-f]+))?\))?)"
 )
 
 _LAYOUT = Layout(

@@ -10,10 +10,13 @@ from crashkit.evidence.text.reader import Telling
 _LAYOUT = Layout(
     heads=(
         re.compile(
-            r"^==(?P<pid>\d+)== (?P<problem>Invalid (?:read|write) of size \d+|Invalid free\(\).*|Mismatched free\(\).*|Jump to the invalid address.*"
+            r"^==(?P<pid>\d+)== (?P<problem>Invalid (?:read|write) of size \d+|Invalid free\(\).*"
+            r"|Mismatched free\(\).*|Jump to the invalid address.*"
             r"|Conditional jump or move depends on uninitialised.*|Use of uninitialised value.*|Syscall param .* points to .*)$"
         ),
-        re.compile(r"^==(?P<pid>\d+)== (?P<end>Process terminating with default action of signal (?P<number>\d+) \((?P<signal>SIG\w+)\).*)$"),
+        re.compile(
+            r"^==(?P<pid>\d+)== (?P<end>Process terminating with default action of signal (?P<number>\d+) \((?P<signal>SIG\w+)\).*)$"
+        ),
         re.compile(r"^==\d+==  Address (?P<address_of>0x[0-9a-f]+) is (?P<detail>.*)$"),
     ),
     frames=(
@@ -29,4 +32,6 @@ _LAYOUT = Layout(
     facts=frozenset({"problem", "end"}),
 )
 
-FORMAT = format_of(_LAYOUT, ("== Invalid ", "== Mismatched ", "== Jump to", "== Conditional", "== Use of", "== Syscall", "== Process term"), "log")
+FORMAT = format_of(
+    _LAYOUT, ("== Invalid ", "== Mismatched ", "== Jump to", "== Conditional", "== Use of", "== Syscall", "== Process term"), "log"
+)
