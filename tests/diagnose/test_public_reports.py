@@ -84,7 +84,8 @@ def verdicts() -> dict[str, list[Verdict]]:
 
 def table() -> str:
     rows = [
-        "| reports | with a signature expected | first | listed, not first | missed | nothing expected, nothing claimed | refused | falsely claimed |",
+        "| reports | with a signature expected | first | listed, not first | missed "
+        "| nothing expected, nothing claimed | refused | falsely claimed |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for sample, found in verdicts().items():
