@@ -36,7 +36,7 @@ from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
+from crashkit.model import Crash, LogLine, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
@@ -223,9 +223,18 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
     main = max(logs, key=lambda log: (log.evidence.stacks == "native", log.evidence.signal is not None, len(log.evidence.threads)))
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
+    crash = replace(crash, signal=_fuller(crash.signal, [log.evidence.signal for log in logs]))
     if main.evidence.stacks == "native":
         crash = replace(crash, threads=add_dumps(crash.threads, _dumps(logs)))
     return replace(crash, log=_lines(logs), soft_errors=_soft_errors(logs))
+
+
+def _fuller(signal: Optional[Signal], others: Sequence[Optional[Signal]]) -> Optional[Signal]:
+    """This signal with the fault address that another log has for it: the kernel's log tells it, stderr does not."""
+    known = [other for other in others if other is not None and (signal is None or other.number == signal.number)]
+    if signal is not None and signal.address is not None:
+        return signal
+    return next((other for other in known if other.address is not None), signal or next(iter(known), None))
 
 
 def _dumps(logs: Sequence[_Log]) -> list[tuple[Thread, ...]]:

@@ -10,7 +10,7 @@ from crashkit.diagnose.case import FAULTS, Case, Native, Stack
 from crashkit.diagnose.outcome import Outcome, no
 from crashkit.model import Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
-from crashkit.naming.machinery import machinery_end
+from crashkit.naming.machinery import is_fatal_error, machinery_end
 from crashkit.naming.own_code import is_own
 
 Fact = Callable[[Case], Outcome]
@@ -42,6 +42,10 @@ _LOCK_WAIT = re.compile(
     r"_*(lll_lock_wait|lll_lock_wait_private|pthread_mutex_lock\w*|pthread_cond_wait\w*|pthread_(clock|timed)?join\w*|pthread_rwlock_\w+lock)"
     r"|std::(mutex::lock|condition_variable::wait|thread::join)|__gthread_\w*lock"
 )
+# Lines that tell of an end without naming a signal of Linux.
+_ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
+
+_EVALUATION = re.compile(r"_?PyEval_EvalFrame\w*")
 _BYTECODE_LOCKS = re.compile(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
 )
@@ -204,7 +208,8 @@ def hang(case: Case) -> Outcome:
     """Nothing failed: no signal, or one sent from outside to a process that did not abort by itself."""
     signal = case.crash.signal
     if signal is None:
-        return Outcome(True, (), {}, "no signal")
+        failed = next((line for line in case.crash.log if line.kind in _ENDS), None)
+        return Outcome(True, (), {}, "no signal") if failed is None else no(f"the log tells of an end: {failed.text}")
     if signal.name in FAULTS and signal.reason != "sent-from-outside" and signal.code != 0:
         return no(f"{signal.name} is a fault")
     if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
@@ -268,7 +273,7 @@ def runs_python(case: Case) -> Outcome:
     stack = case.crashed
     if stack is None:
         return no("no crashed thread is known")
-    if stack.thread.holds_gil or stack.pythons or any(re.fullmatch(r"_?PyEval_EvalFrame\w*", frame.name) for frame in stack.natives):
+    if stack.thread.holds_gil or stack.pythons or _evaluates(stack):
         return Outcome(True, (Evidence(text="the crashed thread ran Python", thread=stack.thread.tid),))
     return no("the crashed thread is not known to hold the GIL")
 
@@ -304,12 +309,57 @@ def _two_files(case: Case, pattern: re.Pattern[str], what: str) -> Outcome:
     return Outcome(True, tuple(Evidence(text=path, module=path) for path in paths), {"copies": " and ".join(paths)})
 
 
+def two_openssl(case: Case) -> Outcome:
+    """Two different files of OpenSSL are loaded, or on the crashed stack."""
+    pattern = re.compile(r"lib(?:crypto|ssl)[\w.-]*\.so")
+    found = {module.path for module in case.crash.modules if pattern.search(module.path)}
+    found |= {frame.module for frame in (case.crashed.natives if case.crashed else ()) if pattern.search(frame.module)}
+    for part in ("libcrypto", "libssl"):
+        copies = sorted(path for path in found if part in path)
+        if len(copies) > 1:
+            return Outcome(True, tuple(Evidence(text=path) for path in copies), {"copies": " and ".join(copies)})
+    return no("no two copies of OpenSSL are known")
+
+
+def program_counter_zero(case: Case) -> Outcome:
+    """The innermost frame is at address 0: a call through a null pointer."""
+    first = next(iter(case.crashed.natives), None) if case.crashed is not None else None
+    if first is not None and first.frame.pc == 0:
+        return Outcome(True, (Evidence(text="the innermost frame is at address 0", frame=first.index),))
+    return no("the innermost frame is not at address 0")
+
+
+def null_thread_state(case: Case) -> Outcome:
+    """An inner frame was called with a null thread state, as a debugger shows its arguments."""
+    for frame in case.crashed.natives[:4] if case.crashed is not None else ():
+        if is_zero(frame.frame.args.get("tstate")):
+            return Outcome(True, (Evidence(text=f"{frame.name} (tstate=0x0)", frame=frame.index),), {"frame": frame.name})
+    return no("no frame shows a null thread state")
+
+
+def is_zero(value: Optional[str]) -> bool:
+    """Whether an argument in a debugger's words is 0."""
+    return value is not None and re.fullmatch(r"(?:\w+@entry=)?(?:0x0+|0)", value.strip()) is not None
+
+
+def fatal_error_words(case: Case) -> Outcome:
+    """The message with which the crashed thread called Py_FatalError, from the arguments in the stack."""
+    if case.crashed is None:
+        return no("no crashed thread is known")
+    frames = [frame for frame in case.crashed.whole if is_fatal_error(frame.name)]
+    if not frames:
+        return no("Py_FatalError is not on the stack")
+    arguments = (frame.frame.args.get(name, "") for frame in frames for name in ("msg", "message"))
+    told = next((found[1] for text in arguments if (found := re.search(r'"(.*)"', text))), None)
+    return Outcome(True, (_evidence(case.crashed, frames[-1]),), {"message": told} if told else {})
+
+
 def lock_inversion(case: Case) -> Outcome:
     """One thread waits for a native lock while it holds the GIL (it runs a C function under Python frames), another waits for the GIL."""
     owners = [
         (stack, frame)
         for stack in case.stacks
-        if stack.pythons
+        if (stack.pythons or _evaluates(stack))
         and _waits(stack, _GIL_WAIT) is None
         and (frame := _waits(stack, _LOCK_WAIT))
         and not _in_python_lock(stack)
@@ -334,6 +384,11 @@ def lock_inversion(case: Case) -> Outcome:
         Evidence(text=f"waits for the GIL in {frame.name}", thread=stack.thread.tid, frame=frame.index) for stack, frame in seekers
     ]
     return Outcome(True, tuple(evidence), {"owner": _thread_name(owner), "lock": lock.name, "seeker": _thread_name(seekers[0][0])})
+
+
+def _evaluates(stack: Stack) -> bool:
+    """Whether a debugger's stack without Python frames has the interpreter's loop on it."""
+    return any(_EVALUATION.fullmatch(frame.name) for frame in stack.natives)
 
 
 def _runs_python(stack: Stack) -> bool:
@@ -417,6 +472,10 @@ FACTS: dict[str, Fact] = {
     "gil-held-by-it": gil_held_by_it,
     "two-llvm-openmp": two_llvm_openmp,
     "two-libstdcxx": two_libstdcxx,
+    "two-openssl": two_openssl,
+    "program-counter-zero": program_counter_zero,
+    "null-thread-state": null_thread_state,
+    "fatal-error-words": fatal_error_words,
     "lock-inversion": lock_inversion,
     "user-division": user_division,
     "many-streams": many_streams,

@@ -34,6 +34,8 @@ _MACHINERY = re.compile(
     )
 )
 
+_FATAL_ERROR = re.compile(r"_?Py_FatalError\w*|fatal_error\w*")
+
 # Some programs raise a signal through it, others wait in it: it belongs to the machinery where what called it does.
 _UNDECIDED = "syscall"
 
@@ -41,6 +43,11 @@ _UNDECIDED = "syscall"
 def is_machinery(function: str) -> bool:
     """Whether a function (any form of its name) ends the process on behalf of its caller."""
     return _MACHINERY.fullmatch(plain(function)) is not None
+
+
+def is_fatal_error(function: str) -> bool:
+    """Whether a function is one of CPython's that print a fatal error; their argument `msg` or `message` has its words."""
+    return _FATAL_ERROR.fullmatch(plain(function)) is not None
 
 
 def machinery_end(functions: Sequence[str | None]) -> int:

@@ -1,4 +1,4 @@
-"""A format of log that crashkit does not know, added in one file: Rust's panics."""
+"""A format of log that crashkit does not know, added in one file: Go's panics."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import NativeFrame, Thread
 from crashkit.pipeline import analyze
 
-_HEAD = re.compile(r"thread '(?P<thread>.*)' panicked at (?P<place>\S+?):?$")
-_FRAME = re.compile(r"^ +\d+: (?P<function>\S.*)$")
+_HEAD = re.compile(r"^panic: (?P<message>.*)$")
+_THREAD = re.compile(r"^goroutine (?P<thread>\d+) \[running\]:$")
+_FRAME = re.compile(r"^(?P<function>[\w./]+)\(.*\)$")
 
 
 class Panic(Reader):
     def __init__(self, match: re.Match[str]) -> None:
-        self.thread, self.place = match["thread"], match["place"]
-        self.message = ""
+        self.thread, self.message = "", match["message"]
         self.frames: list[NativeFrame] = []
 
     def feed(self, text: str) -> bool:
-        if match := _FRAME.match(text):
+        if match := _THREAD.match(text):
+            self.thread = f"goroutine {match['thread']}"
+        elif match := _FRAME.match(text):
             self.frames.append(NativeFrame(function=match["function"], trust="text"))
-        elif not self.message:
-            self.message = text
         else:
-            self.ended = text.startswith("note: ")
-            return self.ended or text == "stack backtrace:" or text.startswith("   ")
+            self.ended = text.startswith("exit status ")
+            return self.ended or not text or text.startswith("    ")
         return True
 
     def finish(self) -> list[Note]:
-        return [Note(self.message, "rust-panic", {"place": self.place})]
+        return [Note(self.message, "go-panic", {"thread": self.thread})]
 
 
 def _opens(text: str) -> Panic | None:
@@ -53,17 +53,18 @@ def _tells(panics: Sequence[tuple[str, Panic]]) -> Account:
     return Account(telling=Telling.NATIVE_THREADS, threads=threads, stacks="native", signal=6, is_evidence=True)
 
 
-PANICS = Format(openers=("panicked at ",), opens=_opens, tells=_tells, source="rust", kinds=frozenset({"rust-panic"}))
+PANICS = Format(openers=("panic: ",), opens=_opens, tells=_tells, source="go", kinds=frozenset({"go-panic"}))
 
 PANIC = """INFO starting
-thread 'decoder' panicked at src/lib.rs:41:9:
-index out of bounds: the len is 3 but the index is 7
-stack backtrace:
-   0: rust_begin_unwind
-             at /rustc/library/std/src/panicking.rs:665:5
-   1: tokenizers::decode
-note: Some details are omitted, run with `RUST_BACKTRACE=full` for a verbose backtrace.
-   2: not of the panic
+panic: index out of range [7] with length 3
+
+goroutine 17 [running]:
+main.decode(...)
+	/src/decode.go:41 +0x1d
+example.com/jobs.Run(0xc000)
+	/src/jobs.go:9 +0x12
+exit status 2
+not.of(the panic)
 """
 DUMP = 'Fatal Python error: Aborted\n\nCurrent thread 0x00007f1 (most recent call first):\n  File "app.py", line 3 in decode\n'
 
@@ -83,7 +84,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_it_nothing_is_told(log: Path) -> None:
     with pytest.raises(EvidenceError):
         read_log(log)
-    assert "rust-panic" not in kinds()
+    assert "go-panic" not in kinds()
 
 
 @pytest.mark.usefixtures("registered")
@@ -91,14 +92,14 @@ def test_it_is_found_read_and_summed_up(log: Path) -> None:
     evidence = read_log(log)
     (thread,) = evidence.threads
     assert (evidence.kind, thread.name, [frame.function for frame in thread.frames]) == (
-        "rust",
-        "decoder",
-        ["rust_begin_unwind", "tokenizers::decode"],
+        "go",
+        "goroutine 17",
+        ["main.decode", "example.com/jobs.Run"],
     )
     (line,) = evidence.lines
-    assert (line.kind, line.line, line.fields) == ("rust-panic", 2, {"place": "src/lib.rs:41:9"})
+    assert (line.kind, line.line, line.fields) == ("go-panic", 2, {"thread": "goroutine 17"})
     assert evidence.signal is not None and evidence.signal.name == "SIGABRT"
-    assert "rust-panic" in kinds()
+    assert "go-panic" in kinds()
 
 
 @pytest.mark.usefixtures("registered")
@@ -106,8 +107,8 @@ def test_it_joins_other_evidence_of_the_crash(log: Path, tmp_path: Path) -> None
     """Native stacks speak for the crash, also where a dump in the same log, or in another, has Python's."""
     (tmp_path / "dump.log").write_text(DUMP)
     crash = analyze([tmp_path / "dump.log", log])
-    assert crash.source is not None and crash.source.kind == "rust" and crash.threads[0].name == "decoder"
+    assert crash.source is not None and crash.source.kind == "go" and crash.threads[0].name == "goroutine 17"
     log.write_text(DUMP + "\n" + PANIC)
-    assert read_log(log).kind == "rust"
-    log.write_text(DUMP + "\n" + PANIC.replace("panicked", "did not panic"))
+    assert read_log(log).kind == "go"
+    log.write_text(DUMP + "\n" + PANIC.replace("panic: ", "no panic: "))
     assert read_log(log).kind == "faulthandler"

@@ -22,16 +22,18 @@ SIGNALS = {
     "Floating-point exception": 8,
     "Illegal instruction": 4,
 }
-"""Signal numbers by the texts of Modules/faulthandler.c and of shells."""
+"""Signal numbers by the texts of Modules/faulthandler.c."""
 
-_FATAL = re.compile(r"Fatal Python error: (?P<message>.*)$")
+_FATAL = re.compile(r"(?:(?:Fatal )?Python error|(?P<windows>Windows fatal exception)): (?P<message>.*)$")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
 _THREAD = re.compile(
     r"^(?P<current>Current thread|Thread) 0x(?P<ident>[0-9a-f]{1,16})(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):$"
 )
-_STACK = re.compile(r"^Stack \(most recent call first\):$")
+# The second form is PyPy's: rpython/rlib/rvmprof/src/shared.
+_STACK = re.compile(r"^Stack \(most recent call first(?:, approximate line numbers)?\):$")
 _C_STACK = re.compile(r"^Current thread's C stack trace \(most recent call first\):$")
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\?) in (?P<function>.*)$')
+# With two spaces, unless whoever posted it lost them.
+_FRAME = re.compile(r'^ {0,4}File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\?) in (?P<function>.*)$')
 _BINARY = re.compile(
     r"""^  Binary file (?:"(?P<file>[^"]*)"|'<unknown>')"""
     r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]{1,16}))?)? ?\[0x(?P<address>[0-9a-f]{1,16})\]$"""
@@ -48,6 +50,7 @@ class FaultDump(Reader):
 
     def __init__(self) -> None:
         self.message: Optional[str] = None
+        self.windows = False
         self.state: Optional[str] = None
         self.timeout = False
         self.gil_disabled = False
@@ -59,7 +62,7 @@ class FaultDump(Reader):
     @property
     def signal(self) -> Optional[int]:
         """The signal that ended the process; SIGABRT for a fatal error that names no signal."""
-        if self.message is None:
+        if self.message is None or self.windows:
             return None
         return SIGNALS.get(self.message.strip(), 6)
 
@@ -71,6 +74,7 @@ class FaultDump(Reader):
             if self.message is not None or self._blocks:
                 return False
             self.message = match["message"]
+            self.windows = match["windows"] is not None
             return True
         if _TIMEOUT.match(text):
             if self.timeout or self._blocks:
@@ -131,7 +135,7 @@ class FaultDump(Reader):
     def threads(self) -> tuple[Thread, ...]:
         """In the order of the dump. A dump after a crash outside Python marks no thread as crashed; the crashed thread's C stack, which
         3.14 prints, then becomes an additional thread."""
-        told = tuple(block.thread(self.signal is not None, self._c_stack) for block in self._blocks)
+        told = tuple(block.thread(self.message is not None, self._c_stack) for block in self._blocks)
         if self._c_stack and told and not any(block.current for block in self._blocks):
             return (*told, Thread(crashed=self.signal is not None, frames=tuple(self._c_stack)))
         return told
@@ -228,7 +232,7 @@ def _several(dumps: Sequence[tuple[str, FaultDump]]) -> tuple[SoftError, ...]:
 
 
 FORMAT = Format(
-    openers=("Fatal Python error: ", "most recent call first", "Timeout ("),
+    openers=("Python error: ", "Windows fatal exception: ", "most recent call first", "Timeout ("),
     opens=_opens,
     tells=_tells,
     source="faulthandler",

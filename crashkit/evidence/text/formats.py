@@ -4,7 +4,35 @@ from __future__ import annotations
 
 from typing import Any
 
-from crashkit.evidence.text import faulthandler, gdb, sanitizer, traceback
+from crashkit.evidence.text import (
+    apple,
+    c10,
+    coredumpctl,
+    faulthandler,
+    gdb,
+    glibc_backtrace,
+    glog,
+    jvm,
+    lldb,
+    rust,
+    sanitizer,
+    traceback,
+    valgrind,
+)
 from crashkit.evidence.text.reader import Format
 
-FORMATS: tuple[Format[Any], ...] = (faulthandler.FORMAT, traceback.FORMAT, gdb.FORMAT, *sanitizer.FORMATS)
+FORMATS: tuple[Format[Any], ...] = (
+    faulthandler.FORMAT,
+    traceback.FORMAT,
+    coredumpctl.FORMAT,
+    gdb.FORMAT,
+    *sanitizer.FORMATS,
+    valgrind.FORMAT,
+    jvm.FORMAT,
+    *glog.FORMATS,
+    apple.FORMAT,
+    lldb.FORMAT,
+    rust.FORMAT,
+    glibc_backtrace.FORMAT,
+    *c10.FORMATS,
+)

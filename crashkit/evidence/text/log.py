@@ -24,6 +24,9 @@ from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
 from crashkit.evidence.text.skim import telling_lines
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.naming.functions import plain
+from crashkit.naming.machinery import machinery_end
+from crashkit.naming.signals import SIGABRT
 
 MOST_LINES = 400
 """Significant lines that are kept."""
@@ -274,6 +277,8 @@ class _Log:
             )
         format, shown = accounts[0]
         told = next((account.signal for _, account in accounts if account.signal is not None), None)
+        if told is None and shown.stacks == "native":
+            told = _of_stacks(shown.threads)
         signal, process = log_signal.of_lines(lines, told)
         left_out = tuple(
             SoftError(stage="log", message=f"{count} more {kind} lines were omitted") for kind, count in sorted(self._left_out.items())
@@ -288,6 +293,14 @@ class _Log:
             python=next((account.python for _, account in accounts if account.python is not None), None),
             soft_errors=(*errors, *self._unread(), *left_out, *(error for _, account in accounts for error in account.soft_errors)),
         )
+
+
+def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:
+    """SIGABRT where the crashed thread was in abort()."""
+    crashed = next((thread for thread in threads if thread.crashed), None)
+    names = [frame.function for frame in crashed.natives()] if crashed is not None else []
+    aborts = any(name is not None and plain(name) == "abort" for name in names[: machinery_end(names)])
+    return SIGABRT if aborts else None
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:

@@ -27,6 +27,8 @@ class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     kind: str
     pattern: str
+    signal: Optional[str] = None
+    """The signal that such a line tells of, where its text does not name it."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -53,24 +55,24 @@ class Classifier:
     """Classifies a line: by the built-in table first, then by further patterns (kind None)."""
 
     def __init__(self, further: Sequence[str] = ()) -> None:
-        table = [(pattern.kind, pattern.pattern) for pattern in line_patterns()]
-        rules: list[tuple[Optional[str], str]] = [*table, *((None, pattern) for pattern in further)]
-        self._rules = [(kind, re.compile(pattern), literals(pattern)) for kind, pattern in rules]
+        rules = [(line.kind, line.pattern, {"signal": line.signal} if line.signal else {}) for line in line_patterns()]
+        every: list[tuple[Optional[str], str, dict[str, str]]] = [*rules, *((None, pattern, {}) for pattern in further)]
+        self._rules = [(kind, re.compile(pattern), literals(pattern), told) for kind, pattern, told in every]
         self.too_slow: list[str] = []
         """Further patterns that took so long that they are no longer tried."""
-        self.literals = fewest(_shorten(literal) for _, _, found in self._rules for literal in found)
+        self.literals = fewest(_shorten(literal) for _, _, found, _ in self._rules for literal in found)
         self._any = AhoCorasick(list(self.literals))
 
     def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
         """Kind and fields of a significant line; None for any other line."""
         if not self._any.find_matches_as_indexes(text):
             return None
-        for kind, pattern, required in self._rules:
+        for kind, pattern, required, told in self._rules:
             if not any(literal in text for literal in required):
                 continue
             match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
             if match:
-                return kind, {name: value for name, value in match.groupdict().items() if value is not None}
+                return kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
         return None
 
     def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:

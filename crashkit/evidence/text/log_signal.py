@@ -6,17 +6,47 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from crashkit.evidence.text.faulthandler import SIGNALS
 from crashkit.model import Address, LogLine, Process, Signal
 from crashkit.naming.addresses import is_null
-from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, signal_name
+from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, signal_name, signal_number
 
 SIGKILL, SIGTERM = 9, 15
 
 # Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
 _WRITE, _FETCH = 2, 16
 
-_TRAPS = {"general protection": SIGSEGV, "trap invalid opcode": SIGILL, "trap divide error": SIGFPE}
+_TRAPS = {
+    "general protection": SIGSEGV,
+    "trap stack segment": SIGBUS,
+    "trap invalid opcode": SIGILL,
+    "trap divide error": SIGFPE,
+    "trap int3": SIGTRAP,
+}
+
+# What shells, Python's faulthandler, uWSGI and Paddle call a signal; in lower case.
+_TEXTS = {
+    "segmentation fault": SIGSEGV,
+    "segfault": SIGSEGV,
+    "aborted": SIGABRT,
+    "abort": SIGABRT,
+    "abort trap": SIGABRT,
+    "process abort signal": SIGABRT,
+    "bus error": SIGBUS,
+    "access to an undefined portion of a memory object": SIGBUS,
+    "illegal instruction": SIGILL,
+    "illegal hardware instruction": SIGILL,
+    "floating point exception": SIGFPE,
+    "floating-point exception": SIGFPE,
+    "erroneous arithmetic operation": SIGFPE,
+    "trace/breakpoint trap": SIGTRAP,
+    "trace/bpt trap": SIGTRAP,
+    "trace trap": SIGTRAP,
+    "killed": SIGKILL,
+    "terminated": SIGTERM,
+}
+
+# Lines that name the signal which ended the process itself, best first; then those of its launcher or server.
+_NAMED = ("process-end", "shell", "jvm", "valgrind-end", "launcher-signal", "supervisor-signal", "server-worker-signal")
 
 # Messages after which the runtime aborts the process, or whose text names the signal.
 _BY_KIND = {
@@ -34,6 +64,15 @@ _BY_KIND = {
     "invalid-free": SIGABRT,
     "heap-overflow": SIGABRT,
     "c-assert": SIGABRT,
+    "mps-assert": SIGABRT,
+    "glog-check": SIGABRT,
+    "llvm-abort": SIGABRT,
+    "tcl-panic": SIGABRT,
+    "qt-platform-fatal": SIGABRT,
+    "qt-unhandled": SIGABRT,
+    "qt-thread-destroyed": SIGABRT,
+    "rust-alloc-failed": SIGABRT,
+    "rust-no-unwind": SIGABRT,
     "terminate": SIGABRT,
     "terminate-c10": SIGABRT,
     "terminate-protobuf": SIGABRT,
@@ -42,6 +81,8 @@ _BY_KIND = {
     "pure-virtual": SIGABRT,
     "rocm-fault": SIGABRT,
 }
+
+_FAULTS = (SIGSEGV, SIGBUS)
 
 
 def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
@@ -63,20 +104,39 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     numbers = (
         told,
         next((_TRAPS[line.fields["trap"]] for line in lines if line.kind == "kernel-trap"), None),
-        next((_number(line.fields.get("number", "")) for line in lines if line.kind == "launcher-signal"), None),
-        next((number for line in lines if (number := _of_shell(line))), None),
+        *(number for kind in _NAMED for line in lines if line.kind == kind and (number := named(line.fields))),
         next((_BY_KIND[line.kind] for line in lines if line.kind in _BY_KIND), None),
         status - 128 if status is not None and 128 < status <= 192 else None,
     )
     number = next((number for number in numbers if number), None)
-    return Signal(number=number, name=signal_name(number)) if number else None
-
-
-def _of_shell(line: LogLine) -> Optional[int]:
-    if line.kind != "shell":
+    if number is None:
         return None
-    text = line.fields.get("signal", "")
-    return SIGKILL if text == "Killed" else SIGNALS.get(text)
+    address = next((address for line in lines if (address := _address(line, number)) is not None), None)
+    reason = "null-pointer" if address is not None and number == SIGSEGV and is_null(address) else None
+    return Signal(number=number, name=signal_name(number), address=address, reason=reason)
+
+
+def named(fields: dict[str, str]) -> Optional[int]:
+    """The signal's number, from its name or number in a line; numbers of macOS differ, so the name counts first."""
+    text = fields.get("signal", "").strip()
+    number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower())
+    if number is not None:
+        return number
+    given = next((fields[name] for name in ("number", "number2") if name in fields), "").lstrip("-")
+    return int(given) if given.isdecimal() and len(given) <= 2 and 0 < int(given) <= 64 else None
+
+
+def _address(line: LogLine, number: int) -> Optional[Address]:
+    """The fault address that a signal handler printed with the signal."""
+    text = line.fields.get("address", "")
+    if line.kind not in ("process-end", "jvm") or number not in _FAULTS or named(line.fields) != number:
+        return None
+    if text == "(nil)":
+        return Address(0)
+    try:
+        return Address(int(text, 16))
+    except ValueError:
+        return None
 
 
 def _status(line: LogLine) -> Optional[int]:

@@ -28,6 +28,7 @@ _LAYERS = tuple(
         r"\[(?P<who>(?:rank|default)\d+)\]:?" + _SPACE,  # torch's exception hook, torchrun --tee
         r"\[(?P<who>\d+(?:,\d+)?)\](?:<std(?:out|err)>)?:" + _SPACE,  # torchrun, mpirun --tag-output
         r"\[(?P<who>(?:pod/)?[\w.-]+/[\w.-]+)\] ",  # kubectl --prefix
+        r"\[(?P<who>[A-Za-z][\w.-]*:\d{2,8}(?::\d+:\d+)?)\]" + _SPACE,  # Open MPI's and UCX's signal handlers
         r"(?P<who>[\w.-]+-\d+) +\| ?",  # docker compose
         r"(?P<who>\d{1,5}): (?=\S|  File)",  # srun --label
         r"\((?P<who>[\w.]+ (?:pid=)?\d+(?:, ip=[\d.]+)?)\) ",  # ray, vLLM workers

@@ -1,0 +1,37 @@
+"""Crash reports of macOS as text: what the Console shows and people post (not the JSON of .ips files)."""
+
+from __future__ import annotations
+
+import re
+
+from crashkit.evidence.text.native_backtrace import Layout, format_of
+
+_LAYOUT = Layout(
+    heads=(
+        re.compile(r"^Process: +(?P<name>\S.{0,200}?) \[(?P<pid>\d+)\]$"),
+        re.compile(r"^Crashed Thread: +(?P<thread>\d+)"),
+        re.compile(r"^Exception Type: +(?P<exception>EXC_\w+)(?: \((?P<signal>SIG[A-Z]+)\))?"),
+        re.compile(r"^Exception (?:Codes|Subtype): +(?P<reason>KERN_\w+|EXC_\w+)(?: at (?P<address>0x[0-9a-f]+))?"),
+        re.compile(r"^Termination (?:Reason|Signal): +(?P<termination>.+)$"),
+        re.compile(r"^Code Type: +(?P<architecture>\S+)"),
+        re.compile(r"^Path: +(?P<executable>/.+)$"),
+    ),
+    frames=(
+        re.compile(
+            r"^(?P<level>\d+) +(?P<module>\S.*?) +(?P<pc>0x[0-9a-f]+) (?P<function>.+?)"
+            r"(?: \+ (?P<plus>\d+))?(?: \((?P<file>[^():]+):(?P<line>\d+)\))?$"
+        ),
+    ),
+    threads=(
+        re.compile(r"^Thread (?P<index>\d+)(?: name: *(?P<name>.*?))?(?P<crashed> Crashed)(?:::? *(?P<queue>.*))?:?$"),
+        re.compile(r"^Thread (?P<index>\d+)(?:::? *(?P<name>.*?))?:?$"),
+    ),
+    between=re.compile(
+        r"^(?:|-+|Translated Report.*|[A-Z][\w /]+: .*|abort\(\) called|Application Specific Information:|.*__TEXT .*|-->.*|VM Region.*)$"
+    ),
+    end=re.compile(r"^(?:Binary Images:|Thread \d+ crashed with .*|External Modification Summary:)"),
+    starts=(re.compile(r"^(?:Process: +\S.{0,200} \[\d+\]|Exception Type: +EXC_\w+|Crashed Thread: +\d+|Thread \d+ Crashed)"),),
+    facts=frozenset({"signal", "exception"}),
+)
+
+FORMAT = format_of(_LAYOUT, ("Process: ", "Exception Type: ", "Crashed Thread: ", " Crashed"), "apple")

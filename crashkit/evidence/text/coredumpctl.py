@@ -1,0 +1,31 @@
+"""Text by systemd-coredump: its entry in the journal, and `coredumpctl info`."""
+
+from __future__ import annotations
+
+import re
+
+from crashkit.evidence.text.native_backtrace import Layout, format_of
+
+_LAYOUT = Layout(
+    heads=(
+        re.compile(r"^ *PID: (?P<pid>\d+) \((?P<name>[^)]*)\)$"),
+        re.compile(r"^ *Signal: (?P<number>\d+) \((?P<signal>[A-Z]+)\)$"),
+        re.compile(r"^ *Executable: (?P<executable>/.*)$"),
+        re.compile(r"^ *(?:Message: )?Process (?P<pid>\d+) \((?P<name>[^)]*)\) of user \d+ (?P<end>dumped core|terminated abnormally).*$"),
+    ),
+    frames=(
+        re.compile(
+            r"^ *#(?P<level>\d+) +(?P<pc>0x[0-9a-f]+) (?P<function>\S.*?) \((?P<module>[^\s()]+)(?: \+ (?P<offset>0x[0-9a-f]+))?\)$"
+        ),
+    ),
+    threads=(re.compile(r"^ *Stack trace of thread (?P<tid>\d+):$"),),
+    between=re.compile(r"^ *(?:|(?:Module|Found module) .*|ELF object binary architecture: .*|[A-Z][\w ]+: .*)$"),
+    starts=(
+        re.compile(r"^ *(?:PID: \d+ \(|(?:Message: )?Process \d+ \([^)]*\) of user \d+ |Stack trace of thread \d+:$)"),
+        re.compile(r"^ *#0 +0x[0-9a-f]+ \S.*? \([^\s()]+ \+ 0x[0-9a-f]+\)$"),
+    ),
+    facts=frozenset({"signal", "number", "end"}),
+    fewest=1,
+)
+
+FORMAT = format_of(_LAYOUT, ("PID: ", "of user ", "Stack trace of thread ", "#0  "), "coredumpctl")

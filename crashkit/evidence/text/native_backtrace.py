@@ -1,0 +1,203 @@
+"""Native stacks that a process, a runtime or a crash reporter printed: one reader, and one `Layout` of patterns per format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Optional
+
+from crashkit.evidence.text.log_signal import named
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
+from crashkit.model import Address, NativeFrame, Offset, Thread
+from crashkit.naming.mangled import demangled
+
+MOST_FRAMES = 1000
+MOST_THREADS = 1000
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How one format looks. The groups of the patterns are facts: `signal`, `number`, `address`, `pid`, `function`, `module`, `pc`..."""
+
+    heads: tuple[re.Pattern[str], ...]
+    """Lines with facts about the crash; one of them, or a frame, comes first."""
+    frames: tuple[re.Pattern[str], ...]
+    threads: tuple[re.Pattern[str], ...] = ()
+    """Lines before the stack of another thread; groups `tid`, `name`, and `crashed` if the line says so."""
+    between: Optional[re.Pattern[str]] = None
+    """Lines without facts that belong to the text."""
+    end: Optional[re.Pattern[str]] = None
+    starts: tuple[re.Pattern[str], ...] = ()
+    """What a first line must match; `heads` if empty."""
+    kind: str = "process-end"
+    """Kind of the note for the heads' facts."""
+    fewest: int = 0
+    """Texts with fewer frames and no facts are none of this format."""
+    outermost_first: bool = False
+    telling: Telling = Telling.NATIVE_THREADS
+    facts: frozenset[str] = field(default_factory=lambda: frozenset({"signal", "number"}))
+    """A text with one of these is about a crash."""
+
+
+class Backtrace(Reader):
+    """One text with native stacks."""
+
+    def __init__(self, layout: Layout) -> None:
+        self.fields: dict[str, str] = {}
+        self._layout = layout
+        self._headline = ""
+        self._stacks: list[_Stack] = []
+
+    def feed(self, text: str) -> bool:
+        """Take the next line; see `Reader.feed`."""
+        layout = self._layout
+        if self.ended:
+            return False
+        if layout.end is not None and layout.end.match(text):
+            self.ended = True
+            return True
+        if match := _first(layout.threads, text):
+            found = match.groupdict()
+            self._open(_Stack(_number(found.get("tid")), (found.get("name") or "").strip() or None, bool(found.get("crashed"))))
+            if found.get("crashed"):
+                self._learn(match)
+            return True
+        if match := _first(layout.frames, text):
+            return self._frame(match)
+        if match := _first(layout.heads, text):
+            if self._is_another(match):
+                return False
+            self._learn(match)
+            return True
+        return layout.between is not None and layout.between.match(text) is not None
+
+    def _is_another(self, match: re.Match[str]) -> bool:
+        """A signal after the stacks belongs to the next crash in the log."""
+        told = match.groupdict()
+        return bool(self._stacks) and any(told.get(name) and name in self.fields for name in ("signal", "number"))
+
+    def _learn(self, match: re.Match[str]) -> None:
+        self._headline = self._headline or match.string.strip()
+        for name, value in match.groupdict().items():
+            if value and name != "crashed":
+                self.fields.setdefault(name, value)
+
+    def _frame(self, match: re.Match[str]) -> bool:
+        if not self._stacks or (match.groupdict().get("level") == "0" and self._stacks[-1].frames):
+            self._open(_Stack(None, None, not self._stacks))
+        if len(self._stacks[-1].frames) < MOST_FRAMES:
+            self._stacks[-1].frames.append(_native(match.groupdict()))
+        return True
+
+    def _open(self, stack: _Stack) -> None:
+        if len(self._stacks) < MOST_THREADS:
+            self._stacks.append(stack)
+
+    @property
+    def signal(self) -> Optional[int]:
+        """The signal that the text names."""
+        return named(self.fields)
+
+    @property
+    def is_crash(self) -> bool:
+        """Whether the text itself says that something crashed."""
+        return any(name in self.fields for name in self._layout.facts)
+
+    def finish(self) -> Optional[tuple[Note, ...]]:
+        """One note with the facts; None for a text that turned out to be none."""
+        frames = sum(len(stack.frames) for stack in self._stacks)
+        if not self.is_crash and frames < max(1, self._layout.fewest):
+            return None
+        return (Note(self._headline, self._layout.kind, self.fields),) if self.is_crash else ()
+
+    def threads(self) -> tuple[Thread, ...]:
+        """In the order of the text; the first one crashed where no line says which did."""
+        stacks = [stack for stack in self._stacks if stack.frames]
+        crashed = next((stack for stack in stacks if stack.crashed), stacks[0] if stacks else None)
+        return tuple(stack.thread(stack is crashed, self._layout.outermost_first) for stack in stacks)
+
+
+class _Stack:
+    def __init__(self, tid: Optional[int], name: Optional[str], crashed: bool) -> None:
+        self.tid, self.name, self.crashed = tid, name, crashed
+        self.frames: list[NativeFrame] = []
+
+    def thread(self, crashed: bool, outermost_first: bool) -> Thread:
+        frames = self.frames[::-1] if outermost_first else self.frames
+        return Thread(tid=self.tid, name=self.name, crashed=crashed, frames=tuple(frames))
+
+
+def format_of(layout: Layout, openers: Sequence[str], source: str, classifies_opener: bool = True) -> Format[Any]:
+    """The format with this layout. `openers`: fixed texts of which each first line contains one."""
+    return Format(
+        openers=tuple(openers),
+        opens=_opener(layout),
+        tells=_teller(layout),
+        source=source,
+        kinds=frozenset({layout.kind}),
+        classifies_opener=classifies_opener,
+    )
+
+
+def _opener(layout: Layout) -> Callable[[str], Optional[Backtrace]]:
+    def opens(text: str) -> Optional[Backtrace]:
+        if layout.starts and _first(layout.starts, text) is None:
+            return None
+        backtrace = Backtrace(layout)
+        return backtrace if backtrace.feed(text) else None
+
+    return opens
+
+
+def _teller(layout: Layout) -> Callable[[Sequence[tuple[str, Backtrace]]], Account]:
+    def tells(texts: Sequence[tuple[str, Backtrace]]) -> Account:
+        """Use the first text that names a signal, or else the one with most frames."""
+        several = [text for _, text in texts]
+        if not several:
+            return Account()
+        shown = next((text for text in several if text.is_crash and text.threads()), None)
+        shown = shown or max(several, key=lambda text: sum(len(thread.frames) for thread in text.threads()))
+        threads = shown.threads()
+        return Account(
+            telling=layout.telling if threads else Telling.NOTHING,
+            threads=threads,
+            stacks="native" if layout.telling is Telling.NATIVE_THREADS else None,
+            signal=next((text.signal for text in several if text.signal is not None), None),
+            is_evidence=True,
+        )
+
+    return tells
+
+
+def _first(patterns: Sequence[re.Pattern[str]], text: str) -> Optional[re.Match[str]]:
+    return next((match for pattern in patterns if (match := pattern.match(text))), None)
+
+
+def _number(text: Optional[str]) -> Optional[int]:
+    if not text:
+        return None
+    try:
+        return int(text, 0)
+    except ValueError:
+        return None
+
+
+def _native(found: dict[str, Optional[str]]) -> NativeFrame:
+    function = (found.get("function") or "").strip()
+    if function in ("??", "???", "(unknown)", "<unknown>", "<unknown function>", "n/a", "[unknown]", "<redacted>"):
+        function = ""
+    name = demangled(function)
+    pc, line, offset = found.get("pc"), found.get("line"), found.get("offset")
+    module = found.get("module")
+    # An offset beside a name counts from the name's start, not from the module's.
+    place = Offset(int(offset, 16)) if offset and not name else None
+    return NativeFrame(
+        function=name or None,
+        file=found.get("file"),
+        line=int(line) if line and line != "0" else None,
+        module=module,
+        offset=place,
+        pc=Address(int(pc, 16)) if pc else None,
+        trust="text",
+    )

@@ -1,0 +1,140 @@
+"""Public reports kept as data (fixtures/public-reports): what the rules make of them, and docs/accuracy.md, which says so.
+
+The page's table is written by `CRASHKIT_WRITE_DOCS=1 pytest tests/diagnose/test_public_reports.py`, compared otherwise.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections import Counter
+from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Optional
+
+import msgspec
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.errors import EvidenceError
+from crashkit.evidence.text.log import crash_of_log, read_log
+
+ROOT = Path(__file__).parent.parent.parent
+FIXTURES = ROOT / "fixtures" / "public-reports"
+PAGE = ROOT / "docs" / "accuracy.md"
+FROM, TO = "<!-- counted by the tests -->\n", "<!-- until here -->\n"
+
+
+class Report(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    url: str
+    text: str
+    expect: Optional[str] = None
+    also: tuple[str, ...] = ()
+    cause: str = ""
+    crash: bool = True
+    later: bool = False
+
+
+class Verdict(msgspec.Struct, frozen=True):
+    report: Report
+    outcome: str
+    """`first`, `listed` (not first), `missed`, `refused`; where nothing is expected also `none`."""
+    taken: Optional[str]
+    false: tuple[str, ...]
+    """Signatures claimed as likely or certain that are not true of it."""
+
+
+def reports(half: str) -> list[Report]:
+    return msgspec.toml.decode((FIXTURES / f"{half}.toml").read_bytes(), type=dict[str, list[Report]])["report"]
+
+
+def judged(report: Report) -> Verdict:
+    catalog = load_catalog()
+    general = {signature.id for signature in catalog.signatures if signature.general}
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "posted.log"
+        path.write_text(report.text)
+        try:
+            findings = diagnose(crash_of_log(path, read_log(path)), catalog).findings
+        except EvidenceError:
+            return Verdict(report, "none" if not report.crash else "refused", None, ())
+    ids = [finding.id for finding in findings]
+    true = {report.expect, *report.also, *general}
+    false = tuple(finding.id for finding in findings if finding.confidence != "possible" and finding.id not in true)
+    if report.expect is None:
+        outcome = "claimed" if false else "none"
+    elif report.expect in ids:
+        outcome = "first" if ids[0] == report.expect else "listed"
+    else:
+        outcome = "missed"
+    return Verdict(report, outcome, ids[0] if ids else None, false)
+
+
+@cache
+def verdicts() -> dict[str, list[Verdict]]:
+    """By sample: the read half that the rules were written with, what came to it later, and the unread half."""
+    read = reports("read")
+    return {
+        "read, rules written with it": [judged(report) for report in read if not report.later],
+        "read half by its URL, no rule written with it": [judged(report) for report in read if report.later],
+        "unread": [judged(report) for report in reports("unread")],
+    }
+
+
+def table() -> str:
+    rows = [
+        "| reports | with a signature expected | first | listed, not first | missed "
+        "| nothing expected, nothing claimed | refused | falsely claimed |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for sample, found in verdicts().items():
+        count = Counter(verdict.outcome for verdict in found)
+        expected = sum(verdict.report.expect is not None for verdict in found)
+        false = sum(bool(verdict.false) for verdict in found)
+        cells = (expected, count["first"], count["listed"], count["missed"], count["none"], count["refused"], false)
+        rows.append(f"| {len(found)} {sample} | " + " | ".join(map(str, cells)) + " |")
+    rows += ["", "Not as expected:", ""]
+    for sample, found in verdicts().items():
+        for verdict in found:
+            if verdict.outcome not in ("first", "none"):
+                slug = verdict.report.url.removeprefix("https://github.com/")
+                expected_id = f"`{verdict.report.expect}`" if verdict.report.expect else "nothing"
+                rows.append(f"- [{slug}]({verdict.report.url}) ({sample.split(',')[0]}): {verdict.outcome}, {expected_id} expected")
+    return "\n".join(rows) + "\n"
+
+
+def test_page_says_what_is_counted() -> None:
+    before, _, rest = PAGE.read_text().partition(FROM)
+    kept, end, after = rest.partition(TO)
+    assert end, "docs/accuracy.md has lost the marks between which the counts stand"
+    if os.environ.get("CRASHKIT_WRITE_DOCS"):
+        PAGE.write_text(before + FROM + table() + TO + after)
+        pytest.skip("written, not compared")
+    assert kept == table()
+
+
+@pytest.mark.parametrize("verdict", verdicts()["read, rules written with it"], ids=lambda verdict: verdict.report.url[19:])
+def test_report_that_rules_were_written_with(verdict: Verdict) -> None:
+    assert (verdict.outcome, verdict.false) == ("first" if verdict.report.expect else "none", ())
+
+
+def test_nothing_is_falsely_claimed() -> None:
+    assert [(verdict.report.url, verdict.false) for found in verdicts().values() for verdict in found if verdict.false] == []
+
+
+@pytest.mark.parametrize(("half", "odd"), [("read", 0), ("unread", 1)])
+def test_halves_are_drawn_by_the_urls(half: str, odd: int) -> None:
+    strays = [report.url for report in reports(half) if int(hashlib.sha256(report.url.encode()).hexdigest(), 16) % 2 != odd]
+    assert strays == []
+
+
+def test_each_report_stands_once() -> None:
+    urls = Counter(report.url for half in ("read", "unread") for report in reports(half))
+    assert [url for url, count in urls.items() if count > 1] == []
+
+
+def test_expected_signatures_exist() -> None:
+    known = {signature.id for signature in load_catalog().signatures}
+    named = {name for half in ("read", "unread") for report in reports(half) for name in (report.expect, *report.also) if name}
+    assert named <= known
