@@ -264,6 +264,17 @@ class Finding(_Fact, frozen=True):
     references: tuple[str, ...] = ()
 
 
+class LookedFor(_Fact, frozen=True):
+    """A known failure that came close and was not found."""
+
+    id: str
+    title: str
+    verdict: str
+    """contradicted (a fact excludes it), undecided (the evidence does not show it either way)."""
+    by: Optional[str] = None
+    """contradicted: the fact that excludes it; undecided: what would have to be known."""
+
+
 class Fingerprint(_Fact, frozen=True):
     """A hash of the frames that identify the crash; equal for equal crashes."""
 
@@ -305,7 +316,9 @@ class Crash(_Fact, frozen=True):
     log: tuple[LogLine, ...] = ()
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()
-    """Ids of the signatures that were tried first and did not match."""
+    """Ids of those in `looked_for` that a fact contradicts."""
+    looked_for: tuple[LookedFor, ...] = ()
+    """Set where no cause was found."""
     fingerprint: Optional[Fingerprint] = None
     soft_errors: tuple[SoftError, ...] = ()
     debugger: Optional[str] = None

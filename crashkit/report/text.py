@@ -174,8 +174,8 @@ def _process(crash: Crash) -> str:
 def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     finding = wording.best_finding(crash)
     if finding is None:
-        if crash.ruled_out:
-            yield from page.field("cause", f"no known failure matched, {len(crash.ruled_out)} ruled out")
+        if crash.looked_for:
+            yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
         return
     yield Text()
     label = wording.confidence(finding).lower()

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
 from crashkit.naming.machinery import handler_end, is_machinery
@@ -307,6 +307,21 @@ def best_finding(crash: Crash) -> Finding | None:
 def confidence(finding: Finding) -> str:
     """The finding's confidence as a word for display."""
     return CONFIDENCE.get(finding.confidence, finding.confidence.capitalize())
+
+
+def verdict(one: LookedFor) -> str:
+    """Why a known failure was not found: `contradicted: the signal is SIGABRT`, `not decidable without the fault address`."""
+    if one.verdict == "contradicted":
+        return f"contradicted: {one.by}" if one.by else "contradicted"
+    return f"not decidable without {one.by}" if one.by else "not decidable"
+
+
+def looked_for(crash: Crash) -> str:
+    """What came of the known failures that came close: `2 contradicted, 3 not decidable from this evidence`."""
+    contradicted = sum(one.verdict == "contradicted" for one in crash.looked_for)
+    open_ = len(crash.looked_for) - contradicted
+    parts = [f"{contradicted} contradicted"] if contradicted else []
+    return ", ".join([*parts, f"{open_} not decidable from this evidence"] if open_ else parts)
 
 
 def is_prose(fix: str) -> bool:
