@@ -13,6 +13,7 @@ from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
 from crashkit.diagnose.versions import satisfies
 from crashkit.environment import SHOWN
 from crashkit.model import Evidence, LogLine, Signal
+from crashkit.naming.failing import code_in, said
 
 MOST_LOG_EVIDENCE = 5
 
@@ -109,7 +110,7 @@ def _frames(condition: Condition, case: Case) -> Outcome:
             if first is None and any(case.could_be_frame(patterns[0], frame) for frame in start[:reach]):
                 return unknown("the names of the innermost native frames")
             return no(f"{_described(patterns)}: not where the thread crashed")
-    return Outcome(True, _frame_evidence(case.crashed, found), {"frame": found[0].name})
+    return Outcome(True, _frame_evidence(case.crashed, found), {"frame": _said(case.crashed, found[0])})
 
 
 def _threads(condition: Condition, case: Case) -> Outcome:
@@ -129,7 +130,7 @@ def _anywhere(condition: Condition, case: Case) -> Outcome:
     if len(hits) < condition.at_least:
         return _threads_undecided(case, case.stacks, patterns, condition.at_least) or no(f"{_described(patterns)}: on {len(hits)} threads")
     evidence = tuple(item for stack, found in hits[:8] for item in _frame_evidence(stack, found))
-    return Outcome(True, evidence, {"frame": hits[0][1][0].name})
+    return Outcome(True, evidence, {"frame": _said(hits[0][0], hits[0][1][0])})
 
 
 def _threads_undecided(
@@ -142,9 +143,11 @@ def _threads_undecided(
 
 
 def _frame_evidence(stack: Stack, found: Sequence[Native]) -> tuple[Evidence, ...]:
-    return tuple(
-        Evidence(text=frame.name or frame.module or "a frame without a name", thread=stack.thread.tid, frame=frame.index) for frame in found
-    )
+    return tuple(Evidence(text=frame.name or code_in(frame.frame), thread=stack.thread.tid, frame=frame.index) for frame in found)
+
+
+def _said(stack: Stack, frame: Native) -> str:
+    return frame.name or said(stack.thread.frames, frame.index)
 
 
 def _described(patterns: Sequence[Union[str, FramePattern]]) -> str:

@@ -11,6 +11,7 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.failing import code_in
 from crashkit.naming.machinery import machinery_end
 from crashkit.naming.own_code import is_own
 
@@ -449,7 +450,7 @@ def _first(stacks: Iterable[Stack], pattern: re.Pattern[str]) -> Optional[Native
 
 
 def _evidence(stack: Stack, frame: Native) -> Evidence:
-    return Evidence(text=frame.name or frame.module or "a frame without a name", thread=stack.thread.tid, frame=frame.index)
+    return Evidence(text=frame.name or code_in(frame.frame), thread=stack.thread.tid, frame=frame.index)
 
 
 FACTS: dict[str, Fact] = {

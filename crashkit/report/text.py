@@ -108,8 +108,8 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("thread", _thread(crash, thread), style=_BOLD)
     yield from _python(thread, page)
     native = wording.native_at(thread, crash.signal)
-    if native:
-        yield from page.field("native", f"{wording.native_function(native)}  {wording.native_place(native)}")
+    if native and thread:
+        yield from page.field("native", f"{wording.said(thread, native)}  {wording.native_place(native)}")
     said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from page.field("message", said, lines=2)

@@ -8,9 +8,12 @@ from dataclasses import dataclass
 from itertools import islice
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.naming.failing import failing
+from crashkit.naming.failing import said as said_in
+from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
-from crashkit.naming.machinery import handler_end, is_machinery
+from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
 
@@ -146,12 +149,6 @@ def native_function(frame: NativeFrame) -> str:
     return "(no name)"
 
 
-def said_name(frame: NativeFrame) -> str:
-    """The function's name for use in a sentence: `memcpy` for `__memcpy_avx_unaligned_erms`."""
-    name = native_function(frame)
-    return libc_name(name).lstrip("_") if name.startswith("__") else name
-
-
 def native_place(frame: NativeFrame) -> str:
     """File and line, or module and offset."""
     module = base_name(frame.module) if frame.module else ""
@@ -237,21 +234,26 @@ def own_at(thread: Thread | None) -> PythonFrame | None:
 
 
 def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFrame | None:
-    """The innermost native frame that has a name and is not part of raising the signal itself; else the innermost one.
-
-    Where an access faulted, not a frame of another module than the one that it faulted in, named or not.
-
-    Below a signal handler, unless `signal` says that the handler itself ran into a fault.
-    """
-    if not thread:
+    """The native frame that failed, whether it has a name or not; the innermost one where all of them only end the process."""
+    if not thread or (signal is not None and signal.recovered and not handler_end(thread.frames)):
         return None
-    own_fault = signal is not None and not signal.recovered and (signal.code or 0) > 0
-    below = thread.frames[0 if own_fault else handler_end(thread.frames) :]
-    natives = [frame for frame in below if isinstance(frame, NativeFrame)]
-    if natives and signal is not None and (own_fault or signal.recovered):
-        natives = [frame for frame in natives if frame.module == natives[0].module]
-    named = (frame for frame in natives if frame.function and not is_machinery(frame.function))
-    return next(named, natives[0] if natives else None)
+    index = failing(thread.frames, signal)
+    found = thread.frames[index] if index is not None else next(thread.natives(), None)
+    return found if isinstance(found, NativeFrame) else None
+
+
+def said(thread: Thread, frame: NativeFrame) -> str:
+    """A frame of the thread in a sentence: `memcpy`, or `code in libc.so.6, called by ffi_call` where it has no name."""
+    return said_in(thread.frames, _index(thread, frame))
+
+
+def where(thread: Thread, frame: NativeFrame) -> str:
+    """The same as a place: `in memcpy`, `in libc.so.6, called by ffi_call`."""
+    return where_in(thread.frames, _index(thread, frame))
+
+
+def _index(thread: Thread, frame: NativeFrame) -> int:
+    return next(index for index, one in enumerate(thread.frames) if one is frame)
 
 
 def ended(crash: Crash) -> str:
@@ -272,10 +274,8 @@ def sentence(crash: Crash) -> str:
     reason = told(crash, thread)
     if reason:
         parts.append(f": {_short(reason)}")
-    if native and native.function:
-        parts.append(f" in {_short(said_name(native))}")
-    elif native:
-        parts.append(f" in {_short(native_place(native))}")
+    if native and thread:
+        parts.append(f" {_short(where(thread, native))}")
     if python and python.function:
         parts.append(f", called from {_short(python.function)}" if native else f" in {_short(python.function)}")
         if python.file:
@@ -377,9 +377,9 @@ def doing(thread: Thread) -> str:
     if wait:
         return f"waiting for {wait}"
     native = native_at(thread)
-    if native and native.function:
-        return f"in {said_name(native)}"
-    return "" if next(thread.pythons(), None) else "no frames" if not thread.frames else "in unnamed code"
+    if native:
+        return where(thread, native)
+    return "" if next(thread.pythons(), None) else "no frames"
 
 
 @dataclass(frozen=True)

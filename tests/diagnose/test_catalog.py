@@ -211,9 +211,9 @@ NAMELESS = "?? [own.so] > cfunction_call [libpython3.11.so.1.0] > py /srv/app.py
 @pytest.mark.parametrize(
     ("frames", "told"),
     [
-        (NAMELESS, "own.so used a null pointer"),
+        (NAMELESS, "Code in own.so, called by cfunction_call, used a null pointer"),
         ("__strlen_evex [libc.so.6] > cout [own.so]", "strlen used a null pointer"),
-        ("?? [own.so] > entry [own.so] > cfunction_call [libpython3.11.so.1.0]", "entry used a null pointer"),
+        ("?? [own.so] > entry [own.so] > cfunction_call [libpython3.11.so.1.0]", "Code in own.so, called by entry, used a null pointer"),
     ],
 )
 def test_a_caller_in_another_module_is_not_blamed(frames: str, told: str) -> None:

@@ -388,7 +388,6 @@ def stack_overflow() -> Crash:
             access="write",
             reason="stack-overflow",
             detail="The stack pointer stands in the guard page below the 8 MiB stack.",
-            recovered=True,
         ),
         crashed_thread=77,
         threads=(Thread(tid=77, name="python3", crashed=True, frames=frames),),

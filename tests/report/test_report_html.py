@@ -86,7 +86,7 @@ def test_hostile_strings_are_text() -> None:
 def test_the_page_holds_every_part() -> None:
     shown = Markup(html.render(samples.flask_lstm())).shown
     for part in (
-        "Segmentation fault: a null pointer was read in cuLaunchKernel",
+        "Segmentation fault: a null pointer was read in libcuda.so.1, called by cuLaunchKernel",
         "The facts fit this cause well",
         "with MODEL_LOCK",
         "result = _VF.lstm(",
