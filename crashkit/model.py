@@ -80,7 +80,7 @@ class Signal(_Fact, frozen=True):
     """read, write, execute."""
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
-    abort, integer-divide, illegal-instruction, trap, sent-from-outside, ..."""
+    abort, integer-divide, illegal-instruction, trap, raised (by the process itself), sent-from-outside, sent (by whom is not known), ..."""
     detail: Optional[str] = None
     """The reason in one human-readable sentence."""
     sender_pid: Optional[int] = None

@@ -124,7 +124,7 @@ class Architecture:
         return None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """Whether the registers are those after a successful tgkill(pid, ..., number)."""
+        """Whether the registers are those after a successful tgkill(pid, ..., number) or kill(pid, number)."""
         return False
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:

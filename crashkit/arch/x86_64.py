@@ -81,8 +81,8 @@ class X86_64(Architecture):
         return int.from_bytes(stack[:8], "little") if len(stack) >= 8 and "rsp" in registers else None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """By the arguments of tgkill in `rdi` and `rdx`, and its result 0 in `rax`."""
-        return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, pid, number)
+        """By the arguments of tgkill in `rdi` and `rdx`, or of kill in `rdi` and `rsi`, and the result 0 in `rax`."""
+        return (registers.get("rax"), registers.get("rdi")) == (0, pid) and number in (registers.get("rdx"), registers.get("rsi"))
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
         """Find frames by the selector words that all of them contain, and the return address below."""

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Optional, Union
 
-from crashkit.diagnose.case import Case, Native, Stack, compiled
+from crashkit.diagnose.case import FAULTS, Case, Native, Stack, compiled
 from crashkit.diagnose.facts import FACTS, fault_address, frames_undecided
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
@@ -14,6 +14,7 @@ from crashkit.diagnose.versions import satisfies
 from crashkit.environment import SHOWN
 from crashkit.model import Evidence, LogLine, Signal
 from crashkit.naming.failing import code_in, said
+from crashkit.naming.signals import SENT
 
 MOST_LOG_EVIDENCE = 5
 
@@ -30,6 +31,8 @@ def _signal(condition: Condition, case: Case) -> Outcome:
     if signal is None and "none" not in names:
         return unknown("the signal that ended the process")
     name = signal.name if signal is not None else "none"
+    if signal is not None and name in FAULTS and signal.reason in SENT and not condition.sent:
+        return no(f"{name} was sent, not caused by an instruction")
     return Outcome(name in names, _signal_evidence(signal), why=f"the signal is {name}")
 
 

@@ -10,7 +10,7 @@ from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.outcome import Outcome
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern, Signature
 
-_REFINEMENTS = ("pattern", "top", "within", "above_handler", "at_least")
+_REFINEMENTS = ("sent", "pattern", "top", "within", "above_handler", "at_least")
 _DEFAULTS = {name: getattr(Condition(), name) for name in _REFINEMENTS}
 
 

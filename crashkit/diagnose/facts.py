@@ -14,11 +14,10 @@ from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.failing import code_in
 from crashkit.naming.machinery import machinery_end
 from crashkit.naming.own_code import is_own
+from crashkit.naming.signals import SENT
 
 Fact = Callable[[Case], Outcome]
 
-SENT = ("sent-from-outside", "raised", "abort")
-"""Reasons of a signal that no instruction caused."""
 
 # The ways into a kernel launch, outermost last. Names inside libcuda count only where they are exported entry points:
 # what gdb shows for its internals is the nearest export.
@@ -245,7 +244,9 @@ def hang(case: Case) -> Outcome:
     signal = case.crash.signal
     if signal is None:
         return Outcome(True, (), {}, "no signal")
-    if signal.name in FAULTS and signal.reason != "sent-from-outside" and signal.code != 0:
+    if signal.reason == "raised":
+        return no("the process sent the signal to itself")
+    if signal.name in FAULTS and signal.reason not in SENT and signal.code != 0:
         return no(f"{signal.name} is a fault")
     if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
         return no("the process aborted by itself")

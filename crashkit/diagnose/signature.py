@@ -26,7 +26,8 @@ class Condition(_Part, frozen=True):
     """One question about a crash. Exactly one of the first group is set; the second group refines it."""
 
     signal: Optional[tuple[str, ...]] = None
-    """Names; "none" where no signal is known."""
+    """Names; "none" where no signal is known. That of a fault (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP) only where an instruction
+    caused it, unless `sent`."""
     code: Optional[tuple[str, ...]] = None
     """Names of si_code."""
     reason: Optional[tuple[str, ...]] = None
@@ -62,6 +63,8 @@ class Condition(_Part, frozen=True):
     any: Optional[tuple[Condition, ...]] = None
     all: Optional[tuple[Condition, ...]] = None
 
+    sent: bool = False
+    """`signal` also where a process sent it, this one or another."""
     top: bool = False
     """The first of `frames` is where the thread crashed: above it are only abort machinery and the signal handler."""
     within: Optional[int] = None

@@ -48,6 +48,8 @@ REASONS = {
     "illegal-instruction": "an invalid instruction was executed",
     "trap": "a breakpoint or trap instruction was executed",
     "sent-from-outside": "the signal was sent from outside",
+    "sent": "the signal was sent, not caused by an instruction",
+    "raised": "the process sent the signal to itself",
 }
 
 CONFIDENCE = {

@@ -176,7 +176,7 @@ def test_a_handlers_trap_brings_the_fault_back(number, trap, code, registers, re
 )
 def test_a_stale_trap_is_not_believed(number, trap, code, registers):
     signal = fault(number, -6, 0x1092, code, trap, **registers)
-    assert (signal.reason, signal.recovered, signal.code, signal.address) == (None, False, -6, None)
+    assert (signal.reason, signal.recovered, signal.code, signal.address) == ("sent", False, -6, None)
     assert "was sent" in signal.detail
 
 

@@ -45,7 +45,8 @@ def test_short_paths(path: str, short: str) -> None:
     [
         (
             "flask_lstm",
-            "Segmentation fault: a null pointer was read in libcuda.so.1, called by cuLaunchKernel, called from forward (torch/nn/modules/rnn.py:1124).",
+            "Segmentation fault: a null pointer was read in libcuda.so.1, called by cuLaunchKernel, "
+            "called from forward (torch/nn/modules/rnn.py:1124).",
         ),
         (
             "stack_overflow",

@@ -199,12 +199,17 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
         if scene.instruction is None:
             return _reason(signal, None, "a signal handler hid its origin, and the interrupted instruction's bytes are missing")
         return _reason(
-            signal, None, f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender"
+            signal,
+            "sent",
+            f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender",
         )
     if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code != SI_USER:
         return _reason(signal, "abort", "the process aborted itself")
     if own and (handled or signal.code == SI_USER):
         return _reason(signal, "raised", "the process sent the signal to itself")
+    if own and scene.stack:
+        # The frame of a handler that raised it again would have been found.
+        return _reason(signal, "raised", "the process raised the signal itself, outside of a signal handler")
     if own:
         return _reason(
             signal, None, "the process raised the signal itself: a handler hid the original fault, or the program called raise()"
