@@ -75,6 +75,20 @@ class Case:
         """Whether the evidence lists every thread of the process; a text may show some only."""
         return self.crash.source is not None and self.crash.source.kind == "core"
 
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The variables of the process that are known; also those that a log shows on its command line."""
+        found = dict(self.crash.process.environment) if self.crash.process is not None else {}
+        if any(line.kind == "launch-blocking" for line in self.crash.log):
+            found.setdefault("CUDA_LAUNCH_BLOCKING", "1")
+        return found
+
+    @cached_property
+    def source_lines(self) -> list[str]:
+        """The lines of source that the report quotes."""
+        frames = [frame for stack in self.stacks for _, frame in stack.pythons]
+        return [line for frame in frames for line in (*frame.context, frame.source or "") if line]
+
     @property
     def has_log(self) -> bool:
         """Whether what the process wrote is part of the evidence."""

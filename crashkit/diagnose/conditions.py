@@ -217,7 +217,7 @@ def _exit(condition: Condition, case: Case) -> Outcome:
 
 
 def _environment(condition: Condition, case: Case) -> Outcome:
-    have = case.crash.process.environment if case.crash.process is not None else {}
+    have = case.environment
     evidence: list[Evidence] = []
     for name, pattern in (condition.environment or {}).items():
         if name not in have:
@@ -266,6 +266,18 @@ _FINALIZERS = frozenset(
 )
 
 
+def _package(condition: Condition, case: Case) -> Outcome:
+    name = condition.package or ""
+    inside = re.compile(rf"(?:site|dist)-packages/{re.escape(name)}(?:[/.-]|$)|/lib{re.escape(name)}[\w.-]*\.so")
+    modules = [module.path for module in case.crash.modules if inside.search(module.path)]
+    frames = [frame.file for stack in case.stacks for _, frame in stack.pythons if frame.file and inside.search(frame.file)]
+    if found := [*modules, *frames]:
+        return Outcome(True, (Evidence(text=found[0]),))
+    if case.crash.process is not None and name in case.crash.process.versions:
+        return Outcome(True, (Evidence(text=f"{name} {case.crash.process.versions[name]}"),))
+    return no(f"nothing of {name} is loaded") if case.crash.modules else unknown("the loaded modules")
+
+
 def _fact(condition: Condition, case: Case) -> Outcome:
     return FACTS[condition.fact or ""](case)
 
@@ -311,6 +323,7 @@ _ANSWERS: dict[str, Callable[[Condition, Case], Outcome]] = {
     "environment": _environment,
     "version": _version,
     "finalizing": _finalizing,
+    "package": _package,
     "fact": _fact,
     "any": _any,
     "all": _all,

@@ -11,9 +11,10 @@ import msgspec
 from crashkit.diagnose.case import FAULTS, Case
 from crashkit.diagnose.catalog import Catalog
 from crashkit.diagnose.conditions import answer
+from crashkit.diagnose.fixes import fitting
 from crashkit.diagnose.outcome import Outcome, no
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
-from crashkit.diagnose.texts import fill, fill_all, names
+from crashkit.diagnose.texts import fill_all, names
 from crashkit.model import Crash, Evidence, Finding, LookedFor, SoftError
 
 MOST_LOOKED_FOR = 12
@@ -184,14 +185,6 @@ def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
     )
 
 
-def _fixes(signature: Signature, crash: Crash, known: dict[str, str]) -> tuple[str, ...]:
-    """Without those that need a package that the process did not have, as a core shows, unless nothing else is left."""
-    had = [module.path for module in crash.modules] + list(crash.process.versions if crash.process else ())
-    filled = [(fix, text) for fix in signature.fixes if (text := fill(fix.text, known)) is not None]
-    fitting = [text for fix, text in filled if fix.needs is None or not crash.modules or any(fix.needs in name for name in had)]
-    return tuple(fitting or (text for _, text in filled))
-
-
 def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
     signature = match.signature
     known = {**names(case), **match.fields}
@@ -205,8 +198,8 @@ def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
         severity=signature.severity,
         summary=" ".join(fill_all(signature.summary, known)) or signature.title,
         cause=signature.cause,
-        fix=_fixes(signature, case.crash, known),
-        next_steps=() if match.confidence == "certain" else fill_all(signature.next_steps, known),
+        fix=fitting(signature.fixes, case, known),
+        next_steps=() if match.confidence == "certain" else fitting(signature.steps, case, known),
         evidence=(*match.evidence, *follows),
         references=signature.references,
     )

@@ -244,8 +244,6 @@ def hang(case: Case) -> Outcome:
     signal = case.crash.signal
     if signal is None:
         return Outcome(True, (), {}, "no signal")
-    if signal.reason == "raised":
-        return no("the process sent the signal to itself")
     if signal.name in FAULTS and signal.reason not in SENT and signal.code != 0:
         return no(f"{signal.name} is a fault")
     if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
@@ -254,7 +252,8 @@ def hang(case: Case) -> Outcome:
         return no("SIGABRT, and no native stack that shows its sender")
     if any(line.kind == "fatal-python-error" and line.fields.get("message") not in ("Aborted",) for line in case.crash.log):
         return no("the interpreter reported a fatal error")
-    return Outcome(True, (Evidence(text=f"{signal.name} was sent from outside: no abort() frame on the stack"),))
+    sender = "by the process itself" if signal.reason == "raised" else "from outside"
+    return Outcome(True, (Evidence(text=f"{signal.name} was sent {sender}: no abort() frame on the stack"),))
 
 
 def single_thread(case: Case) -> Outcome:
@@ -454,7 +453,50 @@ def _evidence(stack: Stack, frame: Native) -> Evidence:
     return Evidence(text=frame.name or code_in(frame.frame), thread=stack.thread.tid, frame=frame.index)
 
 
+def main_thread(case: Case) -> Outcome:
+    """The crashed thread is the process's first one."""
+    thread, process = case.crash.thread, case.crash.process
+    if thread is None or thread.tid is None or process is None or process.pid is None:
+        return unknown("the ids of the thread and of its process")
+    text = f"thread {thread.tid} of process {process.pid}"
+    return Outcome(thread.tid == process.pid, (Evidence(text=text, thread=thread.tid),), why=text)
+
+
+def other_thread(case: Case) -> Outcome:
+    """The crashed thread is not the process's first one."""
+    main = main_thread(case)
+    return main if main.missing else Outcome(not main.holds, main.evidence, why=main.why)
+
+
+def ran_python(case: Case) -> Outcome:
+    """The crashed thread ran Python functions."""
+    if case.crashed is not None and case.crashed.pythons:
+        return Outcome(True, (Evidence(text="Python frames", thread=case.crashed.thread.tid),))
+    return no("no Python frame is on the stack") if case.shows_all_threads else unknown("the Python stack")
+
+
+def raised_recursion_limit(case: Case) -> Outcome:
+    """More Python frames are on the crashed thread than the default recursion limit (1000) allows."""
+    stack = case.crashed
+    if stack is None or not stack.pythons:
+        return no("no Python frame is on the stack") if case.shows_all_threads else unknown("the Python stack")
+    functions = {frame.function for _, frame in stack.pythons}
+    depth = len(stack.pythons)
+    for frame in stack.thread.frames:
+        if isinstance(frame, ElidedFrames) and frame.cycle:
+            depth += (frame.count or 0) * sum(name in functions for name in frame.cycle) // len(frame.cycle)
+    text = f"about {depth:,} Python frames"
+    return Outcome(depth > _DEFAULT_LIMIT + _DEFAULT_LIMIT // 4, (Evidence(text=text, thread=stack.thread.tid),), why=text)
+
+
+_DEFAULT_LIMIT = 1000
+"""sys.getrecursionlimit() of a new interpreter (Python/ceval.c, Py_DEFAULT_RECURSION_LIMIT)."""
+
 FACTS: dict[str, Fact] = {
+    "raised-recursion-limit": raised_recursion_limit,
+    "main-thread": main_thread,
+    "other-thread": other_thread,
+    "python-frames": ran_python,
     "concurrent-launch": concurrent_launch,
     "two-threads-launch": two_threads_launch,
     "launch-from-worker": launch_from_worker,

@@ -58,6 +58,8 @@ class Condition(_Part, frozen=True):
     """Such as { python = ">=3.12" }; "<", "<=", ">", ">=", "==", joined by commas."""
     finalizing: Optional[bool] = None
     """Whether the interpreter was shutting down."""
+    package: Optional[str] = None
+    """A Python package that the process used, such as torch: a module of it is loaded, or a frame is in its code."""
     fact: Optional[str] = None
     """A named predicate of facts.py."""
     any: Optional[tuple[Condition, ...]] = None
@@ -78,7 +80,7 @@ class Condition(_Part, frozen=True):
 
 SUBJECTS = (
     "signal code reason access address in_mapping instruction "
-    "frames threads anywhere python modules log exit environment version finalizing fact any all"
+    "frames threads anywhere python modules log exit environment version finalizing package fact any all"
 ).split()
 
 
@@ -88,6 +90,10 @@ class Fix(_Part, frozen=True):
     text: str
     needs: Optional[str] = None
     """A package that the fix requires, such as torch: omitted where the process certainly did not have it."""
+    when: tuple[Condition, ...] = ()
+    """Omitted where a fact of the run contradicts one of these."""
+    unless: tuple[Condition, ...] = ()
+    """Omitted where one of these holds."""
 
 
 class Rule(_Part, frozen=True):
@@ -112,7 +118,7 @@ class Signature(_Part, frozen=True):
     """Sentences with {names} in them; one with an unknown name is omitted; {name|text} falls back to text."""
     fix: tuple[Union[str, Fix], ...] = ()
     """Each to be copied; a string is a `Fix` that needs nothing."""
-    next_steps: tuple[str, ...] = ()
+    next_steps: tuple[Union[str, Fix], ...] = ()
     """Shown below `certain`."""
     references: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -131,4 +137,13 @@ class Signature(_Part, frozen=True):
     @property
     def fixes(self) -> tuple[Fix, ...]:
         """`fix`, with plain strings as `Fix`."""
-        return tuple(Fix(text=fix) if isinstance(fix, str) else fix for fix in self.fix)
+        return _fixes(self.fix)
+
+    @property
+    def steps(self) -> tuple[Fix, ...]:
+        """`next_steps`, with plain strings as `Fix`."""
+        return _fixes(self.next_steps)
+
+
+def _fixes(texts: tuple[Union[str, Fix], ...]) -> tuple[Fix, ...]:
+    return tuple(Fix(text=text) if isinstance(text, str) else text for text in texts)

@@ -34,6 +34,8 @@ def names(case: Case) -> dict[str, str]:
     if crash.process is not None:
         found["executable"] = crash.process.executable
         found["pid"] = str(crash.process.pid) if crash.process.pid is not None else None
+    if case.environment.get("CUDA_LAUNCH_BLOCKING") == "1":
+        found["blocking"] = "launches were blocking, so it is the failing call"
     found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
     return {name: value for name, value in found.items() if value}
 
