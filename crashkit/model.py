@@ -86,6 +86,10 @@ class Signal(_Fact, frozen=True):
     sender_pid: Optional[int] = None
     recovered: bool = False
     """True if a signal handler hid the fault and it was recovered from the signal frame."""
+    handler: Optional[str] = None
+    """The signal handler that stood between the fault and the end of the process."""
+    ended_with: Optional[str] = None
+    """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 
 
 class PythonRuntime(_Fact, frozen=True):
@@ -112,7 +116,8 @@ class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
     pc: Optional[Address] = None
     trust: Optional[str] = None
     """How the frame was found. context: the registers; cfi: unwind tables; prologue: guessed from code;
-    inline: inlined into the next frame; signal: the kernel's signal frame; scan; text: read from a log."""
+    inline: inlined into the next frame; signal: the kernel's signal frame; nested: that of a handler that ran within the one of the
+    fault; scan; text: read from a log."""
     args: dict[str, str] = {}
     locals: dict[str, str] = {}
 

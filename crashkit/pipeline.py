@@ -36,6 +36,7 @@ from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
+from crashkit.stacks.handler import settle
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -210,9 +211,9 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     ]
     told = [error for answer in answers for error in answer.soft_errors]
     symbols = dict(item for answer in reversed(answers) for item in answer.symbols.items())
+    settled = settle(scene, replace(crash, threads=assembled.threads))
     return replace(
-        crash,
-        threads=assembled.threads,
+        settled,
         python=_runtime(scene, answers),
         modules=tuple(replace(module, symbols=symbols[module.path]) if module.path in symbols else module for module in crash.modules),
         debugger=_debugger(answers),

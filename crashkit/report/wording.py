@@ -13,7 +13,7 @@ from crashkit.naming.failing import said as said_in
 from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
-from crashkit.naming.machinery import handler_end
+from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
 
@@ -80,6 +80,7 @@ TRUST = {
     "prologue": "guessed from code",
     "inline": "inlined into its caller",
     "signal": "the kernel's signal frame",
+    "nested": "the kernel's signal frame of a handler within the handler",
     "scan": "found by scanning the stack",
     "text": "read from a log",
 }
@@ -118,7 +119,6 @@ _WAIT_DEPTH = 10
 _NAME = 160
 
 _INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
-_OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread|(__)?clone3?|thread_start)$")
 
 
 # Names and places
@@ -223,6 +223,13 @@ def why(signal: Signal) -> str | None:
     if words is None:
         return signal.reason.replace("-", " ")
     return words.format(access=_ACCESSES.get(signal.access or "", "accessed"))
+
+
+def handled(signal: Signal) -> str | None:
+    """What a signal handler did after the fault: `on_crash then ended the process with SIGABRT`. None for one that only raised it again."""
+    if signal.ended_with is None and (signal.handler is None or is_machinery(signal.handler)):
+        return None
+    return f"{signal.handler or 'a signal handler'} then ended the process with {signal.ended_with or signal.name}"
 
 
 def python_at(thread: Thread | None) -> PythonFrame | None:
@@ -353,13 +360,9 @@ def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
     for index, frame in enumerate(thread.frames):
         if isinstance(frame, PythonFrame):
             inside = False
-        elif isinstance(frame, NativeFrame) and (_is_outermost(frame) or (not inside and _is_interpreter(frame, interpreter))):
+        elif isinstance(frame, NativeFrame) and (is_outermost(frame.function) or (not inside and _is_interpreter(frame, interpreter))):
             found.add(index)
     return frozenset(found)
-
-
-def _is_outermost(frame: NativeFrame) -> bool:
-    return bool(frame.function and _OUTERMOST.match(plain(frame.function)))
 
 
 def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:

@@ -171,7 +171,7 @@ def test_a_handlers_trap_brings_the_fault_back(number, trap, code, registers, re
         (11, Trap(13, 0, 0), "90", {}),
         (11, Trap(0, 0, 0), "90", {}),
         (8, Trap(0, 0, 0), "90", {}),
-        (6, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0}),
+        (6, Trap(14, 4, 0x18), "90", {"rdi": 0}),
     ],
 )
 def test_a_stale_trap_is_not_believed(number, trap, code, registers):
