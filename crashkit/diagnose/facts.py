@@ -12,6 +12,7 @@ from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.failing import code_in
+from crashkit.naming.gil import ACQUIRES
 from crashkit.naming.machinery import machinery_end
 from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import SENT
@@ -40,9 +41,6 @@ _FROM_PYTHON = re.compile(
 )
 _FORWARD = re.compile(r"(forward|_call_impl|__call__|_wrapped_call_impl)")
 _WORKER = re.compile(r"threading\.py:(_bootstrap\w*|run)|concurrent/futures/thread\.py:\w+|socketserver\.py:\w+|/gevent/.*")
-_GIL_WAIT = re.compile(
-    r"take_gil|PyEval_(RestoreThread|AcquireThread|AcquireLock)|_?PyEval_AcquireLock|PyGILState_Ensure|_PyThreadState_Attach"
-)
 _LOCK_WAIT = re.compile(
     r"_*(lll_lock_wait|lll_lock_wait_private|pthread_mutex_lock\w*|pthread_cond_wait\w*|pthread_(clock|timed)?join\w*|pthread_rwlock_\w+lock)"
     r"|std::(mutex::lock|condition_variable::wait|thread::join)|__gthread_\w*lock"
@@ -360,12 +358,12 @@ def lock_inversion(case: Case) -> Outcome:
         (stack, frame)
         for stack in case.stacks
         if stack.pythons
-        and _waits(stack, _GIL_WAIT) is None
+        and _waits(stack, ACQUIRES) is None
         and (frame := _waits(stack, _LOCK_WAIT))
         and not _in_python_lock(stack)
         and stack.thread.holds_gil is not False
     ]
-    seekers = [(stack, frame) for stack in case.stacks if (frame := _waits(stack, _GIL_WAIT)) is not None]
+    seekers = [(stack, frame) for stack in case.stacks if (frame := _waits(stack, ACQUIRES)) is not None]
     seekers = [(stack, frame) for stack, frame in seekers if _has_native_caller(stack, frame)]
     if not owners or not seekers:
         if any(map(_nameless, case.stacks)):

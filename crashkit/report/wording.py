@@ -13,6 +13,7 @@ from crashkit.naming.failing import said as said_in
 from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
+from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
@@ -111,14 +112,11 @@ _WAITS = {
     "select": "events",
     "sem_clockwait": "a semaphore",
     "sem_wait": "a semaphore",
-    "take_gil": "the GIL",
     "wait4": "a child process",
     "waitpid": "a child process",
 }
 _WAIT_DEPTH = 10
 _NAME = 160
-
-_INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
 
 
 # Names and places
@@ -366,14 +364,17 @@ def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
 
 
 def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
-    return bool(frame.module and (frame.module == interpreter or _INTERPRETER.search(frame.module)))
+    return bool(frame.module and (frame.module == interpreter or INTERPRETER.search(frame.module)))
 
 
 def awaited(thread: Thread) -> str | None:
     """What a thread was waiting for: `the GIL`."""
+    if waits_for_gil(thread.frames):
+        return "the GIL"
     names = [libc_name(plain(frame.function)).lstrip("_") for frame in islice(thread.natives(), _WAIT_DEPTH) if frame.function]
-    waits = [name for name in names if name in _WAITS]
-    return _WAITS["take_gil" if "take_gil" in waits else waits[-1]] if waits else None
+    # glibc's names of the versions with a 64-bit time end in 64.
+    waits = [wait for name in names if (wait := _WAITS.get(name) or _WAITS.get(name.removesuffix("64")))]
+    return waits[-1] if waits else None
 
 
 def doing(thread: Thread) -> str:
