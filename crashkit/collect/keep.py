@@ -150,7 +150,8 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.when)),
         "is_command": seen.is_command,
         "command": scrub_argv(settings.command),
-        "core_dumped": seen.core_dumped,
+        # The wait status of another parent's child is not known to us, but its core is proof.
+        "core_dumped": seen.core_dumped or (seen.core is not None and any(file.get("kind") == "core" for file in files)),
         "files": files,
         "versions": versions(
             process and process.executable, process.libraries if process else (), process.argv if process else settings.command

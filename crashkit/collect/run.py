@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.snapshot import working_folder
+from crashkit.collect.host.temporary import temporary_parent
 from crashkit.collect.supervise.restart import Restart
 from crashkit.collect.supervise.sighting import RunSettings, say
 from crashkit.collect.supervise.spawn import SpawnError
@@ -23,7 +24,6 @@ from crashkit.errors import CollectError
 
 _TEMPORARY = "crashkit-store-"
 """Prefix of a temporary store, used if the real one is not writable."""
-_SHARED_MEMORY = "/dev/shm"
 
 
 class Request(NamedTuple):
@@ -151,7 +151,8 @@ def _temporary_store() -> Optional[Store]:
     """A store for this run, in the temporary folder or, on a read-only system, in shared memory."""
     import tempfile
 
-    for parent in (None, _SHARED_MEMORY):
+    parent = temporary_parent()
+    if parent is not None:
         with contextlib.suppress(OSError, CollectError):
             return Store(Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent)))
     return None

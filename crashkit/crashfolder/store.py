@@ -103,11 +103,13 @@ class Store:
             raise CollectError(
                 f"cannot create the crash store {self.path}: {error.strerror}", "set CRASHKIT_HOME to a writable folder"
             ) from None
-        if status.st_uid not in (os.geteuid(), 0) or status.st_mode & 0o022:
-            raise CollectError(
-                f"the crash store {self.path} is writable by other users",
-                f"chmod 700 {self.path}, or set CRASHKIT_HOME to another folder",
-            )
+        another = "set CRASHKIT_HOME to another folder"
+        if status.st_uid not in (os.geteuid(), 0):
+            raise CollectError(f"the crash store {self.path} belongs to another user", another)
+        if status.st_mode & 0o022:
+            may_change = os.geteuid() in (0, status.st_uid) and not os.statvfs(self.path).f_flag & os.ST_RDONLY
+            mend = f"chmod 700 {self.path}, or {another}" if may_change else another
+            raise CollectError(f"the crash store {self.path} is writable by other users", mend)
 
     def work_folder(self, name: str) -> Path:
         """Create a private folder for work in progress, `.NAME-PID-TIME`."""

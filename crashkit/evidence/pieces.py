@@ -43,7 +43,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     manifest: Optional[Manifest] = None
     folder: Optional[Path] = None
     soft_errors: list[SoftError] = []
-    for path in paths:
+    # The order on the command line means nothing, nor does naming one twice.
+    for path in sorted(dict.fromkeys(paths)):
         pieces = [path]
         if path.is_dir():
             manifest = manifest or read_manifest(path)
