@@ -31,10 +31,11 @@ from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
+from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
+from crashkit.model import Crash, LogLine, Process, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.handler import settle
 from crashkit.stacks.source import Sources
@@ -214,11 +215,26 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     settled = settle(scene, replace(crash, threads=assembled.threads))
     return replace(
         settled,
+        process=_with_versions(settled.process, scene, assembled.threads, finder),
         python=_runtime(scene, answers),
         modules=tuple(replace(module, symbols=symbols[module.path]) if module.path in symbols else module for module in crash.modules),
         debugger=_debugger(answers),
         soft_errors=(*crash.soft_errors, *_soft_errors(logs), *told, *assembled.soft_errors, *changed),
     )
+
+
+def _with_versions(process: Optional[Process], scene: Scene, threads: Sequence[Thread], finder: Finder) -> Optional[Process]:
+    """Packages whose modules were loaded, or whose code is on a stack, where this machine has the very files of the crashed one."""
+    if process is None:
+        return None
+    states = ["found"]
+    files: list[str] = []
+    if scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found":
+        # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
+        states.append("unverified")
+        files += [frame.file for thread in threads for frame in thread.pythons() if frame.file]
+    files += [path for path, file in scene.files.items() if file.state in states]
+    return replace(process, versions={**package_versions(files, finder.folder), **process.versions})
 
 
 def _debugger(answers: Sequence[Answer]) -> Optional[str]:

@@ -153,9 +153,7 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
         # The wait status of another parent's child is not known to us, but its core is proof.
         "core_dumped": seen.core_dumped or (seen.core is not None and any(file.get("kind") == "core" for file in files)),
         "files": files,
-        "versions": versions(
-            process and process.executable, process.libraries if process else (), process.argv if process else settings.command
-        ),
+        "versions": versions(process and process.executable, process.libraries if process else ()),
         "environment": allowed_environment(settings.environment),
         "limits": {name: list(values) for name, values in all_limits().items()},
         "cgroup": oom.cgroup_memory(),

@@ -105,7 +105,8 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
         argv=process.argv or tuple(manifest.get("argv", ())),
         exit_status=manifest.get("exit_status", process.exit_status),
         environment={**manifest.get("environment", {}), **process.environment},
-        versions={**manifest.get("versions", {}), **process.versions},
+        # What was found on the living host counts: this one may have other versions in the same place.
+        versions={**process.versions, **manifest.get("versions", {})},
     )
     signal = crash.signal
     number = manifest.get("signal")

@@ -169,7 +169,7 @@ def _process(crash: Crash) -> str:
     assert process is not None
     command = safe.clip(_clean(" ".join(process.argv) or process.executable or process.name or ""), 60)
     pid = f" (pid {process.pid})" if process.pid is not None else ""
-    versions = process.versions or ({"python": crash.python.version} if crash.python and crash.python.version else {})
+    versions = {**({"python": crash.python.version} if crash.python and crash.python.version else {}), **process.versions}
     return command + pid + "".join(f", {name} {version}" for name, version in versions.items())
 
 
