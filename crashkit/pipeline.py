@@ -35,6 +35,7 @@ from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
+from crashkit.evidence.text.several import of_process
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.handler import settle
@@ -139,14 +140,21 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
 def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
     """Read the logs. Without a core or a manifest, at least one must hold evidence."""
     logs, problems = [], []
+    threads = _idents(pieces.core) if pieces.core is not None else frozenset()
     for text in pieces.texts:
         try:
-            logs.append(_Log(text, read_log_input(text, patterns)))
+            logs.append(_Log(text, read_log_input(text, patterns, threads)))
         except EvidenceError as error:
             problems.append(error)
     if problems and not logs and pieces.core is None and pieces.manifest is None:
         raise problems[0]
     return logs
+
+
+def _idents(core: Core) -> frozenset[int]:
+    """The pthread identifiers of the core's threads, by which faulthandler names them."""
+    found = (core.architecture.pthread(thread.registers, thread.tid, core.read) for thread in core.threads())
+    return frozenset(ident for ident in found if ident is not None)
 
 
 def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
@@ -195,7 +203,7 @@ def _analyze_core(
         answers = ask(ready, source.path, scene, pool, clock.lap)
     crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
     clock.lap("stacks")
-    return replace(crash, log=(*_lines(logs), *_abort_message(answers)))
+    return replace(crash, log=(*of_process(_lines(logs), crash), *_abort_message(answers)))
 
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:
