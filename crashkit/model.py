@@ -83,12 +83,16 @@ class Signal(_Fact, frozen=True):
     """read, write, execute."""
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
-    abort, integer-divide, illegal-instruction, trap, sent-from-outside, ..."""
+    abort, integer-divide, illegal-instruction, trap, raised (by the process itself), sent-from-outside, sent (by whom is not known), ..."""
     detail: Optional[str] = None
     """The reason in one human-readable sentence."""
     sender_pid: Optional[int] = None
     recovered: bool = False
     """True if a signal handler hid the fault and it was recovered from the signal frame."""
+    handler: Optional[str] = None
+    """The signal handler that stood between the fault and the end of the process."""
+    ended_with: Optional[str] = None
+    """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 
 
 class PythonRuntime(_Fact, frozen=True):
@@ -115,7 +119,8 @@ class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
     pc: Optional[Address] = None
     trust: Optional[str] = None
     """How the frame was found. context: the registers; cfi: unwind tables; prologue: guessed from code;
-    inline: inlined into the next frame; signal: the kernel's signal frame; scan; text: read from a log."""
+    inline: inlined into the next frame; signal: the kernel's signal frame; nested: that of a handler that ran within the one of the
+    fault; scan; text: read from a log."""
     args: dict[str, str] = {}
     locals: dict[str, str] = {}
 
@@ -267,6 +272,17 @@ class Finding(_Fact, frozen=True):
     references: tuple[str, ...] = ()
 
 
+class LookedFor(_Fact, frozen=True):
+    """A known failure that came close and was not found."""
+
+    id: str
+    title: str
+    verdict: str
+    """contradicted (a fact excludes it), undecided (the evidence does not show it either way)."""
+    by: Optional[str] = None
+    """contradicted: the fact that excludes it; undecided: what would have to be known."""
+
+
 class Fingerprint(_Fact, frozen=True):
     """A hash of the frames that identify the crash; equal for equal crashes."""
 
@@ -308,7 +324,9 @@ class Crash(_Fact, frozen=True):
     log: tuple[LogLine, ...] = ()
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()
-    """Ids of the signatures that were tried first and did not match."""
+    """Ids of those in `looked_for` that a fact contradicts."""
+    looked_for: tuple[LookedFor, ...] = ()
+    """Set where no cause was found."""
     fingerprint: Optional[Fingerprint] = None
     soft_errors: tuple[SoftError, ...] = ()
     masked: Optional[int] = None

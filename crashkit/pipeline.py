@@ -33,14 +33,17 @@ from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
+from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.model import Crash, LogLine, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.evidence.text.several import of_process
+from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
+from crashkit.stacks.handler import settle
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -203,9 +206,10 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
 def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
     """Read the logs. Without a core or a manifest, at least one must hold evidence."""
     logs, problems = [], []
+    threads = _idents(pieces.core) if pieces.core is not None else frozenset()
     for text in pieces.texts:
         try:
-            logs.append(_Log(text, read_log_input(text, patterns)))
+            logs.append(_Log(text, read_log_input(text, patterns, threads)))
         except EvidenceError as error:
             problems.append(error)
         except Exception as error:
@@ -213,6 +217,12 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
     if problems and not logs and pieces.core is None and pieces.manifest is None:
         raise problems[0]
     return logs
+
+
+def _idents(core: Core) -> frozenset[int]:
+    """The pthread identifiers of the core's threads, by which faulthandler names them."""
+    found = (core.architecture.pthread(thread.registers, thread.tid, core.read) for thread in core.threads())
+    return frozenset(ident for ident in found if ident is not None)
 
 
 def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
@@ -279,7 +289,7 @@ def _analyze_core(
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
-    return replace(crash, log=(*_lines(logs), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
+    return replace(crash, log=(*of_process(_lines(logs), crash), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
 
 
 def _not_asked(forged: str) -> Answer:
@@ -309,14 +319,29 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     ]
     told = [error for answer in answers for error in answer.soft_errors]
     symbols = dict(item for answer in reversed(answers) for item in answer.symbols.items())
+    settled = settle(scene, replace(crash, threads=assembled.threads))
     return replace(
-        crash,
-        threads=assembled.threads,
+        settled,
+        process=_with_versions(settled.process, scene, assembled.threads, finder),
         python=_runtime(scene, answers),
         modules=tuple(replace(module, symbols=symbols[module.path]) if module.path in symbols else module for module in crash.modules),
         debugger=_debugger(answers),
         soft_errors=(*crash.soft_errors, *_soft_errors(logs), *told, *assembled.soft_errors, *changed),
     )
+
+
+def _with_versions(process: Optional[Process], scene: Scene, threads: Sequence[Thread], finder: Finder) -> Optional[Process]:
+    """Packages whose modules were loaded, or whose code is on a stack, where this machine has the very files of the crashed one."""
+    if process is None:
+        return None
+    states = ["found"]
+    files: list[str] = []
+    if scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found":
+        # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
+        states.append("unverified")
+        files += [frame.file for thread in threads for frame in thread.pythons() if frame.file]
+    files += [path for path, file in scene.files.items() if file.state in states]
+    return replace(process, versions={**package_versions(files, finder.folder), **process.versions})
 
 
 def _debugger(answers: Sequence[Answer]) -> Optional[str]:

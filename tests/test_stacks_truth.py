@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import pytest
 
 from crashkit.model import Crash, NativeFrame, PythonFrame, Thread
-from crashkit.pipeline import analyze
+from crashkit.pipeline import Options, analyze
 from tests.crashes import NO_TORCH, Folder, Interpreter, every_interpreter, python_crash
 from tests.truth import SIGNAL_FRAME, Line, backtrace, faulthandler, faulting_thread
 
@@ -105,6 +105,17 @@ def test_python_frames_of_every_thread_are_faulthandlers(python, script):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("gdb", ["gdb", None], ids=["gdb", "pystack"])
+@pytest.mark.parametrize("python", every_interpreter())
+def test_warm_calls_of_classes(python, gdb):
+    """A specialised call of a class puts an artificial frame on the stack (3.13 and newer), which no traceback shows."""
+    folder = python_crash("warm_calls.py", python=python)
+    crash = analyze(folder.core, options=Options(gdb=gdb))
+    assert not [error for error in crash.soft_errors if error.stage == "merge"]
+    truth = faulthandler(folder.stderr)
+    assert python_lines(crash.thread) == true_lines(truth[crash.thread.pthread])
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("python", every_interpreter())
 def test_native_frames_of_every_thread_are_gdbs(python, script):

@@ -42,6 +42,14 @@ class Meaning(NamedTuple):
     """True if a page is mapped there but forbids the access."""
 
 
+class SignalInfo(NamedTuple):
+    """The beginning of the `siginfo_t` in a signal frame: written only for a handler with SA_SIGINFO, else left-over memory."""
+
+    number: int
+    code: int
+    address: int
+
+
 class SignalFrame(NamedTuple):
     """The kernel's frame of a signal handler: what was interrupted."""
 
@@ -51,6 +59,8 @@ class SignalFrame(NamedTuple):
     trap: Trap
     restorer: Optional[int] = None
     """The handler's return address, if the frame contains it; it points to executable memory."""
+    info: Optional[SignalInfo] = None
+    """None where the processor's frame was cut off before it."""
 
 
 class CallPattern(NamedTuple):
@@ -124,7 +134,7 @@ class Architecture:
         return None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """Whether the registers are those after a successful tgkill(pid, ..., number)."""
+        """Whether the registers are those after a successful tgkill(pid, ..., number) or kill(pid, number)."""
         return False
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:

@@ -13,7 +13,7 @@ from functools import cache
 from signal import SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP
 from typing import Any, Optional
 
-from crashkit.arch.contract import Architecture, CallPattern, Meaning, Read, SignalFrame, StackScan, Trap
+from crashkit.arch.contract import Architecture, CallPattern, Meaning, Read, SignalFrame, SignalInfo, StackScan, Trap
 from crashkit.arch.operands import U64, Access, Decoded, is_access, jump, text
 
 _REGISTERS = "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs".split()
@@ -30,6 +30,10 @@ _SELECTORS_AT = 0xB8
 # cs = 0x33 and ss = 0x2b with gs and fs 0 between them: every 64-bit process on Linux.
 _SELECTORS = struct.pack("<HHHH", 0x33, 0, 0, 0x2B)
 _MOST_TRAP = 32
+
+# struct siginfo stands behind the ucontext in struct rt_sigframe: si_signo, si_errno, si_code, si_addr.
+_INFO_AT = 0x130
+_INFO = struct.Struct("<i4xi4xQ")
 
 _PROTECTION, _WRITE, _FETCH = 1, 2, 16
 _DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
@@ -81,8 +85,8 @@ class X86_64(Architecture):
         return int.from_bytes(stack[:8], "little") if len(stack) >= 8 and "rsp" in registers else None
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """By the arguments of tgkill in `rdi` and `rdx`, and its result 0 in `rax`."""
-        return (registers.get("rax"), registers.get("rdi"), registers.get("rdx")) == (0, pid, number)
+        """By the arguments of tgkill in `rdi` and `rdx`, or of kill in `rdi` and `rsi`, and the result 0 in `rax`."""
+        return (registers.get("rax"), registers.get("rdi")) == (0, pid) and number in (registers.get("rdx"), registers.get("rsi"))
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
         """Find frames by the selector words that all of them contain, and the return address below."""
@@ -93,7 +97,9 @@ class X86_64(Architecture):
                 (restorer,) = struct.unpack_from("<Q", memory, context - 8)
                 registers, trap = read_ucontext(memory[context : context + UCONTEXT_SIZE])
                 if trap.number <= _MOST_TRAP:
-                    yield SignalFrame(start + context, registers, trap, restorer)
+                    info = memory[context + _INFO_AT : context + _INFO_AT + _INFO.size]
+                    told = SignalInfo(*_INFO.unpack(info)) if len(info) == _INFO.size else None
+                    yield SignalFrame(start + context, registers, trap, restorer, told)
             at = memory.find(_SELECTORS, at + 1)
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:

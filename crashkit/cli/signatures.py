@@ -80,22 +80,23 @@ def test(path: Path, only: Optional[str], everything: bool, exe: Optional[Path],
             click.echo("No signature matched.")
         click.echo()
     for signature in [chosen] if chosen is not None else catalog.signatures:
-        if chosen is not None or everything or signature.id in found or signature.id in crash.ruled_out:
+        if chosen is not None or everything or signature.id in found or signature.id in {one.id for one in crash.looked_for}:
             _explain(signature, crash)
 
 
 def _explain(signature: Signature, crash: Crash) -> None:
     from crashkit.cli import terminal
     from crashkit.diagnose.case import Case
-    from crashkit.diagnose.engine import match_signature
+    from crashkit.diagnose.engine import judge, match_signature
     from crashkit.diagnose.explain import explain
+    from crashkit.report.wording import verdict
 
     case = Case(crash)
     match = match_signature(signature, case)
-    verdict = f"matched ({match.confidence})" if match is not None else "did not match"
-    terminal.show(terminal.line(f"{signature.id}: {verdict}", style="bold"))
+    told = f"matched ({match.confidence})" if match is not None else verdict(judge(signature, case))
+    terminal.show(terminal.line(f"{signature.id}: {told}", style="bold"))
     for row in explain(signature, case):
-        terminal.show(terminal.paragraph(f"  {row}", style="dim" if row.lstrip().startswith("-") and match is None else ""))
+        terminal.show(terminal.paragraph(f"  {row}", style="dim" if row.lstrip().startswith(("-", "?")) and match is None else ""))
     if match is not None and not any(finding.id == signature.id for finding in crash.findings):
         terminal.show(terminal.paragraph("  omitted from the findings: it is a consequence of a finding above"))
     click.echo()

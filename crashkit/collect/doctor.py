@@ -17,6 +17,7 @@ from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.crashfolder.store import Store, home
+from crashkit.crashfolder.temporary import temporary_parent
 from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.errors import CollectError
@@ -59,7 +60,10 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
     problems = outlook.judge(facts)
     soft, hard = core_limit()
     for problem in problems:
-        yield Finding("core", "problem" if problem.fatal else "warning", problem.message, problem.mend)
+        if problem.fatal and can_trace():
+            yield Finding("core", "warning", f"{problem.message}; crashkit run traces the command with gdb instead", problem.mend)
+        else:
+            yield Finding("core", "problem" if problem.fatal else "warning", problem.message, problem.mend)
     if not problems:
         limit = "unlimited" if hard < 0 else f"{hard} bytes"
         raised = "" if soft == hard else " (the soft limit is lower; crashkit run raises it)"
@@ -98,6 +102,11 @@ def older_core(facts: Facts) -> Optional[str]:
     return path if os.path.lexists(path) else None
 
 
+def can_trace() -> bool:
+    """Whether crashkit run can save a core with gdb where the kernel writes none."""
+    return shutil.which("gdb") is not None and ptrace_finding().state == "ok"
+
+
 def _who_gets_it(facts: Facts) -> str:
     if facts.pattern.handler:
         return f"cores go to {facts.pattern.handler}; crashkit run fetches them from there"
@@ -132,10 +141,10 @@ def store_findings() -> Iterator[Finding]:
     try:
         free = Store().free()
     except CollectError as error:
-        yield Finding("crash store", "problem", str(error), error.hint)
+        yield _no_store(str(error), error.hint)
         return
     if not os.access(path, os.W_OK | os.X_OK):
-        yield Finding("crash store", "problem", f"{path} is not writable", "set CRASHKIT_HOME to a writable folder")
+        yield _no_store(f"{path} is not writable", "set CRASHKIT_HOME to a writable folder")
     elif free < 1 << 30:
         yield Finding(
             "crash store",
@@ -147,11 +156,19 @@ def store_findings() -> Iterator[Finding]:
         yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")
 
 
+def _no_store(message: str, mend: Optional[str]) -> Finding:
+    """crashkit run keeps its crashes in a temporary folder then, where there is one."""
+    parent = temporary_parent()
+    if parent is None:
+        return Finding("crash store", "problem", message, mend)
+    return Finding("crash store", "warning", f"{message}: crashkit run keeps crashes below {parent} instead", mend)
+
+
 def gdb_findings() -> Iterator[Finding]:
     """Check that gdb runs, is new enough and has Python."""
     program = isolation.find_program("gdb")
     if program is None:
-        yield Finding("gdb", "problem", "gdb is not installed: no arguments, locals and registers in reports", "apt-get install gdb")
+        yield Finding("gdb", "warning", "gdb is not installed: reports lack arguments and most native names", "apt-get install gdb")
         return
     question = "python import sys; print('python', sys.version_info[0])"
     try:

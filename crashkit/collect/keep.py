@@ -275,9 +275,7 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
         "command": clean.arguments(settings.command),
         "core_dumped": seen.core_dumped,
         "files": [],
-        "versions": versions(
-            process and process.executable, process.libraries if process else (), process.argv if process else settings.command
-        ),
+        "versions": versions(process and process.executable, process.libraries if process else ()),
         "environment": clean.environment(settings.environment),
         "limits": {name: list(values) for name, values in all_limits().items()},
         "cgroup": oom.cgroup_memory(),

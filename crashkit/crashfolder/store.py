@@ -36,6 +36,7 @@ from crashkit.crashfolder import work
 from crashkit.crashfolder.files import is_regular
 from crashkit.crashfolder.ids import time_of
 from crashkit.crashfolder.manifest import File, Manifest, read_manifest
+from crashkit.crashfolder.temporary import temporary_parent
 from crashkit.crashfolder.work import Work
 from crashkit.errors import CollectError
 
@@ -100,7 +101,6 @@ def home() -> Path:
 
 
 _TEMPORARY = "crashkit-store-"
-_SHARED_MEMORY = "/dev/shm"
 _TRIES = 10
 _OLD = 86400.0
 """Seconds after which a folder without a lock file counts as abandoned."""
@@ -119,12 +119,15 @@ class Store:
             raise CollectError(
                 f"cannot create the crash store {self.path}: {error.strerror}", "set CRASHKIT_HOME to a writable folder"
             ) from None
-        if not _is_private(os.fstat(self.descriptor)):
+        status = os.fstat(self.descriptor)
+        if not _is_private(status):
             os.close(self.descriptor)
-            raise CollectError(
-                f"the crash store {self.path} is writable by other users",
-                f"chmod 700 {self.path}, or set CRASHKIT_HOME to another folder",
-            )
+            another = "set CRASHKIT_HOME to another folder"
+            if status.st_uid not in (os.geteuid(), 0):
+                raise CollectError(f"the crash store {self.path} belongs to another user", another)
+            may_change = os.geteuid() in (0, status.st_uid) and not os.statvfs(self.path).f_flag & os.ST_RDONLY
+            mend = f"chmod 700 {self.path}, or {another}" if may_change else another
+            raise CollectError(f"the crash store {self.path} is writable by other users", mend)
 
     @property
     def is_there(self) -> bool:
@@ -270,7 +273,8 @@ def temporary_store() -> Optional[Store]:
     """A store in the temporary folder or, on a read-only system, in shared memory; None if neither is possible."""
     import tempfile
 
-    for parent in (None, _SHARED_MEMORY):
+    parent = temporary_parent()
+    if parent is not None:
         with contextlib.suppress(OSError, CollectError):
             return Store(Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent)))
     return None

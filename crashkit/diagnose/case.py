@@ -15,6 +15,7 @@ from crashkit.naming.functions import plain
 from crashkit.naming.machinery import handler_end, machinery_end
 from crashkit.naming.own_code import own_line, python_frames
 
+MEMORY_FAULTS = frozenset({"SIGSEGV", "SIGBUS"})
 FAULTS = frozenset({"SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGTRAP"})
 
 
@@ -70,6 +71,31 @@ class Case:
         self._memo: dict[tuple[str, str], bool] = {}
 
     @property
+    def shows_all_threads(self) -> bool:
+        """Whether the evidence lists every thread of the process; a text may show some only."""
+        return self.crash.source is not None and self.crash.source.kind == "core"
+
+    @cached_property
+    def environment(self) -> dict[str, str]:
+        """The variables of the process that are known; also those that a log shows on its command line."""
+        found = dict(self.crash.process.environment) if self.crash.process is not None else {}
+        if any(line.kind == "launch-blocking" for line in self.crash.log):
+            found.setdefault("CUDA_LAUNCH_BLOCKING", "1")
+        return found
+
+    @cached_property
+    def source_lines(self) -> list[str]:
+        """The lines of source that the report quotes."""
+        frames = [frame for stack in self.stacks for _, frame in stack.pythons]
+        return [line for frame in frames for line in (*frame.context, frame.source or "") if line]
+
+    @property
+    def has_log(self) -> bool:
+        """Whether what the process wrote is part of the evidence."""
+        kind = self.crash.source.kind if self.crash.source is not None else None
+        return kind in ("log", "faulthandler", "gdb") or any(not line.from_core for line in self.crash.log)
+
+    @property
     def others(self) -> list[Stack]:
         """Every stack but that of the crashed thread."""
         return [stack for stack in self.stacks if stack is not self.crashed]
@@ -90,12 +116,21 @@ class Case:
             return False
         return pattern.module is None or compiled(pattern.module).search(frame.module) is not None
 
-    def in_order(self, patterns: Sequence[Union[str, FramePattern]], frames: Sequence[Native]) -> Optional[list[Native]]:
-        """The frames that match the patterns in this order, or None."""
+    def could_be_frame(self, pattern: Union[str, FramePattern], frame: Native) -> bool:
+        """Whether the frame matches, or would if its name were known."""
+        if frame.name:
+            return self.is_frame(pattern, frame)
+        return isinstance(pattern, str) or pattern.module is None or compiled(pattern.module).search(frame.module) is not None
+
+    def in_order(
+        self, patterns: Sequence[Union[str, FramePattern]], frames: Sequence[Native], guess: bool = False
+    ) -> Optional[list[Native]]:
+        """The frames that match the patterns in this order, or None; `guess` lets a frame without a name match."""
+        matches = self.could_be_frame if guess else self.is_frame
         found: list[Native] = []
         rest = iter(frames)
         for pattern in patterns:
-            match = next((frame for frame in rest if self.is_frame(pattern, frame)), None)
+            match = next((frame for frame in rest if matches(pattern, frame)), None)
             if match is None:
                 return None
             found.append(match)

@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Optional, Union
 
-from crashkit.diagnose.case import Case, Native, Stack, compiled
-from crashkit.diagnose.facts import FACTS
-from crashkit.diagnose.outcome import Outcome, no
+from crashkit.diagnose.case import FAULTS, Case, Native, Stack, compiled
+from crashkit.diagnose.facts import FACTS, fault_address, frames_undecided
+from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
 from crashkit.diagnose.versions import satisfies
-from crashkit.model import Evidence, LogLine, Mapping, Signal
+from crashkit.environment import SHOWN
+from crashkit.model import Evidence, LogLine, Signal
+from crashkit.naming.failing import code_in, said
+from crashkit.naming.signals import SENT
 
 MOST_LOG_EVIDENCE = 5
 
@@ -25,7 +28,11 @@ def answer(condition: Condition, case: Case) -> Outcome:
 def _signal(condition: Condition, case: Case) -> Outcome:
     names = condition.signal or ()
     signal = case.crash.signal
+    if signal is None and "none" not in names:
+        return unknown("the signal that ended the process")
     name = signal.name if signal is not None else "none"
+    if signal is not None and name in FAULTS and signal.reason in SENT and not condition.sent:
+        return no(f"{name} was sent, not caused by an instruction")
     return Outcome(name in names, _signal_evidence(signal), why=f"the signal is {name}")
 
 
@@ -36,48 +43,52 @@ def _signal_evidence(signal: Optional[Signal]) -> tuple[Evidence, ...]:
 def _code(condition: Condition, case: Case) -> Outcome:
     signal = case.crash.signal
     name = signal.code_name if signal is not None else None
-    return Outcome(name in (condition.code or ()), _signal_evidence(signal), why=f"si_code is {name or 'not known'}")
+    if name is None:
+        return unknown("the signal's si_code")
+    return Outcome(name in (condition.code or ()), _signal_evidence(signal), why=f"si_code is {name}")
 
 
 def _reason(condition: Condition, case: Case) -> Outcome:
     reason = case.crash.signal.reason if case.crash.signal is not None else None
-    evidence = (Evidence(text=f"{reason}"),) if reason else ()
-    return Outcome(reason in (condition.reason or ()), evidence, why=f"the reason is {reason or 'not known'}")
+    if reason is None:
+        # It follows from the address that was accessed.
+        return unknown("the fault address" if isinstance(fault_address(case), Outcome) else "the reason of the signal")
+    return Outcome(reason in (condition.reason or ()), (Evidence(text=reason),), why=f"the reason is {reason}")
 
 
 def _access(condition: Condition, case: Case) -> Outcome:
     access = case.crash.signal.access if case.crash.signal is not None else None
-    return Outcome(access in (condition.access or ()), why=f"the access is {access or 'not known'}")
+    if access is None:
+        return unknown("how the memory was accessed")
+    return Outcome(access in (condition.access or ()), why=f"the access is a {access}")
 
 
 def _address(condition: Condition, case: Case) -> Outcome:
-    address = case.crash.signal.address if case.crash.signal is not None else None
-    if address is None or condition.address is None:
-        return no("the fault address is not known")
-    first, last = condition.address
+    address = fault_address(case)
+    if isinstance(address, Outcome):
+        return address
+    first, last = condition.address or (0, 0)
     return Outcome(first <= address <= last, (Evidence(text=f"fault address {address}"),), why=f"the fault address is {address}")
 
 
 def _in_mapping(condition: Condition, case: Case) -> Outcome:
-    mapping = _mapping_at_fault(case)
-    if mapping is None or mapping.path is None or condition.in_mapping is None:
-        return no("no file mapping is known at the fault address")
-    holds = compiled(condition.in_mapping).search(mapping.path) is not None
+    address = fault_address(case)
+    if isinstance(address, Outcome):
+        return address
+    if not case.crash.mappings:
+        return unknown("the address space")
+    mapping = next((mapping for mapping in case.crash.mappings if mapping.start <= address < mapping.end), None)
+    if mapping is None or mapping.path is None:
+        return no("no file is mapped at the fault address")
+    holds = compiled(condition.in_mapping or "").search(mapping.path) is not None
     text = f"the fault address is in {mapping.path}"
     return Outcome(holds, (Evidence(text=text),), {"mapped_file": mapping.path}, text)
-
-
-def _mapping_at_fault(case: Case) -> Optional[Mapping]:
-    address = case.crash.signal.address if case.crash.signal is not None else None
-    if address is None:
-        return None
-    return next((mapping for mapping in case.crash.mappings if mapping.start <= address < mapping.end), None)
 
 
 def _instruction(condition: Condition, case: Case) -> Outcome:
     found = next((item for item in case.crash.instructions if item.faulting), None)
     if found is None or condition.instruction is None:
-        return no("the faulting instruction is not known")
+        return unknown("the faulting instruction")
     holds = compiled(condition.instruction).search(found.text) is not None
     return Outcome(holds, (Evidence(text=f"faulting instruction {found.text}"),), {"instruction": found.text}, f"it is {found.text}")
 
@@ -85,27 +96,33 @@ def _instruction(condition: Condition, case: Case) -> Outcome:
 def _frames(condition: Condition, case: Case) -> Outcome:
     patterns = condition.frames or ()
     if case.crashed is None:
-        return no("no crashed thread is known")
+        return unknown("the crashed thread")
     frames: Sequence[Native] = case.crashed.whole if condition.above_handler else case.crashed.natives
     if not frames:
-        return no("no native frames of the crashed thread are known")
+        return unknown("the native stack of the crashed thread")
     found = case.in_order(patterns, frames)
     if found is None:
-        return no(f"{_described(patterns)}: not on the crashed thread in this order")
+        return frames_undecided(case, case.crashed, patterns, frames) or no(
+            f"{_described(patterns)}: not on the crashed thread in this order"
+        )
     reach = 1 if condition.top else condition.within
     if reach is not None:
         start = case.crashed.whole if condition.above_handler else case.crashed.failing
         first = next((frame for frame in start[:reach] if case.is_frame(patterns[0], frame)), None)
         if first is None or (found := case.in_order(patterns, [frame for frame in frames if frame.index >= first.index])) is None:
+            if first is None and any(case.could_be_frame(patterns[0], frame) for frame in start[:reach]):
+                return unknown("the names of the innermost native frames")
             return no(f"{_described(patterns)}: not where the thread crashed")
-    return Outcome(True, _frame_evidence(case.crashed, found), {"frame": found[0].name})
+    return Outcome(True, _frame_evidence(case.crashed, found), {"frame": _said(case.crashed, found[0])})
 
 
 def _threads(condition: Condition, case: Case) -> Outcome:
     patterns = condition.threads or ()
     hits = [(stack, found) for stack in case.others if (found := case.in_order(patterns, stack.natives)) is not None]
     if len(hits) < condition.at_least:
-        return no(f"{_described(patterns)}: on {len(hits)} other threads")
+        return _threads_undecided(case, case.others, patterns, condition.at_least) or no(
+            f"{_described(patterns)}: on {len(hits)} other threads"
+        )
     evidence = tuple(item for stack, found in hits[:8] for item in _frame_evidence(stack, found[:1]))
     return Outcome(True, evidence, {"others": str(len(hits))})
 
@@ -114,15 +131,26 @@ def _anywhere(condition: Condition, case: Case) -> Outcome:
     patterns = condition.anywhere or ()
     hits = [(stack, found) for stack in case.stacks if (found := case.in_order(patterns, stack.natives)) is not None]
     if len(hits) < condition.at_least:
-        return no(f"{_described(patterns)}: on {len(hits)} threads")
+        return _threads_undecided(case, case.stacks, patterns, condition.at_least) or no(f"{_described(patterns)}: on {len(hits)} threads")
     evidence = tuple(item for stack, found in hits[:8] for item in _frame_evidence(stack, found))
-    return Outcome(True, evidence, {"frame": hits[0][1][0].name})
+    return Outcome(True, evidence, {"frame": _said(hits[0][0], hits[0][1][0])})
+
+
+def _threads_undecided(
+    case: Case, stacks: Sequence[Stack], patterns: Sequence[Union[str, FramePattern]], at_least: int
+) -> Optional[Outcome]:
+    if not case.shows_all_threads:
+        return unknown("the native stacks of all threads")
+    open_ = [outcome for stack in stacks if (outcome := frames_undecided(case, stack, patterns)) is not None]
+    return open_[0] if len(open_) >= at_least else None
 
 
 def _frame_evidence(stack: Stack, found: Sequence[Native]) -> tuple[Evidence, ...]:
-    return tuple(
-        Evidence(text=frame.name or frame.module or "a frame without a name", thread=stack.thread.tid, frame=frame.index) for frame in found
-    )
+    return tuple(Evidence(text=frame.name or code_in(frame.frame), thread=stack.thread.tid, frame=frame.index) for frame in found)
+
+
+def _said(stack: Stack, frame: Native) -> str:
+    return frame.name or said(stack.thread.frames, frame.index)
 
 
 def _described(patterns: Sequence[Union[str, FramePattern]]) -> str:
@@ -133,7 +161,9 @@ def _python(condition: Condition, case: Case) -> Outcome:
     stacks = case.stacks if case.crashed is None else [case.crashed]
     outcomes = [_python_of(stack, condition.python or ()) for stack in stacks if stack.pythons]
     if not outcomes:
-        return no("no Python frames are known for the failing thread")
+        if case.crash.python is None and case.shows_all_threads:
+            return no("the process ran no Python")
+        return unknown("the Python stack of the failing thread")
     return next((outcome for outcome in outcomes if outcome.holds), outcomes[0])
 
 
@@ -150,6 +180,8 @@ def _python_of(stack: Stack, patterns: Sequence[str]) -> Outcome:
 
 
 def _modules(condition: Condition, case: Case) -> Outcome:
+    if not case.crash.modules:
+        return unknown("the loaded modules")
     paths = sorted({module.path for module in case.crash.modules if compiled(condition.modules or "").search(module.path)})
     evidence = tuple(Evidence(text=path, module=path) for path in paths[:4])
     return Outcome(len(paths) >= condition.at_least, evidence, why=f"{len(paths)} such modules are loaded")
@@ -170,7 +202,9 @@ def _log(condition: Condition, case: Case) -> Outcome:
             if value:
                 fields.setdefault(name, value)
     if not hits:
-        return no(f"no {'such' if condition.log == '*' else condition.log} line in the log")
+        return (
+            no(f"no {'such' if condition.log == '*' else condition.log} line in the log") if case.has_log else unknown("the process's log")
+        )
     fields.setdefault("line", hits[0][1].text)
     return Outcome(True, tuple(Evidence(text=line.text, log=position) for position, line in hits[:MOST_LOG_EVIDENCE]), fields)
 
@@ -178,16 +212,19 @@ def _log(condition: Condition, case: Case) -> Outcome:
 def _exit(condition: Condition, case: Case) -> Outcome:
     status = case.crash.process.exit_status if case.crash.process is not None else None
     if status is None:
-        return no("the exit status is not known")
+        return unknown("the exit status")
     return Outcome(status in (condition.exit or ()), (Evidence(text=f"exit status {status}"),), why=f"the exit status is {status}")
 
 
 def _environment(condition: Condition, case: Case) -> Outcome:
-    have = case.crash.process.environment if case.crash.process is not None else {}
+    have = case.environment
     evidence: list[Evidence] = []
     for name, pattern in (condition.environment or {}).items():
-        if name not in have or compiled(pattern).search(have[name]) is None:
-            return no(f"{name} is {have.get(name, 'not known')}")
+        if name not in have:
+            # What may not be shown is left out of an environment that is known.
+            return no(f"{name} is not set") if have and SHOWN.has(name) else unknown(f"the value of {name}")
+        if compiled(pattern).search(have[name]) is None:
+            return no(f"{name} is {have[name]}")
         evidence.append(Evidence(text=f"{name}={have[name]}"))
     return Outcome(True, tuple(evidence))
 
@@ -198,8 +235,10 @@ def _version(condition: Condition, case: Case) -> Outcome:
         have.setdefault("python", case.crash.python.version)
     evidence: list[Evidence] = []
     for name, requirement in (condition.version or {}).items():
-        if name not in have or not satisfies(have[name], requirement):
-            return no(f"{name} is {have.get(name, 'not known')}")
+        if name not in have:
+            return unknown(f"the version of {name}")
+        if not satisfies(have[name], requirement):
+            return no(f"{name} is {have[name]}")
         evidence.append(Evidence(text=f"{name} {have[name]}"))
     return Outcome(True, tuple(evidence))
 
@@ -217,12 +256,26 @@ def _finalizing(condition: Condition, case: Case) -> Outcome:
             if frame.name in _FINALIZERS:
                 shown.append(Evidence(text=frame.name, thread=stack.thread.tid, frame=frame.index))
                 break
-    return Outcome(bool(shown) == condition.finalizing, tuple(shown[:3]), why="finalizing" if shown else "no sign of finalization")
+    if not shown and condition.finalizing and (case.crash.python is None or case.crash.python.finalizing is not False):
+        return unknown("whether the interpreter was finalizing")
+    return Outcome(bool(shown) == condition.finalizing, tuple(shown[:3]), why="finalizing" if shown else "it was not finalizing")
 
 
 _FINALIZERS = frozenset(
     {"Py_FinalizeEx", "Py_Finalize", "_Py_Finalize", "__run_exit_handlers", "__cxa_finalize", "Py_Exit", "_exit_handlers"}
 )
+
+
+def _package(condition: Condition, case: Case) -> Outcome:
+    name = condition.package or ""
+    inside = re.compile(rf"(?:site|dist)-packages/{re.escape(name)}(?:[/.-]|$)|/lib{re.escape(name)}[\w.-]*\.so")
+    modules = [module.path for module in case.crash.modules if inside.search(module.path)]
+    frames = [frame.file for stack in case.stacks for _, frame in stack.pythons if frame.file and inside.search(frame.file)]
+    if found := [*modules, *frames]:
+        return Outcome(True, (Evidence(text=found[0]),))
+    if case.crash.process is not None and name in case.crash.process.versions:
+        return Outcome(True, (Evidence(text=f"{name} {case.crash.process.versions[name]}"),))
+    return no(f"nothing of {name} is loaded") if case.crash.modules else unknown("the loaded modules")
 
 
 def _fact(condition: Condition, case: Case) -> Outcome:
@@ -232,19 +285,24 @@ def _fact(condition: Condition, case: Case) -> Outcome:
 def _any(condition: Condition, case: Case) -> Outcome:
     outcomes = [answer(each, case) for each in condition.any or ()]
     first = next((outcome for outcome in outcomes if outcome.holds), None)
-    return first or no("; ".join(outcome.why or "" for outcome in outcomes))
+    if first is not None:
+        return first
+    open_ = next((outcome for outcome in outcomes if outcome.missing), None)
+    return open_ or no("; ".join(outcome.why or "" for outcome in outcomes))
 
 
 def _all(condition: Condition, case: Case) -> Outcome:
     evidence: list[Evidence] = []
     fields: dict[str, str] = {}
+    missing: Optional[Outcome] = None
     for each in condition.all or ():
         outcome = answer(each, case)
-        if not outcome.holds:
+        if not outcome.holds and outcome.missing is None:
             return outcome
+        missing = missing or (None if outcome.holds else outcome)
         evidence += outcome.evidence
         fields |= outcome.fields
-    return Outcome(True, tuple(evidence), fields)
+    return missing or Outcome(True, tuple(evidence), fields)
 
 
 _ANSWERS: dict[str, Callable[[Condition, Case], Outcome]] = {
@@ -265,6 +323,7 @@ _ANSWERS: dict[str, Callable[[Condition, Case], Outcome]] = {
     "environment": _environment,
     "version": _version,
     "finalizing": _finalizing,
+    "package": _package,
     "fact": _fact,
     "any": _any,
     "all": _all,

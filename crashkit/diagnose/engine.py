@@ -1,4 +1,4 @@
-"""Which known failures a crash is: `diagnose` tries every signature, ranks what matched, and says what was ruled out."""
+"""Which known failures a crash is: `diagnose` tries every signature, ranks what matched, and says why the nearest others did not."""
 
 from __future__ import annotations
 
@@ -11,14 +11,15 @@ import msgspec
 from crashkit.diagnose.case import FAULTS, Case
 from crashkit.diagnose.catalog import Catalog
 from crashkit.diagnose.conditions import answer
-from crashkit.diagnose.outcome import Outcome
+from crashkit.diagnose.fixes import fitting
+from crashkit.diagnose.outcome import Outcome, no
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
-from crashkit.diagnose.texts import fill, fill_all, names
+from crashkit.diagnose.texts import fill_all, names
 from crashkit.limits import SIGNATURE_SECONDS
-from crashkit.model import Crash, Evidence, Finding, SoftError
+from crashkit.model import Crash, Evidence, Finding, LookedFor, SoftError
 from crashkit.processor_time import TooSlow, at_most
 
-MOST_RULED_OUT = 12
+MOST_LOOKED_FOR = 12
 MOST_EVIDENCE = 24
 
 # Facts of most processes, which make no signature come close.
@@ -40,10 +41,10 @@ class Match(msgspec.Struct, frozen=True):
 
 
 def diagnose(crash: Crash, catalog: Catalog) -> Crash:
-    """The crash with its findings, best first, and the ids of signatures ruled out. A bad rule is a soft error, never an exception."""
+    """The crash with its findings, best first; without a cause, also what came close. A bad rule is a soft error, never an exception."""
     case = Case(crash)
     matches: list[Match] = []
-    near: list[tuple[int, bool, int, str]] = []
+    near: list[tuple[int, bool, int, str, Signature]] = []
     errors: list[SoftError] = []
     for signature in catalog.signatures:
         try:
@@ -61,13 +62,16 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
         if match is not None:
             matches.append(match)
         elif close:
-            near.append((-close, not signature.general, SEVERITIES.index(signature.severity), signature.id))
+            near.append((-close, not signature.general, SEVERITIES.index(signature.severity), signature.id, signature))
     findings = tuple(_finding(match, case, followers) for match, followers in _ranked(matches))
     explained = any(not match.signature.general for match in matches)
+    nearest = [] if explained else sorted(near, key=lambda one: one[:-1])[:MOST_LOOKED_FOR]
+    looked_for = tuple(judge(signature, case) for *_, signature in nearest)
     return msgspec.structs.replace(
         crash,
         findings=findings,
-        ruled_out=() if explained else tuple(identity for *_, identity in sorted(near)[:MOST_RULED_OUT]),
+        ruled_out=tuple(one.id for one in looked_for if one.verdict == "contradicted"),
+        looked_for=looked_for,
         soft_errors=(*crash.soft_errors, *errors),
     )
 
@@ -75,6 +79,34 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
 def match_signature(signature: Signature, case: Case) -> Optional[Match]:
     """The first of its rules that matches."""
     return _try(signature, case)[0]
+
+
+def judge(signature: Signature, case: Case) -> LookedFor:
+    """Why a signature did not match: undecided if one of its rules might hold, as far as the evidence goes; else contradicted."""
+    verdicts = [_obstacle(rule, signature, case) for rule in signature.rule]
+    verdicts.sort(key=lambda verdict: verdict.missing is None)
+    first = next(iter(verdicts), no("it has no rule"))
+    return LookedFor(
+        id=signature.id,
+        title=signature.title,
+        verdict="contradicted" if first.missing is None else "undecided",
+        by=first.why if first.missing is None else first.missing,
+    )
+
+
+def _obstacle(rule: Rule, signature: Signature, case: Case) -> Outcome:
+    """What keeps the rule from matching: the first fact that contradicts it, else the first thing that is not known."""
+    failed = [outcome for condition in rule.all if not (outcome := answer(condition, case)).holds]
+    if rule.any:
+        outcome = answer(Condition(any=rule.any), case)
+        failed += [] if outcome.holds else [outcome]
+    failed += [_excluded(outcome) for condition in (*signature.none, *rule.none) if (outcome := answer(condition, case)).holds]
+    return next((outcome for outcome in failed if outcome.missing is None), None) or next(iter(failed), no("another finding"))
+
+
+def _excluded(outcome: Outcome) -> Outcome:
+    shown = next((item.text for item in outcome.evidence), outcome.why)
+    return no(shown or "an exception to the rule")
 
 
 def _try(signature: Signature, case: Case) -> tuple[Optional[Match], int]:
@@ -161,14 +193,6 @@ def _rank(match: Match) -> tuple[bool, int, bool, int, int, str]:
     )
 
 
-def _fixes(signature: Signature, crash: Crash, known: dict[str, str]) -> tuple[str, ...]:
-    """Without those that need a package that the process did not have, as a core shows, unless nothing else is left."""
-    had = [module.path for module in crash.modules] + list(crash.process.versions if crash.process else ())
-    filled = [(fix, text) for fix in signature.fixes if (text := fill(fix.text, known)) is not None]
-    fitting = [text for fix, text in filled if fix.needs is None or not crash.modules or any(fix.needs in name for name in had)]
-    return tuple(fitting or (text for _, text in filled))
-
-
 def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
     signature = match.signature
     known = {**names(case), **match.fields}
@@ -182,8 +206,8 @@ def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
         severity=signature.severity,
         summary=" ".join(fill_all(signature.summary, known)) or signature.title,
         cause=signature.cause,
-        fix=_fixes(signature, case.crash, known),
-        next_steps=() if match.confidence == "certain" else fill_all(signature.next_steps, known),
+        fix=fitting(signature.fixes, case, known),
+        next_steps=() if match.confidence == "certain" else fitting(signature.steps, case, known),
         evidence=(*match.evidence, *follows),
         references=signature.references,
     )

@@ -10,12 +10,12 @@ from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.outcome import Outcome
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern, Signature
 
-_REFINEMENTS = ("pattern", "top", "within", "above_handler", "at_least")
+_REFINEMENTS = ("sent", "pattern", "top", "within", "above_handler", "at_least")
 _DEFAULTS = {name: getattr(Condition(), name) for name in _REFINEMENTS}
 
 
 def explain(signature: Signature, case: Case) -> Iterator[str]:
-    """Lines: `+` for what helps the match, `-` for what prevents it."""
+    """Lines: `+` for what helps the match, `-` for what contradicts it, `?` for what the evidence cannot decide."""
     for condition in signature.none:
         yield from _line("none", condition, case, wanted=False)
     for number, rule in enumerate(signature.rule, 1):
@@ -27,7 +27,7 @@ def explain(signature: Signature, case: Case) -> Iterator[str]:
 
 def _line(name: str, condition: Condition, case: Case, wanted: bool) -> Iterator[str]:
     outcome = answer(condition, case)
-    mark = "+" if outcome.holds == wanted else "-"
+    mark = "+" if outcome.holds == wanted else "?" if outcome.missing else "-"
     yield f"{mark} {name}: {told(condition)}"
     if (shown := _shown(outcome)) and (outcome.holds or wanted):
         yield f"      {shown}"

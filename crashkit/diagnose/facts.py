@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
-from typing import Optional
+from collections.abc import Callable, Iterable, Sequence
+from typing import Optional, Union
 
-from crashkit.diagnose.case import FAULTS, Case, Native, Stack
-from crashkit.diagnose.outcome import Outcome, no
-from crashkit.model import Evidence, PythonFrame
+from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.diagnose.signature import FramePattern
+from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.failing import code_in
+from crashkit.naming.gil import ACQUIRES
 from crashkit.naming.machinery import is_fatal_error, machinery_end
 from crashkit.naming.own_code import is_own
+from crashkit.naming.signals import SENT
 
 Fact = Callable[[Case], Outcome]
+
 
 # The ways into a kernel launch, outermost last. Names inside libcuda count only where they are exported entry points:
 # what gdb shows for its internals is the nearest export.
@@ -28,6 +33,7 @@ LIBRARY_MODULE = re.compile(r"/lib(cublas|cublasLt|cudnn|cufft|cusparse|cusolver
 TORCH_CUDA = re.compile(r"at::(native|cuda|\(anonymous namespace\))::\S*(cudnn|cuda|CUDA)\S*|at::native::gpu_kernel\w*|at::cuda::\S+")
 TORCH_CUDA_MODULE = re.compile(r"/lib(torch_cuda\w*|caffe2_gpu)\.so")
 NOT_LAUNCHING = re.compile(r"c10d::.*|std::.*|c10::cuda::CUDACachingAllocator.*|execute_native_thread_routine")
+_LAUNCHES = re.compile(r"/lib(?:cu\w+|torch\w*|caffe2\w*|c10\w*)\.so|^$")
 UNLOADING = re.compile(r"cu(ModuleUnload|LibraryUnload|CtxDestroy|DevicePrimaryCtx(Reset|Release))(_v\d+)?")
 
 _FROM_PYTHON = re.compile(
@@ -35,9 +41,6 @@ _FROM_PYTHON = re.compile(
 )
 _FORWARD = re.compile(r"(forward|_call_impl|__call__|_wrapped_call_impl)")
 _WORKER = re.compile(r"threading\.py:(_bootstrap\w*|run)|concurrent/futures/thread\.py:\w+|socketserver\.py:\w+|/gevent/.*")
-_GIL_WAIT = re.compile(
-    r"take_gil|PyEval_(RestoreThread|AcquireThread|AcquireLock)|_?PyEval_AcquireLock|PyGILState_Ensure|_PyThreadState_Attach"
-)
 _LOCK_WAIT = re.compile(
     r"_*(lll_lock_wait|lll_lock_wait_private|pthread_mutex_lock\w*|pthread_cond_wait\w*|pthread_(clock|timed)?join\w*|pthread_rwlock_\w+lock)"
     r"|std::(mutex::lock|condition_variable::wait|thread::join)|__gthread_\w*lock"
@@ -49,6 +52,36 @@ _EVALUATION = re.compile(r"_?PyEval_EvalFrame\w*")
 _BYTECODE_LOCKS = re.compile(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
 )
+
+
+def fault_address(case: Case) -> Union[Address, Outcome]:
+    """The address whose access faulted; else the outcome of a question about it."""
+    signal = case.crash.signal
+    if signal is not None and signal.address is not None:
+        return signal.address
+    if signal is None or (signal.name in MEMORY_FAULTS and signal.reason not in SENT):
+        return unknown("the fault address")
+    return no(f"{signal.name} was sent: no access faulted" if signal.name in MEMORY_FAULTS else f"{signal.name} is no memory fault")
+
+
+def frames_undecided(
+    case: Case, stack: Stack, patterns: Sequence[Union[str, FramePattern]], frames: Optional[Sequence[Native]] = None
+) -> Optional[Outcome]:
+    """Set if frames that match these patterns may be on the stack: without a name, or left out of the report."""
+    if case.in_order(patterns, stack.natives if frames is None else frames, guess=True) is not None:
+        return unknown("the names of all native frames")
+    if any(isinstance(frame, ElidedFrames) for frame in stack.thread.frames):
+        return unknown("the frames that were left out of the stack")
+    return None
+
+
+def _nameless(stack: Stack) -> bool:
+    return not stack.natives or any(not frame.name for frame in stack.natives)
+
+
+def _may_launch(stack: Stack) -> bool:
+    """Whether it has no native frames, or nameless ones where those of a launch can be."""
+    return not stack.natives or any(not frame.name and _LAUNCHES.search(frame.module) for frame in stack.natives)
 
 
 def concurrent_launch(case: Case) -> Outcome:
@@ -79,8 +112,10 @@ def launch_from_worker(case: Case) -> Outcome:
 def _launches(case: Case, at_least: int) -> Outcome:
     stack = case.crashed
     if stack is None:
-        return no("no crashed thread is known")
+        return unknown("the crashed thread")
     launch = _entry(stack) if at_least > 1 else _launching(stack)
+    if launch is None and _may_launch(stack):
+        return unknown("the names of the crashed thread's native frames")
     if launch is None:
         return no("the crashed thread is not in a CUDA launch path (torch operator, cuBLAS or cuDNN, runtime, driver)")
     if unloading := _first(case.stacks, UNLOADING):
@@ -88,6 +123,8 @@ def _launches(case: Case, at_least: int) -> Outcome:
     launching = [(other, frame) for other in case.others if (frame := _launching(other)) is not None]
     waiting = _same_forward(case, stack, {id(other) for other, _ in launching})
     if len(launching) + len(waiting) < at_least or not (launching or len(waiting) >= 2):
+        if not case.shows_all_threads or any(map(_may_launch, case.others)):
+            return unknown("what the other threads were doing")
         return no(f"{len(launching)} other threads were launching and {len(waiting)} were about to")
     evidence = [_evidence(stack, launch), *(_evidence(other, frame) for other, frame in launching)]
     evidence += [
@@ -210,7 +247,7 @@ def hang(case: Case) -> Outcome:
     if signal is None:
         failed = next((line for line in case.crash.log if line.kind in _ENDS), None)
         return Outcome(True, (), {}, "no signal") if failed is None else no(f"the log tells of an end: {failed.text}")
-    if signal.name in FAULTS and signal.reason != "sent-from-outside" and signal.code != 0:
+    if signal.name in FAULTS and signal.reason not in SENT and signal.code != 0:
         return no(f"{signal.name} is a fault")
     if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
         return no("the process aborted by itself")
@@ -218,21 +255,22 @@ def hang(case: Case) -> Outcome:
         return no("SIGABRT, and no native stack that shows its sender")
     if any(line.kind == "fatal-python-error" and line.fields.get("message") not in ("Aborted",) for line in case.crash.log):
         return no("the interpreter reported a fatal error")
-    return Outcome(True, (Evidence(text=f"{signal.name} was sent from outside: no abort() frame on the stack"),))
+    sender = "by the process itself" if signal.reason == "raised" else "from outside"
+    return Outcome(True, (Evidence(text=f"{signal.name} was sent {sender}: no abort() frame on the stack"),))
 
 
 def single_thread(case: Case) -> Outcome:
     """The process has a single thread, whose native stack is known."""
     if len(case.stacks) == 1 and case.stacks[0].natives:
         return Outcome(True, (Evidence(text="the process has one thread", thread=case.stacks[0].thread.tid),))
-    return no(f"{len(case.stacks)} threads are known")
+    return no(f"{len(case.stacks)} threads are known") if len(case.stacks) > 1 else unknown("the native stack")
 
 
 def deep_cycle(case: Case) -> Outcome:
     """The crashed thread's stack repeats one cycle of calls very often."""
     stack = case.crashed
-    if stack is None:
-        return no("no crashed thread is known")
+    if stack is None or not stack.thread.frames:
+        return unknown("the stack of the crashed thread")
     for frame in stack.thread.frames:
         if frame_cycle := getattr(frame, "cycle", ()):
             return Outcome(True, (Evidence(text=f"the stack repeats {' > '.join(frame_cycle[:6])}", thread=stack.thread.tid),))
@@ -248,8 +286,10 @@ def deep_cycle(case: Case) -> Outcome:
 def freed_pattern(case: Case) -> Outcome:
     """A register of the crashed thread holds the bytes that an allocator writes over freed memory."""
     signal = case.crash.signal
-    if case.crashed is None or signal is None or signal.name not in ("SIGSEGV", "SIGBUS"):
+    if signal is not None and signal.name not in MEMORY_FAULTS:
         return no("not a memory fault")
+    if case.crashed is None or signal is None:
+        return unknown("the registers of the crashed thread")
     values = [(name, value) for name, value in case.crashed.thread.registers.items()]
     if signal.address is not None:
         values.append(("fault address", signal.address))
@@ -257,14 +297,14 @@ def freed_pattern(case: Case) -> Outcome:
         if (fill := fill_of(value)) is not None and fill.freed:
             text = f"{name} = {value}: {fill.meaning} is filled with 0x{fill.byte:02x}"
             return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid),), {"fill": f"0x{fill.byte:02x}"})
-    return no("no register holds a freed-memory pattern")
+    return no("no register holds a freed-memory pattern") if case.crashed.thread.registers else unknown("the registers")
 
 
 def null_address(case: Case) -> Outcome:
     """The fault address is a null pointer plus an offset: nothing can be mapped that low."""
-    address = case.crash.signal.address if case.crash.signal is not None else None
-    if address is None:
-        return no("the fault address is not known")
+    address = fault_address(case)
+    if isinstance(address, Outcome):
+        return address
     return Outcome(is_null(address), (Evidence(text=f"fault address {address}"),), why=f"the fault address is {address}")
 
 
@@ -272,24 +312,30 @@ def runs_python(case: Case) -> Outcome:
     """The crashed thread held the GIL, or ran Python code."""
     stack = case.crashed
     if stack is None:
-        return no("no crashed thread is known")
+        return unknown("the crashed thread")
     if stack.thread.holds_gil or stack.pythons or _evaluates(stack):
         return Outcome(True, (Evidence(text="the crashed thread ran Python", thread=stack.thread.tid),))
-    return no("the crashed thread is not known to hold the GIL")
+    if stack.thread.holds_gil is None and _nameless(stack):
+        return unknown("whether the crashed thread ran Python")
+    return no("the crashed thread ran no Python and did not hold the GIL")
 
 
 def gil_held_by_it(case: Case) -> Outcome:
     """The crashed thread is known to be the one that held the GIL."""
     if case.crashed is not None and case.crashed.thread.holds_gil:
         return Outcome(True, (Evidence(text="the crashed thread held the GIL", thread=case.crashed.thread.tid),))
-    return no("the crashed thread is not known to hold the GIL")
+    if case.crashed is None or case.crashed.thread.holds_gil is None:
+        return unknown("which thread held the GIL")
+    return no("the crashed thread did not hold the GIL")
 
 
 def free_threaded(case: Case) -> Outcome:
     """The interpreter is a build without the GIL."""
     if case.crash.python is not None and case.crash.python.free_threaded:
         return Outcome(True, (Evidence(text="a free-threaded interpreter"),))
-    return no("not known to be a free-threaded interpreter")
+    if case.crash.python is None or case.crash.python.free_threaded is None:
+        return unknown("whether the interpreter is a free-threaded build")
+    return no("the interpreter has a GIL")
 
 
 def two_llvm_openmp(case: Case) -> Outcome:
@@ -303,6 +349,8 @@ def two_libstdcxx(case: Case) -> Outcome:
 
 
 def _two_files(case: Case, pattern: re.Pattern[str], what: str) -> Outcome:
+    if not case.crash.modules:
+        return unknown("the loaded modules")
     paths = sorted({module.path for module in case.crash.modules if pattern.search(module.path)})
     if len(paths) < 2:
         return no(f"{len(paths)} {what} loaded")
@@ -360,14 +408,16 @@ def lock_inversion(case: Case) -> Outcome:
         (stack, frame)
         for stack in case.stacks
         if (stack.pythons or _evaluates(stack))
-        and _waits(stack, _GIL_WAIT) is None
+        and _waits(stack, ACQUIRES) is None
         and (frame := _waits(stack, _LOCK_WAIT))
         and not _in_python_lock(stack)
         and stack.thread.holds_gil is not False
     ]
-    seekers = [(stack, frame) for stack in case.stacks if (frame := _waits(stack, _GIL_WAIT)) is not None]
+    seekers = [(stack, frame) for stack in case.stacks if (frame := _waits(stack, ACQUIRES)) is not None]
     seekers = [(stack, frame) for stack, frame in seekers if _has_native_caller(stack, frame)]
     if not owners or not seekers:
+        if any(map(_nameless, case.stacks)):
+            return unknown("the native stacks of all threads")
         return no(f"{len(owners)} threads wait for a native lock under Python, {len(seekers)} in native code for the GIL")
     waiting = {id(stack) for stack, _ in owners}
     if runner := next(
@@ -453,10 +503,53 @@ def _first(stacks: Iterable[Stack], pattern: re.Pattern[str]) -> Optional[Native
 
 
 def _evidence(stack: Stack, frame: Native) -> Evidence:
-    return Evidence(text=frame.name or frame.module or "a frame without a name", thread=stack.thread.tid, frame=frame.index)
+    return Evidence(text=frame.name or code_in(frame.frame), thread=stack.thread.tid, frame=frame.index)
 
+
+def main_thread(case: Case) -> Outcome:
+    """The crashed thread is the process's first one."""
+    thread, process = case.crash.thread, case.crash.process
+    if thread is None or thread.tid is None or process is None or process.pid is None:
+        return unknown("the ids of the thread and of its process")
+    text = f"thread {thread.tid} of process {process.pid}"
+    return Outcome(thread.tid == process.pid, (Evidence(text=text, thread=thread.tid),), why=text)
+
+
+def other_thread(case: Case) -> Outcome:
+    """The crashed thread is not the process's first one."""
+    main = main_thread(case)
+    return main if main.missing else Outcome(not main.holds, main.evidence, why=main.why)
+
+
+def ran_python(case: Case) -> Outcome:
+    """The crashed thread ran Python functions."""
+    if case.crashed is not None and case.crashed.pythons:
+        return Outcome(True, (Evidence(text="Python frames", thread=case.crashed.thread.tid),))
+    return no("no Python frame is on the stack") if case.shows_all_threads else unknown("the Python stack")
+
+
+def raised_recursion_limit(case: Case) -> Outcome:
+    """More Python frames are on the crashed thread than the default recursion limit (1000) allows."""
+    stack = case.crashed
+    if stack is None or not stack.pythons:
+        return no("no Python frame is on the stack") if case.shows_all_threads else unknown("the Python stack")
+    functions = {frame.function for _, frame in stack.pythons}
+    depth = len(stack.pythons)
+    for frame in stack.thread.frames:
+        if isinstance(frame, ElidedFrames) and frame.cycle:
+            depth += (frame.count or 0) * sum(name in functions for name in frame.cycle) // len(frame.cycle)
+    text = f"about {depth:,} Python frames"
+    return Outcome(depth > _DEFAULT_LIMIT + _DEFAULT_LIMIT // 4, (Evidence(text=text, thread=stack.thread.tid),), why=text)
+
+
+_DEFAULT_LIMIT = 1000
+"""sys.getrecursionlimit() of a new interpreter (Python/ceval.c, Py_DEFAULT_RECURSION_LIMIT)."""
 
 FACTS: dict[str, Fact] = {
+    "raised-recursion-limit": raised_recursion_limit,
+    "main-thread": main_thread,
+    "other-thread": other_thread,
+    "python-frames": ran_python,
     "concurrent-launch": concurrent_launch,
     "two-threads-launch": two_threads_launch,
     "launch-from-worker": launch_from_worker,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from crashkit.diagnose.catalog import Catalog
 from crashkit.diagnose.explain import told
-from crashkit.diagnose.signature import Condition, Signature
+from crashkit.diagnose.signature import Condition, Fix, Signature
 
 _HEAD = """\
 # Known failures
@@ -43,7 +43,7 @@ def of_catalog(catalog: Catalog) -> str:
 def _section(signature: Signature) -> str:
     lines = [f"### {signature.id}", "", f"**{signature.title}.** {signature.cause}", ""]
     for fix in signature.fixes:
-        lines += [*([f"With {fix.needs}:", ""] if fix.needs else []), "```", fix.text, "```", ""]
+        lines += [*([f"{_for(fix)}:", ""] if _for(fix) else []), "```", fix.text, "```", ""]
     lines += [f"- Note: {note}" for note in signature.notes]
     if signature.exception:
         lines.append(f"- {_EXCEPTION}")
@@ -53,11 +53,18 @@ def _section(signature: Signature) -> str:
     return "\n".join([*lines, "", "```text", *_rules(signature), "```", ""])
 
 
+def _for(fix: Fix) -> str:
+    """Which runs a fix is for; '' if for all."""
+    parts = [f"With {fix.needs}"] if fix.needs else []
+    parts += [f"When `{told(condition)}`" for condition in fix.when] + [f"Unless `{told(condition)}`" for condition in fix.unless]
+    return ", ".join(parts)
+
+
 def _lines(signature: Signature) -> Iterator[str]:
     yield f"{signature.id}: {signature.title} ({signature.severity})"
     yield f"\nCause: {signature.cause}"
     yield from _list("Fix", tuple(fix.text for fix in signature.fixes))
-    yield from _list("Next steps", signature.next_steps)
+    yield from _list("Next steps", tuple(step.text for step in signature.steps))
     yield from _list("Notes", signature.notes)
     yield "\nRecognised by:"
     yield from (f"  {line}" for line in _rules(signature))

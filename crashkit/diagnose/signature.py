@@ -26,7 +26,8 @@ class Condition(_Part, frozen=True):
     """One question about a crash. Exactly one of the first group is set; the second group refines it."""
 
     signal: Optional[tuple[str, ...]] = None
-    """Names; "none" where no signal is known."""
+    """Names; "none" where no signal is known. That of a fault (SIGSEGV, SIGBUS, SIGILL, SIGFPE, SIGTRAP) only where an instruction
+    caused it, unless `sent`."""
     code: Optional[tuple[str, ...]] = None
     """Names of si_code."""
     reason: Optional[tuple[str, ...]] = None
@@ -57,11 +58,15 @@ class Condition(_Part, frozen=True):
     """Such as { python = ">=3.12" }; "<", "<=", ">", ">=", "==", joined by commas."""
     finalizing: Optional[bool] = None
     """Whether the interpreter was shutting down."""
+    package: Optional[str] = None
+    """A Python package that the process used, such as torch: a module of it is loaded, or a frame is in its code."""
     fact: Optional[str] = None
     """A named predicate of facts.py."""
     any: Optional[tuple[Condition, ...]] = None
     all: Optional[tuple[Condition, ...]] = None
 
+    sent: bool = False
+    """`signal` also where a process sent it, this one or another."""
     top: bool = False
     """The first of `frames` is where the thread crashed: above it are only abort machinery and the signal handler."""
     within: Optional[int] = None
@@ -75,7 +80,7 @@ class Condition(_Part, frozen=True):
 
 SUBJECTS = (
     "signal code reason access address in_mapping instruction "
-    "frames threads anywhere python modules log exit environment version finalizing fact any all"
+    "frames threads anywhere python modules log exit environment version finalizing package fact any all"
 ).split()
 
 
@@ -85,6 +90,10 @@ class Fix(_Part, frozen=True):
     text: str
     needs: Optional[str] = None
     """A package that the fix requires, such as torch: omitted where the process certainly did not have it."""
+    when: tuple[Condition, ...] = ()
+    """Omitted where a fact of the run contradicts one of these."""
+    unless: tuple[Condition, ...] = ()
+    """Omitted where one of these holds."""
 
 
 class Rule(_Part, frozen=True):
@@ -109,7 +118,7 @@ class Signature(_Part, frozen=True):
     """Sentences with {names} in them; one with an unknown name is omitted; {name|text} falls back to text."""
     fix: tuple[Union[str, Fix], ...] = ()
     """Each to be copied; a string is a `Fix` that needs nothing."""
-    next_steps: tuple[str, ...] = ()
+    next_steps: tuple[Union[str, Fix], ...] = ()
     """Shown below `certain`."""
     references: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
@@ -128,4 +137,13 @@ class Signature(_Part, frozen=True):
     @property
     def fixes(self) -> tuple[Fix, ...]:
         """`fix`, with plain strings as `Fix`."""
-        return tuple(Fix(text=fix) if isinstance(fix, str) else fix for fix in self.fix)
+        return _fixes(self.fix)
+
+    @property
+    def steps(self) -> tuple[Fix, ...]:
+        """`next_steps`, with plain strings as `Fix`."""
+        return _fixes(self.next_steps)
+
+
+def _fixes(texts: tuple[Union[str, Fix], ...]) -> tuple[Fix, ...]:
+    return tuple(Fix(text=text) if isinstance(text, str) else text for text in texts)

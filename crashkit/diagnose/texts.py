@@ -6,11 +6,15 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
-from crashkit.diagnose.case import FAULTS, Case, Native, Stack
-from crashkit.naming.functions import libc_name
+from crashkit.diagnose.case import Case, Stack
+from crashkit.model import NativeFrame
+from crashkit.naming.failing import failing, said
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 
+
+# The end of a phrase needs no comma before other punctuation.
+_COMMA = re.compile(r",([.,:;)]|$)")
 
 # Braces of a value are no names.
 _HIDE = str.maketrans("{}", "\ue000\ue001")
@@ -30,6 +34,8 @@ def names(case: Case) -> dict[str, str]:
     if crash.process is not None:
         found["executable"] = crash.process.executable
         found["pid"] = str(crash.process.pid) if crash.process.pid is not None else None
+    if case.environment.get("CUDA_LAUNCH_BLOCKING") == "1":
+        found["blocking"] = "launches were blocking, so it is the failing call"
     found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
     return {name: value for name, value in found.items() if value}
 
@@ -49,30 +55,14 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
 
 
 def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str]]:
-    """The function and the module that failed. If the faulting code has no name, its module and offset: a caller in another module
-    did not fail."""
-    frames = stack.failing
-    signal = case.crash.signal
-    if signal is not None and signal.recovered and len(stack.natives) == len(stack.whole):
-        return None, None  # the stack broke off within the handler
-    if frames and _is_fault(case):
-        inside = [frame for frame in frames if frame.module == frames[0].module]
-        return next((libc_name(frame.name) for frame in inside if frame.name), _place(frames[0])), frames[0].module or None
-    name = next((frame.name for frame in frames if frame.name), None)
-    return name, next((frame.module for frame in frames if frame.module), None)
-
-
-def _is_fault(case: Case) -> bool:
-    signal = case.crash.signal
-    return signal is not None and signal.name in FAULTS and signal.reason != "sent-from-outside"
-
-
-def _place(frame: Native) -> Optional[str]:
-    """`extension.so+0x1139`."""
-    if not frame.module:
-        return None
-    name = frame.module.rpartition("/")[2]
-    return name if frame.frame.offset is None else f"{name}+{frame.frame.offset}"
+    """The function and the module that failed. A comma ends the name of code without a function's name, which is a phrase."""
+    frames = stack.thread.frames
+    index = failing(frames, case.crash.signal)
+    frame = frames[index] if index is not None else None
+    if index is None or not isinstance(frame, NativeFrame):
+        return None, None
+    name = said(frames, index)
+    return f"{name}," if ", " in name and not frame.function else name, frame.module
 
 
 def fill(text: str, known: dict[str, str]) -> Optional[str]:
@@ -90,7 +80,8 @@ def fill(text: str, known: dict[str, str]) -> Optional[str]:
     # From the inside out: {name|{other|text}}.
     while (filled := _NAME.sub(replace, text)) != text:
         text = filled
-    return None if missing else text.translate(_SHOW)
+    text = _COMMA.sub(r"\1", text.translate(_SHOW))
+    return None if missing else f"Code {text[5:]}" if text.startswith("code in ") else text
 
 
 def fill_all(texts: Iterable[str], known: dict[str, str]) -> tuple[str, ...]:

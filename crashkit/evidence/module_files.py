@@ -97,6 +97,10 @@ class Finder:
         """The file at `path` of the crashed system (Python source, libpython.py), whose build cannot be verified."""
         return next((place for place in self._places(path.removesuffix(_DELETED)) if _is_file(place)), None)
 
+    def folder(self, path: str) -> Optional[Path]:
+        """The folder at `path` of the crashed system."""
+        return next((place for place in self._places(path) if place.is_dir()), None)
+
     def _places(self, path: str) -> Iterator[Path]:
         """Local paths for a path of the crashed system: through the path maps first, then without them."""
         if path.startswith(_NO_FILES):

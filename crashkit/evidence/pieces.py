@@ -44,7 +44,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     manifest: Optional[Manifest] = None
     folder: Optional[Path] = None
     soft_errors: list[SoftError] = []
-    for path in paths:
+    # The order on the command line means nothing, nor does naming one twice.
+    for path in sorted(dict.fromkeys(paths)):
         pieces = [path]
         if path.is_dir():
             manifest = manifest or read_manifest(path)
@@ -111,7 +112,8 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
         argv=process.argv or tuple(manifest.get("argv", ())),
         exit_status=manifest.get("exit_status", process.exit_status),
         environment={**manifest.get("environment", {}), **process.environment},
-        versions={**manifest.get("versions", {}), **process.versions},
+        # What was found on the living host counts: this one may have other versions in the same place.
+        versions={**process.versions, **manifest.get("versions", {})},
     )
     signal = crash.signal
     number = manifest.get("signal")

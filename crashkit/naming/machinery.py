@@ -66,6 +66,21 @@ def is_signal_frame(frame: Frame) -> bool:
     return isinstance(frame, NativeFrame) and (frame.trust == "signal" or frame.function == SIGNAL_FRAME)
 
 
+NESTED = "nested"
+"""Trust of the signal frames of handlers that ran within the handler of the fault."""
+
+_OUTERMOST = re.compile(r"_start|__libc_start_(?:main|call_main)\w*|start_thread|(?:__)?clone3?|thread_start")
+
+
+def is_outermost(function: str | None) -> bool:
+    """Whether a thread begins with this function."""
+    return bool(function) and _OUTERMOST.fullmatch(plain(function or "")) is not None
+
+
 def handler_end(frames: Sequence[Frame]) -> int:
     """The number of innermost frames that belong to a signal handler, such as faulthandler's; the fault is below them."""
-    return next((index + 1 for index, frame in enumerate(frames) if is_signal_frame(frame)), 0)
+    return next((index + 1 for index, frame in enumerate(frames) if is_signal_frame(frame) and not _is_nested(frame)), 0)
+
+
+def _is_nested(frame: Frame) -> bool:
+    return isinstance(frame, NativeFrame) and frame.trust == NESTED

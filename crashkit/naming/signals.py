@@ -5,6 +5,9 @@ Source: include/uapi/asm-generic/signal.h and include/uapi/asm-generic/siginfo.h
 
 from __future__ import annotations
 
+SENT = frozenset({"sent-from-outside", "sent", "raised", "abort"})
+"""Reasons of a signal that no instruction caused."""
+
 SI_USER = 0
 SI_KERNEL = 128
 SI_QUEUE = -1

@@ -26,6 +26,8 @@ def _facts(crash: Crash) -> str:
         rows.append(("Signal", signal))
         if crash.signal.detail:
             rows.append(("Why", crash.signal.detail))
+        if handled := wording.handled(crash.signal):
+            rows.append(("Handler", handled))
     thread = crash.thread
     if thread:
         rows.append(("Thread", f"{wording.thread_label(thread)}, {wording.plural(len(crash.threads), 'thread')} in total"))

@@ -113,8 +113,10 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("thread", _thread(crash, thread), style=_BOLD)
     yield from _python(thread, page)
     native = wording.native_at(thread, crash.signal)
-    if native:
-        yield from page.field("native", f"{wording.native_function(native)}  {wording.native_place(native)}")
+    if native and thread:
+        yield from page.field("native", f"{wording.said(thread, native)}  {wording.native_place(native)}")
+    if signal and (handled := wording.handled(signal)):
+        yield from page.field("handler", handled)
     said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from page.field("message", said, lines=2)
@@ -172,15 +174,15 @@ def _process(crash: Crash) -> str:
     assert process is not None
     command = safe.clip(_clean(" ".join(process.argv) or process.executable or process.name or ""), 60)
     pid = f" (pid {process.pid})" if process.pid is not None else ""
-    versions = process.versions or ({"python": crash.python.version} if crash.python and crash.python.version else {})
+    versions = {**({"python": crash.python.version} if crash.python and crash.python.version else {}), **process.versions}
     return command + pid + "".join(f", {name} {version}" for name, version in versions.items())
 
 
 def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     finding = wording.best_finding(crash)
     if finding is None:
-        if crash.ruled_out:
-            yield from page.field("cause", f"no known failure matched, {len(crash.ruled_out)} ruled out")
+        if crash.looked_for:
+            yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
         return
     yield Text()
     label = wording.confidence(finding).lower()

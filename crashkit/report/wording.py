@@ -7,10 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.naming.failing import failing
+from crashkit.naming.failing import said as said_in
+from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
-from crashkit.naming.machinery import handler_end, is_machinery
+from crashkit.naming.gil import INTERPRETER, waits_for_gil
+from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
 
@@ -45,6 +49,8 @@ REASONS = {
     "illegal-instruction": "an invalid instruction was executed",
     "trap": "a breakpoint or trap instruction was executed",
     "sent-from-outside": "the signal was sent from outside",
+    "sent": "the signal was sent, not caused by an instruction",
+    "raised": "the process sent the signal to itself",
 }
 
 CONFIDENCE = {
@@ -75,6 +81,7 @@ TRUST = {
     "prologue": "guessed from code",
     "inline": "inlined into its caller",
     "signal": "the kernel's signal frame",
+    "nested": "the kernel's signal frame of a handler within the handler",
     "scan": "found by scanning the stack",
     "text": "read from a log",
 }
@@ -105,15 +112,11 @@ _WAITS = {
     "select": "events",
     "sem_clockwait": "a semaphore",
     "sem_wait": "a semaphore",
-    "take_gil": "the GIL",
     "wait4": "a child process",
     "waitpid": "a child process",
 }
 _WAIT_DEPTH = 10
 _NAME = 160
-
-_INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
-_OUTERMOST = re.compile(r"^(_start|__libc_start_(main|call_main)\w*|start_thread|(__)?clone3?|thread_start)$")
 
 
 # Names and places
@@ -144,12 +147,6 @@ def native_function(frame: NativeFrame) -> str:
     if frame.function:
         return short_function(frame.function)
     return "(no name)"
-
-
-def said_name(frame: NativeFrame) -> str:
-    """The function's name for use in a sentence: `memcpy` for `__memcpy_avx_unaligned_erms`."""
-    name = native_function(frame)
-    return libc_name(name).lstrip("_") if name.startswith("__") else name
 
 
 def native_place(frame: NativeFrame) -> str:
@@ -231,6 +228,13 @@ def why(signal: Signal) -> str | None:
     return words.format(access=_ACCESSES.get(signal.access or "", "accessed"))
 
 
+def handled(signal: Signal) -> str | None:
+    """What a signal handler did after the fault: `on_crash then ended the process with SIGABRT`. None for one that only raised it again."""
+    if signal.ended_with is None and (signal.handler is None or is_machinery(signal.handler)):
+        return None
+    return f"{signal.handler or 'a signal handler'} then ended the process with {signal.ended_with or signal.name}"
+
+
 def python_at(thread: Thread | None) -> PythonFrame | None:
     """The innermost Python frame, below a signal handler."""
     return next(iter(python_frames(thread)), None) if thread else None
@@ -242,21 +246,26 @@ def own_at(thread: Thread | None) -> PythonFrame | None:
 
 
 def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFrame | None:
-    """The innermost native frame that has a name and is not part of raising the signal itself; else the innermost one.
-
-    Where an access faulted, not a frame of another module than the one that it faulted in, named or not.
-
-    Below a signal handler, unless `signal` says that the handler itself ran into a fault.
-    """
-    if not thread:
+    """The native frame that failed, whether it has a name or not; the innermost one where all of them only end the process."""
+    if not thread or (signal is not None and signal.recovered and not handler_end(thread.frames)):
         return None
-    own_fault = signal is not None and not signal.recovered and (signal.code or 0) > 0
-    below = thread.frames[0 if own_fault else handler_end(thread.frames) :]
-    natives = [frame for frame in below if isinstance(frame, NativeFrame)]
-    if natives and signal is not None and (own_fault or signal.recovered):
-        natives = [frame for frame in natives if frame.module == natives[0].module]
-    named = (frame for frame in natives if frame.function and not is_machinery(frame.function))
-    return next(named, natives[0] if natives else None)
+    index = failing(thread.frames, signal)
+    found = thread.frames[index] if index is not None else next(thread.natives(), None)
+    return found if isinstance(found, NativeFrame) else None
+
+
+def said(thread: Thread, frame: NativeFrame) -> str:
+    """A frame of the thread in a sentence: `memcpy`, or `code in libc.so.6, called by ffi_call` where it has no name."""
+    return said_in(thread.frames, _index(thread, frame))
+
+
+def where(thread: Thread, frame: NativeFrame) -> str:
+    """The same as a place: `in memcpy`, `in libc.so.6, called by ffi_call`."""
+    return where_in(thread.frames, _index(thread, frame))
+
+
+def _index(thread: Thread, frame: NativeFrame) -> int:
+    return next(index for index, one in enumerate(thread.frames) if one is frame)
 
 
 def ended(crash: Crash) -> str:
@@ -277,10 +286,8 @@ def sentence(crash: Crash) -> str:
     reason = told(crash, thread)
     if reason:
         parts.append(f": {_short(reason)}")
-    if native and native.function:
-        parts.append(f" in {_short(said_name(native))}")
-    elif native:
-        parts.append(f" in {_short(native_place(native))}")
+    if native and thread:
+        parts.append(f" {_short(where(thread, native))}")
     if python and python.function:
         parts.append(f", called from {_short(python.function)}" if native else f" in {_short(python.function)}")
         if python.file:
@@ -314,6 +321,21 @@ def confidence(finding: Finding) -> str:
     return CONFIDENCE.get(finding.confidence, finding.confidence.capitalize())
 
 
+def verdict(one: LookedFor) -> str:
+    """Why a known failure was not found: `contradicted: the signal is SIGABRT`, `not decidable without the fault address`."""
+    if one.verdict == "contradicted":
+        return f"contradicted: {one.by}" if one.by else "contradicted"
+    return f"not decidable without {one.by}" if one.by else "not decidable"
+
+
+def looked_for(crash: Crash) -> str:
+    """What came of the known failures that came close: `2 contradicted, 3 not decidable from this evidence`."""
+    contradicted = sum(one.verdict == "contradicted" for one in crash.looked_for)
+    open_ = len(crash.looked_for) - contradicted
+    parts = [f"{contradicted} contradicted"] if contradicted else []
+    return ", ".join([*parts, f"{open_} not decidable from this evidence"] if open_ else parts)
+
+
 def is_prose(fix: str) -> bool:
     """Whether a fix is a sentence rather than something to paste."""
     first, _, rest = fix.partition(" ")
@@ -341,24 +363,23 @@ def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
     for index, frame in enumerate(thread.frames):
         if isinstance(frame, PythonFrame):
             inside = False
-        elif isinstance(frame, NativeFrame) and (_is_outermost(frame) or (not inside and _is_interpreter(frame, interpreter))):
+        elif isinstance(frame, NativeFrame) and (is_outermost(frame.function) or (not inside and _is_interpreter(frame, interpreter))):
             found.add(index)
     return frozenset(found)
 
 
-def _is_outermost(frame: NativeFrame) -> bool:
-    return bool(frame.function and _OUTERMOST.match(plain(frame.function)))
-
-
 def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
-    return bool(frame.module and (frame.module == interpreter or _INTERPRETER.search(frame.module)))
+    return bool(frame.module and (frame.module == interpreter or INTERPRETER.search(frame.module)))
 
 
 def awaited(thread: Thread) -> str | None:
     """What a thread was waiting for: `the GIL`."""
+    if waits_for_gil(thread.frames):
+        return "the GIL"
     names = [libc_name(plain(frame.function)).lstrip("_") for frame in islice(thread.natives(), _WAIT_DEPTH) if frame.function]
-    waits = [name for name in names if name in _WAITS]
-    return _WAITS["take_gil" if "take_gil" in waits else waits[-1]] if waits else None
+    # glibc's names of the versions with a 64-bit time end in 64.
+    waits = [wait for name in names if (wait := _WAITS.get(name) or _WAITS.get(name.removesuffix("64")))]
+    return waits[-1] if waits else None
 
 
 def doing(thread: Thread) -> str:
@@ -367,9 +388,9 @@ def doing(thread: Thread) -> str:
     if wait:
         return f"waiting for {wait}"
     native = native_at(thread)
-    if native and native.function:
-        return f"in {said_name(native)}"
-    return "" if next(thread.pythons(), None) else "no frames" if not thread.frames else "in unnamed code"
+    if native:
+        return where(thread, native)
+    return "" if next(thread.pythons(), None) else "no frames"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
     """For each thread the stack without gaps, from the earlier source where several have none. Disagreements become soft errors."""
     chosen: dict[int, PythonStack] = {}
     soft_errors: list[SoftError] = []
+    sources = [{tid: _without_shims(stack) for tid, stack in source.items()} for source in sources]
     for tid in dict.fromkeys(tid for source in sources for tid in source):
         candidates = [source[tid] for source in sources if tid in source]
         best = max(candidates, key=_quality)
@@ -38,6 +39,22 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
                     )
                 )
     return Chosen(chosen, tuple(soft_errors))
+
+
+def _without_shims(stack: PythonStack) -> PythonStack:
+    """Without the frames that CPython 3.13 and newer puts below the `__init__` of a specialised call of a class.
+
+    Their code object, `_Py_InitCleanup` (Python/specialize.c), has `__init__` as its file, too; no traceback shows it.
+    """
+    frames, outer = (tuple(frame for frame in part if not _is_shim(frame)) for part in (stack.frames, stack.outer))
+    dropped = len(stack.frames) + len(stack.outer) - len(frames) - len(outer)
+    if not dropped:
+        return stack
+    return stack._replace(frames=frames, outer=outer, total=None if stack.total is None else stack.total - dropped)
+
+
+def _is_shim(frame: PythonFrame) -> bool:
+    return frame.file == frame.function == "__init__" and not frame.line
 
 
 def _disagree(one: PythonStack, other: PythonStack) -> bool:

@@ -6,10 +6,15 @@ import json
 import re
 import resource
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
-from crashkit.collect.doctor import cuda_findings, filter_finding, find_interpreter, interpreter_findings
+import pytest
+
+from crashkit.collect.doctor import can_trace, cuda_findings, filter_finding, find_interpreter, interpreter_findings
+from crashkit.crashfolder.store import Store
+from crashkit.errors import CollectError
 from tests.collect.conftest import Crashkit
 from tests.crashes import a_debuggable_interpreter
 
@@ -34,8 +39,44 @@ def test_hard_limit_0_no_gdb_and_a_store_that_is_a_file(crashkit: Crashkit, tmp_
     status, findings = _doctor(crashkit, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)))
     assert status == 1
     assert "the kernel writes 'core'" in findings["core pattern"]["message"]
-    for check in ("core", "gdb", "crash store"):
-        assert findings[check]["state"] == "problem" and findings[check]["mend"], check
+    # Without gdb no core can be had; the other two only make a report poorer, or put it elsewhere.
+    for check, state in (("core", "problem"), ("gdb", "warning"), ("crash store", "warning")):
+        assert findings[check]["state"] == state and findings[check]["mend"], check
+
+
+def test_no_problem_where_run_copes(crashkit: Crashkit, tmp_path: Path) -> None:
+    """What doctor says of a store that is a file, and of a limit of 0, is what `crashkit run` does then."""
+    (tmp_path / "file").touch()
+    crashkit.environment.update(CRASHKIT_HOME=str(tmp_path / "file"), TMPDIR=str(tmp_path))
+    limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0))}
+    status, findings = _doctor(crashkit, **limited)
+    ran = crashkit("run", "--no-analyze", "--", sys.executable, "-c", "import os; os.abort()", **limited)
+    store, core = findings["crash store"], findings["core"]
+    assert (store["state"], core["state"]) == ("warning", "warning" if can_trace() else "problem")
+    assert f"crashes below {tmp_path}" in store["message"] and f"crashes go to {tmp_path}/" in ran.stderr
+    if can_trace():
+        assert status == 0 and "traces the command" in core["message"] and "gdb traces the command" in ran.stderr
+        (manifest,) = tmp_path.glob("crashkit-*/*/manifest.json")
+        kept = json.loads(manifest.read_text())
+        assert {"name", "kind"} <= kept["files"][0].keys()
+
+
+def test_advice_for_a_store_is_possible(tmp_path: Path) -> None:
+    """chmod does not help on a read-only file system."""
+    store = tmp_path / "store"
+    store.mkdir()
+    store.chmod(0o777)
+    with pytest.raises(CollectError) as writable:
+        Store(store)
+    assert "chmod 700" in (writable.value.hint or "")
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "ro,mode=777", "tmpfs", store], capture_output=True).returncode:
+        pytest.skip("a tmpfs cannot be mounted: that needs root")
+    try:
+        with pytest.raises(CollectError) as read_only:
+            Store(store)
+    finally:
+        subprocess.run(["umount", store], check=True)
+    assert read_only.value.hint == "set CRASHKIT_HOME to another folder"
 
 
 def test_the_interpreter_of_a_command(crashkit: Crashkit) -> None:

@@ -49,7 +49,7 @@ def test_telling_paths_of_maps() -> None:
         "7f0-7f1 r-xp 0 08:01 5  /venv/lib/python3.11/site-packages/torch/lib/libtorch_cpu.so\n"
         "7f1-7f2 r-xp 0 08:01 6  /usr/lib/libcuda.so.580.1\n7f2-7f3 rw-p 0 00:00 0  [heap]\n7f3-7f4 r-xp 0 08:01 5 /lib/libc.so.6\n"
     )
-    assert telling_paths(maps) == ("/venv/lib/python3.11/site-packages", "/usr/lib/libcuda.so.580.1")
+    assert telling_paths(maps) == ("/venv/lib/python3.11/site-packages/torch", "/usr/lib/libcuda.so.580.1")
 
 
 def test_the_filter_keeps_what_stacks_need_and_with_cuda_no_mapped_files() -> None:

@@ -55,7 +55,7 @@ def test_test_explains_a_report() -> None:
 
 def test_test_says_why_not() -> None:
     done = run("test", GPU / "reports" / "concurrent-1.json", "--only", "cuda-concurrent-launch")
-    assert "cuda-concurrent-launch: did not match" in done.stdout
+    assert "cuda-concurrent-launch: contradicted: " in done.stdout
     assert "the crashed thread is not in a CUDA launch path" in done.stdout
 
 

@@ -133,7 +133,7 @@ def test_holds(case: Case) -> None:
         ({"code": ["SEGV_MAPERR"]}, SEGV, [Evidence(text="SIGSEGV (SEGV_MAPERR)")], "", ""),
         ({"reason": ["unmapped"]}, {**SEGV, "reason": "unmapped"}, [Evidence(text="unmapped")], "", ""),
         ({"frames": ["strlen", "main"]}, {**SEGV, "frames": HANDLED}, [("strlen", 100, 3), ("main", 100, 5)], "{frame}", "strlen"),
-        ({"frames": [FramePattern(module="a")]}, {**SEGV, "frames": "?? [a.so]"}, [("/usr/lib/a.so", 100, 0)], "", ""),
+        ({"frames": [FramePattern(module="a")]}, {**SEGV, "frames": "?? [a.so]"}, [("code in a.so", 100, 0)], "", ""),
         (
             {"threads": ["wait", "run"]},
             {**SEGV, "frames": "f", "others": ["f > wait > run", "g", "wait > run"]},
@@ -290,20 +290,20 @@ WHY_NOT = {
     'anywhere = ["wait"], at_least = 3': "wait: on 1 ",
     "python = ['b.py']": "b.py: not",
     "modules = 'libiomp5', at_least = 2": "1 such",
-    'log = "cuda-oom"': "cuda-oom",
+    'log = "cuda-oom"': "?the process's log",
     "exit = [137]": "139",
     'environment = { HOME = "srv" }': "HOME is /root",
-    'environment = { LD_PRELOAD = "." }': "LD_PRELOAD is not known",
+    'environment = { LD_PRELOAD = "." }': "LD_PRELOAD is not set",
     'version = { python = "<3" }': "python is 3.12.3",
-    'version = { torch = ">=2" }': "torch is not known",
-    "finalizing = true": "no sign",
+    'version = { torch = ">=2" }': "?not decidable without the version of torch",
+    "finalizing = true": "?whether the interpreter was finalizing",
     'fact = "hang"': "",
     "any = [{ exit = [1] }, { exit = [2] }]": "139; ",
 }
 
 
 def test_why_a_condition_does_not_hold(tmp_path: Path) -> None:
-    """As `crashkit signatures test` tells: what was there instead."""
+    """As `crashkit signatures test` tells: what was there instead, or (`?`) what is not known."""
     subject = crash(
         **SEGV,
         address=0x10,
@@ -340,4 +340,4 @@ def test_why_a_condition_does_not_hold(tmp_path: Path) -> None:
         told[asked.partition(": ")[2]] = (asked.split()[0], " ".join(why))
     assert len(told) == len(WHY_NOT), said
     for (asked, (mark, why)), wanted in zip(told.items(), WHY_NOT.values(), strict=True):
-        assert mark == "-" and wanted in why, (asked, why)
+        assert mark == ("?" if wanted.startswith("?") else "-") and wanted.lstrip("?") in why, (asked, why)

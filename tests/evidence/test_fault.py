@@ -171,12 +171,12 @@ def test_a_handlers_trap_brings_the_fault_back(number, trap, code, registers, re
         (11, Trap(13, 0, 0), "90", {}),
         (11, Trap(0, 0, 0), "90", {}),
         (8, Trap(0, 0, 0), "90", {}),
-        (6, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0}),
+        (6, Trap(14, 4, 0x18), "90", {"rdi": 0}),
     ],
 )
 def test_a_stale_trap_is_not_believed(number, trap, code, registers):
     signal = fault(number, -6, 0x1092, code, trap, **registers)
-    assert (signal.reason, signal.recovered, signal.code, signal.address) == (None, False, -6, None)
+    assert (signal.reason, signal.recovered, signal.code, signal.address) == ("sent", False, -6, None)
     assert "was sent" in signal.detail
 
 

@@ -103,7 +103,7 @@ def test_fault(kind, handler):
         ("double_free", False, "SIGABRT", "abort"),
         ("double_free", True, "SIGABRT", "abort"),
         ("outside", False, "SIGSEGV", "sent-from-outside"),
-        ("outside", True, "SIGSEGV", None),
+        ("outside", True, "SIGSEGV", "sent"),
         ("itself", False, "SIGSEGV", "raised"),
     ],
 )

@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from crashkit.naming.signals import signal_name
 from tests.evidence.test_fault import ACCERR, KERNEL, LOAD_FIELD, LOAD_INDEXED, MAPERR, PC, PUSH, STORE, Trap, fault
 
 
@@ -37,19 +38,33 @@ def test_what_a_handler_hid(number, trap, code, registers, access, name):
 @pytest.mark.parametrize(
     ("number", "trap", "code", "registers"),
     [
-        (4, Trap(0, 0, 0), "f7f9", {"rcx": 0}),
+        (4, Trap(0, 0, 0), "f7f9", {"rcx": 2}),
         (8, Trap(6, 0, 0), "f7f9", {"rcx": 0}),
         (4, Trap(3, 0, 0), "0f0b", {}),
-        (5, Trap(6, 0, 0), "0f0b", {}),
-        (7, Trap(13, 0, 0), LOAD_FIELD, {"rdi": 0x4141414141414141}),
+        (7, Trap(13, 0, 0), LOAD_FIELD, {"rdi": 0x600000}),
         (11, Trap(12, 0, 0), "488b4510", {"rbp": 0x4141414141414141}),
-        (8, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0}),
+        (8, Trap(14, 4, 0x600000), "488b07", {"rdi": 0x600000}),  # mapped and readable: its page was only brought in
         (11, Trap(14, 0x14, PC + 15), "", {}),  # beyond any instruction
     ],
 )
 def test_a_trap_of_another_signal_is_not_believed(number, trap, code, registers):
     signal = fault(number, -6, 0x1092, code, trap, **registers)
     assert (signal.recovered, signal.code, signal.sender_pid) == (False, -6, None)
+
+
+@pytest.mark.parametrize(
+    ("number", "trap", "code", "registers", "first"),
+    [
+        (6, Trap(0, 0, 0), "f7f9", {"rcx": 0}, "SIGFPE"),
+        (6, Trap(6, 0, 0), "0f0b", {}, "SIGILL"),
+        (6, Trap(13, 0, 0), LOAD_FIELD, {"rdi": 0x4141414141414141}, "SIGSEGV"),
+        (8, Trap(14, 4, 0x18), LOAD_FIELD, {"rdi": 0}, "SIGSEGV"),
+    ],
+)
+def test_a_handler_that_ended_the_process_with_another_signal(number, trap, code, registers, first):
+    """The instruction certainly fails that way, so the trap is not left over."""
+    signal = fault(number, -6, 0x1092, code, trap, **registers)
+    assert (signal.recovered, signal.name, signal.ended_with, signal.sender_pid) == (True, first, signal_name(number), None)
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent.parent / "crashkit"
 
-# A format of tracebacks, and where packages lie whose versions are told: both ask something else.
-OWN_CODE = {"naming/own_code.py", "evidence/text/traceback.py", "collect/host/snapshot.py"}
+# A format of tracebacks, where packages lie whose versions are told, and whether one was used: they ask something else.
+OWN_CODE = {"naming/own_code.py", "diagnose/conditions.py", "evidence/text/traceback.py", "evidence/package_versions.py"}
 
 # What betrays a second copy of a rule: a pattern over the package's source, and where it may stand.
 RULES = {

@@ -13,6 +13,7 @@ from crashkit.model import (
     Fingerprint,
     Instruction,
     LogLine,
+    LookedFor,
     Mapping,
     Module,
     NativeFrame,
@@ -326,7 +327,11 @@ def flask_lstm() -> Crash:
                 cause="Member access through a null pointer.",
             ),
         ),
-        ruled_out=("stack-overflow", "fork-with-threads"),
+        ruled_out=("stack-overflow",),
+        looked_for=(
+            LookedFor(id="stack-overflow", title="Stack overflow", verdict="contradicted", by="the reason is null-pointer"),
+            LookedFor(id="fork-with-threads", title="Fork with threads", verdict="undecided", by="the process's log"),
+        ),
         fingerprint=Fingerprint(hash="9f31c07ab2e4", frames=("cuLaunchKernel", "at::native::lstm", "recognize")),
         soft_errors=(
             SoftError(
@@ -383,7 +388,6 @@ def stack_overflow() -> Crash:
             access="write",
             reason="stack-overflow",
             detail="The stack pointer stands in the guard page below the 8 MiB stack.",
-            recovered=True,
         ),
         crashed_thread=77,
         threads=(Thread(tid=77, name="python3", crashed=True, frames=frames),),
@@ -547,6 +551,7 @@ def hostile() -> Crash:
             ),
         ),
         ruled_out=(bad,),
+        looked_for=(LookedFor(id=bad, title=bad, verdict=bad, by=bad), LookedFor(id=bad, title=bad, verdict="contradicted", by=bad)),
         fingerprint=Fingerprint(hash=bad, frames=(bad,), notes=(bad,)),
         soft_errors=(SoftError(stage=bad, message=bad, hint=bad), SoftError(stage="x", message=long)),
         debugger=bad,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.crashfolder.files import open_real
+from crashkit.evidence.package_versions import package_paths, package_versions
 from crashkit.evidence.python_version import version_in_file
 
 _MAX_TEXT = 65536
@@ -68,7 +69,7 @@ class ProcessSnapshot(NamedTuple):
     namespace_pid: int
     """The pid that the process itself sees."""
     libraries: tuple[str, ...]
-    """Package folders, and CUDA and Python libraries, among its mapped files."""
+    """Packages (`.../site-packages/torch`), and CUDA and Python libraries, among its mapped files."""
     first_seen: float
     """As of time.monotonic()."""
 
@@ -102,18 +103,13 @@ def namespace_pid(status: str) -> Optional[int]:
     return int(match.group(1)) if match else None
 
 
-_TELLING = re.compile(r"^(.*?/(?:site|dist)-packages)/|^(.*/lib(?:cuda|cudart|python\d)[^/]*\.so[^/]*)$")
+_TELLING = re.compile(r"^.*/lib(?:cuda|cudart|python\d)[^/]*\.so[^/]*$")
 
 
 def telling_paths(maps: str) -> tuple[str, ...]:
-    """The package folders and CUDA and Python libraries among the mapped files of /proc/PID/maps."""
-    found: dict[str, None] = {}
-    for line in maps.splitlines():
-        at = line.find("/")
-        match = _TELLING.match(line[at:]) if at >= 0 else None
-        if match:
-            found[match.group(1) or match.group(2)] = None
-    return tuple(found)
+    """The packages and the CUDA and Python libraries among the mapped files of /proc/PID/maps."""
+    files = tuple(dict.fromkeys(line[at:] for line in maps.splitlines() if (at := line.find("/")) >= 0))
+    return (*package_paths(files), *filter(_TELLING.match, files))
 
 
 def working_folder() -> str:
@@ -136,18 +132,11 @@ def _link(pid: int, name: str) -> Optional[str]:
         return None
 
 
-_PACKAGES = ("torch", "numpy", "cupy", "jax", "jaxlib", "triton", "tensorflow", "transformers", "vllm", "gunicorn", "uvicorn")
-
-
-def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable[str] = ()) -> dict[str, str]:
-    """Versions of Python, CUDA, the driver and known packages, from file names and package metadata; nothing is imported."""
-    found: dict[str, str] = {}
-    folders = [Path(path) for path in libraries if path.endswith("-packages")]
-    folders += [folder for folder in _package_folders(executable, argv) if folder not in folders]
-    for folder in folders:
-        for name, version in _package_versions(folder).items():
-            found.setdefault(name, version)
-    for text in (executable or "", *libraries, *map(str, folders)):
+def versions(executable: Optional[str], libraries: Iterable[str]) -> dict[str, str]:
+    """Versions of Python, of the packages that these mapped files are part of, of CUDA and its driver; nothing is imported."""
+    libraries = tuple(libraries)
+    found = package_versions(libraries)
+    for text in (executable or "", *libraries):
         match = re.search(r"python(\d\.\d+)", text)
         if match:
             found.setdefault("python", match.group(1))
@@ -155,41 +144,18 @@ def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable
         match = re.search(r"/libcudart\.so\.([\d.]+)$", path)
         if match:
             found.setdefault("cuda", match.group(1))
-    with contextlib.suppress(OSError):
-        text = Path("/proc/driver/nvidia/version").read_text(errors="replace")
-        match = re.search(r"Kernel Module\D{0,200}?\s(\d+\.[\d.]+)", text)
-        if match:
-            found["driver"] = match.group(1)
+    if any("/libcuda.so" in path for path in libraries):
+        with contextlib.suppress(OSError):
+            text = Path("/proc/driver/nvidia/version").read_text(errors="replace")
+            match = re.search(r"Kernel Module\D{0,200}?\s(\d+\.[\d.]+)", text)
+            if match:
+                found["driver"] = match.group(1)
     full = _python_version(executable)
     if full is None and executable and "python" in found:
         shared = (path for path in libraries if "/libpython" in path)
         full = version_in_file(Path(next(shared, executable)), found["python"])
     if full:
         found["python"] = full
-    return found
-
-
-def _package_folders(executable: Optional[str], argv: Iterable[str]) -> list[Path]:
-    """Package folders of the environment that contains the executable, or the path that it was started by."""
-    folders: list[Path] = []
-    for program in (executable, next(iter(argv), None)):
-        if program and program.startswith("/"):
-            folders += sorted(Path(program).parent.parent.glob("lib/python3*/*-packages"))[:4]
-    return folders
-
-
-def _package_versions(folder: Path) -> dict[str, str]:
-    found = {}
-    with contextlib.suppress(OSError):
-        for entry in os.listdir(folder):
-            name, dash, rest = entry.partition("-")
-            if dash and name in _PACKAGES and rest.endswith(".dist-info"):
-                found[name] = rest.removesuffix(".dist-info")
-    with contextlib.suppress(OSError):
-        # The CUDA that torch was built for; its wheel's version has it only in the local part (+cu130).
-        match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", _head(folder / "torch" / "version.py"), re.MULTILINE)
-        if match:
-            found["cuda"] = match.group(1)
     return found
 
 

@@ -77,6 +77,8 @@ def conditions(signatures: Iterable[Signature]) -> Iterator[Condition]:
     """Every condition, the nested ones too."""
     for signature in signatures:
         yield from _flat(signature.none)
+        for fix in (*signature.fixes, *signature.steps):
+            yield from _flat((*fix.when, *fix.unless))
         for rule in signature.rule:
             yield from _flat((*rule.all, *rule.any, *rule.none))
 
@@ -159,6 +161,9 @@ def _problems(signature: Signature) -> Iterator[tuple[str, str]]:
     if not signature.rule:
         yield "", "a signature needs a [[signature.rule]]"
     yield from _group_problems(".none", signature.none)
+    for name, fixes in ((".fix", signature.fixes), (".next_steps", signature.steps)):
+        for fix in fixes:
+            yield from _group_problems(name, (*fix.when, *fix.unless))
     for index, rule in enumerate(signature.rule):
         place = f".rule[{index}]"
         if rule.confidence not in CONFIDENCES:

@@ -10,6 +10,7 @@ from typing import NamedTuple, Optional, Union
 
 from msgspec.structs import replace
 
+from crashkit.arch.contract import SignalFrame
 from crashkit.crashfolder.ids import identity
 from crashkit.elf import notes
 from crashkit.elf.file import read_build_id
@@ -25,11 +26,20 @@ from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
-from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
 
 _LONGEST_INSTRUCTION = 16
 _STACK_WINDOW = 64
+
+
+class Fault(NamedTuple):
+    """One reading of the evidence: the signal, and where the thread was when it came."""
+
+    pc: Optional[int]
+    signal: Optional[Signal]
+    registers: dict[str, int]
+    instructions: tuple[Instruction, ...]
 
 
 class Scene(NamedTuple):
@@ -42,6 +52,8 @@ class Scene(NamedTuple):
     interpreter: Optional[Interpreter]
     entry: Optional[int]
     """Entry point of the process (AT_ENTRY)."""
+    faults: tuple[Fault, ...] = ()
+    """The signal as it was sent, then each fault that a signal handler may have hidden, the outermost last: that one is in `crash`."""
     forged: Optional[str] = None
     """Why no debugger should read the core."""
 
@@ -76,7 +88,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
                 hint="Allow the whole core to be written: ulimit -c unlimited, enough free disk space, and enough time.",
             )
         )
-    signal, crashed_registers, instructions = _fault(core, files)
+    faults = _faults(core, files)
+    _, signal, crashed_registers, instructions = faults[-1] if faults else Fault(None, None, {}, ())
     interpreter = find_interpreter(modules, main)
     threads = tuple(
         Thread(
@@ -120,7 +133,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), core.forged)
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged)
 
 
 def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:
@@ -214,18 +227,28 @@ def _environment(entries: Sequence[str]) -> dict[str, str]:
     return {**kept, "PWD": variables["PWD"]} if "PWD" in variables else kept
 
 
-def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], dict[str, int], tuple[Instruction, ...]]:
+def _faults(core: Core, files: dict[str, ModuleFile]) -> list[Fault]:
+    """What the notes say of the signal, first as it was sent, then each fault that a signal handler may have hidden, the outermost last."""
     if not core.statuses:
-        return None, {}, ()
+        return []
     status = core.statuses[0]
     number = core.signal.number if core.signal else status.signal
     if not number:
-        return None, status.registers, ()
+        return [Fault(None, None, status.registers, ())]
     raw = _raw_signal(core, number)
-    registers, trap = status.registers, None
-    hidden = signal_frame.find(core, registers.get(core.architecture.stack_pointer, 0)) if raw.code is not None and raw.code <= 0 else None
-    if hidden is not None:
-        registers, trap = {**registers, **hidden.registers}, hidden.trap
+    mappings = set_apart(core.mappings(), thread_stack(core, status.registers.get(core.architecture.thread_pointer or "")))
+    frames: list[SignalFrame] = []
+    if raw.code is not None and raw.code <= 0:
+        frames = signal_frame.chain(core, status.registers.get(core.architecture.stack_pointer, 0), mappings)
+    found = [_fault(core, files, raw, mappings, frame) for frame in frames]
+    hidden = [fault for fault in found if fault.signal is not None and fault.signal.recovered]
+    first = next(iter(found), None) or _fault(core, files, raw, mappings, None)
+    # Without a fault behind it, the innermost frame still shows whether the handler raised the signal in its own name.
+    return [_fault(core, files, raw, mappings, None), *hidden] if hidden else [first]
+
+
+def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequence[Mapping], frame: Optional[SignalFrame]) -> Fault:
+    registers = {**core.statuses[0].registers, **(frame.registers if frame else {})}
     pc = registers.get(core.architecture.program_counter)
     sp = registers.get(core.architecture.stack_pointer)
     code = _code(core, files, pc, _LONGEST_INSTRUCTION) if pc is not None else b""
@@ -234,16 +257,17 @@ def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], 
         core.architecture,
         registers,
         code,
-        set_apart(core.mappings(), thread_stack(core, registers.get(core.architecture.thread_pointer or ""))),
-        trap,
+        mappings,
+        frame.trap if frame else None,
         pid=core.process.pid if core.process else None,
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
+        info=frame.info if frame else None,
     )
     instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
         instructions = disassemble(_code(core, files, start, pc - start + REACH), start, pc, core.architecture)
-    return signal, registers, instructions
+    return Fault(pc, signal, registers, instructions)
 
 
 def _raw_signal(core: Core, number: int) -> Signal:

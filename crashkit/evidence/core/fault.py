@@ -14,12 +14,12 @@ from typing import NamedTuple
 import msgspec
 
 from crashkit.arch import Architecture
-from crashkit.arch.contract import Meaning, Trap
+from crashkit.arch.contract import Meaning, SignalInfo, Trap
 from crashkit.arch.operands import Access, Decoded
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
 from crashkit.naming.addresses import fill_of, is_null
-from crashkit.naming.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, code_name
+from crashkit.naming.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, code_name, signal_name
 
 _TOP = 2**64
 _KERNEL_HALF = 1 << 63
@@ -54,18 +54,20 @@ def explain(
     *,
     pid: int | None = None,
     stack: bytes = b"",
+    info: SignalInfo | None = None,
 ) -> Signal:
     """`signal` with access, reason and detail added, its address corrected, and its code recovered if a handler hid it.
 
     `registers` are those at the fault, named as in gdb: if a signal handler ran, those of the interrupted code. `code` are the bytes
-    at the program counter and `stack` those at the stack pointer; both may be empty. `trap` comes from the signal frame, if there is one.
+    at the program counter and `stack` those at the stack pointer; both may be empty. `trap` and `info` come from the signal frame, if
+    there is one.
     `pid` is that of the crashed process, to distinguish signals that it sent itself from signals sent by others.
     """
     scene = _Scene.of(architecture, registers, code, mappings, stack, pid)
     if signal.code is None:
         return signal
     if signal.code <= 0:
-        recovered = _recover(signal, trap, scene) if trap else None
+        recovered = _recover(signal, trap, info, scene) if trap else _delayed(signal, scene)
         return _explain_fault(recovered, scene) if recovered else _explain_sent(signal, trap is not None, scene)
     return _explain_fault(signal, scene)
 
@@ -130,12 +132,16 @@ class _Scene(NamedTuple):
 # Signals that a handler re-raised.
 
 
-def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
+def _recover(signal: Signal, trap: Trap, info: SignalInfo | None, scene: _Scene) -> Signal | None:
     """The signal as the kernel first sent it, or None where the trap does not fit it: then no instruction caused it."""
-    number = signal.number
     meaning = scene.architecture.meaning(trap)
-    if meaning is None or number not in meaning.signals:
+    if meaning is None:
         return None
+    if signal.number not in meaning.signals:
+        # The handler of the fault ended the process with another signal.
+        first = _first_signal(signal, trap, meaning, info, scene)
+        return first and _recover(first, trap, info, scene)
+    number = signal.number
     code = None
     address = None
     access = None
@@ -157,6 +163,53 @@ def _recover(signal: Signal, trap: Trap, scene: _Scene) -> Signal | None:
         return None
     name = code_name(number, code)
     return msgspec.structs.replace(signal, code=code, code_name=name, address=address, access=access, sender_pid=None, recovered=True)
+
+
+def _first_signal(signal: Signal, trap: Trap, meaning: Meaning, info: SignalInfo | None, scene: _Scene) -> Signal | None:
+    """The signal of the trap. None where the trap may be left over from before: it must still be what the instruction does."""
+    told = (
+        info is not None and info.number in meaning.signals and info.code > 0 and (meaning.kind != "page" or info.address == trap.address)
+    )
+    faults = [number for number in meaning.signals if _would_fault(number, scene) is not None]
+    number = info.number if told and info is not None else next(iter(faults), None)
+    if number is None:
+        return None
+    ended = signal.ended_with or signal.name
+    return msgspec.structs.replace(signal, number=number, name=signal_name(number), ended_with=ended)
+
+
+def _delayed(signal: Signal, scene: _Scene) -> Signal | None:
+    """A handler raised the signal while it was blocked, and returned: the kernel then sent it at the instruction that had faulted."""
+    if scene.pid is None or signal.sender_pid not in (None, scene.pid):
+        return None
+    found = _would_fault(signal.number, scene)
+    if found is None:
+        return None
+    code, access, address = found
+    name = code_name(signal.number, code)
+    return msgspec.structs.replace(signal, code=code, code_name=name, access=access, address=address, sender_pid=None)
+
+
+def _would_fault(number: int, scene: _Scene) -> tuple[int, str | None, Address | None] | None:
+    """si_code, access and address with which the instruction at the program counter certainly fails, with this signal; else None."""
+    instruction, architecture = scene.instruction, scene.architecture
+    if number == SIGSEGV and scene.mappings:
+        accesses = list(scene.accesses)
+        if instruction is None and scene.pc is not None:
+            accesses = [Access("execute", scene.pc, 1)]
+        for access in accesses:
+            if access.address in architecture.non_canonical:
+                return SI_KERNEL, None, None
+            mapping = scene.mapping_at(access.address)
+            needed = {"read": "r", "write": "w", "execute": "x"}[access.kind]
+            if mapping is None or (mapping.permissions is not None and needed not in mapping.permissions):
+                return (_SEGV_MAPERR if mapping is None else _SEGV_ACCERR), access.kind, Address(access.address)
+    elif number == SIGFPE and instruction is not None and instruction.mnemonic in architecture.divisions and instruction.divisor:
+        if architecture.value(instruction.divisor, scene.registers) == 0:
+            return _FPE_INTDIV, None, None
+    elif number == SIGILL and instruction is not None and instruction.mnemonic in architecture.trap_instructions:
+        return _ILL_ILLOPN, None, None
+    return None
 
 
 def _refused(address: int, meaning: Meaning, access: str, scene: _Scene) -> bool:
@@ -199,12 +252,17 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
         if scene.instruction is None:
             return _reason(signal, None, "a signal handler hid its origin, and the interrupted instruction's bytes are missing")
         return _reason(
-            signal, None, f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender"
+            signal,
+            "sent",
+            f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender",
         )
     if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code != SI_USER:
         return _reason(signal, "abort", "the process aborted itself")
     if own and (handled or signal.code == SI_USER):
         return _reason(signal, "raised", "the process sent the signal to itself")
+    if own and scene.stack:
+        # The frame of a handler that raised it again would have been found.
+        return _reason(signal, "raised", "the process raised the signal itself, outside of a signal handler")
     if own:
         return _reason(
             signal, None, "the process raised the signal itself: a handler hid the original fault, or the program called raise()"

@@ -66,6 +66,11 @@ class FaultDump(Reader):
             return None
         return SIGNALS.get(self.message.strip(), 6)
 
+    @property
+    def crashed_threads(self) -> frozenset[int]:
+        """Those of a fatal dump."""
+        return frozenset(block.ident for block in self._blocks if block.ident is not None and self.message is not None)
+
     def feed(self, text: str) -> bool:
         """Take the next line; see `Reader.feed`."""
         if self.ended:

@@ -21,6 +21,7 @@ from crashkit.evidence.text import formats, log_signal
 from crashkit.evidence.text.log_patterns import Classifier, fewest
 from crashkit.evidence.text.prefixes import clean, strip
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
+from crashkit.evidence.text.several import Dump, Part, parts, right_one
 from crashkit.evidence.text.skim import telling_lines
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
@@ -76,12 +77,14 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
         return read_log_input(source, patterns)
 
 
-def read_log_input(source: Input, patterns: Sequence[str] = ()) -> LogEvidence:
-    """Like `read_log`, for a text that is already open. Raises EvidenceError."""
+def read_log_input(source: Input, patterns: Sequence[str] = (), threads: frozenset[int] = frozenset()) -> LogEvidence:
+    """Like `read_log`, for a text that is already open. `threads` are the pthread identifiers in a core of the same crash: they tell which
+    of several crashes in the text it is. Raises EvidenceError.
+    """
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
-    return log.evidence(source.soft_errors)
+    return log.evidence(source.soft_errors, threads)
 
 
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
@@ -126,7 +129,7 @@ class _Log:
         self._cut = 0
         """Lines of which a part only was examined."""
         self._broken: dict[str, SoftError] = {}
-        self._texts: dict[Format[Any], list[tuple[str, Reader]]] = {format: [] for format in self._formats}
+        self._texts: dict[Format[Any], list[tuple[str, Reader, int]]] = {format: [] for format in self._formats}
 
     def read(self, file: BinaryIO) -> None:
         openers = [opener for format in self._formats for opener in format.openers]
@@ -207,7 +210,7 @@ class _Log:
             notes = closing.reader.finish()
             if notes is None:
                 return
-            _keep(self._texts[closing.format], (who, closing.reader))
+            _keep(self._texts[closing.format], (who, closing.reader, closing.number))
             for note in notes:
                 self._add(closing.number, who, note.text, *self._kind(note))
         except Exception as error:
@@ -265,9 +268,15 @@ class _Log:
             found.append(SoftError(stage="log", message=message, hint=hint))
         return tuple(found)
 
-    def evidence(self, errors: tuple[SoftError, ...]) -> LogEvidence:
+    def evidence(self, errors: tuple[SoftError, ...], threads: frozenset[int] = frozenset()) -> LogEvidence:
         lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
-        accounts = [(format, self._told(format, texts)) for format, texts in self._texts.items()]
+        crashes = self._crashes(lines)
+        part = right_one(crashes, threads)
+        lines = tuple(line for line in lines if part.first <= (line.line or 0) <= part.last)
+        texts = {format: [(who, one) for who, one, at in told if part.first <= at <= part.last] for format, told in self._texts.items()}
+        accounts = [(format, self._told(format, told)) for format, told in texts.items()]
+        if len(crashes) > 1:
+            errors = (*errors, _several(crashes, part))
         accounts.sort(key=lambda one: one[1].telling, reverse=True)
         shows_nothing = all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts)
         if shows_nothing and not self._broken:
@@ -293,6 +302,23 @@ class _Log:
             python=next((account.python for _, account in accounts if account.python is not None), None),
             soft_errors=(*errors, *self._unread(), *left_out, *(error for _, account in accounts for error in account.soft_errors)),
         )
+
+    def _crashes(self, lines: Sequence[LogLine]) -> list[Part]:
+        """The crashes in the log. Where prefixes name the processes, their lines are interleaved: nothing is split."""
+        texts = [text for told in self._texts.values() for text in told]
+        if any(who for who, _, _ in texts) or any(line.process for line in lines):
+            return parts((), ())
+        return parts(lines, [Dump(at, reader.crashed_threads) for _, reader, at in texts if reader.crashed_threads])
+
+
+def _several(crashes: Sequence[Part], part: Part) -> SoftError:
+    number = crashes.index(part) + 1
+    place = f"from line {part.first:,} on" if number == len(crashes) else f"lines {part.first:,} to {part.last:,}"
+    return SoftError(
+        stage="log",
+        message=f"this log holds {len(crashes)} crashes: number {number} is told ({place})",
+        hint="Cut the log down to another one to see that, or pass its core.",
+    )
 
 
 def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:

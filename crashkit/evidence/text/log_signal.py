@@ -87,6 +87,7 @@ _FAULTS = (SIGSEGV, SIGBUS)
 
 def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
     """The signal and the process, each None if no line shows it. `told` is the signal number from a multi-line text, if any."""
+    lines = sorted(lines, key=_is_stopped)  # stable: the order of the log otherwise
     status = next((number for line in lines if (number := _status(line)) is not None), None)
     pids = (_number(line.fields.get(name, "")) for line in lines for name in ("pid", "pid2"))
     pid = next((pid for pid in pids if pid is not None), None)
@@ -95,6 +96,13 @@ def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Si
         status = 128 + signal.number
     process = Process(pid=pid, exit_status=status) if (pid, status) != (None, None) else None
     return signal, process
+
+
+def _is_stopped(line: LogLine) -> bool:
+    """Whether the line is about a process that a launcher stopped because another one had failed: that other one is the crash."""
+    if line.kind in ("launcher-stops", "sigterm-banner") or line.fields.get("signal") == "SIGTERM":
+        return True
+    return line.kind == "launcher-child" and _status(line) == 128 + SIGTERM
 
 
 def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]) -> Optional[Signal]:

@@ -34,6 +34,11 @@ class Reader(ABC):
     ended = False
     """True once the last line of the text was fed."""
 
+    @property
+    def crashed_threads(self) -> frozenset[int]:
+        """Identifiers of the threads in a text that a dying process printed; they differ from process to process."""
+        return frozenset()
+
     @abstractmethod
     def feed(self, text: str) -> bool:
         """Take the next line of the process, without prefixes and indentation; return False if it is not part of this text."""

@@ -1,0 +1,49 @@
+"""Which fixes of a signature are for this run: not what it did already, and not what it has no use for. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.conditions import answer
+from crashkit.diagnose.signature import Condition, Fix
+from crashkit.diagnose.texts import fill
+
+# `NAME=value NAME=value COMMAND`, `export NAME=value`, `unset NAME`.
+_ASSIGNED = re.compile(r"\s*(?:export +)?((?:[A-Z_][A-Z0-9_]*=[^\s'\"$(]+(?:\s+|$))+)")
+_UNSET = re.compile(r"\s*unset ([A-Z_][A-Z0-9_]*)")
+
+
+def fitting(fixes: Sequence[Fix], case: Case, known: dict[str, str]) -> tuple[str, ...]:
+    """The filled texts of those that are for this run. One that only lacks its package is kept if nothing else is left."""
+    filled = [(fix, text) for fix in fixes if (text := fill(fix.text, known)) is not None and _is_for(fix, text, case)]
+    return tuple([text for fix, text in filled if not _lacks_package(fix, case)] or [text for _, text in filled])
+
+
+def _lacks_package(fix: Fix, case: Case) -> bool:
+    return fix.needs is not None and _contradicted(Condition(package=fix.needs), case)
+
+
+def _is_for(fix: Fix, text: str, case: Case) -> bool:
+    if any(_contradicted(condition, case) for condition in fix.when) or any(answer(condition, case).holds for condition in fix.unless):
+        return False
+    return not _did_already(text, case)
+
+
+def _contradicted(condition: Condition, case: Case) -> bool:
+    outcome = answer(condition, case)
+    return not outcome.holds and outcome.missing is None
+
+
+def _did_already(text: str, case: Case) -> bool:
+    """Whether the run had every variable that the text sets, with its value, lacked the one that it removes, or ran this very code."""
+    assigned = _ASSIGNED.match(text)
+    if assigned is not None:
+        pairs = [word.partition("=")[::2] for word in assigned[1].split()]
+        return all(case.environment.get(name) == value for name, value in pairs)
+    code = text.partition("   #")[0].strip()
+    if "(" in code and any(code in line for line in case.source_lines):
+        return True
+    unset = _UNSET.match(text)
+    return unset is not None and _contradicted(Condition(environment={unset[1]: ""}), case)

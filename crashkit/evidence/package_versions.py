@@ -1,0 +1,102 @@
+"""Versions of the packages that a process had loaded, from the metadata beside the very files that it used; nothing is imported.
+
+A package that is merely installed is not told: it may be another environment's, or have nothing to do with the crash.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Optional
+
+from crashkit.crashfolder.files import open_real
+
+_IN_PACKAGES = re.compile(r"^(?P<folder>.*/(?:site|dist)-packages)/(?P<name>[^/]+)")
+_MOST_METADATA = 2000
+_MOST_TEXT = 1 << 16
+_MOST_RECORD = 1 << 24
+
+Locate = Callable[[str], Optional[Path]]
+"""Where a file of the crashed system is on this machine."""
+
+
+def package_paths(files: Iterable[str]) -> tuple[str, ...]:
+    """What the files are part of: a package's folder or a single module, `/venv/lib/python3.11/site-packages/torch`."""
+    found = (match[0] for path in files if (match := _IN_PACKAGES.match(path)))
+    return tuple(dict.fromkeys(found))
+
+
+def package_versions(files: Iterable[str], locate: Locate = Path) -> dict[str, str]:
+    """Versions, by distribution name (lower case, hyphens), of the packages that contain these files; with torch, that of its `cuda`."""
+    found: dict[str, str] = {}
+    for path in package_paths(files):
+        folder, _, name = path.rpartition("/")
+        here = locate(folder)
+        if here is None:
+            continue
+        # `_cffi_backend.cpython-311-x86_64-linux-gnu.so`; `numpy.libs` has what numpy brought with it.
+        module = name.partition(".")[0]
+        distribution = _distributions(here).get(module) or _distributions(here).get(_normal(module))
+        if distribution is not None:
+            found.setdefault(*distribution)
+        if module == "torch" and (cuda := _cuda(here)) is not None:
+            found.setdefault("cuda", cuda)
+    return found
+
+
+@lru_cache(maxsize=64)
+def _distributions(folder: Path) -> dict[str, tuple[str, str]]:
+    """Name and version by the names of the modules that each distribution installed here."""
+    found: dict[str, tuple[str, str]] = {}
+    try:
+        metadata = sorted(entry for entry in folder.iterdir() if entry.name.endswith((".dist-info", ".egg-info")))[:_MOST_METADATA]
+    except OSError:
+        return found
+    for entry in metadata:
+        name, _, version = entry.name.rpartition(".")[0].partition("-")
+        if not version:
+            continue
+        # An egg-info's name goes on with the Python version: `name-1.0-py3.11.egg-info`.
+        told = (_normal(name), re.sub(r"-py\d.*$", "", version))
+        for module in (name, _normal(name), _normal(name).replace("-", "_"), *_top_levels(entry)):
+            found.setdefault(module, told)
+    return found
+
+
+def _top_levels(entry: Path) -> list[str]:
+    try:
+        return _beginning(entry / "top_level.txt").split()
+    except OSError:
+        return _recorded(entry)
+
+
+def _recorded(entry: Path) -> list[str]:
+    """The first parts of the files in RECORD, for build tools that write no top_level.txt."""
+    try:
+        lines = _beginning(entry / "RECORD", _MOST_RECORD).splitlines()
+    except OSError:
+        return []
+    return sorted({line.partition(",")[0].partition("/")[0].partition(".")[0] for line in lines if not line.startswith((".", "/"))} - {""})
+
+
+def _beginning(path: Path, most: int = _MOST_TEXT) -> str:
+    """The beginning of a file of which nobody knows who made it. Raises OSError, also where it is no regular file."""
+    with open_real(path) as file:
+        return file.read(most).decode("utf-8", "replace")
+
+
+def _normal(name: str) -> str:
+    """As PEP 503 compares names."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def _cuda(folder: Path) -> Optional[str]:
+    """The CUDA that torch was built for; its wheel's version has it only in the local part (+cu130)."""
+    try:
+        text = _beginning(folder / "torch" / "version.py")
+    except OSError:
+        return None
+    match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", text, re.MULTILINE)
+    return match.group(1) if match else None

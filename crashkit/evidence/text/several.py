@@ -1,0 +1,89 @@
+"""Splits a log that holds more than one crash: a service that was restarted, a script that ran a program twice. Pure.
+
+Two fatal dumps are of one process if they name a common thread: the identifiers of threads are addresses, which differ from process to
+process. What a shell says when a program was killed ends a crash, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import NamedTuple
+
+from crashkit.model import Crash, LogLine
+
+_ENDS = frozenset({"shell", "shell-killed"})
+
+
+class Dump(NamedTuple):
+    """A fatal dump: the number of its first line, and the identifiers of its threads."""
+
+    line: int
+    threads: frozenset[int]
+
+
+class Part(NamedTuple):
+    """The lines of one crash."""
+
+    first: int
+    last: int
+    threads: frozenset[int]
+
+
+_LAST_LINE = 1 << 62
+
+
+def parts(lines: Sequence[LogLine], dumps: Iterable[Dump]) -> list[Part]:
+    """The crashes of a log, in order; a single part where nothing shows a second one."""
+    found: list[Part] = []
+    first, last, threads, ended = 1, 0, frozenset[int](), False
+    marks: list[tuple[int, Dump | LogLine]] = [(dump.line, dump) for dump in dumps]
+    marks += [(line.line, line) for line in lines if line.line is not None]
+    for number, mark in sorted(marks, key=lambda one: (one[0], isinstance(one[1], LogLine))):
+        is_end = isinstance(mark, LogLine) and mark.kind in _ENDS
+        another = isinstance(mark, Dump) and threads and mark.threads and not threads & mark.threads
+        if another or (ended and not is_end and _begins(number, marks)):
+            found.append(Part(first, last, threads))
+            first, threads, ended = last + 1, frozenset(), False
+        if isinstance(mark, Dump):
+            threads |= mark.threads
+        if isinstance(mark, Dump) or is_end:
+            last = number
+        ended = ended or is_end
+    return [*found, Part(first, _LAST_LINE, threads)]
+
+
+def _begins(number: int, marks: Sequence[tuple[int, Dump | LogLine]]) -> bool:
+    """Whether a crash follows: what comes after the last one may only be told about it."""
+    return any(at >= number and (isinstance(mark, Dump) or mark.kind in _ENDS) for at, mark in marks)
+
+
+_OF_ONE_PROCESS = frozenset({"kernel-segfault", "kernel-trap", "asan"})
+
+
+def of_process(lines: Sequence[LogLine], crash: Crash) -> tuple[LogLine, ...]:
+    """The lines without those by which the kernel or a sanitizer tells the fault of another process, as the crash's core shows.
+
+    The kernel names the thread. In a PID namespace that is another number than the core's: then the fault address decides.
+    """
+    if crash.source is None or crash.source.kind != "core":
+        return tuple(lines)
+    own = {thread.tid for thread in crash.threads} | {crash.process.pid if crash.process else None}
+    matched = {line.kind for line in lines if line.kind in _OF_ONE_PROCESS and _pid(line) in own}
+    return tuple(line for line in lines if line.kind not in _OF_ONE_PROCESS or _pid(line) in own or not _is_other(line, crash, matched))
+
+
+def _pid(line: LogLine) -> int | None:
+    text = line.fields.get("pid", "")
+    return int(text) if text.isdigit() else None
+
+
+def _is_other(line: LogLine, crash: Crash, matched: Collection[str | None]) -> bool:
+    if line.kind in matched:
+        return True
+    address = line.fields.get("address") if line.kind == "kernel-segfault" else None
+    return address is not None and (crash.signal is None or crash.signal.address != int(address, 16))
+
+
+def right_one(several: Sequence[Part], own: frozenset[int]) -> Part:
+    """The crash of the process with these thread identifiers (those of a core); else the last one, which the log was kept for."""
+    return next((part for part in reversed(several) if part.threads & own), several[-1])

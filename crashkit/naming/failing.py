@@ -1,0 +1,71 @@
+"""Where a thread failed, and what to call it: the frame's name, or its module and its caller where it has no name. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crashkit.model import Frame, NativeFrame, PythonFrame, Signal
+from crashkit.naming.functions import libc_name, short_function
+from crashkit.naming.machinery import handler_end, machinery_end
+
+
+def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None:
+    """Index of the native frame that failed, named or not: the innermost one, without what ends the process on its behalf.
+
+    It is below a signal handler, unless `signal` is a fault of the handler itself. None if there is no such frame, and where the stack
+    breaks off within a handler that hid the fault.
+    """
+    start = handler_end(frames)
+    if signal is not None and signal.recovered and not start:
+        return None
+    if signal is not None and not signal.recovered and (signal.code or 0) > 0:
+        start = 0
+    natives = [index for index in range(start, len(frames)) if isinstance(frames[index], NativeFrame)]
+    ends = machinery_end([frames[index].function for index in natives])  # type: ignore[union-attr]
+    return natives[ends] if ends < len(natives) else None
+
+
+def said_name(frame: NativeFrame) -> str | None:
+    """The function's name for use in a sentence: `memcpy` for `__memcpy_avx_unaligned_erms`; None if it has none."""
+    if not frame.function:
+        return None
+    name = short_function(frame.function)
+    return libc_name(name).lstrip("_") if name.startswith("__") else name
+
+
+def code_in(frame: NativeFrame) -> str:
+    """What a frame without a name ran: `code in libc.so.6`."""
+    if frame.module:
+        return f"code in {frame.module.rstrip('/').rpartition('/')[2]}"
+    return f"code at {frame.pc}" if frame.pc is not None else "code in an unknown place"
+
+
+def said(frames: Sequence[Frame], index: int) -> str:
+    """`memcpy`; for a frame without a name `code in libc.so.6, called by ffi_call`."""
+    frame = frames[index]
+    assert isinstance(frame, NativeFrame)
+    name = said_name(frame)
+    if name is not None:
+        return name
+    caller = _caller(frames, index, frame)
+    return code_in(frame) if caller is None else f"{code_in(frame)}, called by {caller}"
+
+
+def where(frames: Sequence[Frame], index: int) -> str:
+    """`in memcpy`; for a frame without a name `in libc.so.6, called by ffi_call`."""
+    phrase = said(frames, index)
+    return phrase.removeprefix("code ") if phrase.startswith(("code in ", "code at ")) else f"in {phrase}"
+
+
+def _caller(frames: Sequence[Frame], index: int, frame: NativeFrame) -> str | None:
+    """What called the nameless code: the nearest frame further out with a name, or of another module; None beyond native code."""
+    for other in frames[index + 1 :]:
+        if isinstance(other, PythonFrame):
+            return other.function
+        if not isinstance(other, NativeFrame):
+            return None
+        if other.function:
+            return said_name(other)
+        if other.module != frame.module:
+            return code_in(other)
+    return None

@@ -1,0 +1,72 @@
+"""Settles with the native stack which of the faults that a signal handler may have hidden is the cause, and which handler it was. Pure.
+
+A signal frame is found in memory by its contents, so it may be left over from a handler that jumped out long ago. The walk of the stack
+passes only those that are in use.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from crashkit.evidence.core.describe import Fault, Scene
+from crashkit.model import Address, Crash, Frame, NativeFrame, Thread
+from crashkit.naming.failing import said
+from crashkit.naming.functions import plain
+from crashkit.naming.machinery import NESTED, is_outermost, is_signal_frame
+
+
+def settle(scene: Scene, crash: Crash) -> Crash:
+    """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none."""
+    thread = crash.thread
+    if thread is None or not scene.faults or crash.signal is None:
+        return crash
+    interrupted = _interrupted(thread.frames)
+    sent, hidden = scene.faults[0], scene.faults[1:]
+    for fault in reversed(hidden):
+        if fault.pc in interrupted:
+            return _with(crash, thread, fault, interrupted[fault.pc])
+    if hidden and any(is_outermost(frame.function) for frame in thread.natives()):
+        return _with(crash, thread, sent, None)
+    if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
+        signal = replace(crash.signal, reason="abort", detail="a signal handler ended the process with abort()")
+        return replace(crash, signal=replace(signal, handler=_handler(thread.frames, min(interrupted.values()))))
+    return crash
+
+
+def _interrupted(frames: tuple[Frame, ...]) -> dict[int, int]:
+    """Where each signal handler interrupted the thread: the program counter below a signal frame, and that frame's index."""
+    found: dict[int, int] = {}
+    for index, frame in enumerate(frames):
+        if is_signal_frame(frame):
+            below = next((one for one in frames[index + 1 :] if isinstance(one, NativeFrame)), None)
+            if below is not None and below.pc is not None:
+                found.setdefault(int(below.pc), index)
+    return found
+
+
+def _with(crash: Crash, thread: Thread, fault: Fault, at: int | None) -> Crash:
+    """The crash as this fault explains it; `at` is the index of its signal frame."""
+    frames = tuple(
+        replace(frame, trust=NESTED)
+        if at is not None and index < at and isinstance(frame, NativeFrame) and is_signal_frame(frame)
+        else frame
+        for index, frame in enumerate(thread.frames)
+    )
+    settled = replace(thread, frames=frames, registers={name: Address(value) for name, value in fault.registers.items()})
+    signal = fault.signal if fault.signal is None or at is None else replace(fault.signal, handler=_handler(frames, at))
+    return replace(
+        crash,
+        signal=signal,
+        instructions=fault.instructions,
+        threads=tuple(settled if one is thread else one for one in crash.threads),
+    )
+
+
+def _handler(frames: tuple[Frame, ...], at: int) -> str | None:
+    """What the kernel called: the frame just inside the signal frame."""
+    handler = next((index for index in range(at - 1, -1, -1) if isinstance(frames[index], NativeFrame)), None)
+    return said(frames[:at], handler) if handler is not None else None
+
+
+def _aborted(handler: tuple[Frame, ...]) -> bool:
+    return any(isinstance(frame, NativeFrame) and plain(frame.function or "") == "abort" for frame in handler)

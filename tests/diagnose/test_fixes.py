@@ -1,0 +1,132 @@
+"""A fix is for the run that crashed: what it did already, and what is no use to it, is left out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.fixes import fitting
+from crashkit.diagnose.signature import Condition, Fix
+from crashkit.evidence.text.log import crash_of_log, read_log
+from crashkit.model import Crash, Process
+from crashkit.pipeline import analyze
+
+from ..crashes import an_interpreter, python_crash
+from .synthetic import crash
+
+
+def with_environment(**variables: str) -> Crash:
+    return replace(crash(signal="SIGSEGV"), process=Process(pid=1, environment=variables))
+
+
+def fits(fix: Fix, subject: Crash) -> bool:
+    return bool(fitting([fix], Case(subject), {}))
+
+
+@pytest.mark.parametrize(
+    ("text", "environment", "kept"),
+    [
+        ("CUDA_LAUNCH_BLOCKING=1 python SCRIPT", {"CUDA_LAUNCH_BLOCKING": "1"}, False),
+        ("CUDA_LAUNCH_BLOCKING=1 python SCRIPT", {"CUDA_LAUNCH_BLOCKING": "0"}, True),
+        ("CUDA_LAUNCH_BLOCKING=1 python SCRIPT", {}, True),
+        ("AMD_LOG_LEVEL=3 HIP_LAUNCH_BLOCKING=1 python SCRIPT", {"HIP_LAUNCH_BLOCKING": "1"}, True),
+        ("AMD_LOG_LEVEL=3 HIP_LAUNCH_BLOCKING=1 python SCRIPT", {"HIP_LAUNCH_BLOCKING": "1", "AMD_LOG_LEVEL": "3"}, False),
+        ("export OMP_NUM_THREADS=1", {"OMP_NUM_THREADS": "1"}, False),
+        ("TORCH_USE_CUDA_DSA=1   # in a build that supports it", {"TORCH_USE_CUDA_DSA": "1"}, False),
+        ("PYTHONMALLOC=malloc_debug python SCRIPT", {"PYTHONMALLOC": "debug"}, True),
+        ("CFLAGS='-g -fsanitize=address' pip install x", {"CFLAGS": "'-g"}, True),
+        ("unset CUDA_LAUNCH_BLOCKING   # two collectives", {"LANG": "C"}, False),
+        ("unset CUDA_LAUNCH_BLOCKING   # two collectives", {"CUDA_LAUNCH_BLOCKING": "1"}, True),
+        ("unset CUDA_LAUNCH_BLOCKING   # two collectives", {}, True),
+    ],
+)
+def test_a_variable_that_was_set_is_not_advised(text: str, environment: dict[str, str], kept: bool) -> None:
+    assert fits(Fix(text=text), with_environment(**environment)) is kept
+
+
+def test_code_that_ran_is_not_advised() -> None:
+    subject = crash(signal="SIGSEGV", frames="f > py /srv/app.py:3 main | torch.set_num_threads(1); run()")
+    assert not fits(Fix(text="torch.set_num_threads(1)   # before the fork"), subject)
+    assert fits(Fix(text="torch.set_num_threads(2)   # before the fork"), subject)
+
+
+SEGV = {"signal": "SIGSEGV", "frames": "f > main", "exit_status": 139}
+BUS = {"signal": ["SIGBUS"]}
+
+
+@pytest.mark.parametrize(
+    ("when", "unless", "kept"),
+    [
+        ([{"signal": ["SIGSEGV"]}], [], True),
+        ([BUS], [], False),
+        ([{"log": "asan"}], [], True),  # not known: it may be
+        ([], [{"signal": ["SIGSEGV"]}], False),
+        ([], [BUS], True),
+        ([], [{"log": "asan"}], True),
+    ],
+)
+def test_conditions_of_a_fix(when: list[Any], unless: list[Any], kept: bool) -> None:
+    import msgspec
+
+    conditions = [msgspec.convert(each, tuple[Condition, ...]) for each in (when, unless)]
+    assert fits(Fix(text="Do it.", when=conditions[0], unless=conditions[1]), crash(**SEGV)) is kept
+
+
+ILLEGAL = """\
+{}Traceback (most recent call last):
+  File "/srv/train.py", line 9, in step
+    loss.backward()
+RuntimeError: CUDA error: an illegal memory access was encountered
+For debugging consider passing CUDA_LAUNCH_BLOCKING=1
+"""
+
+
+def test_a_run_with_blocking_launches_is_told_so(tmp_path: Path) -> None:
+    told = []
+    for head in ("", "+ CUDA_LAUNCH_BLOCKING=1 python train.py\n"):
+        (tmp_path / "log").write_text(ILLEGAL.format(head))
+        told.append(diagnose(crash_of_log(tmp_path / "log", read_log(tmp_path / "log")), load_catalog()).findings[0])
+    plain, blocking = told
+    assert plain.id == blocking.id == "cuda-illegal-access"
+    assert "CUDA_LAUNCH_BLOCKING=1 python SCRIPT" in plain.fix and "unless launches were blocking" in (plain.summary or "")
+    assert not any("LAUNCH_BLOCKING=" in fix for fix in blocking.fix)
+    assert "launches were blocking, so it is the failing call" in (blocking.summary or "")
+
+
+def overflow(subject: Crash) -> tuple[str, ...]:
+    (finding,) = (one for one in subject.findings if one.id == "stack-overflow")
+    return finding.fix
+
+
+def recursion(depth: int) -> tuple[str, ...]:
+    frames = " > ".join(["recurse"] + ["py /srv/a.py:3 visit"] * depth)
+    subject = crash(signal="SIGSEGV", code="SEGV_MAPERR", reason="stack-overflow", address=0x7000, frames=frames)
+    return overflow(diagnose(subject, load_catalog()))
+
+
+def test_only_a_limit_that_was_raised_is_told() -> None:
+    """A thread that has more Python frames than a new interpreter allows."""
+    assert "sys.setrecursionlimit" in " ".join(recursion(2000))
+    assert "sys.setrecursionlimit" not in " ".join(recursion(900))
+
+
+@pytest.mark.slow
+def test_the_stack_of_the_thread_that_overflowed(tmp_path: Path) -> None:
+    """`ulimit -s` is for the main thread, `threading.stack_size` for the others."""
+    main, other = (
+        " ".join(overflow(analyze(python_crash("faults.py", kind, python=an_interpreter()).core)))
+        for kind in ("c_overflow", "c_overflow_thread")
+    )
+    assert "ulimit -s" in main and "stack_size" not in main
+    assert "stack_size" in other and "ulimit" not in other
+    assert "recursion limit" not in main + other
+
+
+def test_no_fix_of_the_catalog_tells_to_remove_what_it_shows() -> None:
+    fixes = [fix.text for signature in load_catalog().signatures for fix in signature.fixes]
+    assert not [fix for fix in fixes if "(" in fix.partition("#")[0] and "remove the call" in fix]

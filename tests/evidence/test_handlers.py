@@ -1,0 +1,113 @@
+"""Signal handlers that end the process in their own way: the fault that they handled is told, with the handler that stood in between.
+
+The program says itself which address it is about to access (fixtures/crashers/handlers.c); the kernel writes the cores.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+import pytest
+
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+from crashkit.report import text, wording
+
+from ..crashes import Folder, c_crash, needs_gdb, needs_x86_64
+
+pytestmark = [needs_x86_64(), needs_gdb]
+
+# The reason and where it happened; the kernel reports no address for the others.
+FAULTS = {
+    "null": ("SIGSEGV", "SEGV_MAPERR", "null-pointer", "read", "read_from"),
+    "wild": ("SIGSEGV", "SI_KERNEL", "non-canonical", "read", "read_from"),
+    "unmapped": ("SIGSEGV", "SEGV_MAPERR", "unmapped", "read", "read_from"),
+    "read_only": ("SIGSEGV", "SEGV_ACCERR", "read-only", "write", "write_to"),
+    "divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide"),
+    "overflow": ("SIGSEGV", None, "stack-overflow", "write", "overflow"),
+}
+ENDS = ("abort", "kill", "raise", "masked", "return", "nested")
+SIGABRT, HANDLERS = 6, {"abort", "nested"}
+
+
+def ended(folder: Folder) -> Crash:
+    return analyze(folder.core)
+
+
+def address_of(folder: Folder) -> Optional[int]:
+    """What the program said that it accesses; it does not know where its stack ends."""
+    found = re.search(r"^\w+ (0x[0-9a-f]+)", folder.stderr)
+    return int(found[1], 16) if found else None
+
+
+def check(folder: Folder, fault: str, end: str, handler: str) -> None:
+    crash = ended(folder)
+    name, code, reason, access, function = FAULTS[fault]
+    signal = crash.signal
+    assert signal is not None
+    assert (signal.name, signal.reason, signal.access) == (name, reason, access), signal
+    assert code is None or signal.code_name == code
+    if fault not in ("divide", "overflow"):
+        assert signal.address == address_of(folder)
+    # The signal that ended the process, and the handler where it still is on the stack.
+    assert signal.ended_with == ("SIGABRT" if end in HANDLERS else None)
+    assert (folder.status == -SIGABRT) == (end in HANDLERS)
+    stood = end not in ("masked", "return")
+    assert signal.recovered is stood and signal.handler == (handler if stood else None)
+    native = wording.native_at(crash.thread, signal)
+    assert native is not None and native.function == function, native
+    assert (crash.thread is not None and "main" in {frame.function for frame in crash.thread.natives()}) or fault == "overflow"
+    screen = "\n".join(text.summary(crash, None, color=False, width=100))
+    assert (f"{handler} then ended the process with" in screen) is stood
+    assert not {finding.id for finding in crash.findings} & {"killed-by-sigterm", "python-fatal-error"}
+
+
+@pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("fault", ["null", "divide"])
+def test_every_way_to_end(fault: str, end: str, flags: tuple[str, ...]) -> None:
+    check(c_crash("handlers.c", fault, end, *flags), fault, end, "on_info" if flags else "on_signal")
+
+
+@pytest.mark.parametrize("fault", ["wild", "unmapped", "read_only"])
+@pytest.mark.parametrize("end", ["abort", "kill", "masked"])
+def test_every_fault(fault: str, end: str) -> None:
+    check(c_crash("handlers.c", fault, end), fault, end, "on_signal")
+
+
+@pytest.mark.parametrize("end", ["abort", "kill", "raise", "masked"])
+def test_an_overflow_is_handled_on_another_stack(end: str) -> None:
+    check(c_crash("handlers.c", "overflow", end, "altstack"), "overflow", end, "on_signal")
+
+
+@pytest.mark.parametrize("flag", ["nodefer", "resethand", "altstack"])
+@pytest.mark.parametrize("end", ["abort", "raise"])
+def test_flags_of_the_handler(end: str, flag: str) -> None:
+    check(c_crash("handlers.c", "null", end, flag, "siginfo"), "null", end, "on_info")
+
+
+@pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
+def test_a_handler_that_jumped_out_is_over(flags: tuple[str, ...]) -> None:
+    """Its signal frame may still lie in memory that is in use again: the abort that follows is not its fault."""
+    crash = ended(c_crash("handlers.c", "null", "jumped", *flags))
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.reason, crash.signal.recovered) == ("SIGABRT", "abort", False), crash.signal
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and native.function == "abort_below"
+
+
+def test_the_second_fault_is_told_where_the_first_was_survived() -> None:
+    crash = ended(c_crash("handlers.c", "divide", "again", "siginfo"))
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.reason, crash.signal.address) == ("SIGSEGV", "null-pointer", 0x18)
+    assert (crash.signal.handler, crash.signal.ended_with) == ("on_info", "SIGABRT")
+
+
+@pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
+def test_a_handler_of_a_signal_that_was_sent(flags: tuple[str, ...]) -> None:
+    """Nothing faulted: the process aborted in its handler of SIGTERM."""
+    crash = ended(c_crash("handlers.c", "null", "term", *flags))
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.reason) == ("SIGABRT", "abort"), crash.signal
+    assert crash.signal.handler == ("on_info" if flags else "on_signal")

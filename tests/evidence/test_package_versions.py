@@ -1,0 +1,75 @@
+"""The versions that are told are those of the packages that the process had loaded, not of what is merely installed."""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crashkit.collect.host.snapshot import telling_paths, versions
+from crashkit.evidence.package_versions import package_versions
+from crashkit.pipeline import Options, analyze
+
+from ..crashes import an_interpreter, python_crash
+
+
+def install(folder: Path, distribution: str, *modules: str, top_level: bool = True) -> None:
+    name, _, number = distribution.partition("-")
+    metadata = folder / f"{name}-{number}.dist-info"
+    metadata.mkdir(parents=True)
+    if top_level:
+        (metadata / "top_level.txt").write_text("\n".join(modules))
+    else:
+        (metadata / "RECORD").write_text("".join(f"{module}/__init__.py,sha256=x,1\n" for module in modules) + "../bin/x,,\n")
+
+
+def test_by_the_files_of_a_package(tmp_path: Path) -> None:
+    folder = tmp_path / "lib/python3.11/site-packages"
+    install(folder, "numpy-2.4.6", "numpy")
+    install(folder, "Pillow-11.1", "PIL")
+    install(folder, "ruamel.yaml-0.18", "ruamel", top_level=False)
+    install(folder, "cffi-2.0", "_cffi_backend", "cffi")
+    install(folder, "flask-3.1", "flask")
+    used = [
+        f"{folder}/PIL/_imaging.cpython-311-x86_64-linux-gnu.so",
+        f"{folder}/_cffi_backend.cpython-311-x86_64-linux-gnu.so",
+        f"{folder}/numpy.libs/libscipy_openblas.so",
+        f"{folder}/ruamel/yaml/main.py",
+        f"{folder}/own_module.py",
+        "/lib/libc.so.6",
+        "/elsewhere/site-packages/flask/app.py",
+    ]
+    assert package_versions(used) == {"pillow": "11.1", "cffi": "2.0", "numpy": "2.4.6", "ruamel-yaml": "0.18"}
+    assert package_versions(used, lambda _: None) == {}
+
+
+def test_of_this_process() -> None:
+    """Its mapped files tell msgspec, which is loaded, and no package that only lies beside it."""
+    found = versions(sys.executable, telling_paths(Path("/proc/self/maps").read_text()))
+    assert found["msgspec"] == version("msgspec") == msgspec.__version__
+    assert found["python"] == sys.version.split()[0]
+    assert "pip" not in found
+
+
+SHOP = """\
+import ctypes
+def buy(address):
+    return ctypes.string_at(address)
+"""
+
+
+@pytest.mark.parametrize("gdb", ["gdb", None], ids=["gdb", "pystack"])
+def test_a_package_on_the_stack(gdb: str | None, tmp_path: Path) -> None:
+    folder = tmp_path / "venv/lib/python3.11/site-packages"
+    install(folder, "shop-1.2.3", "shop")
+    install(folder, "numpy-2.4.6", "numpy")
+    (folder / "shop").mkdir()
+    (folder / "shop/__init__.py").write_text(SHOP)
+    script = tmp_path / "run.py"
+    script.write_text(f"import sys; sys.path.insert(0, {str(folder)!r})\nimport shop\nshop.buy(0)\n")
+    crash = analyze(python_crash(script, python=an_interpreter()).core, options=Options(gdb=gdb))
+    assert crash.process is not None
+    assert crash.process.versions == {"shop": "1.2.3"}

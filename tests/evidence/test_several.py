@@ -1,0 +1,101 @@
+"""A log that holds more than one crash is split: the report says how many there are, and tells the right one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.evidence.text.log import crash_of_log, read_log
+from crashkit.evidence.text.several import of_process
+from crashkit.model import Address, Crash, LogLine, Process, Signal, Source, Thread
+from crashkit.pipeline import Options, analyze
+
+from ..crashes import an_interpreter, python_crash
+
+DUMP = """\
+Fatal Python error: {what}
+
+Current thread 0x{ident:016x} (most recent call first):
+  File "/srv/{name}.py", line 3 in {name}
+"""
+ABORT = "double free or corruption (out)\n" + DUMP.format(what="Aborted", ident=0x7F1100000740, name="first")
+SEGV = DUMP.format(what="Segmentation fault", ident=0x7F2200000740, name="second")
+
+
+def told(text: str, folder: Path) -> Crash:
+    (folder / "service.log").write_text(text)
+    return diagnose(crash_of_log(folder / "service.log", read_log(folder / "service.log")), load_catalog())
+
+
+def functions(crash: Crash) -> list[str | None]:
+    return [frame.function for thread in crash.threads for frame in thread.pythons()]
+
+
+@pytest.mark.parametrize(
+    ("text", "count", "function", "signal"),
+    [
+        (ABORT, 1, "first", "SIGABRT"),
+        (ABORT + "restarting\n" + SEGV, 2, "second", "SIGSEGV"),
+        (SEGV + "restarting\n" + ABORT, 2, "first", "SIGABRT"),
+        (ABORT + "Aborted (core dumped)\n" + SEGV + "Segmentation fault (core dumped)\n", 2, "second", "SIGSEGV"),
+        (
+            ABORT + "run.sh: line 3:    812 Aborted                 (core dumped) python3 a.py\nAborted (core dumped)\n",
+            1,
+            "first",
+            "SIGABRT",
+        ),
+        # One process tells its end twice: faulthandler's handler of SIGABRT after a fatal error.
+        (DUMP.format(what="it is said", ident=0x7F1100000740, name="first") + ABORT, 1, "first", "SIGABRT"),
+        (ABORT + "Aborted (core dumped)\n" + SEGV + ABORT.replace("7f11", "7f33"), 3, "first", "SIGABRT"),
+    ],
+)
+def test_split(text: str, count: int, function: str, signal: str, tmp_path: Path) -> None:
+    crash = told(text, tmp_path)
+    assert functions(crash)[:1] == [function]
+    assert crash.signal is not None and crash.signal.name == signal
+    said = [error.message for error in crash.soft_errors if "crashes" in error.message]
+    assert [message.split(":")[0] for message in said] == ([f"this log holds {count} crashes"] if count > 1 else [])
+    assert ("heap-corruption-double-free" in {finding.id for finding in crash.findings}) is (function == "first")
+
+
+def test_the_crash_of_the_core_is_taken(tmp_path: Path) -> None:
+    """The dump of another process follows in the same log: the threads of the core tell which is its own."""
+    folder = python_crash("threads.py", python=an_interpreter())
+    log = tmp_path / "service.log"
+    for text, number in ((folder.stderr + ABORT, 1), (ABORT + folder.stderr, 2)):
+        log.write_text(text)
+        crash = analyze([folder.core, log], options=Options(gdb=None))
+        assert f"this log holds 2 crashes: number {number} is told" in " ".join(error.message for error in crash.soft_errors)
+        assert not [line for line in crash.log if line.kind == "double-free"]
+        assert [finding.id for finding in crash.findings][:1] == ["null-deref"]
+
+
+def segfault(pid: int, address: int) -> LogLine:
+    text = f"python3[{pid}]: segfault at {address:x} ip 00007f00 sp 00007ffe error 4"
+    return LogLine(text=text, kind="kernel-segfault", fields={"pid": str(pid), "address": f"{address:x}"})
+
+
+CORE = Crash(
+    source=Source(path="core", kind="core"),
+    process=Process(pid=812),
+    signal=Signal(number=11, name="SIGSEGV", address=Address(0x10)),
+    threads=(Thread(tid=812), Thread(tid=815, crashed=True)),
+)
+OTHER = LogLine(text="a traceback", kind="exception")
+
+
+@pytest.mark.parametrize(
+    ("lines", "kept"),
+    [
+        ([segfault(815, 0x10), segfault(900, 0x99), OTHER], [0, 2]),
+        ([segfault(900, 0x10)], [0]),  # the kernel's number of a thread in a container
+        ([segfault(900, 0x99)], []),
+        ([segfault(812, 0x10), segfault(900, 0x10)], [0]),
+    ],
+)
+def test_faults_of_other_processes(lines: list[LogLine], kept: list[int]) -> None:
+    assert of_process(lines, CORE) == tuple(lines[index] for index in kept)
+    assert of_process(lines, replace(CORE, source=Source(path="log", kind="log"))) == tuple(lines)

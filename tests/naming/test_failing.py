@@ -1,0 +1,86 @@
+"""A frame without a name is told by its module and its caller: a function further out that has a name did not fail."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.model import Address, Crash, ElidedFrames, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.naming.failing import said, where
+from crashkit.pipeline import analyze
+from crashkit.report import html, markdown, text, wording
+
+from ..crashes import NO_COMPILER, crash, needs_binutils, needs_gdb, needs_x86_64
+
+LIBC, FFI, APP = "/lib/x86_64-linux-gnu/libc.so.6", "/lib/libffi.so.8", "/srv/app"
+SEGV = Signal(number=11, name="SIGSEGV", code=1, code_name="SEGV_MAPERR", address=Address(0), reason="null-pointer", access="read")
+
+
+def native(name: str | None, module: str | None = None) -> NativeFrame:
+    return NativeFrame(function=name, module=module, pc=Address(0x1234))
+
+
+@pytest.mark.parametrize(
+    ("frames", "told"),
+    [
+        ([native("__memcpy_avx512_unaligned_erms", LIBC), native("main", APP)], "memcpy"),
+        ([native(None, LIBC), native(None, LIBC), native("ffi_call", FFI)], "code in libc.so.6, called by ffi_call"),
+        ([native(None, LIBC), native(None, FFI), native("main", APP)], "code in libc.so.6, called by code in libffi.so.8"),
+        ([native(None, LIBC), PythonFrame(function="decode")], "code in libc.so.6, called by decode"),
+        ([native(None, LIBC), ElidedFrames(count=9), native("main", APP)], "code in libc.so.6"),
+        ([native(None, LIBC)], "code in libc.so.6"),
+        ([native(None), native("jitted", APP)], "code at 0x0000000000001234, called by jitted"),
+        ([NativeFrame()], "code in an unknown place"),
+    ],
+)
+def test_said(frames: list[NativeFrame], told: str) -> None:
+    assert said(frames, 0) == told
+    assert where(frames, 0) == (told.removeprefix("code ") if told.startswith("code ") else f"in {told}")
+
+
+def test_no_caller_is_blamed_in_any_form_of_the_report() -> None:
+    """Without symbols `__libc_start_main` is the first frame that has a name."""
+    frames = (native(None, APP), native(None, APP), native("__libc_start_main", LIBC), native("_start", APP))
+    for signal, module in ((SEGV, "app"), (Signal(number=6, name="SIGABRT", reason="abort"), "app")):
+        ends = (native("raise", LIBC), native("abort", LIBC)) if signal.number == 6 else ()
+        crash_ = Crash(signal=signal, threads=(Thread(tid=1, crashed=True, frames=(*ends, *frames)),), crashed_thread=1)
+        told = diagnose(crash_, load_catalog())
+        place = f"in {module}, called by libc_start_main"
+        assert place in wording.sentence(told)
+        assert f"code {place}" in "\n".join(text.summary(told, None, color=False, width=120))
+        assert place in html.render(told) and place in markdown.summary(told).replace("\\", "")
+        if told.findings:
+            assert (told.findings[0].summary or "").startswith(f"Code {place}, used a null pointer (")
+
+
+def test_a_waiting_thread_is_told_by_the_code_that_it_runs() -> None:
+    assert wording.doing(Thread(frames=(native(None, FFI), native("main", APP)))) == "in libffi.so.8, called by main"
+
+
+SOURCE = """\
+static int __attribute__((noinline)) inner(int *p) { return *p + 1; }
+static int __attribute__((noinline)) outer(int *p) { return inner(p) * 2; }
+int main(int argc, char **argv) { return outer((int *)(long)(argc - 1)); }
+"""
+
+
+@needs_gdb
+@needs_binutils
+@needs_x86_64()
+def test_a_program_without_symbols(tmp_path: Path) -> None:
+    """A real one: stripped, so that only the C library's frames have names."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip(NO_COMPILER)
+    (tmp_path / "bare.c").write_text(SOURCE)
+    subprocess.run([compiler, "-O1", "-s", "-o", tmp_path / "bare", tmp_path / "bare.c"], check=True)
+    folder = tmp_path / "crash"
+    folder.mkdir()
+    told = analyze(crash([tmp_path / "bare"], folder).core)
+    sentence = wording.sentence(told)
+    assert sentence.startswith("Segmentation fault: a null pointer was read in bare"), sentence
+    assert told.findings[0].id == "null-deref" and (told.findings[0].summary or "").startswith("Code in bare")
