@@ -54,7 +54,7 @@ def test_no_caller_is_blamed_in_any_form_of_the_report() -> None:
         assert f"code {place}" in "\n".join(text.summary(told, None, color=False, width=120))
         assert place in html.render(told) and place in markdown.summary(told).replace("\\", "")
         if told.findings:
-            assert (told.findings[0].summary or "").startswith(f"Code {place}, used a null pointer (")
+            assert (told.findings[0].summary or "").startswith(f"Code {place}, ")
 
 
 def test_a_waiting_thread_is_told_by_the_code_that_it_runs() -> None:
