@@ -72,7 +72,7 @@ def test_pystack(hostile: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     worker = tmp_path / "worker.py"
     worker.write_text("import json, os, sys\nopen(sys.argv[2], 'w').write(json.dumps(dict(os.environ)))\n")
     monkeypatch.setattr(pystack, "_WORKER", worker)
-    pystack._run(tmp_path / "request", tmp_path / "result", 30.0)
+    pystack._run(tmp_path / "request", tmp_path / "result", 30.0, pystack.Running())
     found = given_to(tmp_path / "result")
     assert not set(LOADING) & set(found)
     # The Python that runs us may need it to find its own library.
