@@ -136,6 +136,8 @@ def _required_of(name: str, argument: Any) -> tuple[str, ...]:
         return tuple(text for branch in branches for text in branch) if all(branches) else ()
     if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and argument[0] >= 1:
         return _required(argument[2])
+    if name == "ASSERT":
+        return _required(argument[1])
     return ()
 
 
