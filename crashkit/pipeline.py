@@ -28,7 +28,7 @@ from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
-from crashkit.evidence.core.describe import Scene, describe
+from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
@@ -38,6 +38,7 @@ from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.several import of_process
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
+from crashkit.stacks.fatal_error import fatal_error
 from crashkit.stacks.handler import settle
 from crashkit.stacks.source import Sources
 
@@ -203,7 +204,10 @@ def _analyze_core(
         answers = ask(ready, source.path, scene, pool, clock.lap)
     crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
     clock.lap("stacks")
-    return replace(crash, log=(*of_process(_lines(logs), crash), *_abort_message(answers)))
+    lines = of_process(_lines(logs), crash)
+    known = {line.text for line in lines}
+    said = (line for line in (*_abort_message(answers), *_fatal_error(core, scene, crash)) if line.text not in known)
+    return replace(crash, log=(*lines, *said))
 
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:
@@ -255,6 +259,16 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
     """glibc's abort message, which is also in the core."""
     text = next((answer.abort_message for answer in answers if answer.abort_message), None)
     if not text:
+        return ()
+    kind, fields = Classifier().classify(text) or (None, {})
+    return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
+
+
+def _fatal_error(core: Core, scene: Scene, crash: Crash) -> tuple[LogLine, ...]:
+    """The interpreter's own last words, if no log has them."""
+    thread = crash.thread
+    text = fatal_error(thread, lambda address: text_at(core, scene.files, address)) if thread is not None else None
+    if text is None:
         return ()
     kind, fields = Classifier().classify(text) or (None, {})
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
