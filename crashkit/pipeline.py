@@ -30,7 +30,7 @@ from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
-from crashkit.evidence.core.describe import Scene, describe
+from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
@@ -43,6 +43,7 @@ from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
+from crashkit.stacks.fatal_error import fatal_error
 from crashkit.stacks.handler import settle
 from crashkit.stacks.source import Sources
 
@@ -289,7 +290,13 @@ def _analyze_core(
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
-    return replace(crash, log=(*of_process(_lines(logs), crash), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
+    lines = of_process(_lines(logs), crash)
+    known = {line.text for line in lines}
+    words = attempt(
+        "stacks", "the reader of fatal errors", lambda: (*_abort_message(answers), *_fatal_error(core, scene, crash)), (), problems
+    )
+    said = (line for line in words if line.text not in known)
+    return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
 
 
 def _not_asked(forged: str) -> Answer:
@@ -354,6 +361,16 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
     """glibc's abort message, which is also in the core."""
     text = next((answer.abort_message for answer in answers if answer.abort_message), None)
     if not text:
+        return ()
+    kind, fields = Classifier().classify(text) or (None, {})
+    return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
+
+
+def _fatal_error(core: Core, scene: Scene, crash: Crash) -> tuple[LogLine, ...]:
+    """The interpreter's own last words, if no log has them."""
+    thread = crash.thread
+    text = fatal_error(thread, lambda address: text_at(core, scene.files, address)) if thread is not None else None
+    if text is None:
         return ()
     kind, fields = Classifier().classify(text) or (None, {})
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)

@@ -8,6 +8,7 @@ from typing import Optional
 
 from crashkit.diagnose.case import Case, Stack
 from crashkit.model import NativeFrame
+from crashkit.naming.collector import in_collector
 from crashkit.naming.failing import failing, said
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
@@ -48,7 +49,8 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     found: dict[str, Optional[str]] = {"tid": str(tid) if tid is not None else None}
     found["who"] = f"thread {tid}" if tid is not None else None
     found["function"], found["module"] = _failed_in(stack, case)
-    if (frame := stack.own_python()) is not None:
+    # A line that only set off a garbage collection is not to blame.
+    if (frame := stack.own_python()) is not None and not in_collector(stack.thread.frames):
         found["python"] = f"{frame.file}:{frame.line} in {frame.function}"
         found["source"] = frame.source
     return found

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.naming.collector import in_collector as in_collector
 from crashkit.naming.failing import failing
 from crashkit.naming.failing import said as said_in
 from crashkit.naming.failing import where as where_in
@@ -33,6 +34,8 @@ SIGNALS = {
     "SIGXCPU": "CPU time limit reached",
     "SIGXFSZ": "File size limit reached",
 }
+
+COLLECTING = "during a garbage collection that happened to run in"
 
 _ACCESSES = {"read": "read", "write": "written", "execute": "called"}
 
@@ -289,7 +292,8 @@ def sentence(crash: Crash) -> str:
     if native and thread:
         parts.append(f" {_short(where(thread, native))}")
     if python and python.function:
-        parts.append(f", called from {_short(python.function)}" if native else f" in {_short(python.function)}")
+        how = COLLECTING if thread and in_collector(thread.frames) else "called from"
+        parts.append(f", {how} {_short(python.function)}" if native else f" in {_short(python.function)}")
         if python.file:
             parts.append(f" ({_short(python_place(python))})")
     return "".join(parts).rstrip(".") + "."

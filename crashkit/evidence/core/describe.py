@@ -31,6 +31,7 @@ from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
 
 _LONGEST_INSTRUCTION = 16
 _STACK_WINDOW = 64
+_LONGEST_TEXT, _STEP = 4096, 64
 
 
 class Fault(NamedTuple):
@@ -300,6 +301,18 @@ def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> 
             return file.read(min(size, mapped.end - address))
     except (OSError, OverflowError, ValueError):
         return data
+
+
+def text_at(core: Core, files: dict[str, ModuleFile], address: int) -> Optional[str]:
+    """The string at the address, from the core or from the module's file: constants are not dumped by default. None if unreadable."""
+    data = b""
+    while len(data) < _LONGEST_TEXT and b"\0" not in data:
+        part = _code(core, files, address + len(data), _STEP) or _code(core, files, address + len(data), 1)
+        if not part:
+            break
+        data += part
+    text, end, _ = data.partition(b"\0")
+    return text.decode("utf-8", "backslashreplace") if end else None
 
 
 def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
