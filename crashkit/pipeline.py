@@ -292,9 +292,8 @@ def _analyze_core(
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     known = {line.text for line in lines}
-    words = attempt(
-        "stacks", "the reader of fatal errors", lambda: (*_abort_message(answers), *_fatal_error(core, scene, crash)), (), problems
-    )
+    words = _abort_message(answers)
+    words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
     said = (line for line in words if line.text not in known)
     return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
 
