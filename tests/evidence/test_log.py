@@ -281,6 +281,8 @@ def test_every_pattern_is_found_by_its_texts() -> None:
         ("a+bcdefg?", ("bcdef",)),
         ("(abcd)?", ()),
         (r"\d+ abcde \w*", (" abcde ",)),
+        ("^(?=(.*?abcdef))\\1.*", ("abcdef",)),
+        ("(?!abcdef)x", ()),
         ("(?i)abcdef", ()),
         (".*", ()),
     ],

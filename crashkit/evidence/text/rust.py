@@ -14,7 +14,7 @@ MOST_FRAMES = 1000
 _MOST_MESSAGE = 20
 """Lines of a message that are looked at."""
 
-_HEAD = re.compile(r"thread '(?P<thread>[^']*)'(?: \(\d+\))? panicked at (?:'(?P<message>.{0,4000})', )?(?P<place>[^\s'][^']*?:\d+:\d+):?$")
+_HEAD = re.compile(r"thread '(?P<thread>[^']*)'(?: \(\d+\))? panicked at (?:'(?P<message>.{0,2000})', )?(?P<place>[^\s'][^']*?:\d+:\d+):?$")
 _FRAME = re.compile(r"^ *(?P<level>\d+): +(?:(?P<pc>0x[0-9a-f]+) - )?(?P<function>\S.*)$")
 _AT = re.compile(r"^ +at (?P<file>\S.*?):(?P<line>\d+)(?::\d+)?$")
 _END = re.compile(r"^note: (?:run with|Some details are omitted)")
