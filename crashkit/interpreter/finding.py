@@ -1,0 +1,287 @@
+"""Finds the interpreters of a process: through `_PyRuntime`, or by what its memory holds.
+
+`_PyRuntime` is found by its section (`.PyRuntime`), its symbol, or its first bytes (`_Py_DebugOffsets`, 3.13 and newer), else by the
+interpreter states that the module's variables point to: an interpreter's first thread state points back to it. Where nothing points to them
+because the end of a core is missing, thread states are found by their thread's ident.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit.elf.file import open_elf
+from crashkit.elf.symbols import SymbolTable
+from crashkit.evidence.core.modules import LoadedModule
+from crashkit.interpreter.layouts import COOKIE, Layout, Version, layout_of, version_of, versions, with_debug_offsets
+from crashkit.interpreter.threads import interpreters, linked, states_of
+from crashkit.interpreter.view import Unreadable, View
+from crashkit.memory import Memory
+from crashkit.model import Mapping as MappedRange
+
+_RUNTIME = "_PyRuntime"
+_HEAD_36, _GIL_36 = "interp_head", ("gil_locked", "gil_last_holder")
+_MOST_VARIABLES = 64 << 20
+"""Bytes searched of a module's variables."""
+_MOST_HEAP = 128 << 20
+"""Bytes of memory searched for thread states."""
+_CHUNK = 1 << 20
+_MOST_STATES = 20_000
+
+
+class Module(NamedTuple):
+    """A module that may contain CPython."""
+
+    loaded: LoadedModule
+    file: Optional[Path]
+    """The same file on this machine."""
+
+
+class Found(NamedTuple):
+    """Where CPython's state is."""
+
+    version: Version
+    layout: Layout
+    runtime: Optional[int]
+    """Address of `_PyRuntime`; None if it is lost, or of a version that has none."""
+    interpreters: tuple[int, ...]
+    """Addresses of the interpreter states."""
+    states: tuple[int, ...] = ()
+    """Thread states that belong to none of them, because the interpreter is lost."""
+    gil: Optional[tuple[int, int]] = None
+    """Addresses of `gil_locked` and `gil_last_holder` (3.6)."""
+
+
+def find(view: View, modules: Sequence[Module], version: Optional[Version], idents: Mapping[int, int]) -> Optional[Found]:
+    """Find CPython in one of these modules, the likeliest first. `version` may be unknown; `idents` are tids by pthread ident."""
+    for module in modules:
+        for address in _told(module, _RUNTIME):
+            if found := _of_runtime(view, address, version):
+                return found
+        for head in _told(module, _HEAD_36) if version is None or version < (3, 7) else ():
+            if found := _of_36(view, module, head):
+                return found
+    for module in modules:
+        if found := _by_first_bytes(view, module) or _by_variables(view, module, version):
+            return found
+    return _by_idents(view, version, idents) if version else None
+
+
+def _told(module: Module, name: str) -> list[int]:
+    """Addresses of a variable by the module's file."""
+    if module.file is None:
+        return []
+    found = []
+    try:
+        elf = open_elf(module.file)
+        section = elf.section(f".{name.lstrip('_')}") if elf else None
+        if section is not None and section.address:
+            found.append(module.loaded.bias + section.address)
+        else:
+            symbol = SymbolTable.load(module.file).variable(name)
+            found += [module.loaded.bias + symbol.start] if symbol else []
+    except OSError:
+        pass
+    return found
+
+
+def _layout_at(view: View, runtime: int, version: Optional[Version]) -> Optional[tuple[Version, Layout]]:
+    """The version and layout of the `_PyRuntime` at this address. Raises Unreadable."""
+    own = version_of(view.data(runtime, 24), view.memory.word)
+    if own is None:
+        layout = layout_of(version) if version else None
+        return (version, layout) if version and layout else None
+    layout = layout_of(own)
+    if layout is None:
+        return None
+    return own, with_debug_offsets(layout, view.data(runtime, layout.debug_offsets["size"]), view.memory.word)
+
+
+def _of_runtime(view: View, runtime: int, version: Optional[Version]) -> Optional[Found]:
+    try:
+        known = _layout_at(view, runtime, version)
+        if known is None or known[1].runtime is None:
+            return None
+        head = view.word(runtime + known[1].runtime.interpreters)
+    except Unreadable:
+        return None
+    states = interpreters(view, known[1], head)
+    return Found(*known, runtime, tuple(states)) if any(_is_interpreter(view, known[1], one) for one in states) else None
+
+
+def _of_36(view: View, module: Module, head: int) -> Optional[Found]:
+    version = Version(3, 6)
+    layout = layout_of(version)
+    if layout is None:
+        return None
+    try:
+        states = interpreters(view, layout, view.word(head))
+    except Unreadable:
+        return None
+    if not any(_is_interpreter(view, layout, one) for one in states):
+        return None
+    gil = [address for name in _GIL_36 for address in _told(module, name)]
+    return Found(version, layout, None, tuple(states), gil=(gil[0], gil[1]) if len(gil) == 2 else None)
+
+
+def _is_interpreter(view: View, layout: Layout, address: int) -> bool:
+    """Whether the thread states of the interpreter at `address` point back to it."""
+    try:
+        head = view.word(address + layout.interpreter.threads)
+        return head != 0 and view.word(head + layout.thread.interpreter) == address
+    except Unreadable:
+        return False
+
+
+def _by_first_bytes(view: View, module: Module) -> Optional[Found]:
+    found = []
+    for start, data in _variables(view.memory, module.loaded):
+        at = data.find(COOKIE)
+        while at >= 0:
+            if one := _of_runtime(view, start + at, None):
+                found.append(one)
+            at = data.find(COOKIE, at + 1)
+    return found[0] if len(found) == 1 else None
+
+
+def _by_variables(view: View, module: Module, version: Optional[Version]) -> Optional[Found]:
+    """By a pair of words that point to the first and the main interpreter (3.7 and newer), or one to the only interpreter (3.6)."""
+    found: dict[tuple[Version, int], Found] = {}
+    candidates = [version] if version else [one for one in versions() if one < (3, 13)]
+    mapped = _writable(view.memory)
+    for start, data in _variables(view.memory, module.loaded):
+        if view.word_size != 8:
+            return None
+        words = array("Q", data[: len(data) // 8 * 8])
+        pointers = {word for word in set(words) if word % 8 == 0 and mapped.holds(word)}
+        for one in candidates:
+            layout = layout_of(one)
+            if layout is None:
+                continue
+            states = {pointer for pointer in pointers if _is_interpreter(view, layout, pointer)}
+            for index, word in enumerate(words) if states else ():
+                if word not in states:
+                    continue
+                if layout.runtime is None:
+                    found.setdefault((one, word), Found(one, layout, None, tuple(interpreters(view, layout, word))))
+                    continue
+                runtime = start + 8 * index - layout.runtime.interpreters
+                main = index + (layout.runtime.main_interpreter - layout.runtime.interpreters) // 8
+                if main < len(words) and words[main] in states and (here := _of_runtime(view, runtime, one)):
+                    found.setdefault((one, runtime), here)
+    return _only(list(found.values()))
+
+
+def _only(found: Sequence[Found]) -> Optional[Found]:
+    """The one answer; of several with the same interpreters the one that a runtime led to."""
+    if len({(one.version, frozenset(one.interpreters)) for one in found}) != 1:
+        return None
+    runtimes = {one.runtime for one in found}
+    return found[0] if len(runtimes) == 1 else found[0]._replace(runtime=None)
+
+
+def _variables(memory: Memory, module: LoadedModule) -> Iterator[tuple[int, bytes]]:
+    """The module's writable memory; variables without an initial value lie behind what was mapped of the file."""
+    end, room = module.end, _MOST_VARIABLES
+    for mapping in memory.mappings():
+        if not module.base <= mapping.start <= end or room <= 0:
+            continue
+        if mapping.start >= module.end and mapping.path:
+            continue
+        end = max(end, mapping.end)
+        if "w" in (mapping.permissions or ""):
+            data = memory.read(mapping.start, min(mapping.end - mapping.start, room))
+            room -= len(data)
+            yield int(mapping.start), data
+
+
+class _Ranges:
+    """Address ranges."""
+
+    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
+        self._ranges = ranges
+        self._last = (0, 0)
+
+    def holds(self, address: int) -> bool:
+        if not self._last[0] <= address < self._last[1]:
+            self._last = next(((start, end) for start, end in self._ranges if start <= address < end), (0, 0))
+        return self._last != (0, 0)
+
+
+def _writable(memory: Memory) -> _Ranges:
+    return _Ranges([(int(one.start), int(one.end)) for one in memory.mappings() if "w" in (one.permissions or "")])
+
+
+def _by_idents(view: View, version: Version, idents: Mapping[int, int]) -> Optional[Found]:
+    """Thread states in the heap, which lies early in a core: the interpreter's variables may be lost, and the interpreter with them."""
+    layout = layout_of(version)
+    if layout is None or not idents or view.word_size != 8:
+        return None
+    states: dict[int, None] = {}
+    for start, data in _heap(view.memory):
+        for ident, tid in idents.items():
+            pattern = ident.to_bytes(8, "little" if view.memory.word.order == "<" else "big")
+            at = data.find(pattern)
+            while at >= 0:
+                address = start + at - layout.thread.ident
+                if _is_state(view, layout, address, tid):
+                    states.setdefault(address)
+                at = data.find(pattern, at + 1)
+    for state in list(states):
+        for link in (layout.thread.next, layout.thread.previous):
+            states.update(dict.fromkeys(linked(view, state, link, _MOST_STATES)))
+    if not states:
+        return None
+    of = {view.word(state + layout.thread.interpreter): None for state in states if _readable(view, state + layout.thread.interpreter)}
+    alive = [one for one in of if _is_interpreter(view, layout, one)]
+    covered = {state for one in alive for state in states_of(view, layout, one)}
+    return Found(version, layout, None, tuple(alive), tuple(state for state in states if state not in covered))
+
+
+def _is_state(view: View, layout: Layout, address: int, tid: int) -> bool:
+    thread = layout.thread
+    try:
+        if address % 8 or (thread.native_id is not None and view.word(address + thread.native_id) != tid):
+            return False
+        # An element of a list: its neighbours point back to it.
+        following, before = view.word(address + thread.next), view.word(address + thread.previous)
+        interpreter = view.word(address + thread.interpreter)
+        if interpreter == 0 or interpreter % 8:
+            return False
+        for neighbour, link in ((following, thread.previous), (before, thread.next)):
+            if neighbour and _readable(view, neighbour + link) and view.word(neighbour + link) != address:
+                return False
+        return True
+    except Unreadable:
+        return False
+
+
+def _readable(view: View, address: int) -> bool:
+    try:
+        view.word(address)
+    except Unreadable:
+        return False
+    return True
+
+
+def _heap(memory: Memory) -> Iterator[tuple[int, bytes]]:
+    """Writable memory of no file, by address; overlapping pieces."""
+    room = _MOST_HEAP
+    for mapping in memory.mappings():
+        if mapping.path or "w" not in (mapping.permissions or ""):
+            continue
+        for start in range(mapping.start, mapping.end, _CHUNK):
+            if room <= 0:
+                return
+            data = memory.read(start, min(_CHUNK + 8, mapping.end - start))
+            if not data:
+                break
+            room -= len(data)
+            yield start, data
+
+
+def ranges_of(mappings: Sequence[MappedRange]) -> _Ranges:
+    """All that was mapped."""
+    return _Ranges([(int(one.start), int(one.end)) for one in mappings])
