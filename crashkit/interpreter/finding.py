@@ -8,7 +8,7 @@ because the end of a core is missing, thread states are found by their thread's 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -49,7 +49,7 @@ class Found(NamedTuple):
     interpreters: tuple[int, ...]
     """Addresses of the interpreter states."""
     states: tuple[int, ...] = ()
-    """Thread states that belong to none of them, because the interpreter is lost."""
+    """Thread states, where the interpreter is lost."""
     gil: Optional[tuple[int, int]] = None
     """Addresses of `gil_locked` and `gil_last_holder` (3.6)."""
 
@@ -64,7 +64,7 @@ def find(view: View, modules: Sequence[Module], version: Optional[Version], iden
             if found := _of_36(view, module, head):
                 return found
     for module in modules:
-        if found := _by_first_bytes(view, module) or _by_variables(view, module, version):
+        if found := _by_first_bytes(view, module) or _by_variables(view, module, version, idents):
             return found
     return _by_idents(view, version, idents) if version else None
 
@@ -135,6 +135,17 @@ def _is_interpreter(view: View, layout: Layout, address: int) -> bool:
         return False
 
 
+def _runs(view: View, layout: Layout, interpreter: int, idents: Mapping[int, int]) -> bool:
+    """Whether one of the interpreter's thread states is of a thread that the process has: a doubly linked list of something else has none."""
+    for state in states_of(view, layout, interpreter):
+        try:
+            if view.word(state + layout.thread.ident) in idents:
+                return True
+        except Unreadable:
+            return False
+    return False
+
+
 def _by_first_bytes(view: View, module: Module) -> Optional[Found]:
     found = []
     for start, data in _variables(view.memory, module.loaded):
@@ -146,7 +157,7 @@ def _by_first_bytes(view: View, module: Module) -> Optional[Found]:
     return found[0] if len(found) == 1 else None
 
 
-def _by_variables(view: View, module: Module, version: Optional[Version]) -> Optional[Found]:
+def _by_variables(view: View, module: Module, version: Optional[Version], idents: Mapping[int, int]) -> Optional[Found]:
     """By a pair of words that point to the first and the main interpreter (3.7 and newer), or one to the only interpreter (3.6)."""
     found: dict[tuple[Version, int], Found] = {}
     candidates = [version] if version else [one for one in versions() if one < (3, 13)]
@@ -160,7 +171,7 @@ def _by_variables(view: View, module: Module, version: Optional[Version]) -> Opt
             layout = layout_of(one)
             if layout is None:
                 continue
-            states = {pointer for pointer in pointers if _is_interpreter(view, layout, pointer)}
+            states = {pointer for pointer in pointers if _is_interpreter(view, layout, pointer) and _runs(view, layout, pointer, idents)}
             for index, word in enumerate(words) if states else ():
                 if word not in states:
                     continue
@@ -220,30 +231,47 @@ def _by_idents(view: View, version: Version, idents: Mapping[int, int]) -> Optio
     if layout is None or not idents or view.word_size != 8:
         return None
     states: dict[int, None] = {}
+    little = view.memory.word.order == "<"
+    # Without the zeros at its top, which most of memory is full of.
+    patterns = {ident: ident.to_bytes(8, "little" if little else "big").strip(b"\0") for ident in idents}
     for start, data in _heap(view.memory):
         for ident, tid in idents.items():
-            pattern = ident.to_bytes(8, "little" if view.memory.word.order == "<" else "big")
-            at = data.find(pattern)
+            at = data.find(patterns[ident])
             while at >= 0:
-                address = start + at - layout.thread.ident
-                if _is_state(view, layout, address, tid):
+                address = start + at - (0 if little else 8 - len(patterns[ident])) - layout.thread.ident
+                if _is_state(view, layout, address, ident, tid):
                     states.setdefault(address)
-                at = data.find(pattern, at + 1)
-    for state in list(states):
-        for link in (layout.thread.next, layout.thread.previous):
-            states.update(dict.fromkeys(linked(view, state, link, _MOST_STATES)))
-    if not states:
+                at = data.find(patterns[ident], at + 1)
+        if found := _of_states(view, version, layout, states, idents):
+            # One of them leads to all others.
+            if found.interpreters or layout.thread.native_id is not None:
+                return found
+    return _of_states(view, version, layout, states, idents)
+
+
+def _of_states(view: View, version: Version, layout: Layout, states: Iterable[int], idents: Mapping[int, int]) -> Optional[Found]:
+    by_interpreter: dict[int, list[int]] = {}
+    for state in states:
+        by_interpreter.setdefault(view.word(state + layout.thread.interpreter), []).append(state)
+    alive = [one for one in by_interpreter if _is_interpreter(view, layout, one) and _runs(view, layout, one, idents)]
+    if alive:
+        return Found(version, layout, None, tuple(alive))
+    if not by_interpreter:
         return None
-    of = {view.word(state + layout.thread.interpreter): None for state in states if _readable(view, state + layout.thread.interpreter)}
-    alive = [one for one in of if _is_interpreter(view, layout, one)]
-    covered = {state for one in alive for state in states_of(view, layout, one)}
-    return Found(version, layout, None, tuple(alive), tuple(state for state in states if state not in covered))
+    # Other words that equal an ident have something else before and behind them; thread states agree on their interpreter.
+    known = dict.fromkeys(max(by_interpreter.values(), key=len))
+    for state in list(known):
+        for link in (layout.thread.next, layout.thread.previous):
+            known.update(dict.fromkeys(linked(view, state, link, _MOST_STATES)))
+    return Found(version, layout, None, (), tuple(known))
 
 
-def _is_state(view: View, layout: Layout, address: int, tid: int) -> bool:
+def _is_state(view: View, layout: Layout, address: int, ident: int, tid: int) -> bool:
     thread = layout.thread
     try:
-        if address % 8 or (thread.native_id is not None and view.word(address + thread.native_id) != tid):
+        if address % 8 or view.word(address + thread.ident) != ident:
+            return False
+        if thread.native_id is not None and view.word(address + thread.native_id) != tid:
             return False
         # An element of a list: its neighbours point back to it.
         following, before = view.word(address + thread.next), view.word(address + thread.previous)
