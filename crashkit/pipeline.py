@@ -21,6 +21,7 @@ from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
 from crashkit.debugger.debug_info import interpreter_has_debug_info
+from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
@@ -184,13 +185,18 @@ def _analyze_core(
 ) -> Crash:
     with ExitStack() as stack:
         ready, unready = start_debuggers(debuggers, stack)
-        pool = stack.enter_context(ThreadPoolExecutor(2))
+        pool = stack.enter_context(ThreadPoolExecutor(3))
         scene = describe(core, source, finder, exe)
         clock.lap("notes")
-        progress("gdb", scene.crash)
-        # The debuggers leave us idle: read the catalog meanwhile.
+        direct = DirectReader(core, scene)
+        clock.lap("frames")
+        progress("gdb", direct.preview())
+        # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
+        values = pool.submit(direct.answer)
         pool.submit(load_catalog)
-        answers = ask(ready, source.path, scene, pool, clock.lap)
+        answers = ask(ready, source.path, scene, pool, clock.lap, direct.tells_all)
+        # libpython.py knows more of values than we do.
+        answers.insert(1 if answers and answers[0].python_script else 0, values.result())
     crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
     clock.lap("stacks")
     return replace(crash, log=(*_lines(logs), *_abort_message(answers)))

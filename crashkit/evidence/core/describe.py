@@ -12,6 +12,7 @@ from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
 from crashkit.elf import notes
 from crashkit.elf.file import read_build_id
 from crashkit.evidence.core import fault, signal_frame
+from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
@@ -199,7 +200,7 @@ def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], 
         registers, trap = {**registers, **hidden.registers}, hidden.trap
     pc = registers.get(core.architecture.program_counter)
     sp = registers.get(core.architecture.stack_pointer)
-    code = _code(core, files, pc, _LONGEST_INSTRUCTION) if pc is not None else b""
+    code = read_constant(core, files, pc, _LONGEST_INSTRUCTION) if pc is not None else b""
     signal = fault.explain(
         raw,
         core.architecture,
@@ -213,7 +214,7 @@ def _fault(core: Core, files: dict[str, ModuleFile]) -> tuple[Optional[Signal], 
     instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
-        instructions = disassemble(_code(core, files, start, pc - start + REACH), start, pc, core.architecture)
+        instructions = disassemble(read_constant(core, files, start, pc - start + REACH), start, pc, core.architecture)
     return signal, registers, instructions
 
 
@@ -232,26 +233,9 @@ def _raw_signal(core: Core, number: int) -> Signal:
     )
 
 
-def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> bytes:
-    """Bytes of code: from the core, or from the module's file, because code is not dumped by default."""
-    data = core.read(address, size)
-    if len(data) == size:
-        return data
-    mapped = next((file for file in core.files if file.start <= address < file.end), None)
-    found = files.get(mapped.path) if mapped else None
-    if mapped is None or found is None or found.path is None:
-        return data
-    try:
-        with found.path.open("rb") as file:
-            file.seek(mapped.offset + address - mapped.start)
-            return file.read(min(size, mapped.end - address))
-    except (OSError, OverflowError, ValueError):
-        return data
-
-
 def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
     for reach in (REACH, 64, 16):
-        data = _code(core, files, pc - reach, reach)
+        data = read_constant(core, files, pc - reach, reach)
         if len(data) == reach:
             return data
     return b""
