@@ -78,7 +78,7 @@ def analyze(
 ) -> Crash:
     """Analyze one crash from these pieces of evidence.
 
-    `debuggers` provide the stacks of a core, best first; the default is `default_debuggers`.
+    `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -89,9 +89,8 @@ def analyze(
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
-    if debuggers is None:
-        debuggers = default_debuggers(options, finder)
-    return _analyze(places, options, finder, debuggers, progress or (lambda _stage, _crash: None))
+    asked = _Asked(default_debuggers(options, finder), direct=True) if debuggers is None else _Asked(debuggers, direct=False)
+    return _analyze(places, options, finder, asked, progress or (lambda _stage, _crash: None))
 
 
 def default_debuggers(options: Options, finder: Finder) -> tuple[Debugger, ...]:
@@ -103,7 +102,7 @@ def default_debuggers(options: Options, finder: Finder) -> tuple[Debugger, ...]:
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 
-def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers: Sequence[Debugger], progress: Progress) -> Crash:
+def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _Asked, progress: Progress) -> Crash:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
@@ -111,7 +110,7 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, debuggers, finder, options.exe, progress, clock)
+            crash = _analyze_core(pieces.core, pieces.core_input, logs, asked, finder, options.exe, progress, clock)
         else:
             crash = _of_logs(pieces, logs)
     catalog, problems = _catalog(options)
@@ -177,26 +176,27 @@ def _analyze_core(
     core: Core,
     source: Input,
     logs: Sequence[_Log],
-    debuggers: Sequence[Debugger],
+    asked: _Asked,
     finder: Finder,
     exe: Optional[Path],
     progress: Progress,
     clock: _Clock,
 ) -> Crash:
     with ExitStack() as stack:
-        ready, unready = start_debuggers(debuggers, stack)
+        ready, unready = start_debuggers(asked.debuggers, stack)
         pool = stack.enter_context(ThreadPoolExecutor(3))
         scene = describe(core, source, finder, exe)
         clock.lap("notes")
-        direct = DirectReader(core, scene)
+        direct = DirectReader(core, scene) if asked.direct else None
         clock.lap("frames")
-        progress("gdb", direct.preview())
+        progress("gdb", direct.preview() if direct else scene.crash)
         # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
-        values = pool.submit(direct.answer)
+        values = pool.submit(direct.answer) if direct else None
         pool.submit(load_catalog)
-        answers = ask(ready, source.path, scene, pool, clock.lap, direct.tells_all)
-        # libpython.py knows more of values than we do.
-        answers.insert(1 if answers and answers[0].python_script else 0, values.result())
+        answers = ask(ready, source.path, scene, pool, clock.lap, direct is not None and direct.tells_all)
+        if values:
+            # libpython.py knows more of values than we do.
+            answers.insert(1 if answers and answers[0].python_script else 0, values.result())
     crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
     clock.lap("stacks")
     return replace(crash, log=(*_lines(logs), *_abort_message(answers)))
@@ -268,6 +268,15 @@ def _modified(crash: Crash) -> Optional[float]:
         return Path(crash.source.path).stat().st_mtime if crash.source else None
     except OSError:
         return None
+
+
+class _Asked(NamedTuple):
+    """Who reads the stacks of a core."""
+
+    debuggers: Sequence[Debugger]
+    """Best first."""
+    direct: bool
+    """Whether crashkit reads Python frames itself, too."""
 
 
 class _Log(NamedTuple):

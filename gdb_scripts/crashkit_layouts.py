@@ -1,8 +1,9 @@
 """The layout of CPython's structures, from the debug info of one interpreter: the tables in crashkit/interpreter/layouts.
 
-Usage: gdb -nx -batch -iex 'set auto-load no' -x gdb_scripts/crashkit_layouts.py FILE > TABLE.json, where FILE is libpython, a static python or the
-separate debug file of either. Offsets are in bytes; those of bit fields (`bit_...`) in bits. A field that this version does not have
-is absent.
+Usage: gdb -nx -batch -iex 'set auto-load no' -x gdb_scripts/crashkit_layouts.py FILE > TABLE.json
+
+FILE is libpython, a static python, or the separate debug file of either. Offsets are in bytes, those of bit fields (`bit_...`) in bits.
+A field that this version does not have is absent.
 """
 
 import json
@@ -191,16 +192,15 @@ def bits(kind: gdb.Type, path: List[str]) -> Optional[int]:
     """Position of the member in bits; None where there is none of that name, or it lies behind a pointer."""
     for member in kind.strip_typedefs().fields():
         position: Optional[int] = None
+        if member.type is None or member.bitpos is None:
+            continue
+        holds_members = member.type.strip_typedefs().code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION)
         if member.name == path[0]:
-            inner = member.type.strip_typedefs()
-            if len(path) == 1:
-                position = 0
-            elif inner.code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
-                position = bits(inner, path[1:])
-        elif not member.name and member.type.strip_typedefs().code in (gdb.TYPE_CODE_STRUCT, gdb.TYPE_CODE_UNION):
+            position = 0 if len(path) == 1 else bits(member.type, path[1:]) if holds_members else None
+        elif not member.name and holds_members:
             position = bits(member.type, path)
         if position is not None:
-            return int(member.bitpos) + position
+            return member.bitpos + position
     return None
 
 

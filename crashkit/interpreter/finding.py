@@ -136,7 +136,10 @@ def _is_interpreter(view: View, layout: Layout, address: int) -> bool:
 
 
 def _runs(view: View, layout: Layout, interpreter: int, idents: Mapping[int, int]) -> bool:
-    """Whether one of the interpreter's thread states is of a thread that the process has: a doubly linked list of something else has none."""
+    """Whether one of the interpreter's thread states is of a thread that the process has.
+
+    A doubly linked list of something else has none.
+    """
     for state in states_of(view, layout, interpreter):
         try:
             if view.word(state + layout.thread.ident) in idents:
@@ -242,10 +245,10 @@ def _by_idents(view: View, version: Version, idents: Mapping[int, int]) -> Optio
                 if _is_state(view, layout, address, ident, tid):
                     states.setdefault(address)
                 at = data.find(patterns[ident], at + 1)
-        if found := _of_states(view, version, layout, states, idents):
-            # One of them leads to all others.
-            if found.interpreters or layout.thread.native_id is not None:
-                return found
+        found = _of_states(view, version, layout, states, idents)
+        if found and (found.interpreters or layout.thread.native_id is not None):
+            # One thread state leads to all others.
+            return found
     return _of_states(view, version, layout, states, idents)
 
 
@@ -259,7 +262,7 @@ def _of_states(view: View, version: Version, layout: Layout, states: Iterable[in
     if not by_interpreter:
         return None
     # Other words that equal an ident have something else before and behind them; thread states agree on their interpreter.
-    known = dict.fromkeys(max(by_interpreter.values(), key=len))
+    known = dict.fromkeys(by_interpreter[max(by_interpreter, key=lambda one: len(by_interpreter[one]))])
     for state in list(known):
         for link in (layout.thread.next, layout.thread.previous):
             known.update(dict.fromkeys(linked(view, state, link, _MOST_STATES)))

@@ -114,10 +114,8 @@ class Frames:
         code_address = view.word(address + layout.code) & ~_TAGS
         if not self._is_mapped(code_address) or (previous and not self._is_mapped(previous)):
             raise Unreadable(f"no frame at {address:#x}")
-        if layout.is_entry is not None:
-            is_entry = view.byte(address + layout.is_entry) != 0
-        else:
-            is_entry = layout.owner is None
+        # Up to 3.10 each frame is one.
+        is_entry = view.byte(address + layout.is_entry) != 0 if layout.is_entry is not None else layout.owner is None
         code = self._code(code_address)
         frames.append(FrameState(address, code, self._position(address, code), is_entry))
         return previous

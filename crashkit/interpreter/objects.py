@@ -1,6 +1,7 @@
 """CPython's objects by kind: str, bytes, int, tuple, list, dict, and the attributes of an instance. Each read is bounded and checked.
 
-Sources: Include/cpython/unicodeobject.h, longintrepr.h, Objects/dictobject.c (`DK_ENTRIES`), Include/internal/pycore_object.h (`_PyObject_ManagedDictPointer`).
+Sources: Include/cpython/unicodeobject.h and longintrepr.h, Include/internal/pycore_dict.h (`DK_ENTRIES`) and pycore_object.h
+(`_PyObject_ManagedDictPointer`).
 """
 
 from __future__ import annotations

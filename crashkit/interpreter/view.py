@@ -70,10 +70,8 @@ class View:
         if not 0 <= address < _TOP - size or size < 0:
             raise Unreadable(f"no memory at {address:#x}")
         offset = address % _PAGE
-        if offset + size <= _PAGE:
-            data = self._page(address // _PAGE)[offset : offset + size]
-        else:
-            data = self.memory.read(address, size)
+        within = offset + size <= _PAGE
+        data = self._page(address // _PAGE)[offset : offset + size] if within else self.memory.read(address, size)
         if len(data) < size:
             raise Unreadable(f"the memory at {address:#x} is missing")
         return data
