@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from crashkit.evidence.core.core import Core, open_core
-from crashkit.evidence.core.modules import loaded_modules
+from crashkit.evidence.core.modules import LoadedModule, loaded_modules
 from crashkit.evidence.interpreter import find_interpreter
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.layouts import Version
@@ -39,12 +39,16 @@ def idents(core: Core) -> dict[int, int]:
     return {ident: tid for ident, tid in pairs if ident}
 
 
-def state_of(core: Core, with_file: bool = False, version: Version | None = None) -> PythonState | None:
+def interpreter_of(core: Core) -> tuple[LoadedModule, Version]:
     found = find_interpreter(loaded_modules(core), core.executable())
     assert found is not None and found.version is not None
     major, minor = map(int, found.version.split("."))
-    file = Path(found.module.path) if with_file else None
-    return read_python(core, [Module(found.module, file)], version or Version(major, minor, found.free_threaded), idents(core))
+    return found.module, Version(major, minor, found.free_threaded)
+
+
+def state_of(core: Core, with_file: bool = False) -> PythonState | None:
+    module, version = interpreter_of(core)
+    return read_python(core, [Module(module, Path(module.path) if with_file else None)], version, idents(core))
 
 
 def lines(thread: PythonThread) -> list[Line]:
