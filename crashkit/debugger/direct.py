@@ -14,7 +14,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Version
-from crashkit.interpreter.read import PythonState, PythonThread, arguments, read_python
+from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.model import Crash, PythonFrame, SoftError
 
 ORIGIN = "crashkit"
@@ -102,14 +102,14 @@ class DirectReader:
         )
 
     def _frame(self, state: FrameState, with_variables: bool) -> PythonFrame:
-        values = self._state.variables(state) if self._state and with_variables else {}
+        values = self._state.variables(state) if self._state and with_variables else []
         code = state.code
         return PythonFrame(
             function=code.name if code else None,
             file=code.file if code else None,
             line=state.position.line if state.position else None,
-            args=tuple(name for name in arguments(state) if name in values),
-            locals=values,
+            args=tuple(value.name for value in values if value.is_argument),
+            locals={value.name: value.text for value in values},
             origin=ORIGIN,
             entry=state.is_entry,
         )

@@ -13,6 +13,7 @@ from crashkit.interpreter.view import Unreadable
 _MOST_UNITS = 1 << 28
 _MOST_LINE = 1 << 30
 _MOST_TABLE = 1 << 24
+_MOST_SLOTS = 256
 _VARARGS, _VARKEYWORDS = 4, 8
 """Include/cpython/code.h: CO_VARARGS, CO_VARKEYWORDS."""
 _CELL, _FREE = 0x40, 0x80
@@ -30,8 +31,9 @@ class Slot(NamedTuple):
 
 
 class Code(NamedTuple):
-    """A code object; a part that could not be read is None or empty."""
+    """A code object; a part that could not be read is None."""
 
+    address: int
     name: Optional[str]
     qualified_name: Optional[str]
     file: Optional[str]
@@ -45,9 +47,8 @@ class Code(NamedTuple):
     """Number of code units of two bytes, 3.11 and newer."""
     copies: int
     """Address of the threads' own copies of the bytecode (free-threaded 3.14); 0 if there are none."""
-    slots: tuple[Slot, ...]
     arguments: int
-    """How many of the first slots are arguments."""
+    """How many of the first variables are arguments."""
 
     def position(self, instruction: int) -> Optional[Position]:
         """Where an instruction is in the source; None if the line table is missing."""
@@ -67,6 +68,7 @@ def read_code(objects: Objects, address: int) -> Code:
     flags = view.uint32(address + layout.flags)
     arguments = view.uint32(address + layout.arguments) + view.uint32(address + layout.keyword_arguments)
     return Code(
+        address=address,
         name=name,
         qualified_name=_text(objects, address + layout.qualified_name) if layout.qualified_name is not None else None,
         file=file,
@@ -76,7 +78,6 @@ def read_code(objects: Objects, address: int) -> Code:
         bytecode=address + layout.bytecode if layout.bytecode is not None else 0,
         units=units,
         copies=view.word(address + layout.bytecode_copies) if layout.bytecode_copies is not None else 0,
-        slots=_slots(objects, address),
         arguments=arguments + bool(flags & _VARARGS) + bool(flags & _VARKEYWORDS),
     )
 
@@ -101,18 +102,18 @@ def _table(objects: Objects, place: int) -> Optional[bytes]:
         return None
 
 
-def _slots(objects: Objects, address: int) -> tuple[Slot, ...]:
-    """All that could be read of them, in the order of the frame's."""
+def read_slots(objects: Objects, address: int) -> tuple[Slot, ...]:
+    """The variables of the frames that run the code object at `address`, in their order; of very many, the first. None if they are lost."""
     layout, view = objects.layout.code, objects.view
     try:
         if layout.slots is not None and layout.slot_kinds is not None:
-            names = objects.tuple(view.word(address + layout.slots))
-            kinds = objects.bytes(view.word(address + layout.slot_kinds))
+            names = objects.tuple(view.word(address + layout.slots), _MOST_SLOTS)
+            kinds = objects.bytes(view.word(address + layout.slot_kinds), _MOST_SLOTS)
             return tuple(Slot(_name(objects, name), kind & (_CELL | _FREE) != 0) for name, kind in zip(names, kinds, strict=False))
         slots: list[Slot] = []
         for place, is_cell in ((layout.variables, False), (layout.cells, True), (layout.free, True)):
             if place is not None:
-                slots += [Slot(_name(objects, name), is_cell) for name in objects.tuple(view.word(address + place))]
+                slots += [Slot(_name(objects, name), is_cell) for name in objects.tuple(view.word(address + place), _MOST_SLOTS)]
         return tuple(slots)
     except Unreadable:
         return ()

@@ -7,8 +7,7 @@ because the end of a core is missing, thread states are found by their thread's 
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -16,18 +15,12 @@ from crashkit.elf.file import open_elf
 from crashkit.elf.symbols import SymbolTable
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.interpreter.layouts import COOKIE, Layout, Version, layout_of, version_of, versions, with_debug_offsets
+from crashkit.interpreter.search import Ranges, heap, variables, words
 from crashkit.interpreter.threads import interpreters, linked, states_of
 from crashkit.interpreter.view import Unreadable, View
-from crashkit.memory import Memory
-from crashkit.model import Mapping as MappedRange
 
 _RUNTIME = "_PyRuntime"
 _HEAD_36, _GIL_36 = "interp_head", ("gil_locked", "gil_last_holder")
-_MOST_VARIABLES = 64 << 20
-"""Bytes searched of a module's variables."""
-_MOST_HEAP = 128 << 20
-"""Bytes of memory searched for thread states."""
-_CHUNK = 1 << 20
 _MOST_STATES = 20_000
 
 
@@ -151,7 +144,7 @@ def _runs(view: View, layout: Layout, interpreter: int, idents: Mapping[int, int
 
 def _by_first_bytes(view: View, module: Module) -> Optional[Found]:
     found = []
-    for start, data in _variables(view.memory, module.loaded):
+    for start, data in variables(view.memory, module.loaded):
         at = data.find(COOKIE)
         while at >= 0:
             if one := _of_runtime(view, start + at, None):
@@ -164,18 +157,18 @@ def _by_variables(view: View, module: Module, version: Optional[Version], idents
     """By a pair of words that point to the first and the main interpreter (3.7 and newer), or one to the only interpreter (3.6)."""
     found: dict[tuple[Version, int], Found] = {}
     candidates = [version] if version else [one for one in versions() if one < (3, 13)]
-    mapped = _writable(view.memory)
-    for start, data in _variables(view.memory, module.loaded):
+    mapped = Ranges(view.memory, writable=True)
+    for start, data in variables(view.memory, module.loaded):
         if view.word_size != 8:
             return None
-        words = array("Q", data[: len(data) // 8 * 8])
-        pointers = {word for word in set(words) if word % 8 == 0 and mapped.holds(word)}
+        found_words = words(view.memory, data)
+        pointers = {word for word in set(found_words) if word % 8 == 0 and mapped.holds(word)}
         for one in candidates:
             layout = layout_of(one)
             if layout is None:
                 continue
             states = {pointer for pointer in pointers if _is_interpreter(view, layout, pointer) and _runs(view, layout, pointer, idents)}
-            for index, word in enumerate(words) if states else ():
+            for index, word in enumerate(found_words) if states else ():
                 if word not in states:
                     continue
                 if layout.runtime is None:
@@ -183,7 +176,7 @@ def _by_variables(view: View, module: Module, version: Optional[Version], idents
                     continue
                 runtime = start + 8 * index - layout.runtime.interpreters
                 main = index + (layout.runtime.main_interpreter - layout.runtime.interpreters) // 8
-                if main < len(words) and words[main] in states and (here := _of_runtime(view, runtime, one)):
+                if main < len(found_words) and found_words[main] in states and (here := _of_runtime(view, runtime, one)):
                     found.setdefault((one, runtime), here)
     return _only(list(found.values()))
 
@@ -196,55 +189,20 @@ def _only(found: Sequence[Found]) -> Optional[Found]:
     return found[0] if len(runtimes) == 1 else found[0]._replace(runtime=None)
 
 
-def _variables(memory: Memory, module: LoadedModule) -> Iterator[tuple[int, bytes]]:
-    """The module's writable memory; variables without an initial value lie behind what was mapped of the file."""
-    end, room = module.end, _MOST_VARIABLES
-    for mapping in memory.mappings():
-        if not module.base <= mapping.start <= end or room <= 0:
-            continue
-        if mapping.start >= module.end and mapping.path:
-            continue
-        end = max(end, mapping.end)
-        if "w" in (mapping.permissions or ""):
-            data = memory.read(mapping.start, min(mapping.end - mapping.start, room))
-            room -= len(data)
-            yield int(mapping.start), data
-
-
-class _Ranges:
-    """Address ranges."""
-
-    def __init__(self, ranges: Sequence[tuple[int, int]]) -> None:
-        self._ranges = ranges
-        self._last = (0, 0)
-
-    def holds(self, address: int) -> bool:
-        if not self._last[0] <= address < self._last[1]:
-            self._last = next(((start, end) for start, end in self._ranges if start <= address < end), (0, 0))
-        return self._last != (0, 0)
-
-
-def _writable(memory: Memory) -> _Ranges:
-    return _Ranges([(int(one.start), int(one.end)) for one in memory.mappings() if "w" in (one.permissions or "")])
-
-
 def _by_idents(view: View, version: Version, idents: Mapping[int, int]) -> Optional[Found]:
     """Thread states in the heap, which lies early in a core: the interpreter's variables may be lost, and the interpreter with them."""
     layout = layout_of(version)
     if layout is None or not idents or view.word_size != 8:
         return None
     states: dict[int, None] = {}
-    little = view.memory.word.order == "<"
-    # Without the zeros at its top, which most of memory is full of.
-    patterns = {ident: ident.to_bytes(8, "little" if little else "big").strip(b"\0") for ident in idents}
-    for start, data in _heap(view.memory):
-        for ident, tid in idents.items():
-            at = data.find(patterns[ident])
-            while at >= 0:
-                address = start + at - (0 if little else 8 - len(patterns[ident])) - layout.thread.ident
-                if _is_state(view, layout, address, ident, tid):
-                    states.setdefault(address)
-                at = data.find(patterns[ident], at + 1)
+    wanted = set(idents)
+    for start, piece in heap(view.memory):
+        if wanted.isdisjoint(piece):
+            continue
+        for index, word in enumerate(piece):
+            address = start + 8 * index - layout.thread.ident
+            if word in wanted and _is_state(view, layout, address, idents[word]):
+                states.setdefault(address)
         found = _of_states(view, version, layout, states, idents)
         if found and (found.interpreters or layout.thread.native_id is not None):
             # One thread state leads to all others.
@@ -269,11 +227,9 @@ def _of_states(view: View, version: Version, layout: Layout, states: Iterable[in
     return Found(version, layout, None, (), tuple(known))
 
 
-def _is_state(view: View, layout: Layout, address: int, ident: int, tid: int) -> bool:
+def _is_state(view: View, layout: Layout, address: int, tid: int) -> bool:
     thread = layout.thread
     try:
-        if address % 8 or view.word(address + thread.ident) != ident:
-            return False
         if thread.native_id is not None and view.word(address + thread.native_id) != tid:
             return False
         # An element of a list: its neighbours point back to it.
@@ -295,24 +251,3 @@ def _readable(view: View, address: int) -> bool:
     except Unreadable:
         return False
     return True
-
-
-def _heap(memory: Memory) -> Iterator[tuple[int, bytes]]:
-    """Writable memory of no file, by address; overlapping pieces."""
-    room = _MOST_HEAP
-    for mapping in memory.mappings():
-        if mapping.path or "w" not in (mapping.permissions or ""):
-            continue
-        for start in range(mapping.start, mapping.end, _CHUNK):
-            if room <= 0:
-                return
-            data = memory.read(start, min(_CHUNK + 8, mapping.end - start))
-            if not data:
-                break
-            room -= len(data)
-            yield start, data
-
-
-def ranges_of(mappings: Sequence[MappedRange]) -> _Ranges:
-    """All that was mapped."""
-    return _Ranges([(int(one.start), int(one.end)) for one in mappings])

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Optional
 
-from crashkit.interpreter.code import Code, read_code
+from crashkit.interpreter.code import Code, Slot, read_code, read_slots
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.view import Unreadable
@@ -39,6 +39,15 @@ class FrameState(NamedTuple):
     """Whether an interpreter call begins here."""
 
 
+class Variable(NamedTuple):
+    """A variable of a frame."""
+
+    name: str
+    value: int
+    """Address of the object."""
+    is_argument: bool
+
+
 class Stack(NamedTuple):
     """The frames of one thread, innermost first; of a deep stack both ends."""
 
@@ -59,6 +68,7 @@ class Frames:
         self._layout = objects.layout.frame
         self._is_mapped = is_mapped
         self._codes: dict[int, Optional[Code]] = {}
+        self._slots: dict[int, tuple[Slot, ...]] = {}
 
     def stack(self, address: int) -> Stack:
         """The stack whose innermost frame is at `address`; 0 for none."""
@@ -154,11 +164,15 @@ class Frames:
             return index if -1 <= index < code.units else None
         return None
 
-    def variables(self, frame: FrameState) -> list[tuple[str, int]]:
-        """The frame's variables that have a value: names, and addresses of objects. Those that cannot be read are omitted."""
-        found: list[tuple[str, int]] = []
+    def variables(self, frame: FrameState, most: int) -> list[Variable]:
+        """The first `most` of the frame's variables that have a value. Those that cannot be read are omitted."""
+        if frame.code is None:
+            return []
+        if frame.code.address not in self._slots:
+            self._slots[frame.code.address] = read_slots(self._objects, frame.code.address)
+        found: list[Variable] = []
         start = frame.address + self._layout.locals
-        for index, slot in enumerate(frame.code.slots if frame.code else ()):
+        for index, slot in enumerate(self._slots[frame.code.address]):
             try:
                 value = self._untagged(self._view.word(start + index * self._view.word_size))
                 if value and slot.is_cell:
@@ -166,7 +180,9 @@ class Frames:
             except Unreadable:
                 continue
             if value and slot.name and not slot.name.startswith("."):
-                found.append((slot.name, value))
+                found.append(Variable(slot.name, value, index < frame.code.arguments))
+                if len(found) >= most:
+                    break
         return found
 
     def _untagged(self, value: int) -> int:

@@ -15,7 +15,7 @@ from crashkit.interpreter.view import Unreadable, View
 MOST_TEXT = 1 << 16
 """Characters of a str that are read."""
 MOST_BYTES = 1 << 24
-MOST_ITEMS = 100_000
+MOST_ITEMS = 20_000
 _MOST_DIGITS = 1000
 _MOST_LENGTH = 1 << 48
 _LONGEST_TYPE_NAME = 256
@@ -104,10 +104,10 @@ class Objects:
         start = self.view.word(address + layout.items) if is_list else address + layout.items
         return self._pointers(start, min(length, most)), length
 
-    def tuple(self, address: int) -> list[int]:
-        """The addresses of the items of a tuple, at most MOST_ITEMS. Its type is known: a truncated core may have lost the type object."""
+    def tuple(self, address: int, most: int) -> list[int]:
+        """The addresses of the first `most` items of a tuple. Its type is known: a truncated core may have lost the type object."""
         length = self.length(address + self.layout.tuple.length)
-        return self._pointers(address + self.layout.tuple.items, min(length, MOST_ITEMS))
+        return self._pointers(address + self.layout.tuple.items, min(length, most))
 
     def _pointers(self, start: int, count: int) -> list[int]:
         word = self.view.word_size

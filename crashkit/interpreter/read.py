@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
-from crashkit.interpreter.finding import Found, Module, find, ranges_of
+from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import MOST_THREADS, ThreadState, gil_holder, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Unreadable, View
@@ -27,6 +28,14 @@ class PythonThread(NamedTuple):
     stack: Stack
 
 
+class Value(NamedTuple):
+    """The value of a variable, as text."""
+
+    name: str
+    text: str
+    is_argument: bool
+
+
 class PythonState(NamedTuple):
     """What CPython's memory tells."""
 
@@ -35,8 +44,8 @@ class PythonState(NamedTuple):
     finalizing: Optional[bool]
     lost_threads: int
     """Thread states that could not be read."""
-    variables: Callable[[FrameState], dict[str, str]]
-    """Reads the values of a frame's variables, as text by name."""
+    variables: Callable[[FrameState], list[Value]]
+    """Reads the variables of a frame."""
 
 
 def read_python(
@@ -55,7 +64,7 @@ def read_python(
     if found is None:
         return None
     objects = Objects(view, found.layout, found.version)
-    frames = Frames(objects, ranges_of(memory.mappings()).holds)
+    frames = Frames(objects, Ranges(memory).holds)
     threads: list[PythonThread] = []
     lost = 0
     for interpreter in (*found.interpreters, None):
@@ -78,7 +87,9 @@ def read_python(
         threads=tuple(threads),
         finalizing=_finalizing(view, found),
         lost_threads=lost,
-        variables=lambda frame: {name: values.text(address) for name, address in frames.variables(frame)[:_MOST_VARIABLES]},
+        variables=lambda frame: [
+            Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
+        ],
     )
 
 
@@ -101,8 +112,3 @@ def _finalizing(view: View, found: Found) -> Optional[bool]:
         return view.word(found.runtime + found.layout.runtime.finalizing) != 0
     except Unreadable:
         return None
-
-
-def arguments(frame: FrameState) -> tuple[str, ...]:
-    """The names of the frame's arguments."""
-    return tuple(slot.name for slot in frame.code.slots[: frame.code.arguments]) if frame.code else ()

@@ -54,8 +54,7 @@ def test_names_of_threads_are_threadings(python: Interpreter) -> None:
 
 def variables(state, thread: PythonThread, function: str) -> dict[str, str]:
     frame = next(frame for frame in thread.stack.inner if frame.code and frame.code.name == function)
-    values: dict[str, str] = state.variables(frame)
-    return values
+    return {value.name: value.text for value in state.variables(frame)}
 
 
 def test_values(python: Interpreter) -> None:
