@@ -27,6 +27,7 @@ class DirectReader:
     def __init__(self, core: Core, scene: Scene) -> None:
         self._scene = scene
         self._state: Optional[PythonState] = None
+        self._truncated = core.truncated
         interpreter = scene.interpreter
         if interpreter is None or interpreter.is_too_old:
             return
@@ -44,7 +45,9 @@ class DirectReader:
 
     @property
     def tells_all(self) -> bool:
-        """Whether every thread state and every frame could be read."""
+        """Whether nobody else can tell more: every thread state and every frame could be read, or what is missing is not in the core."""
+        if self._state is not None and self._truncated:
+            return True
         stacks = self.stacks().values()
         lost = any(stack.cut or stack.has_gaps for stack in stacks)
         return self._state is not None and self._state.lost_threads == 0 and not lost and any(stack.frames for stack in stacks)

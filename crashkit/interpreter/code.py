@@ -57,7 +57,7 @@ class Code(NamedTuple):
 
 def read_code(objects: Objects, address: int) -> Code:
     """The code object at `address`. Raises Unreadable if neither its name nor its file can be read, or it is no code object."""
-    view, layout = objects.view, objects.layout.code
+    view, layout = objects.constants, objects.layout.code
     first_line = view.int32(address + layout.first_line)
     name, file = _text(objects, address + layout.name), _text(objects, address + layout.file)
     if (name is None and file is None) or not 0 <= first_line < _MOST_LINE:
@@ -77,7 +77,7 @@ def read_code(objects: Objects, address: int) -> Code:
         decode=_decoder(objects),
         bytecode=address + layout.bytecode if layout.bytecode is not None else 0,
         units=units,
-        copies=view.word(address + layout.bytecode_copies) if layout.bytecode_copies is not None else 0,
+        copies=objects.view.word(address + layout.bytecode_copies) if layout.bytecode_copies is not None else 0,
         arguments=arguments + bool(flags & _VARARGS) + bool(flags & _VARKEYWORDS),
     )
 
@@ -90,21 +90,21 @@ def _decoder(objects: Objects) -> Decode:
 
 def _text(objects: Objects, place: int) -> Optional[str]:
     try:
-        return objects.text(objects.view.word(place), MOST_TEXT)
+        return objects.text(objects.constants.word(place), MOST_TEXT)
     except Unreadable:
         return None
 
 
 def _table(objects: Objects, place: int) -> Optional[bytes]:
     try:
-        return objects.bytes(objects.view.word(place), _MOST_TABLE)
+        return objects.bytes(objects.constants.word(place), _MOST_TABLE)
     except Unreadable:
         return None
 
 
 def read_slots(objects: Objects, address: int) -> tuple[Slot, ...]:
     """The variables of the frames that run the code object at `address`, in their order; of very many, the first. None if they are lost."""
-    layout, view = objects.layout.code, objects.view
+    layout, view = objects.layout.code, objects.constants
     try:
         if layout.slots is not None and layout.slot_kinds is not None:
             names = objects.tuple(view.word(address + layout.slots), _MOST_SLOTS)

@@ -33,10 +33,14 @@ class Item(NamedTuple):
 
 
 class Objects:
-    """The objects of one interpreter. Methods take an object's address and raise Unreadable."""
+    """The objects of one interpreter. Methods take an object's address and raise Unreadable.
 
-    def __init__(self, view: View, layout: Layout, version: Version) -> None:
+    `constants` also reads what is in a file and never changes, such as the interpreter's own strings: a truncated core may lack them.
+    """
+
+    def __init__(self, view: View, layout: Layout, version: Version, constants: Optional[View] = None) -> None:
         self.view = view
+        self.constants = constants or view
         self.layout = layout
         self.version = version
         self._order = view.memory.word.order
@@ -53,16 +57,16 @@ class Objects:
         """The str at `address`, at most `most` characters of it. Lone surrogates are escaped."""
         layout = self.layout.text
         length = self.length(address + layout.length)
-        state = self.view.uint32(address + layout.bit_kind // 32 * 4)
+        state = self.constants.uint32(address + layout.bit_kind // 32 * 4)
         width = state >> layout.bit_kind % 32 & 7
         ascii_only, compact = state >> layout.bit_ascii % 32 & 1, state >> layout.bit_compact % 32 & 1
         if width not in (1, 2, 4) or (ascii_only and width != 1):
             raise Unreadable(f"no str at {address:#x}")
         if not compact:
-            start = self.view.word(address + layout.data)
+            start = self.constants.word(address + layout.data)
         else:
             start = address + (layout.after_ascii if ascii_only else layout.after_compact)
-        data = self.view.data(start, min(length, most) * width)
+        data = self.constants.data(start, min(length, most) * width)
         encoding = {1: "latin-1", 2: "utf-16-le", 4: "utf-32-le"}[width]
         if self._order == ">":
             encoding = encoding.replace("-le", "-be")
@@ -74,11 +78,11 @@ class Objects:
 
     def bytes(self, address: int, most: int = MOST_BYTES) -> bytes:
         """The bytes object at `address`, at most `most` bytes of it."""
-        return self.view.data(address + self.layout.bytes.data, min(self.length(address + self.layout.bytes.length), most))
+        return self.constants.data(address + self.layout.bytes.data, min(self.length(address + self.layout.bytes.length), most))
 
     def length(self, place: int) -> int:
         """The Py_ssize_t at `place`, which counts something in memory."""
-        length = self.view.signed_word(place)
+        length = self.constants.signed_word(place)
         if not 0 <= length < _MOST_LENGTH:
             raise Unreadable(f"a length of {length}")
         return length
@@ -110,8 +114,8 @@ class Objects:
         return self._pointers(address + self.layout.tuple.items, min(length, most))
 
     def _pointers(self, start: int, count: int) -> list[int]:
-        word = self.view.word_size
-        return [self.view.word(start + word * index) for index in range(count)]
+        word = self.constants.word_size
+        return [self.constants.word(start + word * index) for index in range(count)]
 
     def dictionary(self, address: int, most: int = MOST_ITEMS) -> Iterator[Item]:
         """The first `most` items of the dict at `address`, in order of insertion."""

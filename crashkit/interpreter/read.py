@@ -12,7 +12,7 @@ from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import MOST_THREADS, ThreadState, gil_holder, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
-from crashkit.interpreter.view import Unreadable, View
+from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.memory import Memory
 
 _MOST_VARIABLES = 64
@@ -53,17 +53,17 @@ def read_python(
     modules: Sequence[Module],
     version: Optional[Version],
     idents: Mapping[int, int],
-    constants: Optional[Callable[[int, int], bytes]] = None,
+    constants: Optional[Read] = None,
 ) -> Optional[PythonState]:
     """Read the interpreter in one of these modules, the likeliest first; None if there is none, or nothing is left of it.
 
-    `idents` are tids by pthread ident. `constants` reads memory that cores leave out because it is in a file and never changes.
+    `idents` are tids by pthread ident. `constants` also reads what cores leave out because it is in a file and never changes.
     """
     view = View(memory)
     found = find(view, modules, version, idents)
     if found is None:
         return None
-    objects = Objects(view, found.layout, found.version)
+    objects = Objects(view, found.layout, found.version, View(memory, constants))
     frames = Frames(objects, Ranges(memory).holds)
     threads: list[PythonThread] = []
     lost = 0
@@ -81,7 +81,7 @@ def read_python(
             threads.append(PythonThread(state, names.get(state.ident), holds, frames.stack(state.frame)))
     if not threads:
         return None
-    values = Values(objects, found.interpreters[-1] if found.interpreters else None, constants)
+    values = Values(objects, found.interpreters[-1] if found.interpreters else None)
     return PythonState(
         version=found.version,
         threads=tuple(threads),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from itertools import islice
 from typing import Optional
 
@@ -16,19 +16,13 @@ _MOST_ITEMS = 64
 _LONGEST_TYPE_NAME = 200
 _CUT = "…"
 
-Read = Callable[[int, int], bytes]
-
 
 class Values:
-    """Formats the objects of one interpreter.
+    """Formats the objects of one interpreter."""
 
-    `constants` reads memory that never changes, such as the names of types in a library's read-only data, which cores leave out.
-    """
-
-    def __init__(self, objects: Objects, interpreter: Optional[int], constants: Optional[Read] = None) -> None:
+    def __init__(self, objects: Objects, interpreter: Optional[int]) -> None:
         self._objects = objects
         self._view = objects.view
-        self._constants = constants
         self._builtins = _builtins(objects, interpreter) if interpreter is not None else {}
         self._types: dict[int, str] = {}
         self._texts: dict[int, str] = {}
@@ -110,8 +104,7 @@ class Values:
     def _name_of(self, kind: int) -> str:
         try:
             place = self._view.word(kind + self._objects.layout.type.name)
-            read = None if self._objects.flags(kind) & HEAP_TYPE else self._constants
-            name = self._view.string(place, _LONGEST_TYPE_NAME, read)
+            name = self._objects.constants.string(place, _LONGEST_TYPE_NAME)
         except Unreadable:
             return "object"
         return name if name.isprintable() and name else "object"

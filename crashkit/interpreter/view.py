@@ -14,15 +14,23 @@ _MOST_PAGES = 16384
 _TOP = 1 << 64
 
 
+Read = Callable[[int, int], bytes]
+"""Up to so many bytes at an address; fewer or none if they are missing."""
+
+
 class Unreadable(Exception):
     """The memory is missing, or what it holds cannot be what it should be."""
 
 
 class View:
-    """A `Memory` as numbers. All methods raise Unreadable for memory that is missing."""
+    """A `Memory` as numbers. All methods raise Unreadable for memory that is missing.
 
-    def __init__(self, memory: Memory) -> None:
+    `read` takes the place of the memory's own, for what other sources know of it.
+    """
+
+    def __init__(self, memory: Memory, read: Optional[Read] = None) -> None:
         self.memory = memory
+        self._read = read or memory.read
         self.word_size = memory.word.size
         order = memory.word.order
         self._pages: dict[int, bytes] = {}
@@ -71,15 +79,14 @@ class View:
             raise Unreadable(f"no memory at {address:#x}")
         offset = address % _PAGE
         within = offset + size <= _PAGE
-        data = self._page(address // _PAGE)[offset : offset + size] if within else self.memory.read(address, size)
+        data = self._page(address // _PAGE)[offset : offset + size] if within else self._read(address, size)
         if len(data) < size:
             raise Unreadable(f"the memory at {address:#x} is missing")
         return data
 
-    def string(self, address: int, most: int, read: Optional[Callable[[int, int], bytes]] = None) -> str:
-        """The NUL-terminated string at `address`, of at most `most` bytes. `read` takes the place of this memory's."""
-        data = read(address, most) if read else self.memory.read(address, most)
-        text, end, _ = data.partition(b"\0")
+    def string(self, address: int, most: int) -> str:
+        """The NUL-terminated string at `address`, of at most `most` bytes."""
+        text, end, _ = self._read(address, most).partition(b"\0")
         if not end:
             raise Unreadable(f"no string at {address:#x}")
         return text.decode("utf-8", "backslashreplace")
@@ -89,5 +96,5 @@ class View:
         if page is None:
             if len(self._pages) >= _MOST_PAGES:
                 self._pages.clear()
-            page = self._pages[number] = self.memory.read(number * _PAGE, _PAGE)
+            page = self._pages[number] = self._read(number * _PAGE, _PAGE)
         return page

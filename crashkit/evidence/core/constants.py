@@ -13,7 +13,7 @@ def read_constant(core: Core, files: Mapping[str, ModuleFile], address: int, siz
     data = core.read(address, size)
     if len(data) == size:
         return data
-    mapped = next((file for file in core.files if file.start <= address < file.end), None)
+    mapped = core.file_at(address)
     found = files.get(mapped.path) if mapped else None
     if mapped is None or found is None or found.path is None:
         return data
