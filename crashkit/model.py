@@ -135,7 +135,7 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     """Which of the locals are arguments."""
     locals: dict[str, str] = {}
     origin: Optional[str] = msgspec.field(default=None, name="from")
-    """libpython, pystack, faulthandler, traceback."""
+    """crashkit (read from the process's memory), libpython, pystack, faulthandler, traceback."""
     entry: Optional[bool] = None
     """True if this frame was entered from C: a new interpreter call begins here."""
 

@@ -1,0 +1,68 @@
+"""crashkit's own reading of Python frames in a report: before gdb, without gdb, without files, beside the other sources."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import Crash, PythonFrame
+from crashkit.pipeline import Options, analyze
+from crashkit.report.first_answer import first_answer
+from tests.crashes import Interpreter, every_interpreter, python_crash
+from tests.test_stacks_truth import check_python
+
+
+@pytest.fixture(params=every_interpreter())
+def python(request: pytest.FixtureRequest) -> Interpreter:
+    found: Interpreter = request.param
+    if found.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    return found
+
+
+def test_the_first_answer_has_the_python_line(python: Interpreter) -> None:
+    made = python_crash("threads.py", python=python)
+    said: list[str] = []
+
+    class Stop(Exception):
+        pass
+
+    def progress(stage: str, crash: Crash) -> None:
+        if stage == "gdb":
+            said.append(first_answer(crash))
+            raise Stop
+
+    with pytest.raises(Stop):
+        analyze(made.core, progress=progress)
+    assert "in read (" in said[0].splitlines()[0] and "crashers/threads.py:70)" in said[0].splitlines()[0]
+    assert "in thread crasher (" in said[0]
+
+
+def test_no_debugger_and_no_files_are_needed(python: Interpreter, tmp_path: Path) -> None:
+    made = python_crash("kinds_of_frames.py", python=python)
+    alone = tmp_path / "core"
+    shutil.copy(made.core, alone)
+    crash = analyze(alone, options=Options(gdb=None, sysroot=tmp_path / "nothing"))
+    assert crash.thread is not None
+    frames = [frame for frame in crash.thread.pythons() if isinstance(frame, PythonFrame)]
+    assert [frame.function for frame in frames[:4]] == ["string_at", "café", "<lambda>", "处理"]
+    assert {frame.origin for frame in frames} == {"crashkit"}
+    assert (frames[1].args, frames[1].locals) == (("wert",), {"wert": "16", "größe": "'naïve £'"})
+    assert not any("PyStack found" in error.message or "disagree" in error.message for error in crash.soft_errors)
+
+
+def test_sources_agree(python: Interpreter) -> None:
+    made = python_crash("asyncio_tasks.py", python=python)
+    crash = analyze(made.core)
+    check_python(made, crash)
+    assert not [error for error in crash.soft_errors if "disagree" in error.message]
+    assert "pystack" not in crash.seconds
+
+
+def test_crash_without_python(tmp_path: Path) -> None:
+    from tests.crashes import c_crash
+
+    crash = analyze(c_crash("no_python.c").core)
+    assert crash.python is None and not [error for error in crash.soft_errors if error.stage == "python"]
