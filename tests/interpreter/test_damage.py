@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
+from crashkit.evidence.module_files import ModuleFile
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Layout, Version
@@ -18,7 +20,7 @@ from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.view import View
 from crashkit.memory import Memory, MemoryThread
 from crashkit.model import Mapping
-from tests.crashes import Interpreter, every_interpreter, python_crash, some_interpreters
+from tests.crashes import Interpreter, every_interpreter, python_crash, some_interpreters, these_versions
 from tests.interpreter.process import idents, interpreter_of, opened, state_of
 
 _SAMPLES = 150
@@ -99,6 +101,44 @@ def test_every_frame_whose_memory_is_there_is_shown(python: Interpreter, percent
                 if frame.code is not None:
                     assert frame.code.name in (true.code.name, None) and frame.code.file in (true.code.file, None)
                     assert (frame.position == true.position) if survivors.line(true) else frame.position is None
+
+
+class Without:
+    """A `Memory` without the interpreter's variables, which lie late in a core."""
+
+    def __init__(self, core: Core, missing: range) -> None:
+        self._core, self._missing = core, missing
+        self.architecture, self.word, self.file_at = core.architecture, core.word, core.file_at
+
+    def read(self, address: int, size: int) -> bytes:
+        return self._core.read(address, size) if address not in self._missing else b""
+
+    def mappings(self) -> Sequence[Mapping]:
+        return self._core.mappings()
+
+    def threads(self) -> Sequence[MemoryThread]:
+        return self._core.threads()
+
+
+@pytest.mark.parametrize("python", these_versions("3.12", "3.13"))
+def test_names_in_the_interpreters_file_are_read_from_it(python: Interpreter) -> None:
+    """From 3.12 on, names that CPython uses itself, such as `run`, are constants of its own."""
+    made = python_crash("threads.py", python=python)
+    with opened(made.core) as core:
+        module, version = interpreter_of(core)
+        memory = Without(core, range(module.base, module.end))
+        files = {module.path: ModuleFile("found", Path(module.path))}
+
+        def constants(address: int, size: int) -> bytes:
+            return read_constant(memory, files, address, size)  # type: ignore[arg-type]
+
+        names = []
+        for read in (None, constants):
+            state = read_python(memory, [Module(module, None)], version, idents(core), read)
+            assert state is not None
+            stacks = {thread.state.ident: [frame.code and frame.code.name for frame in thread.stack.inner] for thread in state.threads}
+            names.append(next(stack for stack in stacks.values() if "wait_for_event" in stack))
+        assert None in names[0] and names[1][0] == "wait" and "run" in names[1]
 
 
 class Overwritten:

@@ -68,6 +68,20 @@ def test_a_source_without_a_name_disagrees_too():
     assert "one source and pystack disagree; one source is shown" in chosen.soft_errors[0].message
 
 
+def test_what_one_could_not_read_is_no_disagreement():
+    partial = stack(frame(None, None), frame("g", None), frame(None, 3))
+    whole = stack(frame(origin="pystack"), frame("g", 2, "pystack"), frame("h", 3, "pystack"))
+    assert choose([{7: partial}, {7: whole}]).soft_errors == ()
+    for other in (frame("x", None), frame(None, 7)):
+        assert len(choose([{7: stack(other, *partial.frames[1:])}, {7: whole}]).soft_errors) == 1
+
+
+def test_of_two_stacks_with_gaps_the_one_that_knows_more_wins():
+    less, more = stack(frame(None, None), frame(x="1")), stack(frame("f", None, "pystack"), frame())
+    for sources in ([less, more], [more, less]):
+        assert choose([{1: one} for one in sources]).stacks[1].frames == more.frames
+
+
 def test_no_frames_are_no_disagreement():
     assert choose([{7: stack()}, {7: stack(frame(origin="pystack"))}]).soft_errors == ()
 
