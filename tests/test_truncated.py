@@ -114,3 +114,8 @@ def test_python_frames(crashed, cut, percent):
     # Without debug info there is only PyStack, which gives up where it cannot read what it begins with.
     if percent == 95 and cut(percent).python.debug_info:
         assert exact >= 3
+
+
+@pytest.mark.parametrize("percent", KEPT)
+def test_nobody_else_is_asked_for_what_the_file_does_not_hold(cut, percent):
+    assert "pystack" not in cut(percent).seconds

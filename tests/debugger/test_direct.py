@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from crashkit.model import Crash, PythonFrame
+from crashkit.naming.functions import without_suffix
 from crashkit.pipeline import Options, analyze
 from crashkit.report.first_answer import first_answer
-from tests.crashes import Interpreter, every_interpreter, python_crash
+from crashkit.stacks.merge import EVALUATE, runs
+from tests.crashes import Interpreter, c_crash, every_interpreter, python_crash
 from tests.test_stacks_truth import check_python
+from tests.truth import backtrace
 
 
 @pytest.fixture(params=every_interpreter())
@@ -61,8 +64,18 @@ def test_sources_agree(python: Interpreter) -> None:
     assert "pystack" not in crash.seconds
 
 
-def test_crash_without_python(tmp_path: Path) -> None:
-    from tests.crashes import c_crash
+@pytest.mark.parametrize("debuggable", every_interpreter(debuggable=True))
+def test_where_interpreter_calls_begin(debuggable: Interpreter, tmp_path: Path) -> None:
+    """As often as the native stack has the evaluating function."""
+    if debuggable.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    made = python_crash("threads.py", python=debuggable)
+    crash = analyze(made.core, options=Options(gdb=None, sysroot=tmp_path / "nothing"))
+    for thread in crash.threads:
+        evaluations = [name for name in backtrace(made.backtrace())[thread.tid or 0] if without_suffix(name) == EVALUATE]
+        assert len(runs(tuple(thread.pythons()))) == len(evaluations)
 
+
+def test_crash_without_python(tmp_path: Path) -> None:
     crash = analyze(c_crash("no_python.c").core)
     assert crash.python is None and not [error for error in crash.soft_errors if error.stage == "python"]

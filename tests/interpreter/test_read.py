@@ -79,6 +79,20 @@ def test_values(python: Interpreter) -> None:
         assert variables(state, thread, "recursive") == {"depth": "0", "text": "'16'", "captured": "0"}
 
 
+OUTSIDE_OF_PYTHON = """
+import ctypes
+ctypes.CDLL(None).strlen(ctypes.c_void_p(16))
+"""
+
+
+def test_nobody_holds_the_gil_outside_of_python(python: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "outside.py").write_text(OUTSIDE_OF_PYTHON)
+    with opened(python_crash(tmp_path / "outside.py", python=python).core) as core:
+        state = state_of(core, with_file=True)
+        assert state is not None
+        assert [thread.holds_gil for thread in state.threads] == [False]
+
+
 DEEP = """
 import ctypes, sys
 sys.setrecursionlimit(10000)
