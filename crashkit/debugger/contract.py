@@ -46,6 +46,17 @@ class PythonStack(NamedTuple):
         """Whether a frame lacks its function or its line."""
         return any(frame.line is None or not frame.function for frame in self.frames)
 
+    def over(self, outer: PythonStack) -> PythonStack:
+        """This stack of a subinterpreter and, behind it, that of the interpreter whose code runs it on the same thread.
+
+        Of stacks too deep to show as one, the deeper one.
+        """
+        if self.total or outer.total or self.cut:
+            return max(self, outer, key=lambda stack: stack.total or len(stack.frames))
+        return outer._replace(
+            frames=(*self.frames, *outer.frames), name=self.name or outer.name, holds_gil=self.holds_gil or outer.holds_gil
+        )
+
 
 class Answer(NamedTuple):
     """What one debugger found out about one core. Whatever it could not read is missing here and named in `soft_errors`."""

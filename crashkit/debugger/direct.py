@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Optional
 
 from msgspec.structs import replace
@@ -41,7 +41,7 @@ class DirectReader:
 
     def stacks(self) -> dict[int, PythonStack]:
         """By tid; without the values of variables."""
-        return {tid: self._stack(thread, with_variables=False) for tid, thread in self._threads()}
+        return self._by_tid(lambda _tid: False)
 
     @property
     def tells_all(self) -> bool:
@@ -68,8 +68,8 @@ class DirectReader:
         if state is None:
             return Answer(soft_errors=tuple(self._nothing()))
         crashed = self._scene.crash.crashed_thread
-        threads = sorted(self._threads(), key=lambda pair: pair[0] != crashed)
-        stacks = {tid: self._stack(thread, index < _THREADS_WITH_VARIABLES) for index, (tid, thread) in enumerate(threads)}
+        tids = sorted({tid for tid, _ in self._threads()}, key=lambda tid: tid != crashed)
+        stacks = self._by_tid(set(tids[:_THREADS_WITH_VARIABLES]).__contains__)
         return Answer(
             python=stacks,
             python_is_whole=state.lost_threads == 0 and not any(stack.cut for stack in stacks.values()),
@@ -79,16 +79,21 @@ class DirectReader:
         )
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
-        """With their tids. Several states of one thread (subinterpreters) give one stack: the deepest."""
+        """With their tids, those of the newest interpreter first."""
         tids = {int(thread.pthread): thread.tid for thread in self._scene.crash.threads if thread.pthread is not None}
         known = {thread.tid for thread in self._scene.crash.threads}
-        found: dict[int, PythonThread] = {}
         for thread in self._state.threads if self._state else ():
             native = thread.state.native_id
             tid = tids.get(thread.state.ident) or (native if native in known else None)
-            if tid is not None and (tid not in found or _depth(found[tid]) < _depth(thread)):
-                found[tid] = thread
-        return iter(found.items())
+            if tid is not None:
+                yield tid, thread
+
+    def _by_tid(self, with_variables: Callable[[int], bool]) -> dict[int, PythonStack]:
+        stacks: dict[int, PythonStack] = {}
+        for tid, thread in self._threads():
+            stack = self._stack(thread, with_variables(tid))
+            stacks[tid] = stacks[tid].over(stack) if tid in stacks else stack
+        return stacks
 
     def _stack(self, thread: PythonThread, with_variables: bool) -> PythonStack:
         def frames(states: tuple[FrameState, ...]) -> tuple[PythonFrame, ...]:
@@ -133,10 +138,6 @@ class DirectReader:
             yield SoftError(
                 stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
             )
-
-
-def _depth(thread: PythonThread) -> int:
-    return thread.stack.total or len(thread.stack.inner)
 
 
 def _version(scene: Scene) -> Optional[Version]:

@@ -18,7 +18,7 @@ class Chosen(NamedTuple):
 
 
 def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
-    """For each thread the stack without gaps, else the one with the most known frames; of equals the earlier source's.
+    """For each thread the stack without gaps, of several the deepest, then the one of which most is known, then the earlier one.
 
     Disagreements become soft errors.
     """
@@ -72,10 +72,10 @@ def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[i
     return stacks
 
 
-def _quality(stack: PythonStack) -> tuple[bool, bool, int, bool]:
+def _quality(stack: PythonStack) -> tuple[bool, bool, int, int, bool]:
     """More is better. Of equals `max` takes the first."""
-    known = sum(bool(frame.function) + (frame.line is not None) for frame in stack.frames) if stack.has_gaps else 0
-    return (bool(stack.frames), not stack.has_gaps, known, any(frame.locals for frame in stack.frames))
+    known = sum(bool(frame.function) + (frame.line is not None) for frame in stack.frames)
+    return (bool(stack.frames), not stack.has_gaps, stack.total or 0, known, any(frame.locals for frame in stack.frames))
 
 
 def _origin(stack: PythonStack) -> str:

@@ -76,6 +76,20 @@ def test_where_interpreter_calls_begin(debuggable: Interpreter, tmp_path: Path) 
         assert len(runs(tuple(thread.pythons()))) == len(evaluations)
 
 
+@pytest.mark.parametrize("alone", [True, False], ids=["core alone", "gdb"])
+def test_frames_of_subinterpreters_stand_above_those_that_run_them(python: Interpreter, alone: bool, tmp_path: Path) -> None:
+    """They have thread states of their own on the same thread."""
+    if python.version < (3, 8):
+        pytest.skip("subinterpreters can be made from Python 3.8 on")
+    made = python_crash("subinterpreter.py", python=python)
+    crash = analyze(made.core, options=Options(gdb=None, sysroot=tmp_path / "nothing") if alone else None)
+    assert (crash.thread is not None and not crash.thread.python_frames) or alone
+    names = [frame.function for frame in crash.thread.pythons()]  # type: ignore[union-attr]
+    comprehension = ["<listcomp>"] if python.version < (3, 12) else []
+    assert names == ["inner", "<lambda>", *comprehension, "outer", "<module>", "run", "main", "<module>"]
+    assert not [error for error in crash.soft_errors if "disagree" in error.message]
+
+
 def test_crash_without_python(tmp_path: Path) -> None:
     crash = analyze(c_crash("no_python.c").core)
     assert crash.python is None and not [error for error in crash.soft_errors if error.stage == "python"]

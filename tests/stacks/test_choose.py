@@ -82,6 +82,24 @@ def test_of_two_stacks_with_gaps_the_one_that_knows_more_wins():
         assert choose([{1: one} for one in sources]).stacks[1].frames == more.frames
 
 
+def test_of_two_stacks_without_gaps_the_deeper_one_wins():
+    less, more = stack(frame("f", x="1")), stack(frame("f", origin="pystack"), frame("main", origin="pystack"))
+    for sources in ([less, more], [more, less]):
+        assert choose([{1: one} for one in sources]).stacks[1].frames == more.frames
+    deep = stack(frame(origin="pystack"), total=5000)
+    assert choose([{1: more}, {1: deep}]).stacks[1].frames == deep.frames
+
+
+def test_the_stack_of_a_subinterpreter_is_over_that_of_the_one_that_runs_it():
+    inner, outer = stack(frame("inner"), gil=True), stack(frame("run"), frame("main"), name="MainThread", gil=False, cut=True)
+    both = inner.over(outer)
+    assert [one.function for one in both.frames] == ["inner", "run", "main"]
+    assert (both.name, both.holds_gil, both.cut) == ("MainThread", True, True)
+    deep = stack(frame("deep"), total=5000)
+    assert deep.over(outer) == outer.over(deep) == deep
+    assert stack(frame("inner"), cut=True).over(stack(frame("main"))).frames == (frame("inner"),)
+
+
 def test_no_frames_are_no_disagreement():
     assert choose([{7: stack()}, {7: stack(frame(origin="pystack"))}]).soft_errors == ()
 
