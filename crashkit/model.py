@@ -158,6 +158,8 @@ class Thread(_Fact, frozen=True):
     name: Optional[str] = None
     crashed: bool = False
     holds_gil: Optional[bool] = None
+    exception: Optional[str] = None
+    """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     pthread: Optional[Address] = None
     """The thread's pthread_self(), which Python, faulthandler and gdb use to identify it."""
     frames: tuple[Frame, ...] = ()

@@ -45,8 +45,11 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "native_id": "native_thread_id",
             "frame": "current_frame frame",
             "cframe": "cframe",
+            "handled": "exc_value",
+            "handlers": "exc_info",
         },
     ),
+    "handler": ("struct _err_stackitem", {"exception": "exc_value", "previous": "previous_item"}),
     "cframe": ("_PyCFrame", {"frame": "current_frame"}),
     "frame": (
         "struct _PyInterpreterFrame | PyFrameObject",
@@ -109,6 +112,10 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
     "integer": ("struct _longobject", {"size": "long_value.lv_tag ob_base.ob_size", "digits": "long_value.ob_digit ob_digit"}),
     "float": ("PyFloatObject", {"value": "ob_fval"}),
     "complex": ("PyComplexObject", {"value": "cval"}),
+    "exception": ("PyBaseExceptionObject", {"arguments": "args"}),
+    "set": ("PySetObject", {"mask": "mask", "table": "table"}),
+    "function": ("PyFunctionObject", {"name": "func_qualname"}),
+    "method": ("PyMethodObject", {"function": "im_func"}),
     "cell": ("PyCellObject", {"content": "ob_ref"}),
     "dictionary": ("PyDictObject", {"used": "ma_used", "keys": "ma_keys", "values": "ma_values"}),
     "keys": (
@@ -122,7 +129,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
         },
     ),
     "values": ("struct _dictvalues", {"first": "values"}),
-    "module": ("PyModuleObject", {"dictionary": "md_dict"}),
+    "module": ("PyModuleObject", {"dictionary": "md_dict", "name": "md_name"}),
 }
 
 # Sizes that are offsets: behind these structures lies an object's data.

@@ -40,6 +40,8 @@ class PythonStack(NamedTuple):
     """How many frames a deep stack has."""
     cut: bool = False
     """True where the outer frames could not be read."""
+    exception: Optional[str] = None
+    """The exception that the thread was handling: its type and arguments."""
 
     @property
     def has_gaps(self) -> bool:
@@ -54,7 +56,10 @@ class PythonStack(NamedTuple):
         if self.total or outer.total or self.cut:
             return max(self, outer, key=lambda stack: stack.total or len(stack.frames))
         return outer._replace(
-            frames=(*self.frames, *outer.frames), name=self.name or outer.name, holds_gil=self.holds_gil or outer.holds_gil
+            frames=(*self.frames, *outer.frames),
+            name=self.name or outer.name,
+            holds_gil=self.holds_gil or outer.holds_gil,
+            exception=self.exception or outer.exception,
         )
 
 

@@ -107,6 +107,7 @@ class DirectReader:
             outer=frames(stack.outer),
             total=stack.total,
             cut=stack.cut,
+            exception=self._state.exception(thread) if self._state and with_variables else None,
         )
 
     def _frame(self, state: FrameState, with_variables: bool) -> PythonFrame:

@@ -54,7 +54,7 @@ class Gil(_Structure, frozen=True):
 
 
 class ThreadState(_Structure, frozen=True):
-    """`PyThreadState`. 3.11 and 3.12 reach the current frame through `_PyCFrame`."""
+    """`PyThreadState`. 3.11 and 3.12 reach the current frame through `_PyCFrame`, 3.7 and newer exceptions through `_PyErr_StackItem`."""
 
     previous: int
     next: int
@@ -63,6 +63,15 @@ class ThreadState(_Structure, frozen=True):
     native_id: Optional[int] = None
     frame: Optional[int] = None
     cframe: Optional[int] = None
+    handled: Optional[int] = None
+    handlers: Optional[int] = None
+
+
+class Handler(_Structure, frozen=True):
+    """`_PyErr_StackItem`, 3.7 and newer: an exception that is being handled."""
+
+    exception: int
+    previous: int
 
 
 class CFrame(_Structure, frozen=True):
@@ -160,6 +169,31 @@ class Float(_Structure, frozen=True):
     value: int
 
 
+class Raised(_Structure, frozen=True):
+    """`PyBaseExceptionObject`."""
+
+    arguments: int
+
+
+class Set(_Structure, frozen=True):
+    """`PySetObject`."""
+
+    mask: int
+    table: int
+
+
+class Function(_Structure, frozen=True):
+    """`PyFunctionObject`."""
+
+    name: int
+
+
+class Method(_Structure, frozen=True):
+    """`PyMethodObject`."""
+
+    function: int
+
+
 class Cell(_Structure, frozen=True):
     """`PyCellObject`."""
 
@@ -194,6 +228,7 @@ class Module(_Structure, frozen=True):
     """`PyModuleObject`."""
 
     dictionary: int
+    name: int
 
 
 class Layout(_Structure, frozen=True):
@@ -212,6 +247,10 @@ class Layout(_Structure, frozen=True):
     integer: Integer
     float: Float
     complex: Float
+    exception: Raised
+    set: Set
+    function: Function
+    method: Method
     cell: Cell
     dictionary: Dictionary
     keys: Keys
@@ -219,6 +258,7 @@ class Layout(_Structure, frozen=True):
     runtime: Optional[Runtime] = None
     gil: Optional[Gil] = None
     cframe: Optional[CFrame] = None
+    handler: Optional[Handler] = None
     values: Optional[Values] = None
     debug_offsets: dict[str, int] = {}
     """Where in `_Py_DebugOffsets` the offset of each of our fields is."""

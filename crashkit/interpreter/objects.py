@@ -145,6 +145,19 @@ class Objects:
                 if most <= 0:
                     return
 
+    def members(self, address: int, most: int) -> Iterator[int]:
+        """The addresses of the first `most` members of the set at `address`."""
+        word = self.view.word_size
+        start, mask = self.view.word(address + self.layout.set.table), self.length(address + self.layout.set.mask)
+        for index in range(min(mask + 1, MOST_ITEMS)):
+            key, digest = self.view.word(start + 2 * word * index), self.view.signed_word(start + 2 * word * index + word)
+            # A member that was removed leaves an entry with the hash -1, which no object has.
+            if key and digest != -1:
+                yield key
+                most -= 1
+                if most <= 0:
+                    return
+
     def item(self, address: int, key: str) -> Optional[int]:
         """The address of a dict's value for a str; None if there is none."""
         return self._find(self.dictionary(address), key)

@@ -10,7 +10,7 @@ from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
-from crashkit.interpreter.threads import MOST_THREADS, ThreadState, gil_holder, read_state, states_of, thread_names
+from crashkit.interpreter.threads import MOST_THREADS, ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.memory import Memory
@@ -46,6 +46,8 @@ class PythonState(NamedTuple):
     """Thread states that could not be read."""
     variables: Callable[[FrameState], list[Value]]
     """Reads the variables of a frame."""
+    exception: Callable[[PythonThread], Optional[str]]
+    """Reads the exception that a thread is handling: its type and arguments."""
 
 
 def read_python(
@@ -90,7 +92,16 @@ def read_python(
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
+        exception=lambda thread: _exception(view, found, values, thread),
     )
+
+
+def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:
+    try:
+        exception = handled_exception(view, found.layout, thread.state.address, values.nothing)
+    except Unreadable:
+        return None
+    return values.text(exception) if exception and values.nothing else None
 
 
 def _gil_holder(view: View, found: Found, interpreter: Optional[int]) -> Optional[int]:

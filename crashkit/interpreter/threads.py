@@ -14,6 +14,7 @@ from crashkit.interpreter.view import Unreadable, View
 
 _MOST_INTERPRETERS = 256
 MOST_THREADS = 20_000
+_MOST_HANDLERS = 100_000
 _LONGEST_NAME = 200
 
 
@@ -73,6 +74,21 @@ def _frame(view: View, layout: Layout, address: int) -> int:
     if thread.cframe is None or layout.cframe is None or layout.cframe.frame is None:
         raise Unreadable("a version whose frames are not known")
     return view.word(view.word(address + thread.cframe) + layout.cframe.frame)
+
+
+def handled_exception(view: View, layout: Layout, state: int, nothing: int) -> int:
+    """The address of the exception that a thread is handling, such as in an `except` block; 0 if there is none. `nothing`: that of None.
+
+    The innermost of its handlers that has one (`_PyErr_GetTopmostException`, Python/errors.c). Raises Unreadable.
+    """
+    if layout.thread.handlers is None or layout.handler is None:
+        exception = view.word(state + layout.thread.handled) if layout.thread.handled is not None else 0
+        return 0 if exception == nothing else exception
+    for handler in linked(view, view.word(state + layout.thread.handlers), layout.handler.previous, _MOST_HANDLERS):
+        exception = view.word(handler + layout.handler.exception)
+        if exception not in (0, nothing):
+            return exception
+    return 0
 
 
 def gil_holder(view: View, layout: Layout, runtime: Optional[int], interpreter: Optional[int]) -> Optional[int]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Optional
 
-from crashkit.interpreter.objects import BYTES, DICTIONARY, HEAP_TYPE, INT, LIST, TEXT, TUPLE, TYPE, Objects
+from crashkit.interpreter.objects import BYTES, DICTIONARY, EXCEPTION, HEAP_TYPE, INT, LIST, TEXT, TUPLE, TYPE, Objects
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.view import Unreadable
 
@@ -24,6 +24,8 @@ class Values:
         self._objects = objects
         self._view = objects.view
         self._builtins = _builtins(objects, interpreter) if interpreter is not None else {}
+        self.nothing = next((address for address, name in self._builtins.items() if name == "None"), 0)
+        """The address of None; 0 if it is not known."""
         self._types: dict[int, str] = {}
         self._texts: dict[int, str] = {}
 
@@ -67,6 +69,17 @@ class Values:
             )
             return "{" + _joined(pairs) + "}"
         name = self.type_name(kind)
+        if flags & EXCEPTION:
+            items, _ = objects.items(self._view.word(address + layout.exception.arguments), _MOST_ITEMS)
+            return f"{name}({_joined(self._represent(item, outside) for item in items)})"
+        if name in ("set", "frozenset"):
+            body = _joined(self._represent(item, outside) for item in objects.members(address, _MOST_ITEMS + 1))
+            return f"{name}({f'{{{body}}}' if body else ''})" if name == "frozenset" or not body else f"{{{body}}}"
+        if name in ("function", "method"):
+            function = self._view.word(address + layout.method.function) if name == "method" else address
+            return f"<{name} {objects.text(self._view.word(function + layout.function.name), _LONGEST)}>"
+        if name == "module":
+            return f"<module {objects.text(self._view.word(address + layout.module.name), _LONGEST)!r}>"
         if name == "float":
             return repr(self._view.double(address + layout.float.value))
         if name == "complex":

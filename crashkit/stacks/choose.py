@@ -29,7 +29,8 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         best = max(candidates, key=_quality)
         names = [stack.name for stack in candidates if stack.name]
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
-        chosen[tid] = best._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None)
+        exception = next((stack.exception for stack in candidates if stack.exception), None)
+        chosen[tid] = best._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None, exception=exception)
         for other in candidates:
             # A log can hold the dump of a forked sibling, whose threads have the same idents.
             if other is not best and "faulthandler" not in (_origin(best), _origin(other)) and _disagree(best, other):

@@ -10,7 +10,9 @@ import pytest
 from crashkit.model import Crash, PythonFrame
 from crashkit.naming.functions import without_suffix
 from crashkit.pipeline import Options, analyze
+from crashkit.report import text
 from crashkit.report.first_answer import first_answer
+from crashkit.report.renderer import renderer
 from crashkit.stacks.merge import EVALUATE, runs
 from tests.crashes import Interpreter, c_crash, every_interpreter, python_crash
 from tests.test_stacks_truth import check_python
@@ -74,6 +76,16 @@ def test_where_interpreter_calls_begin(debuggable: Interpreter, tmp_path: Path) 
     for thread in crash.threads:
         evaluations = [name for name in backtrace(made.backtrace())[thread.tid or 0] if without_suffix(name) == EVALUATE]
         assert len(runs(tuple(thread.pythons()))) == len(evaluations)
+
+
+def test_the_exception_that_was_handled_is_shown(python: Interpreter) -> None:
+    crash = analyze(python_crash("handling.py", python=python).core)
+    assert {thread.name: thread.exception for thread in crash.threads} == {
+        "MainThread": "ValueError('bad row', 2)",
+        "waiter": "KeyError('no such key')",
+    }
+    assert any(line.split() == ["handling", "ValueError('bad", "row',", "2)"] for line in text.summary(crash, None, False, 100))
+    assert b"ValueError(&#39;bad row&#39;, 2)" in renderer("html").render(crash)
 
 
 @pytest.mark.parametrize("alone", [True, False], ids=["core alone", "gdb"])

@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.interpreter.read import PythonThread
+from crashkit.evidence.core.constants import read_constant
+from crashkit.evidence.module_files import ModuleFile
+from crashkit.interpreter.finding import Module
+from crashkit.interpreter.read import PythonThread, read_python
 from tests.crashes import Interpreter, every_interpreter, python_crash
-from tests.interpreter.process import lines, opened, state_of
+from tests.interpreter.process import idents, interpreter_of, lines, opened, state_of
 from tests.truth import faulthandler, faulting_thread
 
 MOST_PRINTED = 100
@@ -77,6 +80,32 @@ def test_values(python: Interpreter) -> None:
             "nested": "{'list': [1, -2, (3,)], 'empty': {}, 7: ()}",
         }
         assert variables(state, thread, "recursive") == {"depth": "0", "text": "'16'", "captured": "0"}
+
+
+def test_exceptions_that_are_handled(python: Interpreter) -> None:
+    with opened(python_crash("handling.py", python=python).core) as core:
+        state = state_of(core)
+        assert state is not None
+        exceptions = {thread.name: state.exception(thread) for thread in state.threads}
+        # Names of types are constants of the interpreter's file, but for those that the module builtins holds.
+        assert exceptions == {"MainThread": "ValueError('bad row', 2)", "waiter": "KeyError('no such key')"}
+        thread = next(thread for thread in state.threads if thread.name == "MainThread")
+        values = variables(state, thread, "work")
+        assert values == {"rows": "{1, 2}", "kinds": "{'b'}", "empty": "frozenset()"}
+    with opened(python_crash("threads.py", python=python).core) as core:
+        state = state_of(core)
+        assert state is not None and not any(map(state.exception, state.threads))
+
+
+def test_names_of_functions_and_modules(python: Interpreter) -> None:
+    """Their types are told by names that lie in the interpreter's file."""
+    with opened(python_crash("kinds_of_frames.py", python=python).core) as core:
+        module, version = interpreter_of(core)
+        files = {module.path: ModuleFile("found", Path(module.path))}
+        state = read_python(core, [Module(module, None)], version, idents(core), lambda *place: read_constant(core, files, *place))
+        assert state is not None
+        assert variables(state, state.threads[0], "wrapper")["function"] == "<function callback>"
+        assert variables(state, state.threads[0], "wrapper")["kwargs"] == "{}"
 
 
 OUTSIDE_OF_PYTHON = """

@@ -48,6 +48,8 @@ def test_name_and_gil_from_whoever_knows():
     chosen = choose([{1: stack(frame(), gil=False)}, {1: stack(frame(origin="pystack"), name="worker", gil=True)}]).stacks[1]
     assert (chosen.name, chosen.holds_gil) == ("worker", False)
     assert choose([{1: stack(frame())}, {1: stack(frame(origin="pystack"), gil=True)}]).stacks[1].holds_gil is True
+    handling = stack(frame(origin="crashkit"))._replace(exception="KeyError('k')")
+    assert choose([{1: stack(frame())}, {1: handling}]).stacks[1].exception == "KeyError('k')"
 
 
 def test_disagreement_is_recorded():
