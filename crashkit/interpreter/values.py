@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 from itertools import islice
 from typing import Optional
@@ -15,6 +16,8 @@ _DEEPEST = 4
 _MOST_ITEMS = 64
 _LONGEST_TYPE_NAME = 200
 _CUT = "…"
+_PATIENCE = 3.0
+"""Seconds for all values of one process: containers that are damaged, or made for it, can take long to look through."""
 
 
 class Values:
@@ -28,11 +31,15 @@ class Values:
         """The address of None; 0 if it is not known."""
         self._types: dict[int, str] = {}
         self._texts: dict[int, str] = {}
+        self._spent = self._ends = 0.0
 
     def text(self, address: int) -> str:
         """The object as text of at most 200 characters; what cannot be read, in angle brackets."""
         if address not in self._texts:
+            began = time.perf_counter()
+            self._ends = began + _PATIENCE - self._spent
             self._texts[address] = _cut(self._represent(address, ()))
+            self._spent += time.perf_counter() - began
         return self._texts[address]
 
     def _represent(self, address: int, outside: tuple[int, ...]) -> str:
@@ -41,6 +48,8 @@ class Values:
             return self._builtins[address]
         if address in outside or len(outside) > _DEEPEST:
             return "..."
+        if time.perf_counter() > self._ends:
+            return "<not read: the values take too long>"
         try:
             kind = self._objects.type_of(address)
         except Unreadable:

@@ -238,3 +238,29 @@ def test_damaged_frames_cost_no_other_thread(python: Interpreter) -> None:
                         assert [one.position for one in thread.stack.inner] == [one.position for one in true.stack.inner]
                     if place == layout.frame.previous and word:
                         assert state.threads[0].stack.cut
+
+
+COSTLY = """
+import ctypes
+emptied = {number: None for number in range(200000)}
+for number in range(199999):
+    del emptied[number]
+def crash(many):
+    again = [many, [many], {1: many}]
+    return ctypes.string_at(16)
+crash([dict(emptied) for _ in range(1)] + [emptied] * 50 + [[emptied, emptied, [emptied]] for _ in range(60)])
+"""
+
+
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.11"))
+def test_values_take_bounded_time(python: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "costly.py").write_text(COSTLY)
+    monkeypatch.setattr("crashkit.interpreter.values._PATIENCE", 0.1)
+    with opened(python_crash(tmp_path / "costly.py", python=python).core) as core:
+        state = state_of(core)
+        assert state is not None
+        frame = next(frame for frame in state.threads[0].stack.inner if frame.code and frame.code.name == "crash")
+        began = time.perf_counter()
+        values = {value.name: value.text for value in state.variables(frame)}
+        assert time.perf_counter() - began < _PATIENCE
+        assert values.keys() == {"many", "again"} and "not read" in values["again"]
