@@ -14,7 +14,8 @@ from crashkit.report import text
 from crashkit.report.first_answer import first_answer
 from crashkit.report.renderer import renderer
 from crashkit.stacks.merge import EVALUATE, runs
-from tests.crashes import Interpreter, c_crash, every_interpreter, python_crash
+from tests.crashes import Interpreter, c_crash, every_interpreter, interpreters, python_crash
+from tests.interpreter.process import library
 from tests.test_stacks_truth import check_python
 from tests.truth import backtrace
 
@@ -100,6 +101,36 @@ def test_frames_of_subinterpreters_stand_above_those_that_run_them(python: Inter
     comprehension = ["<listcomp>"] if python.version < (3, 12) else []
     assert names == ["inner", "<lambda>", *comprehension, "outer", "<module>", "run", "main", "<module>"]
     assert not [error for error in crash.soft_errors if "disagree" in error.message]
+
+
+RENAMED = """
+import os
+def work():
+    os.abort()
+work()
+"""
+
+
+@pytest.mark.parametrize("sections", [True, False], ids=["as it is", "without section headers"])
+def test_python_in_an_executable_of_another_name(sections: bool, tmp_path: Path) -> None:
+    """Without a single extension module, whose name would tell."""
+    static = [one for one in interpreters() if library(one) == one.path]
+    if not static:
+        pytest.skip("no Python here that is one executable: apt-get install python3")
+    server, script = tmp_path / "server", tmp_path / "work.py"
+    shutil.copy(static[-1].path, server)
+    if not sections:
+        with server.open("r+b") as binary:
+            binary.seek(40)
+            binary.write(bytes(8))
+            binary.seek(60)
+            binary.write(bytes(4))
+    script.write_text(RENAMED)
+    made = python_crash(script, python=server, environment={"PYTHONHOME": str(static[-1].path.parent.parent)})
+    crash = analyze(made.core, options=Options(gdb=None))
+    assert crash.python is not None and crash.python.version == "{}.{}.{}".format(*static[-1].version)
+    assert crash.thread is not None
+    assert [(frame.function, frame.origin) for frame in crash.thread.pythons()] == [("work", "crashkit"), ("<module>", "crashkit")]
 
 
 def test_crash_without_python(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
             )
         )
     signal, crashed_registers, instructions = _fault(core, files)
-    interpreter = find_interpreter(modules, main)
+    interpreter = find_interpreter(modules, main) or _renamed_interpreter(core, modules, main)
     threads = tuple(
         Thread(
             tid=thread.tid,
@@ -121,6 +121,13 @@ def _runtime(core: Core, interpreter: Interpreter, files: dict[str, ModuleFile])
     file = files[module.path].path
     version = version_in_core(core, module, minor) or (version_in_file(file, minor) if file else None) or minor
     return PythonRuntime(version=version, executable=module.path, free_threaded=interpreter.free_threaded)
+
+
+def _renamed_interpreter(core: Core, modules: Sequence[LoadedModule], main: Optional[str]) -> Optional[Interpreter]:
+    """An executable that contains CPython under another name, known by the version that it keeps as text."""
+    module = next((module for module in modules if module.path == main), None)
+    version = version_in_core(core, module, None) if module else None
+    return Interpreter(module, ".".join(version.split(".")[:2]), False) if module and version else None
 
 
 def _optional(address: Optional[int]) -> Optional[Address]:
