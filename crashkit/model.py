@@ -138,7 +138,7 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     """Which of the locals are arguments."""
     locals: dict[str, str] = {}
     origin: Optional[str] = msgspec.field(default=None, name="from")
-    """libpython, pystack, faulthandler, traceback."""
+    """crashkit (read from the process's memory), libpython, pystack, faulthandler, traceback."""
     entry: Optional[bool] = None
     """True if this frame was entered from C: a new interpreter call begins here."""
 
@@ -161,6 +161,8 @@ class Thread(_Fact, frozen=True):
     name: Optional[str] = None
     crashed: bool = False
     holds_gil: Optional[bool] = None
+    exception: Optional[str] = None
+    """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     pthread: Optional[Address] = None
     """The thread's pthread_self(), which Python, faulthandler and gdb use to identify it."""
     frames: tuple[Frame, ...] = ()

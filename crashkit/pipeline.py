@@ -23,6 +23,7 @@ from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
 from crashkit.debugger.debug_info import interpreter_has_debug_info
+from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
@@ -45,6 +46,8 @@ from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
+
+_DIRECT_READER = "the reader of Python's memory"
 
 Progress = Callable[[str, Crash], None]
 """Called as each stage begins, with its name and the crash so far."""
@@ -86,7 +89,7 @@ def analyze(
 ) -> Crash:
     """Analyze one crash from these pieces of evidence.
 
-    `debuggers` provide the stacks of a core, best first; the default is `default_debuggers`.
+    `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -99,8 +102,10 @@ def analyze(
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     if debuggers is None:
-        debuggers = default_debuggers(options, finder, _crash_folders(places))
-    return _analyze(places, options, finder, debuggers, progress or (lambda _stage, _crash: None))
+        asked = _Asked(default_debuggers(options, finder, _crash_folders(places)), direct=True)
+    else:
+        asked = _Asked(debuggers, direct=False)
+    return _analyze(places, options, finder, asked, progress or (lambda _stage, _crash: None))
 
 
 def _absolute(options: Options) -> Options:
@@ -132,7 +137,7 @@ def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] 
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 
-def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers: Sequence[Debugger], progress: Progress) -> Crash:
+def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _Asked, progress: Progress) -> Crash:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
@@ -142,16 +147,7 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(
-                pieces.core,
-                pieces.core_input,
-                logs,
-                debuggers,
-                finder,
-                options.exe,
-                told,
-                clock,
-            )
+            crash = _analyze_core(pieces.core, pieces.core_input, logs, asked, finder, options.exe, told, clock)
         else:
             crash = _of_logs(pieces, logs)
     catalog, problems = _catalog(options)
@@ -253,33 +249,54 @@ def _analyze_core(
     core: Core,
     source: Input,
     logs: Sequence[_Log],
-    debuggers: Sequence[Debugger],
+    asked: _Asked,
     finder: Finder,
     exe: Optional[Path],
     progress: Progress,
     clock: _Clock,
 ) -> Crash:
+    problems: list[SoftError] = []
     with ExitStack() as stack:
-        ready, unready = start_debuggers(debuggers, stack)
-        pool = stack.enter_context(ThreadPoolExecutor(2))
+        ready, unready = start_debuggers(asked.debuggers, stack)
+        pool = stack.enter_context(ThreadPoolExecutor(3))
         scene = _described(core, source, finder, exe)
         clock.lap("notes")
-        progress("gdb", scene.crash)
-        # The debuggers leave us idle: read the catalog meanwhile.
+        direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
+        clock.lap("frames")
+        progress("gdb", direct.preview if direct else scene.crash)
+        # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
+        values = pool.submit(_answered, direct.reader) if direct else None
         pool.submit(load_catalog)
+        known = direct is not None and direct.tells_all
         try:
-            answers = ask(ready, source.path, scene, pool, clock.lap) if scene.forged is None else [_not_asked(scene.forged)]
+            answers = ask(ready, source.path, scene, pool, clock.lap, known) if scene.forged is None else [_not_asked(scene.forged)]
         except BaseException:
             # Told to end: the pool waits for what runs in it.
             for debugger in ready:
                 debugger.close()
             raise
+        if values:
+            # libpython.py knows more of values than we do.
+            answers.insert(1 if answers and answers[0].python_script else 0, values.result())
     every = [Answer(soft_errors=tuple(unready)), *answers]
-    problems: list[SoftError] = []
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
     return replace(crash, log=(*_lines(logs), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optional[_Direct]:
+    def read() -> _Direct:
+        reader = DirectReader(core, scene)
+        return _Direct(reader, reader.preview(), reader.tells_all)
+
+    return attempt("python", _DIRECT_READER, read, None, problems)
+
+
+def _answered(reader: DirectReader) -> Answer:
+    problems: list[SoftError] = []
+    answer = attempt("python", _DIRECT_READER, reader.answer, Answer(), problems)
+    return answer._replace(soft_errors=(*answer.soft_errors, *problems))
 
 
 def _not_asked(forged: str) -> Answer:
@@ -361,6 +378,23 @@ def _modified(crash: Crash) -> Optional[float]:
         return Path(crash.source.path).stat().st_mtime if crash.source else None
     except OSError:
         return None
+
+
+class _Asked(NamedTuple):
+    """Who reads the stacks of a core."""
+
+    debuggers: Sequence[Debugger]
+    """Best first."""
+    direct: bool
+    """Whether crashkit reads Python frames itself, too."""
+
+
+class _Direct(NamedTuple):
+    """What crashkit's own reader of Python frames knows before a debugger is asked."""
+
+    reader: DirectReader
+    preview: Crash
+    tells_all: bool
 
 
 class _Log(NamedTuple):

@@ -10,7 +10,7 @@ _LONGEST = 4000
 
 
 def first_answer(crash: Crash) -> str:
-    """One or two lines from what is known before a debugger has started: how it ended, why and in which thread."""
+    """One or two lines from what is known before a debugger has started: how it ended, why, at which Python line and in which thread."""
     text = wording.ended(crash)
     if crash.signal:
         text = f"{crash.signal.name}: {text.lower()}" if text != crash.signal.name else text
@@ -18,6 +18,9 @@ def first_answer(crash: Crash) -> str:
         text += f", {reason}" if reason else ""
         text += f", at {crash.signal.address}" if crash.signal.address is not None else ""
     thread = crash.thread
+    frame = wording.own_at(thread) or wording.python_at(thread)
+    if frame and frame.function:
+        text += f", in {frame.function} ({wording.python_place(frame)})" if frame.file else f", in {frame.function}"
     if thread:
         text += f"\nin thread {wording.thread_label(thread)}, {wording.among(crash)}"
         if crash.process and crash.process.pid is not None:

@@ -150,6 +150,8 @@ def _python(thread: Thread | None, page: _Page) -> Iterator[Text]:
     yield from _python_line("python", inner, page)
     if own is not None and own is not inner:
         yield from _python_line("your code", own, page)
+    if thread and thread.exception:
+        yield from page.field("handling", thread.exception, lines=2)
 
 
 def _python_line(label: str, frame: PythonFrame, page: _Page) -> Iterator[Text]:

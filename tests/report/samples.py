@@ -519,7 +519,7 @@ def hostile() -> Crash:
         python=PythonRuntime(version=bad, executable=bad),
         crashed_thread=2,
         threads=(
-            Thread(tid=2, name=bad, crashed=True, frames=frames, registers={bad: Address(1)}),
+            Thread(tid=2, name=bad, crashed=True, exception=bad, frames=frames, registers={bad: Address(1)}),
             Thread(tid=3, name=bad + "2", frames=(python,), python_frames=(python,)),
             Thread(tid=None, name=long, frames=()),
         ),
