@@ -463,6 +463,19 @@ class Crash(_Fact, frozen=True):
         return next((thread for thread in self.threads if thread.tid == self.crashed_thread), None)
 
 
+    @property
+    def failed_gpu(self) -> Optional[Gpu]:
+        """The GPU core that says why the process ended; None if there is none, or if a fault on the CPU ended it."""
+        failed = next((gpu for gpu in self.gpu if gpu.exceptions), None)
+        if self.signal is None:
+            return failed or next(iter(self.gpu), None)
+        if self.signal.name != "SIGABRT":
+            return None
+        # A dump on request has no exception; the driver aborts then, too.
+        thread = self.thread
+        return failed or next((gpu for gpu in self.gpu if thread is not None and thread.tid in gpu.context_threads), None)
+
+
 def encode_extension(value: Any) -> str:
     """`enc_hook` of msgspec for the types above."""
     if isinstance(value, (Address, Offset)):

@@ -5,6 +5,7 @@ Each stage adds to the `Crash` of the previous one. A stage that fails adds a so
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -26,16 +27,19 @@ from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
+from crashkit.crashfolder.ids import identity
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe
+from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
+from crashkit.model import Crash, LogLine, Process, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
+from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -111,8 +115,14 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
             crash = _analyze_core(pieces.core, pieces.core_input, logs, debuggers, finder, options.exe, progress, clock)
+        elif pieces.gpus and not logs:
+            crash = _of_gpu(pieces)
         else:
             crash = _of_logs(pieces, logs)
+        if pieces.gpus:
+            progress("gpu", crash)
+            crash = _add_gpus(crash, pieces, finder)
+            clock.lap("gpu")
     catalog, problems = _catalog(options)
     crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems))
     if pieces.manifest is not None:
@@ -158,6 +168,47 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
     if main.evidence.stacks == "native":
         crash = replace(crash, threads=add_dumps(crash.threads, _dumps(logs)))
     return replace(crash, log=_lines(logs), soft_errors=_soft_errors(logs))
+
+
+def _of_gpu(pieces: Pieces) -> Crash:
+    """A crash that left only GPU cores."""
+    source = pieces.gpus[0].source
+    kind, path, size = ("gpu-core", source.original, source.original_size) if pieces.manifest is None else ("folder", pieces.folder, None)
+    return Crash(source=Source(path=str(path), kind=kind, size=size, compression=source.compression))
+
+
+def _add_gpus(crash: Crash, pieces: Pieces, finder: Finder) -> Crash:
+    """The crash with its GPU cores, each joined with the thread that launched what failed."""
+    environment = {**(pieces.manifest or {}).get("environment", {}), **(crash.process.environment if crash.process else {})}
+    pid = crash.process.pid if crash.process else None
+    sources = Sources(_locator(crash, finder), _modified(crash))
+    gpus, errors = [], []
+    for dump, source in pieces.gpus:
+        gpu = describe_dump(dump, source.original, sources.line)
+        errors += source.soft_errors
+        if gpu.truncated:
+            errors.append(SoftError(stage="gpu", message=f"the GPU core {source.original.name} is truncated", hint="Allow it to be written whole: check the disk."))
+        if belongs(gpu, crash.threads, pid) is False:
+            message = f"the GPU core {source.original.name} is of another process than the core"
+            errors.append(SoftError(stage="gpu", message=message, hint="Pass the core and the GPU core of the same process."))
+        else:
+            gpu = replace(gpu, launched_from=launched_from(gpu, crash.threads, environment))
+        gpus.append(gpu)
+    gpus.sort(key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or ""))
+    process = crash.process or Process(pid=next((gpu.pid for gpu in gpus if gpu.pid), None))
+    first = gpus[0]
+    return replace(
+        crash,
+        id=crash.id or identity(_seconds(first.time), process.pid, "gpu"),
+        time=crash.time or first.time,
+        process=process,
+        gpu=tuple(gpus),
+        soft_errors=(*crash.soft_errors, *errors),
+    )
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    return None if text is None else datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
 
 
 def _dumps(logs: Sequence[_Log]) -> list[tuple[Thread, ...]]:

@@ -50,13 +50,17 @@ class Sources:
             source_changed=frame.file in self.newer,
         )
 
+    def line(self, file: str, line: int) -> Optional[str]:
+        """One line, stripped; None if the file cannot be read or is not a program's source."""
+        return self.annotate(PythonFrame(file=file, line=line)).source
+
     def _read(self, name: str) -> Optional[_Text]:
         path = self._locate(name)
         try:
             if path is None or path.stat().st_size > _MOST_BYTES:
                 return None
             with tokenize.open(path) as file:
-                if not _is_python(path, file.readline(_LONGEST_LINE)):
+                if not _is_source(path, file.readline(_LONGEST_LINE)):
                     return None
                 file.seek(0)
                 lines = tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in file)
@@ -68,6 +72,6 @@ class Sources:
         return _Text(lines)
 
 
-def _is_python(path: Path, first_line: str) -> bool:
+def _is_source(path: Path, first_line: str) -> bool:
     """The name comes from the core, which must not get /etc/shadow into a report."""
-    return path.suffix in (".py", ".pyw") or (first_line.startswith("#!") and "python" in first_line)
+    return path.suffix in (".py", ".pyw", ".cu", ".cuh") or (first_line.startswith("#!") and "python" in first_line)

@@ -8,8 +8,9 @@ warp without an exception ran into a trap instruction.
 from __future__ import annotations
 
 import datetime
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -34,6 +35,11 @@ _MOST_LANES = 2048
 _NEAR = 1 << 28
 """Memory that ends farther than this from an address, in bytes, says nothing about it."""
 _STATUS = {1: "pending", 2: "active", 3: "sleeping", 4: "terminated"}
+_NAME = re.compile(
+    r"(?:gpu|cuda_coredump)[._].*[._](?P<ours>\d{1,9})\.\d{9,}\.nvcudmp|core_\d+_.*_(?P<drivers>\d{1,9})\.nvcudmp|core\.cuda\..*\.(?P<old>\d{1,9})(?:\.gz)?$"
+)
+SourceLine = Callable[[str, int], Optional[str]]
+
 _RANK = ("memory", "misaligned", "stack", "code", "other", "assert", "trap")
 
 
@@ -64,25 +70,33 @@ class _Fault(NamedTuple):
     """The number of threads, where the lanes are not there."""
 
 
-def describe_dump(dump: GpuDump, path: Path, compression: Optional[str] = None) -> Gpu:
-    """The GPU core, read from `path`."""
-    return _Description(dump).gpu(path, compression)
+def describe_dump(dump: GpuDump, path: Path, source_line: SourceLine = lambda _file, _line: None) -> Gpu:
+    """The GPU core that was read from `path`. `source_line` reads one line of a source file."""
+    return _Description(dump, source_line).gpu(path)
+
+
+def pid_of(name: str) -> Optional[int]:
+    """The process id in a dump's usual names: `gpu.HOST.PID.TIME.nvcudmp` of crashkit run, `core_TIME_HOST_PID.nvcudmp` of the driver."""
+    match = _NAME.match(name)
+    return int(match["ours"] or match["drivers"] or match["old"]) if match else None
 
 
 class _Description:
-    def __init__(self, dump: GpuDump) -> None:
+    def __init__(self, dump: GpuDump, source_line: SourceLine) -> None:
         self.dump = dump
+        self.source_line = source_line
         self.images = Images(dump)
         self.warps = tuple(self._warps())
         self.grids = {(grid.table.parent_row, grid.value("id")): grid for grid in dump.rows(layout.GRIDS)}
 
-    def gpu(self, path: Path, compression: Optional[str]) -> Gpu:
+    def gpu(self, path: Path) -> Gpu:
         dump = self.dump
         meta = next(dump.rows(layout.METADATA), None)
         flags = meta.value("flags") if meta else 0
         truncated = bool(dump.missing) or not dump.complete
         return Gpu(
             path=str(path),
+            pid=pid_of(path.name),
             time=_time(meta.get("time")) if meta else None,
             size=dump.size,
             truncated=truncated,
@@ -221,6 +235,7 @@ class _Description:
             exact_pc=first.exact,
             file=function.file if function else None,
             line=function.line if function else None,
+            source=self.source_line(function.file, function.line) if function and function.file and function.line else None,
             frames=frames,
             instruction=operation.text if operation and first.exact else None,
             bytes=(code.hex() if first.exact else "") or None,

@@ -1,0 +1,76 @@
+"""The CPU side of a GPU crash: which thread, and which of its Python lines, launched the kernel.
+
+A dump does not say. Its contexts name the driver's own threads, of which one aborts the process. Launches are asynchronous unless
+CUDA_LAUNCH_BLOCKING is set: then the thread waits inside the launch, and its line is the one; otherwise it has moved on, and its line is
+where the error was noticed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple, Optional
+
+from crashkit.model import Gpu, LaunchedFrom, NativeFrame, PythonFrame, Thread
+from crashkit.naming.cuda import cuda_call
+from crashkit.naming.functions import plain
+from crashkit.naming.own_code import own_line, python_frames
+
+_RANK = {"launch": 0, "wait": 1, "other": 2}
+
+
+class _Candidate(NamedTuple):
+    rank: int
+    without_python: bool
+    thread: Thread
+    function: str
+    call: int
+    """Index of the frame in CUDA."""
+
+
+def belongs(gpu: Gpu, threads: Iterable[Thread], pid: Optional[int]) -> Optional[bool]:
+    """Whether a dump is of the process with these threads; None if neither the dump nor its name tells."""
+    tids = {thread.tid for thread in threads} - {None}
+    if tids and gpu.context_threads:
+        return not tids.isdisjoint(gpu.context_threads) or gpu.pid in tids
+    return None if gpu.pid is None or pid is None else gpu.pid == pid
+
+
+def launched_from(gpu: Gpu, threads: Iterable[Thread], environment: Mapping[str, str]) -> Optional[LaunchedFrom]:
+    """The thread and line that launched what failed; exact only if launches were blocking and one thread was in one."""
+    found = sorted(filter(None, (_candidate(thread) for thread in threads if thread.tid not in gpu.context_threads)), key=lambda one: one[:2])
+    if not found:
+        return None
+    best = found[0]
+    assert best.thread.tid is not None
+    launching = [one for one in found if one.rank == _RANK["launch"]]
+    blocking = environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+    return LaunchedFrom(
+        thread=best.thread.tid,
+        frame=_line(best.thread, best.call),
+        exact=blocking and len(launching) == 1 and bool(gpu.exceptions),
+        function=best.function,
+    )
+
+
+def _candidate(thread: Thread) -> Optional[_Candidate]:
+    if thread.tid is None:
+        return None
+    calls = [
+        (call, index, name)
+        for index, frame in enumerate(thread.frames)
+        if isinstance(frame, NativeFrame) and frame.function and (call := cuda_call(name := plain(frame.function)))
+    ]
+    if not calls:
+        return None
+    # The driver calls itself: what the thread asked for is the outermost call of the innermost run of CUDA frames.
+    telling = min(calls, key=lambda call: (_RANK[call[0]], call[1]))
+    return _Candidate(_RANK[telling[0]], not python_frames(thread), thread, telling[2], telling[1])
+
+
+def _line(thread: Thread, call: int) -> Optional[int]:
+    """The user's own line outside the call, else the innermost Python line, else the call itself."""
+    if thread.python_frames:
+        return call
+    outside = [frame for frame in thread.frames[call:] if isinstance(frame, PythonFrame)]
+    chosen = own_line(outside) or next(iter(outside), None)
+    return call if chosen is None else next(index for index, frame in enumerate(thread.frames) if frame is chosen)
