@@ -21,7 +21,7 @@ _MEANINGS = {
     4: Meaning("WARP_ILLEGAL_INSTRUCTION", "illegal instruction", "code"),
     5: Meaning("WARP_OUT_OF_RANGE_ADDRESS", "address outside shared or local memory", "memory"),
     6: Meaning("WARP_MISALIGNED_ADDRESS", "misaligned address", "misaligned"),
-    7: Meaning("WARP_INVALID_ADDRESS_SPACE", "address in a memory that the instruction cannot access", "memory"),
+    7: Meaning("WARP_INVALID_ADDRESS_SPACE", "invalid address space", "memory"),
     8: Meaning("WARP_INVALID_PC", "jump to an invalid address", "code"),
     9: Meaning("WARP_HARDWARE_STACK_OVERFLOW", "hardware stack overflow", "stack"),
     10: Meaning("DEVICE_ILLEGAL_ADDRESS", "illegal address", "memory"),

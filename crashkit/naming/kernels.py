@@ -63,6 +63,24 @@ _LIBRARIES = (
 )
 
 
+# What kernels of torch check by an assertion, in words: the dump has no text of it.
+_CHECKS = (
+    (r"nll_loss", "each label is between 0 and the number of classes - 1"),
+    (r"indexSelect|vectorized_gather", "each index is within the size of the indexed dimension, or of the embedding"),
+    (r"index_put_kernel|index_kernel|gpu_index_kernel|take_put", "each index is within the size of the indexed dimension"),
+    (r"scatter_gather", "each index is within the size of the indexed dimension"),
+    (r"triton_\w+_fused_\w*(?:index|gather|embedding|scatter)", "each index is within the size of the indexed dimension"),
+    (r"[mM]ultinomial", "probabilities are finite, not negative, and do not sum to zero"),
+    (r"binary_cross_entropy", "each input is between 0 and 1"),
+    (r"EmbeddingBag|embedding_", "each index is within the size of the embedding"),
+)
+
+
+def checks(mangled: str) -> Optional[str]:
+    """What a kernel of torch asserts; None if it is not known."""
+    return next((text for pattern, text in _CHECKS if re.search(pattern, mangled)), None)
+
+
 def short_kernel(mangled: str) -> str:
     """The kernel's name as shown: `at::native::reduce_kernel`, without template arguments."""
     return short_function(demangled(mangled)).replace("<…>", "")

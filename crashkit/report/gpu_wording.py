@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
@@ -9,9 +10,13 @@ from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, Python
 from crashkit.naming.gpu_exceptions import meaning_of
 from crashkit.report import wording
 
-_VERBS = {"read": "read", "write": "wrote", "atomic": "updated"}
+_VERBS = {"read": "read", "write": "wrote", "atomic": "atomic access"}
 _WAITS = {"barrier": "wait at a barrier", "mbarrier": "wait at an mbarrier", "warp": "wait for threads of their warp", "sleep": "sleep"}
 _NAME = 160
+
+
+_INTERNAL = re.compile(r"^(?:at::native|at|c10)::(?:\(anonymous\)::)*")
+_LONGEST_FILE = 28
 
 
 class Launch(NamedTuple):
@@ -36,11 +41,11 @@ def headline(gpu: Gpu) -> str:
         running = [kernel for kernel in gpu.kernels if kernel.warps] or list(gpu.kernels)
         if not running:
             return "no GPU kernel was running, and none failed"
-        return f"GPU kernel {_short(running[0].name or 'without a name')} was still running{_at(running[0].file, running[0].line)}"
+        return f"GPU kernel {_short(kernel_name(running[0].name))} was still running{_at(running[0].file, running[0].line)}"
     first = gpu.exceptions[0]
     if not first.kernel:
         return f"{words(first)} on the GPU, in a kernel that the dump does not name"
-    return f"{words(first)} in GPU kernel {_short(first.kernel)}{_at(first.file, first.line)}"
+    return f"{words(first)} in GPU kernel {_short(kernel_name(first.kernel))}{_at(first.file, first.line)}"
 
 
 def place(item: GpuException | GpuKernel | GpuPlace) -> str:
@@ -49,6 +54,11 @@ def place(item: GpuException | GpuKernel | GpuPlace) -> str:
         return f"{item.file}:{item.line}" if item.line else item.file
     offset = getattr(item, "offset", None)
     return f"+{offset}, no line table" if offset is not None else ""
+
+
+def kernel_name(kernel: Optional[str]) -> str:
+    """The kernel's name without the namespaces of torch's internals."""
+    return _INTERNAL.sub("", kernel) if kernel else "(no name)"
 
 
 def index(values: Sequence[int]) -> str:
@@ -77,8 +87,9 @@ def access(exception: GpuException) -> Optional[str]:
     """What the failing instruction did: `wrote 4 bytes of global memory at 0x…: a null pointer plus 16 bytes`."""
     if exception.access is None:
         return None
-    size = f" {wording.plural(exception.size, 'byte')} of" if exception.size else ""
-    text = f"{_VERBS.get(exception.access, exception.access)}{size} {exception.space or ''} memory".replace("of generic memory", "of memory")
+    size = f" {wording.plural(exception.size, 'byte')}" if exception.size else ""
+    space = "" if exception.space in (None, "generic") else f"{exception.space} "
+    text = f"{_VERBS.get(exception.access, exception.access)}{size} of {space}memory"
     if exception.address is not None:
         text += f" at {exception.address}"
     if exception.detail:
@@ -108,7 +119,10 @@ def launch(crash: Crash) -> Optional[Launch]:
         return Launch("launched", text, thread, python)
     if gpu is not None and not gpu.exceptions:
         return Launch("meanwhile", f"thread {wording.thread_label(thread)} was{call}", thread, python)
-    text = f"thread {wording.thread_label(thread)} was{call}: it, or a line before, launched it. CUDA_LAUNCH_BLOCKING=1 shows which"
+    if found.line is not None and python is not None and found.line != python.line:
+        text = f"probably launched by line {found.line}: {found.source or ''}".rstrip(" :")
+    else:
+        text = f"thread {wording.thread_label(thread)} was{call}: this line or an earlier one launched it; CUDA_LAUNCH_BLOCKING=1 shows which"
     return Launch("noticed", text, thread, python)
 
 
@@ -136,7 +150,10 @@ def sentence(crash: Crash, gpu: Gpu) -> str:
 def _at(file: Optional[str], line: Optional[int], before: str = " (", after: str = ")") -> str:
     if not file:
         return ""
-    return f"{before}{_short(wording.base_name(file))}{f':{line}' if line else ''}{after}"
+    name = wording.base_name(file)
+    if len(name) > _LONGEST_FILE:  # a hash, as caches of compilers name their files
+        name = f"{name[: _LONGEST_FILE // 2]}…{name[-_LONGEST_FILE // 2 :]}"
+    return f"{before}{name}{f':{line}' if line else ''}{after}"
 
 
 def _short(name: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import markdown, safe, wording
+from crashkit.report import gpu_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, stack_pointer
 from crashkit.report.renderer import Renderer
 
@@ -99,6 +99,9 @@ class Page:
         self.signal = crash.signal
         self.process = crash.process
         self.thread = crash.thread
+        self.gpu = crash.failed_gpu
+        self.gpu_count = sum(len(gpu.exceptions) for gpu in crash.gpu)
+        self.launch = gpu_wording.launch(crash)
         self.sentence = wording.sentence(crash)
         self.python = wording.python_at(self.thread)
         self.own = wording.own_at(self.thread)
@@ -122,7 +125,7 @@ class Page:
     @property
     def title(self) -> str:
         """The document's title, such as `SIGSEGV in python3.11`."""
-        name = self.crash.signal.name if self.crash.signal else wording.ended(self.crash)
+        name = "GPU failure" if self.gpu else self.crash.signal.name if self.crash.signal else wording.ended(self.crash)
         executable = self.process.executable if self.process else None
         return f"{name} in {wording.base_name(executable)}" if executable else name
 
@@ -375,6 +378,7 @@ def _names_of_template() -> Mapping[str, Any]:
         "script": Markup(script),
         "policy": "; ".join(_policy(style, script)),
         "wording": wording,
+        "gpu": gpu_wording,
         "prose": _prose,
         "is_link": _is_link,
         "size": _size,

@@ -134,7 +134,7 @@ def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
         yield from _gpu_exception(gpu.exceptions[0], page)
     for kernel in gpu.kernels[:1] if not gpu.exceptions else ():
         known = f"  ({kernel.known_as})" if kernel.known_as else ""
-        yield from page.field("kernel", f"{kernel.name or '(no name)'}{known}", style=_BOLD)
+        yield from page.field("kernel", f"{gpu_wording.kernel_name(kernel.name)}{known}", style=_BOLD)
         for index, place in enumerate(kernel.places[:3]):
             yield from page.field("warps" if index == 0 else "", gpu_wording.stands(place))
     side = gpu_wording.launch(crash)
@@ -153,7 +153,7 @@ def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
 
 def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:
     known = f"  ({exception.known_as})" if exception.known_as else ""
-    yield from page.field("kernel", f"{exception.kernel or '(no name)'}{known}", style=_BOLD)
+    yield from page.field("kernel", f"{gpu_wording.kernel_name(exception.kernel)}{known}", style=_BOLD)
     where = _clean(gpu_wording.place(exception))
     if where:
         yield from page.field("", safe.clip_front(where, page.width - _LABEL - 2), style=_BLUE)

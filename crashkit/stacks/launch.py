@@ -7,10 +7,11 @@ where the error was noticed.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Optional
 
-from crashkit.model import Gpu, LaunchedFrom, NativeFrame, PythonFrame, Thread
+from crashkit.model import Frame, Gpu, LaunchedFrom, NativeFrame, PythonFrame, Thread
 from crashkit.naming.cuda import cuda_call
 from crashkit.naming.functions import plain
 from crashkit.naming.own_code import own_line, python_frames
@@ -41,15 +42,27 @@ def launched_from(gpu: Gpu, threads: Iterable[Thread], environment: Mapping[str,
     if not found:
         return None
     best = found[0]
-    assert best.thread.tid is not None
     launching = [one for one in found if one.rank == _RANK["launch"]]
     blocking = environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
-    return LaunchedFrom(
-        thread=best.thread.tid,
-        frame=_line(best.thread, best.call),
-        exact=blocking and len(launching) == 1 and bool(gpu.exceptions),
-        function=best.function,
-    )
+    exact = blocking and len(launching) == 1 and bool(gpu.exceptions)
+    frame = _line(best.thread, best.call)
+    line, source = (None, None) if exact else _naming(best.thread.frames[frame], _kernels(gpu))
+    return LaunchedFrom(thread=best.thread.tid or 0, frame=frame, exact=exact, function=best.function, line=line, source=source)
+
+
+def _kernels(gpu: Gpu) -> set[str]:
+    """Names by which Python code may call the kernels that failed or ran: not those of libraries, which nobody writes."""
+    names = [item.kernel for item in gpu.exceptions if not item.known_as] or [item.name for item in gpu.kernels if not item.known_as]
+    return {name for name in names[:1] if name and name.isidentifier()}
+
+
+def _naming(frame: Frame, kernels: set[str]) -> tuple[Optional[int], Optional[str]]:
+    """The only line shortly before the frame's own, or that one, that names one of the kernels."""
+    if not isinstance(frame, PythonFrame) or frame.line is None or frame.context_start is None:
+        return None, None
+    before = list(enumerate(frame.context, frame.context_start))
+    named = [(number, text) for number, text in before if number <= frame.line and kernels & set(re.findall(r"\w+", text.partition("#")[0]))]
+    return (named[0][0], named[0][1].strip()) if len(named) == 1 else (None, None)
 
 
 def _candidate(thread: Thread) -> Optional[_Candidate]:
@@ -67,10 +80,11 @@ def _candidate(thread: Thread) -> Optional[_Candidate]:
     return _Candidate(_RANK[telling[0]], not python_frames(thread), thread, telling[2], telling[1])
 
 
-def _line(thread: Thread, call: int) -> Optional[int]:
+def _line(thread: Thread, call: int) -> int:
     """The user's own line outside the call, else the innermost Python line, else the call itself."""
     if thread.python_frames:
         return call
     outside = [frame for frame in thread.frames[call:] if isinstance(frame, PythonFrame)]
     chosen = own_line(outside) or next(iter(outside), None)
+    # By identity: the same line may be on the stack twice.
     return call if chosen is None else next(index for index, frame in enumerate(thread.frames) if frame is chosen)

@@ -247,29 +247,33 @@ class _Description:
         entry = replace(entry, access=operation.access, space=operation.space, size=operation.size)
         if meaning.kind not in ("memory", "misaligned") or not entry.exact_pc:
             return entry
-        addresses = []
-        for fault in faults:
-            if fault.warp is None:
-                continue
-            uniform = self.dump.words(fault.warp.row, layout.UNIFORM_REGISTERS)
-            for lane in fault.lanes[: _MOST_LANES - len(addresses)]:
-                address = operation.address(self.dump.words(lane, layout.REGISTERS), uniform)
-                if address is not None:
-                    addresses.append(address)
-        if not addresses:
+        used = self._addresses(operation, faults)
+        if not used:
             return entry
-        size = operation.size or 4
-        telling = [one for one in addresses if (one % size if meaning.kind == "misaligned" else is_null(one))]
-        address = (telling or addresses)[0]
+        addresses = [address for address, _ in used]
+        address, lane = _telling(used, meaning, operation)
         return replace(
             entry,
             address=Address(address),
             lowest=Address(min(addresses)),
             highest=Address(max(addresses)),
-            detail=self._detail(address, meaning, operation, addresses),
+            detail=self._detail(address, lane, meaning, operation, addresses),
         )
 
-    def _detail(self, address: int, meaning: Meaning, operation: sass.Operation, addresses: list[int]) -> Optional[str]:
+    def _addresses(self, operation: sass.Operation, faults: list[_Fault]) -> list[tuple[int, Row]]:
+        """The address that each faulting thread used, in the faults' order."""
+        found: list[tuple[int, Row]] = []
+        for fault in faults:
+            if fault.warp is None:
+                continue
+            uniform = self.dump.words(fault.warp.row, layout.UNIFORM_REGISTERS)
+            for lane in fault.lanes[: _MOST_LANES - len(found)]:
+                address = operation.address(self.dump.words(lane, layout.REGISTERS), uniform)
+                if address is not None:
+                    found.append((address, lane))
+        return found
+
+    def _detail(self, address: int, lane: Row, meaning: Meaning, operation: sass.Operation, addresses: list[int]) -> Optional[str]:
         """What is known of the address."""
         size = operation.size or 4
         if meaning.kind == "misaligned":
@@ -279,7 +283,11 @@ class _Description:
             return f"a null pointer plus {address:,} bytes" if address else "a null pointer"
         if operation.space in ("shared", "local"):
             return f"offset {max(addresses):,} in {operation.space} memory"
-        return self._beyond(address) if operation.space in ("global", "generic") else None
+        apart = abs(address - _middle(addresses))
+        if apart > _NEAR and _is_apart(address, addresses):
+            x, y, z = lane.triple("x", "y", "z")
+            return f"that of thread ({x},{y},{z}), {apart:,} bytes from the other threads' addresses"
+        return self._beyond(address)
 
     def _beyond(self, address: int) -> Optional[str]:
         """How far from the next memory that the dump holds."""
@@ -402,6 +410,28 @@ def _function(image: Image, address: int) -> tuple[Optional[str], Optional[int]]
         return symbol.name, symbol.start
     code = image.code(address)
     return (code.name, code.start) if code else (None, None)
+
+
+def _telling(used: list[tuple[int, Row]], meaning: Meaning, operation: sass.Operation) -> tuple[int, Row]:
+    """The address that explains the exception: a misaligned one, a null pointer, one far from all others; else the first."""
+    addresses = [address for address, _ in used]
+    for one in used:
+        if one[0] % (operation.size or 4) if meaning.kind == "misaligned" else is_null(one[0]):
+            return one
+    if meaning.kind == "memory" and operation.space in ("global", "generic"):
+        return next((one for one in used if _is_apart(one[0], addresses)), used[0])
+    return used[0]
+
+
+def _is_apart(address: int, addresses: list[int]) -> bool:
+    """Whether an address is one of a few that lie far from most others."""
+    middle = _middle(addresses)
+    far = sum(abs(other - middle) > _NEAR for other in addresses)
+    return abs(address - middle) > _NEAR and far * 4 <= len(addresses)
+
+
+def _middle(addresses: list[int]) -> int:
+    return sorted(addresses)[len(addresses) // 2]
 
 
 def _full(mangled: str) -> Optional[str]:
