@@ -466,7 +466,6 @@ class Crash(_Fact, frozen=True):
             return marked
         return next((thread for thread in self.threads if thread.tid == self.crashed_thread), None)
 
-
     @property
     def failed_gpu(self) -> Optional[Gpu]:
         """The GPU core that says why the process ended; None if there is none, or if a fault on the CPU ended it."""

@@ -18,6 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import __version__
+from crashkit.crashfolder.ids import identity
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
@@ -27,7 +28,6 @@ from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
-from crashkit.crashfolder.ids import identity
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe
@@ -37,7 +37,7 @@ from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.model import Crash, LogLine, Process, PythonRuntime, SoftError, Source, Thread
+from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, SoftError, Source, Thread
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.source import Sources
@@ -182,12 +182,14 @@ def _add_gpus(crash: Crash, pieces: Pieces, finder: Finder) -> Crash:
     environment = {**(pieces.manifest or {}).get("environment", {}), **(crash.process.environment if crash.process else {})}
     pid = crash.process.pid if crash.process else None
     sources = Sources(_locator(crash, finder), _modified(crash))
-    gpus, errors = [], []
+    gpus: list[Gpu] = []
+    errors: list[SoftError] = []
     for dump, source in pieces.gpus:
         gpu = describe_dump(dump, source.original, sources.line)
         errors += source.soft_errors
         if gpu.truncated:
-            errors.append(SoftError(stage="gpu", message=f"the GPU core {source.original.name} is truncated", hint="Allow it to be written whole: check the disk."))
+            message = f"the GPU core {source.original.name} is truncated: threads, code or names may be missing"
+            errors.append(SoftError(stage="gpu", message=message, hint="Give it time and disk space to be written whole."))
         if belongs(gpu, crash.threads, pid) is False:
             message = f"the GPU core {source.original.name} is of another process than the core"
             errors.append(SoftError(stage="gpu", message=message, hint="Pass the core and the GPU core of the same process."))

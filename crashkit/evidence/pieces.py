@@ -10,8 +10,8 @@ from typing import NamedTuple, Optional
 from msgspec.structs import replace
 
 from crashkit.crashfolder.manifest import Manifest, read_manifest
-from crashkit.errors import EvidenceError
 from crashkit.elf.headers import of_file
+from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input

@@ -53,7 +53,10 @@ _LIBRARIES = (
     (r"(?:void )?cutlass\w*|.*\bcutlass::.*", "matrix product (CUTLASS)"),
     (r".*(?:gemm|gemv|GemmUniversal|splitKreduce|gemmk1|gemmSN).*", "matrix product (cuBLAS)"),
     (r"nvjet_\w+", "matrix product (cuBLAS)"),
-    (r".*(?:cudnn|implicit_convolve|convolve_\w+|winograd|nchwToNhwc|nhwcToNchw|bn_fw|bn_bw|dgrad|wgrad|fprop).*", "convolution or normalisation (cuDNN)"),
+    (
+        r".*(?:cudnn|implicit_convolve|convolve_\w+|winograd|nchwToNhwc|nhwcToNchw|bn_fw|bn_bw|dgrad|wgrad|fprop).*",
+        "convolution or normalisation (cuDNN)",
+    ),
     (r".*(?:elemWiseRNNcell|RNN_blockPersist|LSTM_).*", "recurrent layer (cuDNN)"),
     (r"nccl(?:Dev)?Kernel\w*|ncclSymk\w*|ncclKernel_\w+", "collective operation (NCCL)"),
     (r".*(?:flash_fwd|flash_bwd|fmha_|flash::).*", "attention (FlashAttention)"),

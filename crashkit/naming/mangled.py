@@ -16,20 +16,81 @@ _DEEPEST = 128
 _LONGEST_RESULT = 1 << 16
 
 _BUILTIN = {
-    **{"v": "void", "w": "wchar_t", "b": "bool", "c": "char", "a": "signed char", "h": "unsigned char", "s": "short", "t": "unsigned short"},
-    **{"i": "int", "j": "unsigned int", "l": "long", "m": "unsigned long", "x": "long long", "y": "unsigned long long", "n": "__int128"},
-    **{"o": "unsigned __int128", "f": "float", "d": "double", "e": "long double", "g": "__float128", "z": "..."},
+    "v": "void",
+    "w": "wchar_t",
+    "b": "bool",
+    "c": "char",
+    "a": "signed char",
+    "h": "unsigned char",
+    "s": "short",
+    "t": "unsigned short",
+    "i": "int",
+    "j": "unsigned int",
+    "l": "long",
+    "m": "unsigned long",
+    "x": "long long",
+    "y": "unsigned long long",
+    "n": "__int128",
+    "o": "unsigned __int128",
+    "f": "float",
+    "d": "double",
+    "e": "long double",
+    "g": "__float128",
+    "z": "...",
 }
 _BUILTIN_D = {"h": "_Float16", "i": "char32_t", "s": "char16_t", "u": "char8_t", "n": "std::nullptr_t", "a": "auto", "c": "decltype(auto)"}
 _STANDARD = {"t": "std", "a": "std::allocator", "b": "std::basic_string", "s": "std::string", "i": "std::istream", "o": "std::ostream"}
 _STANDARD["d"] = "std::iostream"
 _SUFFIX = {"i": "", "j": "u", "l": "l", "m": "ul", "x": "ll", "y": "ull"}
 _OPERATORS = {
-    **{"nw": " new", "na": " new[]", "dl": " delete", "da": " delete[]", "ps": "+", "ng": "-", "ad": "&", "de": "*", "co": "~", "pl": "+"},
-    **{"mi": "-", "ml": "*", "dv": "/", "rm": "%", "an": "&", "or": "|", "eo": "^", "aS": "=", "pL": "+=", "mI": "-=", "mL": "*=", "dV": "/="},
-    **{"rM": "%=", "aN": "&=", "oR": "|=", "eO": "^=", "ls": "<<", "rs": ">>", "lS": "<<=", "rS": ">>=", "eq": "==", "ne": "!=", "lt": "<"},
-    **{"gt": ">", "le": "<=", "ge": ">=", "nt": "!", "aa": "&&", "oo": "||", "pp": "++", "mm": "--", "cm": ",", "pm": "->*", "pt": "->"},
-    **{"cl": "()", "ix": "[]", "qu": "?", "ss": "<=>"},
+    "nw": " new",
+    "na": " new[]",
+    "dl": " delete",
+    "da": " delete[]",
+    "ps": "+",
+    "ng": "-",
+    "ad": "&",
+    "de": "*",
+    "co": "~",
+    "pl": "+",
+    "mi": "-",
+    "ml": "*",
+    "dv": "/",
+    "rm": "%",
+    "an": "&",
+    "or": "|",
+    "eo": "^",
+    "aS": "=",
+    "pL": "+=",
+    "mI": "-=",
+    "mL": "*=",
+    "dV": "/=",
+    "rM": "%=",
+    "aN": "&=",
+    "oR": "|=",
+    "eO": "^=",
+    "ls": "<<",
+    "rs": ">>",
+    "lS": "<<=",
+    "rS": ">>=",
+    "eq": "==",
+    "ne": "!=",
+    "lt": "<",
+    "gt": ">",
+    "le": "<=",
+    "ge": ">=",
+    "nt": "!",
+    "aa": "&&",
+    "oo": "||",
+    "pp": "++",
+    "mm": "--",
+    "cm": ",",
+    "pm": "->*",
+    "pt": "->",
+    "cl": "()",
+    "ix": "[]",
+    "qu": "?",
+    "ss": "<=>",
 }
 _NAMELESS = "(anonymous namespace)"
 _INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_\d+_\w+|_GLOBAL__N_.*")
@@ -338,11 +399,10 @@ class _Reader:
             text = self.keep(self.template_parameter())
             return self.keep(text + self.template_arguments()) if self.peek("I") else text
         if letter == "S" and not self.peek("St"):
-            standard = self.text[self.at + 1] in _STANDARD
             text = self.substitution()
             if self.peek("I"):
                 return self.keep(text + self._arguments_aside())
-            return text if not standard else text
+            return text
         saved = (self.templated, self.conversion, self.qualifiers, self.arguments)
         text = self.name()
         self.templated, self.conversion, self.qualifiers, self.arguments = saved

@@ -122,7 +122,9 @@ def launch(crash: Crash) -> Optional[Launch]:
     if found.line is not None and python is not None and found.line != python.line:
         text = f"probably launched by line {found.line}: {found.source or ''}".rstrip(" :")
     else:
-        text = f"thread {wording.thread_label(thread)} was{call}: this line or an earlier one launched it; CUDA_LAUNCH_BLOCKING=1 shows which"
+        text = (
+            f"thread {wording.thread_label(thread)} was{call}: this line or an earlier one launched it; CUDA_LAUNCH_BLOCKING=1 shows which"
+        )
     return Launch("noticed", text, thread, python)
 
 

@@ -38,7 +38,9 @@ def belongs(gpu: Gpu, threads: Iterable[Thread], pid: Optional[int]) -> Optional
 
 def launched_from(gpu: Gpu, threads: Iterable[Thread], environment: Mapping[str, str]) -> Optional[LaunchedFrom]:
     """The thread and line that launched what failed; exact only if launches were blocking and one thread was in one."""
-    found = sorted(filter(None, (_candidate(thread) for thread in threads if thread.tid not in gpu.context_threads)), key=lambda one: one[:2])
+    found = sorted(
+        filter(None, (_candidate(thread) for thread in threads if thread.tid not in gpu.context_threads)), key=lambda one: one[:2]
+    )
     if not found:
         return None
     best = found[0]
@@ -61,7 +63,9 @@ def _naming(frame: Frame, kernels: set[str]) -> tuple[Optional[int], Optional[st
     if not isinstance(frame, PythonFrame) or frame.line is None or frame.context_start is None:
         return None, None
     before = list(enumerate(frame.context, frame.context_start))
-    named = [(number, text) for number, text in before if number <= frame.line and kernels & set(re.findall(r"\w+", text.partition("#")[0]))]
+    named = [
+        (number, text) for number, text in before if number <= frame.line and kernels & set(re.findall(r"\w+", text.partition("#")[0]))
+    ]
     return (named[0][0], named[0][1].strip()) if len(named) == 1 else (None, None)
 
 

@@ -66,7 +66,7 @@ class _Fault(NamedTuple):
     warp: Optional[_Warp]
     lanes: tuple[Row, ...]
     thread: tuple[int, ...] = ()
-    count: Optional[int] = None
+    gone: Optional[int] = None
     """The number of threads, where the lanes are not there."""
 
 
@@ -176,12 +176,12 @@ class _Description:
         blocks = {warp.cta for warp in here}
         cta = next(iter(blocks)) if len(blocks) == 1 else None
         thread: tuple[int, ...] = ()
-        count = None
+        gone = None
         if cta is not None:
             missing = self._missing_warps(cta, device, [warp for warp in here if warp.cta == cta])
             if len(missing) == 1:
-                thread, count = missing[0]
-        return _Fault(exception(code), code, device, sm.value("id"), pc, exact, cta, None, (), thread, count)
+                thread, gone = missing[0]
+        return _Fault(exception(code), code, device, sm.value("id"), pc, exact, cta, None, (), thread, gone)
 
     def _runs(self, cta: Row, device: int, pc: int) -> bool:
         """Whether a block runs the kernel whose code holds `pc`."""
@@ -196,16 +196,14 @@ class _Description:
         size = grid.triple("block_x", "block_y", "block_z") if grid else (0, 0, 0)
         threads = min(size[0] * size[1] * size[2], 1024)
         there = {_linear(lane.triple("x", "y", "z"), size) // 32 for warp in warps for lane in warp.lanes.rows()}
-        return [
-            (_index(first, size), min(32, threads - first)) for first in range(0, threads, 32) if first // 32 not in there
-        ]
+        return [(_index(first, size), min(32, threads - first)) for first in range(0, threads, 32) if first // 32 not in there]
 
     def _exception(self, kernel: str, faults: list[_Fault]) -> GpuException:
         faults = sorted(faults, key=_position)
         first = faults[0]
         grid = self._grid_of(first)
         lanes = [lane for fault in faults for lane in fault.lanes]
-        counted = [len(fault.lanes) or fault.count for fault in faults]
+        counted = [len(fault.lanes) or fault.gone for fault in faults]
         operation = self._operation(first.pc)
         image = self.images.at(first.pc)
         code = image.instruction(first.pc, sass.SIZE) if image else b""
@@ -321,7 +319,11 @@ class _Description:
         places = image.places(within)
         for place in places[:-1]:
             yield NativeFrame(
-                function=_shown(place.function) if place.function else None, file=place.file, line=place.line, pc=Address(pc), trust="inline"
+                function=_shown(place.function) if place.function else None,
+                file=place.file,
+                line=place.line,
+                pc=Address(pc),
+                trust="inline",
             )
         outermost = places[-1] if places else None
         yield NativeFrame(
@@ -393,7 +395,9 @@ class _Description:
             return self.grids.get((fault.device, fault.cta.value("grid")))
         image = self.images.at(fault.pc)
         code = image.code(fault.pc) if image else None
-        matching = [grid for (device, _), grid in self.grids.items() if device == fault.device and code and grid.value("entry") == code.start]
+        matching = [
+            grid for (device, _), grid in self.grids.items() if device == fault.device and code and grid.value("entry") == code.start
+        ]
         return matching[0] if len(matching) == 1 else None
 
     def _entry_name(self, grid: Optional[Row]) -> Optional[str]:
@@ -448,13 +452,13 @@ def _standing_at(warp: _Warp) -> int:
     """Where the first of a warp's active threads stood."""
     active = warp.row.value("active_lanes")
     pcs = warp.lanes.column("pc")
-    return next((pc for pc, lane in zip(pcs, warp.lanes.column("lane")) if active >> (lane & 31) & 1), pcs[0] if pcs else 0)
+    return next((pc for pc, lane in zip(pcs, warp.lanes.column("lane"), strict=False) if active >> (lane & 31) & 1), pcs[0] if pcs else 0)
 
 
 def _position(fault: _Fault) -> tuple[object, ...]:
     """Orders faults by block, then thread; those whose block is not known come last."""
     block = fault.cta.triple("x", "y", "z")[::-1] if fault.cta else (1 << 32,)
-    threads = [lane.triple("x", "y", "z")[::-1] for lane in fault.lanes] or [fault.thread[::-1] or (1 << 32,)]
+    threads: list[tuple[int, ...]] = [lane.triple("x", "y", "z")[::-1] for lane in fault.lanes] or [fault.thread[::-1] or (1 << 32,)]
     return (not fault.lanes, fault.device, block, min(threads))
 
 

@@ -166,9 +166,10 @@ def _files(source: _Bytes) -> dict[int, str]:
         folders.append(folder)
     files: dict[int, str] = {}
     while name := source.string():
-        folder = source.leb()
-        source.leb(), source.leb()
-        inside = folders[folder] if folder < len(folders) else ""
+        number = source.leb()
+        source.leb()  # time
+        source.leb()  # size
+        inside = folders[number] if number < len(folders) else ""
         files[len(files) + 1] = name if name.startswith("/") or not inside else f"{inside}/{name}"
     return files
 

@@ -1,9 +1,9 @@
 """What one GPU instruction does: its name, and for accesses of memory the operand.
 
-NVIDIA does not document the encoding of SASS. This much of it, the same from sm_70 to sm_90, was read off the output of nvdisasm: an
-instruction has 16 bytes; bits 0 to 8 are the operation and 9 to 11 the form of its operands; 12 to 15 the predicate; 24 to 31 the register
-with the address; 40 to 63 a signed offset; 72 whether the address has 64 bits; 73 to 75 the size; 90 whether a descriptor is used, 91 whether
-a uniform register is (bits 32 to 37 of loads, 64 to 69 of stores).
+NVIDIA does not document the encoding of SASS. This much of it, the same from sm_70 to sm_90, was read off the output of nvdisasm. An
+instruction has 16 bytes. Bits 0 to 8 are the operation, 9 to 11 the form of its operands, 12 to 15 the predicate, 24 to 31 the register
+with the address, 40 to 63 a signed offset, 72 whether the address has 64 bits, 73 to 75 the size, 90 whether a descriptor is used, and 91
+whether a uniform register is (bits 32 to 37 of loads, 64 to 69 of stores).
 """
 
 from __future__ import annotations
