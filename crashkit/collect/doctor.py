@@ -19,6 +19,7 @@ from crashkit.crashfolder.store import Store, home
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.environment import for_tool
 from crashkit.errors import CollectError
+from crashkit.gdb_files import gdb_program
 
 _GDB_NEEDED = 12
 
@@ -134,8 +135,8 @@ def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
 
 
 def gdb_findings() -> Iterator[Finding]:
-    """Check that gdb runs, is new enough and has Python."""
-    program = shutil.which("gdb")
+    """Check that gdb (or cuda-gdb, where there is no other) runs, is new enough and has Python."""
+    program = gdb_program()
     if program is None:
         yield Finding("gdb", "problem", "gdb is not installed: no arguments, locals and registers in reports", "apt-get install gdb")
         return

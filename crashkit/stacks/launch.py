@@ -8,7 +8,7 @@ where the error was noticed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.model import Frame, Gpu, LaunchedFrom, NativeFrame, PythonFrame, Thread
@@ -36,13 +36,13 @@ def belongs(gpu: Gpu, threads: Iterable[Thread], pid: Optional[int]) -> Optional
     return None if gpu.pid is None or pid is None else gpu.pid == pid
 
 
-def launched_from(gpu: Gpu, threads: Iterable[Thread], environment: Mapping[str, str]) -> Optional[LaunchedFrom]:
+def launched_from(gpu: Gpu, threads: Sequence[Thread], environment: Mapping[str, str]) -> Optional[LaunchedFrom]:
     """The thread and line that launched what failed; exact only if launches were blocking and one thread was in one."""
     found = sorted(
         filter(None, (_candidate(thread) for thread in threads if thread.tid not in gpu.context_threads)), key=lambda one: one[:2]
     )
     if not found:
-        return None
+        return _only_python(gpu, threads)
     best = found[0]
     launching = [one for one in found if one.rank == _RANK["launch"]]
     blocking = environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
@@ -50,6 +50,16 @@ def launched_from(gpu: Gpu, threads: Iterable[Thread], environment: Mapping[str,
     frame = _line(best.thread, best.call)
     line, source = (None, None) if exact else _naming(best.thread.frames[frame], _kernels(gpu))
     return LaunchedFrom(thread=best.thread.tid or 0, frame=frame, exact=exact, function=best.function, line=line, source=source)
+
+
+def _only_python(gpu: Gpu, threads: Sequence[Thread]) -> Optional[LaunchedFrom]:
+    """The only thread that ran Python, where no native stack tells which one used CUDA."""
+    running = [thread for thread in threads if thread.tid is not None and python_frames(thread)]
+    if len(running) != 1 or running[0].python_frames:
+        return None
+    frame = _line(running[0], 0)
+    line, source = _naming(running[0].frames[frame], _kernels(gpu))
+    return LaunchedFrom(thread=running[0].tid or 0, frame=frame, line=line, source=source)
 
 
 def _kernels(gpu: Gpu) -> set[str]:

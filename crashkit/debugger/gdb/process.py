@@ -11,7 +11,6 @@ import os
 import re
 import resource
 import selectors
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -22,7 +21,7 @@ from pygdbmi import gdbmiparser
 
 from crashkit.environment import for_tool
 from crashkit.errors import DebuggerError
-from crashkit.gdb_files import SAFE_START, gdb_file
+from crashkit.gdb_files import SAFE_START, gdb_file, gdb_program
 
 _START = [
     *SAFE_START,
@@ -71,7 +70,7 @@ class Gdb:
         self._buffer = b""
         self._complaints = b""
         self._banner = ""
-        path = shutil.which(program)
+        path = gdb_program(program)
         if path is None:
             raise DebuggerError(f"{program} is not installed", _INSTALL)
         try:
