@@ -168,7 +168,7 @@ def _log(condition: Condition, case: Case) -> Outcome:
         hits.append((position, line))
         named = match.groupdict() if match else {}
         for name, value in {**line.fields, **named}.items():
-            if value:
+            if value and value != "unknown":  # as Triton names the kernel of an assertion
                 fields.setdefault(name, value)
     if not hits:
         return no(f"no {'such' if condition.log == '*' else condition.log} line in the log")

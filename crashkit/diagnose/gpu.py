@@ -29,8 +29,16 @@ def hanging(gpu: Gpu) -> Iterator[tuple[GpuKernel, frozenset[str]]]:
             yield kernel, frozenset({"hang", "barrier"} if waiting == {True, False} else {"hang"})
 
 
+def names(crash: Crash, gpu: Gpu) -> dict[str, str]:
+    """Names for texts of what the GPU core shows first."""
+    if gpu.exceptions:
+        return exception_names(crash, gpu, gpu.exceptions[0])
+    return next((kernel_names(crash, gpu, kernel) for kernel, _ in hanging(gpu)), {})
+
+
 def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str, str]:
-    """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_checks, gpu_launched, gpu_noticed."""
+    """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_checks, gpu_fix, gpu_launched, gpu_noticed."""
+    checked = checks(exception.mangled or "") if meaning_of(exception.name).kind == "assert" else None
     place = f"{exception.file}:{exception.line}" if exception.file else None
     if place is None and exception.offset is not None:
         place = f"offset {exception.offset}"
@@ -42,7 +50,8 @@ def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str
         if exception.block_index and exception.thread_index
         else None,
         "gpu_address": exception.detail,
-        "gpu_checks": checks(exception.mangled or ""),
+        "gpu_checks": checked.what if checked else None,
+        "gpu_fix": checked.fix if checked else None,
         **_launch_names(crash, gpu),
     }
     return {name: value for name, value in found.items() if value}

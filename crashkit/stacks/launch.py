@@ -16,6 +16,7 @@ from crashkit.naming.cuda import cuda_call
 from crashkit.naming.functions import plain
 from crashkit.naming.own_code import own_line, python_frames
 
+_COMPILED = re.compile(r"/torch/_(?:inductor|functorch)/")
 _RANK = {"launch": 0, "wait": 1, "other": 2}
 
 
@@ -99,6 +100,8 @@ def _line(thread: Thread, call: int) -> int:
     if thread.python_frames:
         return call
     outside = [frame for frame in thread.frames[call:] if isinstance(frame, PythonFrame)]
-    chosen = own_line(outside) or next(iter(outside), None)
+    compiled = max((index for index, frame in enumerate(outside) if _COMPILED.search(frame.file or "")), default=-1)
+    # What torch.compile wrote is nobody's own line, wherever its cache is.
+    chosen = own_line(outside[compiled + 1 :]) or own_line(outside) or next(iter(outside), None)
     # By identity: the same line may be on the stack twice.
     return call if chosen is None else next(index for index, frame in enumerate(thread.frames) if frame is chosen)

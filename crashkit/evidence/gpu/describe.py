@@ -32,6 +32,8 @@ _MOST_PLACES = 16
 _MOST_FRAMES = 64
 _MOST_LANES = 2048
 """Lanes whose addresses are computed for one exception."""
+_FARTHEST = 64
+"""A warp that stands more instructions behind the faulting one has no registers that tell."""
 _NEAR = 1 << 28
 """Memory that ends farther than this from an address, in bytes, says nothing about it."""
 _STATUS = {1: "pending", 2: "active", 3: "sleeping", 4: "terminated"}
@@ -264,12 +266,25 @@ class _Description:
         for fault in faults:
             if fault.warp is None:
                 continue
+            if not self._kept(operation, fault):
+                continue
             uniform = self.dump.words(fault.warp.row, layout.UNIFORM_REGISTERS)
             for lane in fault.lanes[: _MOST_LANES - len(found)]:
                 address = operation.address(self.dump.words(lane, layout.REGISTERS), uniform)
                 if address is not None:
                     found.append((address, lane))
         return found
+
+    def _kept(self, operation: sass.Operation, fault: _Fault) -> bool:
+        """Whether the registers still hold the address: the warp may have run on before the exception stopped it."""
+        stood = fault.lanes[0].value("pc")
+        if not fault.pc < stood <= fault.pc + _FARTHEST * sass.SIZE:
+            return False
+        image = self.images.at(fault.pc)
+        # A load that faults may write its destination nevertheless.
+        first = fault.pc + (sass.SIZE if operation.access == "write" else 0)
+        ran = [image.instruction(pc, sass.SIZE) for pc in range(first, stood, sass.SIZE)] if image else []
+        return all(code and operation.keeps_address(code) for code in ran)
 
     def _detail(self, address: int, lane: Row, meaning: Meaning, operation: sass.Operation, addresses: list[int]) -> Optional[str]:
         """What is known of the address."""

@@ -17,6 +17,7 @@ SIZE = 16
 _SIZES = (1, 1, 2, 2, 4, 8, 16, 16)
 _SUFFIXES = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128", ".U.128")
 _ZERO_REGISTER = 255
+_MOST_WRITTEN = 4
 
 
 class _Kind(NamedTuple):
@@ -97,6 +98,16 @@ class Operation(NamedTuple):
                 return None
             total += values[number] | (values[number + 1] << 32 if self.wide else 0)
         return None if self.register is None and self.uniform is None else total & ((1 << bits) - 1)
+
+    def keeps_address(self, later: bytes) -> bool:
+        """Whether a later instruction certainly leaves the registers with the address alone.
+
+        Bits 16 to 23 name the first register that an instruction writes; it writes at most four, but for tensor cores.
+        """
+        if self.uniform is not None or self.register is None:
+            return False
+        first = later[2]
+        return first == _ZERO_REGISTER or not first - self.wide <= self.register <= first + _MOST_WRITTEN - 1
 
 
 def decode(code: bytes) -> Optional[Operation]:
