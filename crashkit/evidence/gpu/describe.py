@@ -141,14 +141,14 @@ class _Description:
         return tuple(entry for entry, _ in described[:MOST_EXCEPTIONS])
 
     def _faults(self) -> Iterator[_Fault]:
-        told: set[tuple[int, int, int]] = set()
+        told: set[tuple[int, int]] = set()
         for warp in self.warps:
             by_code: dict[int, list[Row]] = {}
             for number, code in enumerate(warp.lanes.column("exception")):
                 if code:
                     by_code.setdefault(code, []).append(Row(warp.lanes, number))
             for code, lanes in by_code.items():
-                told.add((warp.device, warp.sm.number, code))
+                told.add((warp.device, warp.sm.number))
                 yield self._of_lanes(warp, exception(code), code, lanes)
             if not by_code and warp.row.value("broken"):
                 active = warp.row.value("active_lanes")
@@ -158,7 +158,7 @@ class _Description:
         for table in self.dump.tables(layout.SMS):
             for sm in table.rows():
                 code = sm.value("exception")
-                if code and (table.parent_row, sm.number, code) not in told:
+                if code and (table.parent_row, sm.number) not in told:
                     yield self._of_sm(table.parent_row, sm, code)
 
     def _of_lanes(self, warp: _Warp, meaning: Meaning, code: Optional[int], lanes: list[Row]) -> _Fault:
