@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gzip
 import re
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -47,6 +49,26 @@ def described(raw: bytes, name: str = "x.nvcudmp") -> Gpu:
     dump = open_dump(of_bytes(raw), len(raw))
     assert dump is not None
     return describe_dump(dump, Path(name))
+
+
+Change = Callable[[int, list[int], bytes], tuple[list[int], bytes]]
+
+
+def changed(raw: bytes, change: Change) -> bytes:
+    """The dump with every table section passed through `change(kind, header, content)`."""
+    out = bytearray(raw[:64])
+    table, count = struct.unpack_from("<Q", raw, 40)[0], struct.unpack_from("<H", raw, 60)[0]
+    headers = []
+    for number in range(count):
+        row = list(struct.unpack_from("<IIQQQQIIQQ", raw, table + 64 * number))
+        row, content = change(row[1], row, raw[row[4] : row[4] + row[5]] if row[1] != 8 else b"")
+        out += bytes(-len(out) % 8)
+        row[4], row[5] = len(out), len(content) if row[1] != 8 else row[5]
+        out += content
+        headers.append(struct.pack("<IIQQQQIIQQ", *row))
+    out += bytes(-len(out) % 8)
+    struct.pack_into("<Q", out, 40, len(out))
+    return bytes(out) + b"".join(headers)
 
 
 def side(name: str) -> Crash:

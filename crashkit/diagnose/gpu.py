@@ -15,7 +15,7 @@ def kinds(exception: GpuException) -> frozenset[str]:
     """The kind of the exception, and of its address."""
     found = {meaning_of(exception.name).kind}
     if exception.space in ("shared", "local") and "memory" in found:
-        found = {exception.space, "stack" if exception.space == "local" else "memory"}
+        found = {"local", "stack"} if exception.space == "local" else {"shared"}
     elif exception.address is not None and is_null(exception.address):
         found.add("null")
     return frozenset(found)

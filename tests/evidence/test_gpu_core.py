@@ -24,7 +24,7 @@ from crashkit.naming.gpu_exceptions import exception, meaning_of
 from crashkit.naming.kernels import known_as
 from crashkit.naming.mangled import demangled
 
-from ..gpu_cores import CORES, data, described, gpu, told
+from ..gpu_cores import CORES, changed, data, described, gpu, told
 
 HANGS = ("native_hang", "torch_hang")
 FAILED = [name for name in CORES if name not in HANGS]
@@ -147,23 +147,6 @@ def test_the_first_dumps_of_all() -> None:
 
 
 # Other drivers
-
-
-def changed(raw: bytes, change: Callable[[int, list[int], bytes], tuple[list[int], bytes]]) -> bytes:
-    """The dump with every table section passed through `change(kind, header, content)`."""
-    out = bytearray(raw[:64])
-    table, count = struct.unpack_from("<Q", raw, 40)[0], struct.unpack_from("<H", raw, 60)[0]
-    headers = []
-    for number in range(count):
-        row = list(struct.unpack_from("<IIQQQQIIQQ", raw, table + 64 * number))
-        row, content = change(row[1], row, raw[row[4] : row[4] + row[5]] if row[1] != 8 else b"")
-        out += bytes(-len(out) % 8)
-        row[4], row[5] = len(out), len(content) if row[1] != 8 else row[5]
-        out += content
-        headers.append(struct.pack("<IIQQQQIIQQ", *row))
-    out += bytes(-len(out) % 8)
-    struct.pack_into("<Q", out, 40, len(out))
-    return bytes(out) + b"".join(headers)
 
 
 def restrided(stride: Callable[[int, int], int]) -> Callable[[int, list[int], bytes], tuple[list[int], bytes]]:
