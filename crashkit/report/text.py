@@ -144,9 +144,6 @@ def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
         yield from page.field("" if side.frame else side.label, side.text, lines=2, style=_DIM)
     if crash.process and _process(crash).strip():
         yield from page.field("process", _process(crash).strip())
-    others = [gpu_wording.words(other) for other in gpu.exceptions[1:]]
-    if others:
-        yield from page.field("", f"and {wording.plural(len(others), 'more GPU exception')} in the report: {others[0]}", style=_DIM)
     if crash.source and crash.source.truncated:
         yield from page.field("evidence", "the core is truncated, so this report is incomplete", style=_YELLOW)
 
@@ -156,12 +153,11 @@ def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:
     yield from page.field("kernel", f"{gpu_wording.kernel_name(exception.kernel)}{known}", style=_BOLD)
     where = _clean(gpu_wording.place(exception))
     if where:
-        yield from page.field("", safe.clip_front(where, page.width - _LABEL - 2), style=_BLUE)
+        inlined = [frame.function for frame in exception.frames if isinstance(frame, NativeFrame) and frame.function]
+        inside = f" in {safe.clip(_clean(' <- '.join(inlined[:3])), 40)}" if len(inlined) > 1 or inlined[:1] != [exception.kernel] else ""
+        yield from page.field("", safe.clip_front(where, page.width - _LABEL - 2 - safe.cells(inside)) + inside, style=_BLUE)
     if exception.source:
         yield from page.field("", f"  {_clean(exception.source)}")
-    inlined = [frame.function for frame in exception.frames if isinstance(frame, NativeFrame) and frame.function]
-    if len(inlined) > 1:
-        yield from page.field("", f"in {' <- '.join(inlined[:4])}", style=_DIM)
     threads = gpu_wording.threads(exception)
     if threads:
         yield from page.field("threads", threads, lines=2)
@@ -228,21 +224,23 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     yield Text()
     label = wording.confidence(finding).lower()
     yield from page.field(safe.clip(_clean(label), _LABEL - 1), finding.title, style=_BOLD, label_style=_YELLOW)
+    # A GPU's answer is longer: its finding repeats some of it.
+    short = crash.failed_gpu is not None
     if finding.summary:
-        yield from page.field("", finding.summary, lines=2)
-    yield from _fix(finding, page)
-    if len(crash.findings) > 1:
+        yield from page.field("", finding.summary, lines=1 if short else 2)
+    yield from _fix(finding, page, 2 if short else 3)
+    if len(crash.findings) > 1 and not short:
         yield from page.field("", f"and {wording.plural(len(crash.findings) - 1, 'more finding')} in the report", style=_DIM)
 
 
-def _fix(finding: Finding, page: _Page) -> Iterator[Text]:
+def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:
     if not finding.fix:
         return
     rows = [row for row in finding.fix[0][:_TEXT].split("\n") if row.strip()]
     if len(rows) == 1:
         yield from page.field("fix", rows[0], lines=2)
         return
-    for index, row in enumerate(rows[:3]):
+    for index, row in enumerate(rows[:most]):
         yield from page.field("fix" if index == 0 else "", row.expandtabs(4))
 
 
@@ -250,7 +248,8 @@ def _missing(crash: Crash, page: _Page) -> Iterator[Text]:
     errors = crash.soft_errors
     if not errors:
         return
-    yield Text()
+    if crash.failed_gpu is None:
+        yield Text()
     shown = errors if len(errors) <= 2 else errors[:1]
     # The first screen has 24 lines, and a finding takes up to eight.
     lines = 1 if crash.findings else 2
