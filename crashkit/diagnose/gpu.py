@@ -8,7 +8,7 @@ from typing import Optional
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, PythonFrame
 from crashkit.naming.addresses import is_null
 from crashkit.naming.gpu_exceptions import meaning_of
-from crashkit.naming.kernels import checks
+from crashkit.naming.kernels import brief_kernel, checks
 
 
 def kinds(exception: GpuException) -> frozenset[str]:
@@ -44,7 +44,7 @@ def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str
         place = f"offset {exception.offset}"
     found = {
         "gpu_exception": meaning_of(exception.name).words,
-        "gpu_kernel": _name(exception.kernel, exception.known_as),
+        "gpu_kernel": brief_kernel(exception.kernel) if exception.kernel else None,
         "gpu_place": place,
         "gpu_thread": f"block {_index(exception.block_index)}, thread {_index(exception.thread_index)}"
         if exception.block_index and exception.thread_index
@@ -62,7 +62,7 @@ def kernel_names(crash: Crash, gpu: Gpu, kernel: GpuKernel) -> dict[str, str]:
     waiting = next((place for place in kernel.places if place.waits), None)
     running = next((place for place in kernel.places if not place.waits), None)
     found = {
-        "gpu_kernel": _name(kernel.name, kernel.known_as),
+        "gpu_kernel": brief_kernel(kernel.name) if kernel.name else None,
         "gpu_waiting": f"{waiting.file}:{waiting.line}" if waiting and waiting.file else None,
         "gpu_running": f"{running.file}:{running.line}" if running and running.file else None,
         **_launch_names(crash, gpu),
@@ -80,10 +80,6 @@ def _launch_names(crash: Crash, gpu: Gpu) -> dict[str, Optional[str]]:
         return {}
     place = f"{frame.file}:{frame.line} in {frame.function}"
     return {"gpu_launched": place} if found.exact else {"gpu_noticed": place}
-
-
-def _name(kernel: Optional[str], known_as: Optional[str]) -> Optional[str]:
-    return f"{kernel} ({known_as})" if kernel and known_as else kernel
 
 
 def _index(values: tuple[int, ...]) -> str:

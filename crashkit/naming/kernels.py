@@ -11,6 +11,8 @@ from crashkit.naming.mangled import demangled, identifiers
 _FUSED = re.compile(r"triton_(?P<kind>poi|red|per|mm|tem|spl|for|unk)_fused_(?P<operators>\w+?)_\d+$")
 _TEMPLATE = re.compile(r"triton_(?:tem_fused_)?(?P<operator>bmm|mm|convolution|flex_attention|addmm)\w*$")
 
+_INTERNAL = re.compile(r"^(?:at::native|at|c10)::(?:\(anonymous\)::)*")
+
 # By the kernel's short name. Kernels of torch that check their input, and what asked for them in Python.
 _OPERATORS = (
     (r"nll_loss2d_\w+", "nll_loss (cross_entropy of images)"),
@@ -95,6 +97,11 @@ def checks(mangled: str) -> Optional[Check]:
 def short_kernel(mangled: str) -> str:
     """The kernel's name as shown: `at::native::reduce_kernel`, without template arguments."""
     return short_function(demangled(mangled)).replace("<…>", "")
+
+
+def brief_kernel(kernel: str) -> str:
+    """A short kernel name without the namespaces of torch's internals: `reduce_kernel`."""
+    return _INTERNAL.sub("", kernel)
 
 
 def known_as(mangled: str) -> Optional[str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, PythonFrame, Thread
 from crashkit.naming.gpu_exceptions import meaning_of
+from crashkit.naming.kernels import brief_kernel
 from crashkit.report import wording
 
 _VERBS = {"read": "read", "write": "wrote", "atomic": "atomic access"}
@@ -15,7 +15,6 @@ _WAITS = {"barrier": "wait at a barrier", "mbarrier": "wait at an mbarrier", "wa
 _NAME = 160
 
 
-_INTERNAL = re.compile(r"^(?:at::native|at|c10)::(?:\(anonymous\)::)*")
 _LONGEST_FILE = 28
 
 
@@ -58,7 +57,7 @@ def place(item: GpuException | GpuKernel | GpuPlace) -> str:
 
 def kernel_name(kernel: Optional[str]) -> str:
     """The kernel's name without the namespaces of torch's internals."""
-    return _INTERNAL.sub("", kernel) if kernel else "(no name)"
+    return brief_kernel(kernel) if kernel else "(no name)"
 
 
 def index(values: Sequence[int]) -> str:

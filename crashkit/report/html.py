@@ -107,7 +107,9 @@ class Page:
         self.own = wording.own_at(self.thread)
         self.native = wording.native_at(self.thread, crash.signal)
         self.finding = wording.best_finding(crash)
-        self.groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
+        groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
+        # The thread that launched a GPU's kernel says more than the one that died, which is the driver's.
+        self.groups = sorted(groups, key=lambda group: not self.opens(group))
         self.space = AddressSpace(crash.mappings, crash.modules, stack_pointer(self.thread))
         self.modules = wording.ordered_modules(crash.modules)
         self.markdown = markdown.summary(crash)
@@ -141,6 +143,10 @@ class Page:
         """The first mappings, each with whether it contains the fault address."""
         fault = self.signal.address if self.signal else None
         return [(mapping, fault is not None and mapping.start <= fault < mapping.end) for mapping in self.crash.mappings[:_ROWS]]
+
+    def opens(self, group: wording.Group) -> bool:
+        """Whether the group's stack is shown at once."""
+        return self.launch is not None and any(thread is self.launch.thread for thread in group.threads)
 
     def prefix(self, thread: Thread) -> str:
         """The id of the element that shows this thread, and the prefix of its frames' ids."""
