@@ -239,6 +239,16 @@ def test_the_log_gives_the_assertions_text_and_the_dump_the_rest() -> None:
     assert "checks that each label is between 0" in (found[0].summary or "")
 
 
+def test_the_dump_knows_the_kernel_that_triton_calls_unknown() -> None:
+    fields = {"kernel": "unknown", "assertion": "index out of bounds: 0 <= tmp4 < 16"}
+    line = LogLine(
+        text="c.py:29: unknown: block: [0,0,0], thread: [3,0,0] Assertion `...` failed.", kind="device-assert-line", fields=fields
+    )
+    found = diagnose(replace(joined("compiled_assert"), log=(line,)), load_catalog()).findings[0]
+    assert "unknown" not in (found.summary or "")
+    assert "triton_poi_fused_add_index_mul_relu_0 checks that each index is within" in (found.summary or "")
+
+
 def test_fingerprint_is_of_the_kernel_not_of_the_drivers_thread() -> None:
     assert fingerprint(joined("triton_beyond")).hash == fingerprint(joined("triton_beyond-blocking")).hash
     assert fingerprint(joined("null_store")).frames == ("GPU", "WARP_ILLEGAL_ADDRESS", "null_store")

@@ -2,7 +2,7 @@
 
 The Itanium C++ ABI, "External Names (a.k.a. Mangling)". Covers what kernels and device functions are named by: nested names, templates,
 literals, lambdas, local and anonymous names, function pointers, packs. What it does not cover (expressions, decltype) leaves the name
-as it was. Names are untrusted: depth, steps and output are limited.
+as it was. Names are untrusted: their length and the result's are limited, and so is the depth (by Python).
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ import re
 from functools import lru_cache
 
 _LONGEST = 1 << 15
-_MOST_STEPS = 20_000
-_DEEPEST = 128
 _LONGEST_RESULT = 1 << 16
 
 _BUILTIN = {
@@ -122,7 +120,6 @@ class _Reader:
         """Template arguments of the innermost template, for T_."""
         self.templated = self.conversion = False
         self.qualifiers = ""
-        self.steps = self.depth = 0
 
     def peek(self, text: str) -> bool:
         return self.text.startswith(text, self.at)
@@ -132,11 +129,6 @@ class _Reader:
             return False
         self.at += len(text)
         return True
-
-    def step(self) -> None:
-        self.steps += 1
-        if self.steps > _MOST_STEPS or self.depth > _DEEPEST:
-            raise _NotUnderstood
 
     def keep(self, text: str) -> str:
         if len(text) > _LONGEST_RESULT:
@@ -162,7 +154,6 @@ class _Reader:
         return "" if found == ["void"] else ", ".join(one for one in found if one)
 
     def name(self) -> str:
-        self.step()
         self.templated = self.conversion = False
         self.qualifiers = ""
         if self.take("N"):
@@ -214,7 +205,6 @@ class _Reader:
         name, last = "", ""
         templated = conversion = False
         while not self.take("E"):
-            self.step()
             if self.peek("I"):
                 if not name:
                     raise _NotUnderstood
@@ -323,7 +313,6 @@ class _Reader:
         return f"<{text}{' ' if text.endswith('>') else ''}>"
 
     def template_argument(self) -> str:
-        self.step()
         if self.take("J"):
             found = []
             while not self.take("E"):
@@ -339,10 +328,9 @@ class _Reader:
         self.at += 1
         if self.peek("_Z"):
             inner = _Reader(self.text)
-            inner.at, inner.known, inner.depth, inner.steps = self.at + 2, self.known, self.depth + 1, self.steps
-            inner.step()
+            inner.at, inner.known = self.at + 2, self.known
             text = inner.encoding(whole=False)
-            self.at, self.steps = inner.at, inner.steps
+            self.at = inner.at
             if not self.take("E"):
                 raise _NotUnderstood
             return text
@@ -357,13 +345,6 @@ class _Reader:
         return value + _SUFFIX[kind] if kind in _SUFFIX else f"({text}){value}"
 
     def type(self) -> str:
-        self.depth += 1
-        self.step()
-        text = self._type()
-        self.depth -= 1
-        return text
-
-    def _type(self) -> str:
         letter = self.text[self.at]
         if letter in _BUILTIN:
             self.at += 1

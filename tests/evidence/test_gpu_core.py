@@ -315,6 +315,15 @@ def test_demangled(name: str) -> None:
     assert demangled(name) == NAMES[name]
 
 
+def test_a_name_that_doubles_with_every_letter() -> None:
+    digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+    name = "_Z1f1AIiiE" + "".join(f"S_IS{one}_S{one}_E" for one in digits[:35])
+    began = time.process_time()
+    assert demangled(name) == name
+    assert demangled(name[: name.index("S_IS3")]).count("int") == 2 + 4 + 8 + 16
+    assert time.process_time() - began < 1
+
+
 def test_names_are_those_of_binutils() -> None:
     """By their plain form: all functions of the images of real dumps."""
     program = which("c++filt")
