@@ -113,16 +113,17 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
         # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
+        gpus = _describe_gpus(pieces, finder)
+        if gpus:
+            clock.lap("gpu")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, debuggers, finder, options.exe, progress, clock)
+            crash = _analyze_core(pieces.core, pieces.core_input, gpus, logs, debuggers, finder, options.exe, progress, clock)
         elif pieces.gpus and not logs:
             crash = _of_gpu(pieces)
         else:
             crash = _of_logs(pieces, logs)
-        if pieces.gpus:
-            progress("gpu", crash)
-            crash = _add_gpus(crash, pieces, finder)
-            clock.lap("gpu")
+        if gpus:
+            crash = _add_gpus(crash, gpus, pieces)
     catalog, problems = _catalog(options)
     crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems))
     if pieces.manifest is not None:
@@ -177,34 +178,41 @@ def _of_gpu(pieces: Pieces) -> Crash:
     return Crash(source=Source(path=str(path), kind=kind, size=size, compression=source.compression))
 
 
-def _add_gpus(crash: Crash, pieces: Pieces, finder: Finder) -> Crash:
+def _describe_gpus(pieces: Pieces, finder: Finder) -> tuple[Gpu, ...]:
+    """The GPU cores, those with an exception first."""
+    found = []
+    for dump, source in pieces.gpus:
+        sources = Sources(finder.source, _modified(source.original))
+        found.append(describe_dump(dump, source.original, sources.line))
+    return tuple(sorted(found, key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or "")))
+
+
+def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
     """The crash with its GPU cores, each joined with the thread that launched what failed."""
     environment = {**(pieces.manifest or {}).get("environment", {}), **(crash.process.environment if crash.process else {})}
     pid = crash.process.pid if crash.process else None
-    sources = Sources(_locator(crash, finder), _modified(crash))
-    gpus: list[Gpu] = []
-    errors: list[SoftError] = []
-    for dump, source in pieces.gpus:
-        gpu = describe_dump(dump, source.original, sources.line)
-        errors += source.soft_errors
-        if gpu.truncated:
-            message = f"the GPU core {source.original.name} is truncated: threads, code or names may be missing"
-            errors.append(SoftError(stage="gpu", message=message, hint="Give it time and disk space to be written whole."))
-        if belongs(gpu, crash.threads, pid) is False:
-            message = f"the GPU core {source.original.name} is of another process than the core"
+    # A text may show some of the threads, and name them otherwise.
+    threads = crash.threads if pieces.core is not None else ()
+    errors = [error for _, source in pieces.gpus for error in source.soft_errors]
+    joined = []
+    for gpu in gpus:
+        name = Path(gpu.path or "").name
+        if belongs(gpu, threads, pid) is False:
+            message = f"the GPU core {name} is of another process and was left out"
             errors.append(SoftError(stage="gpu", message=message, hint="Pass the core and the GPU core of the same process."))
-        else:
-            gpu = replace(gpu, launched_from=launched_from(gpu, crash.threads, environment))
-        gpus.append(gpu)
-    gpus.sort(key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or ""))
-    process = crash.process or Process(pid=next((gpu.pid for gpu in gpus if gpu.pid), None))
-    first = gpus[0]
+            continue
+        if gpu.truncated:
+            message = f"the GPU core {name} is truncated: threads, code or names may be missing"
+            errors.append(SoftError(stage="gpu", message=message, hint="Give it time and disk space to be written whole."))
+        joined.append(replace(gpu, launched_from=launched_from(gpu, crash.threads, environment)))
+    time = crash.time or next((gpu.time for gpu in joined if gpu.time), None)
+    process = crash.process or Process(pid=next((gpu.pid for gpu in joined if gpu.pid), None))
     return replace(
         crash,
-        id=crash.id or identity(_seconds(first.time), process.pid, "gpu"),
-        time=crash.time or first.time,
+        id=crash.id or identity(_seconds(time), process.pid, "gpu"),
+        time=time,
         process=process,
-        gpu=tuple(gpus),
+        gpu=tuple(joined),
         soft_errors=(*crash.soft_errors, *errors),
     )
 
@@ -228,6 +236,7 @@ def _lines(logs: Sequence[_Log]) -> tuple[LogLine, ...]:
 def _analyze_core(
     core: Core,
     source: Input,
+    gpus: tuple[Gpu, ...],
     logs: Sequence[_Log],
     debuggers: Sequence[Debugger],
     finder: Finder,
@@ -240,7 +249,7 @@ def _analyze_core(
         pool = stack.enter_context(ThreadPoolExecutor(2))
         scene = describe(core, source, finder, exe)
         clock.lap("notes")
-        progress("gdb", scene.crash)
+        progress("gdb", replace(scene.crash, gpu=gpus))
         # The debuggers leave us idle: read the catalog meanwhile.
         pool.submit(load_catalog)
         answers = ask(ready, source.path, scene, pool, clock.lap)
@@ -251,7 +260,7 @@ def _analyze_core(
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:
     crash = scene.crash
-    sources = Sources(_locator(crash, finder), _modified(crash))
+    sources = Sources(_locator(crash, finder), _modified(Path(crash.source.path)) if crash.source else None)
     assembled = assemble(scene, answers, _dumps(logs), sources)
     changed = [
         SoftError(
@@ -310,9 +319,9 @@ def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:
     return lambda name: finder.source(name if name.startswith("/") else f"{base}/{name}")
 
 
-def _modified(crash: Crash) -> Optional[float]:
+def _modified(path: Path) -> Optional[float]:
     try:
-        return Path(crash.source.path).stat().st_mtime if crash.source else None
+        return path.stat().st_mtime
     except OSError:
         return None
 

@@ -19,6 +19,7 @@ from crashkit.evidence.gpu.layout import CONTEXTS
 from crashkit.model import Crash, LogLine
 from crashkit.pipeline import analyze
 from crashkit.report import markdown, wording
+from crashkit.report.first_answer import first_answer
 from crashkit.report.html import render
 from crashkit.report.json import decode, encode
 from crashkit.report.text import summary
@@ -108,9 +109,45 @@ def test_beside_a_core_of_another_process(tmp_path: Path) -> None:
     assert crash.signal is not None
     assert crash.failed_gpu is None
     assert [error.message for error in crash.soft_errors if error.stage == "gpu"] == [
-        "the GPU core x.nvcudmp is of another process than the core"
+        "the GPU core x.nvcudmp is of another process and was left out"
     ]
-    assert crash.gpu[0].launched_from is None
+    assert crash.gpu == ()
+
+
+def test_beside_a_core_that_aborted_by_itself(tmp_path: Path) -> None:
+    """SIGABRT alone does not make another process's dump the answer."""
+    core = python_crash("faults.py", "abort", python=an_interpreter()).core
+    crash = analyze([core, _written(tmp_path / "x.nvcudmp", data("null_store"))])
+    assert crash.signal is not None
+    assert crash.signal.name == "SIGABRT"
+    assert "GPU" not in wording.sentence(crash)
+
+
+def test_beside_a_dump_of_faulthandler(tmp_path: Path) -> None:
+    """It names threads by their pthread, which no GPU core does."""
+    log = tmp_path / "stderr.log"
+    log.write_text(
+        "Fatal Python error: Aborted\n\n"
+        "Thread 0x00007f70b781a140 (most recent call first):\n"
+        '  File "/srv/app/kernels.py", line 107 in main\n'
+        '  File "/srv/app/kernels.py", line 110 in <module>\n'
+    )
+    crash = analyze([log, _written(tmp_path / "x.nvcudmp", data("misaligned"))])
+    assert [error for error in crash.soft_errors if error.stage == "gpu"] == []
+    assert crash.gpu[0].launched_from is not None
+    assert (
+        wording.sentence(crash) == "Misaligned address in GPU kernel misaligned (kernels.cu:17), noticed in main (/srv/app/kernels.py:107)."
+    )
+
+
+def test_the_first_answer_is_of_the_gpu(tmp_path: Path) -> None:
+    """Before a debugger has started."""
+    made = python_crash("faults.py", "abort", python=an_interpreter())
+    raw = changed(data("null_store"), lambda kind, row, content: (row, _with_tid(content, made.pid) if kind == CONTEXTS else content))
+    answers: list[str] = []
+    stages = [made.core, _written(tmp_path / "x.nvcudmp", raw)]
+    analyze(stages, progress=lambda stage, crash: answers.append(first_answer(crash)) if stage == "gdb" else None)
+    assert answers == ["Illegal address in GPU kernel null_store (kernels.cu:9)."]
 
 
 def test_beside_its_core(tmp_path: Path) -> None:
