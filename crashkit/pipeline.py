@@ -205,6 +205,7 @@ def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
             message = f"the GPU core {name} is truncated: threads, code or names may be missing"
             errors.append(SoftError(stage="gpu", message=message, hint="Give it time and disk space to be written whole."))
         joined.append(replace(gpu, launched_from=launched_from(gpu, crash.threads, environment)))
+    errors += _disagreement(crash.log, joined)
     time = crash.time or next((gpu.time for gpu in joined if gpu.time), None)
     process = crash.process or Process(pid=next((gpu.pid for gpu in joined if gpu.pid), None))
     return replace(
@@ -215,6 +216,16 @@ def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
         gpu=tuple(joined),
         soft_errors=(*crash.soft_errors, *errors),
     )
+
+
+def _disagreement(log: Sequence[LogLine], gpus: Sequence[Gpu]) -> list[SoftError]:
+    """The driver prints the exception that its dump is about; a log of several processes may hold more of them."""
+    told = [line.fields.get("exception", "").removeprefix("CUDBG_EXCEPTION_") for line in log if line.kind == "gpu-exception"]
+    found = [exception.name for gpu in gpus for exception in gpu.exceptions]
+    if not told or not found or set(told) & set(found):
+        return []
+    message = f"the log tells of {told[0]}, the GPU core of {found[0]}"
+    return [SoftError(stage="gpu", message=message, hint="Pass the log and the GPU core of the same process.")]
 
 
 def _seconds(text: Optional[str]) -> Optional[float]:

@@ -101,6 +101,7 @@ def test_in_a_crash_folder(tmp_path: Path) -> None:
     assert crash.failed_gpu is not None
 
 
+@pytest.mark.slow
 def test_beside_a_core_of_another_process(tmp_path: Path) -> None:
     """The core's own answer stays; that the two do not belong together is said."""
     core = python_crash("threads.py", python=an_interpreter()).core
@@ -121,6 +122,18 @@ def test_beside_a_core_that_aborted_by_itself(tmp_path: Path) -> None:
     assert crash.signal is not None
     assert crash.signal.name == "SIGABRT"
     assert "GPU" not in wording.sentence(crash)
+
+
+def test_a_log_of_another_exception(tmp_path: Path) -> None:
+    """Two sources agree, or the report says so."""
+    dump, log = _written(tmp_path / "x.nvcudmp", data("misaligned")), tmp_path / "stderr.log"
+    said = "[01:02:08.656447] coredump: Detected an exception of type CUDBG_EXCEPTION_WARP_{} ({})\n"
+    log.write_text(said.format("MISALIGNED_ADDRESS", 6))
+    assert analyze([log, dump]).soft_errors == ()
+    log.write_text(said.format("ILLEGAL_ADDRESS", 14))
+    assert [error.message for error in analyze([log, dump]).soft_errors] == [
+        "the log tells of WARP_ILLEGAL_ADDRESS, the GPU core of WARP_MISALIGNED_ADDRESS"
+    ]
 
 
 def test_beside_a_dump_of_faulthandler(tmp_path: Path) -> None:
