@@ -5,11 +5,13 @@ Each stage adds to the `Crash` of the previous one. A stage that fails adds a so
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
@@ -18,6 +20,7 @@ from msgspec.structs import replace
 
 from crashkit import __version__
 from crashkit.attempt import attempt, failed
+from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.manifest import read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
@@ -32,16 +35,18 @@ from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe
+from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.model import Crash, LogLine, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
+from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
@@ -146,12 +151,20 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _As
         # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
+        broken: list[SoftError] = []
+        gpus = _describe_gpus(pieces, finder, broken)
+        if pieces.gpus:
+            clock.lap("gpu")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, asked, finder, options.exe, told, clock)
+            crash = _analyze_core(pieces.core, pieces.core_input, gpus, logs, asked, finder, options.exe, told, clock)
+        elif pieces.gpus and not logs:
+            crash = _of_gpu(pieces)
         else:
             crash = _of_logs(pieces, logs)
+    if gpus:
+        apart = crash
+        crash = attempt("gpu", "the join with GPU cores", lambda: _add_gpus(apart, gpus, pieces), replace(apart, gpu=gpus), broken)
     catalog, problems = _catalog(options)
-    broken: list[SoftError] = []
     manifest = pieces.manifest
     if manifest is not None:
         crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
@@ -233,6 +246,68 @@ def _fuller(signal: Optional[Signal], others: Sequence[Optional[Signal]]) -> Opt
     return next((other for other in known if other.address is not None), signal or next(iter(known), None))
 
 
+def _of_gpu(pieces: Pieces) -> Crash:
+    """A crash that left only GPU cores."""
+    source = pieces.gpus[0].source
+    kind, path, size = ("gpu-core", source.original, source.original_size) if pieces.manifest is None else ("folder", pieces.folder, None)
+    return Crash(source=Source(path=str(path), kind=kind, size=size, compression=source.compression))
+
+
+def _describe_gpus(pieces: Pieces, finder: Finder, problems: list[SoftError]) -> tuple[Gpu, ...]:
+    """The GPU cores, those with an exception first."""
+    found = []
+    for dump, source in pieces.gpus:
+        path, sources = source.original, Sources(finder.source, _modified(source.original))
+        known = Gpu(path=str(path), size=dump.size)
+        found.append(attempt("gpu", "the reader of GPU cores", partial(describe_dump, dump, path, sources.line), known, problems))
+    return tuple(sorted(found, key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or "")))
+
+
+def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
+    """The crash with its GPU cores, each joined with the thread that launched what failed."""
+    environment = {**(pieces.manifest or {}).get("environment", {}), **(crash.process.environment if crash.process else {})}
+    pid = crash.process.pid if crash.process else None
+    # A text may show some of the threads, and name them otherwise.
+    threads = crash.threads if pieces.core is not None else ()
+    errors = [error for _, source in pieces.gpus for error in source.soft_errors]
+    joined = []
+    for gpu in gpus:
+        name = Path(gpu.path or "").name
+        if belongs(gpu, threads, pid) is False:
+            message = f"the GPU core {name} is of another process and was left out"
+            errors.append(SoftError(stage="gpu", message=message, hint="Pass the core and the GPU core of the same process."))
+            continue
+        if gpu.truncated:
+            message = f"the GPU core {name} is truncated: threads, code or names may be missing"
+            errors.append(SoftError(stage="gpu", message=message, hint="Give it time and disk space to be written whole."))
+        joined.append(replace(gpu, launched_from=launched_from(gpu, crash.threads, environment)))
+    errors += _disagreement(crash.log, joined)
+    time = crash.time or next((gpu.time for gpu in joined if gpu.time), None)
+    process = crash.process or Process(pid=next((gpu.pid for gpu in joined if gpu.pid), None))
+    return replace(
+        crash,
+        id=crash.id or identity(_seconds(time), process.pid, "gpu"),
+        time=time,
+        process=process,
+        gpu=tuple(joined),
+        soft_errors=(*crash.soft_errors, *errors),
+    )
+
+
+def _disagreement(log: Sequence[LogLine], gpus: Sequence[Gpu]) -> list[SoftError]:
+    """The driver prints the exception that its dump is about; a log of several processes may hold more of them."""
+    told = [line.fields.get("exception", "").removeprefix("CUDBG_EXCEPTION_") for line in log if line.kind == "gpu-exception"]
+    found = [exception.name for gpu in gpus for exception in gpu.exceptions]
+    if not told or not found or set(told) & set(found):
+        return []
+    message = f"the log tells of {told[0]}, the GPU core of {found[0]}"
+    return [SoftError(stage="gpu", message=message, hint="Pass the log and the GPU core of the same process.")]
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    return None if text is None else datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
 def _dumps(logs: Sequence[_Log]) -> list[tuple[Thread, ...]]:
     return [log.evidence.threads for log in logs if log.evidence.stacks == "python"]
 
@@ -248,6 +323,7 @@ def _lines(logs: Sequence[_Log]) -> tuple[LogLine, ...]:
 def _analyze_core(
     core: Core,
     source: Input,
+    gpus: tuple[Gpu, ...],
     logs: Sequence[_Log],
     asked: _Asked,
     finder: Finder,
@@ -263,7 +339,7 @@ def _analyze_core(
         clock.lap("notes")
         direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
         clock.lap("frames")
-        progress("gdb", direct.preview if direct else scene.crash)
+        progress("gdb", replace(direct.preview if direct else scene.crash, gpu=gpus))
         # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
         values = pool.submit(_answered, direct.reader) if direct else None
         pool.submit(load_catalog)
@@ -314,7 +390,7 @@ def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:
     crash = scene.crash
-    sources = Sources(_locator(crash, finder), _modified(crash))
+    sources = Sources(_locator(crash, finder), _modified(Path(crash.source.path)) if crash.source else None)
     assembled = assemble(scene, answers, _dumps(logs), sources)
     changed = [
         SoftError(
@@ -373,9 +449,9 @@ def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:
     return lambda name: finder.source(name if name.startswith("/") else f"{base}/{name}")
 
 
-def _modified(crash: Crash) -> Optional[float]:
+def _modified(path: Path) -> Optional[float]:
     try:
-        return Path(crash.source.path).stat().st_mtime if crash.source else None
+        return path.stat().st_mtime
     except OSError:
         return None
 

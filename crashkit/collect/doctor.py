@@ -20,7 +20,7 @@ from crashkit.crashfolder.store import Store, home
 from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.errors import CollectError
-from crashkit.gdb_files import SAFE_START
+from crashkit.gdb_files import SAFE_START, gdb_program
 
 _GDB_NEEDED = 12
 _SECONDS = 30
@@ -148,8 +148,8 @@ def store_findings() -> Iterator[Finding]:
 
 
 def gdb_findings() -> Iterator[Finding]:
-    """Check that gdb runs, is new enough and has Python."""
-    program = isolation.find_program("gdb")
+    """Check that gdb (or cuda-gdb, where there is no other) runs, is new enough and has Python."""
+    program = gdb_program()
     if program is None:
         yield Finding("gdb", "problem", "gdb is not installed: no arguments, locals and registers in reports", "apt-get install gdb")
         return

@@ -59,6 +59,9 @@ class Condition(_Part, frozen=True):
     """Whether the interpreter was shutting down."""
     fact: Optional[str] = None
     """A named predicate of facts.py."""
+    gpu: Optional[tuple[str, ...]] = None
+    """What the GPU core shows: memory, misaligned, assert, trap, stack, code, other; null, shared, local for an address of that kind;
+    hang (no exception, and a kernel was running), barrier (one of its warps waits while another runs)."""
     any: Optional[tuple[Condition, ...]] = None
     all: Optional[tuple[Condition, ...]] = None
 
@@ -71,11 +74,13 @@ class Condition(_Part, frozen=True):
     at_least: int = 1
     pattern: Optional[str] = None
     """Regular expression for the text of the log line."""
+    kernel: Optional[str] = None
+    """For `gpu`: regular expression for any part of the kernel's mangled name."""
 
 
 SUBJECTS = (
     "signal code reason access address in_mapping instruction "
-    "frames threads anywhere python modules log exit environment version finalizing fact any all"
+    "frames threads anywhere python modules log exit environment version finalizing fact gpu any all"
 ).split()
 
 

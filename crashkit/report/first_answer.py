@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crashkit.model import Crash
-from crashkit.report import safe, wording
+from crashkit.report import gpu_wording, safe, wording
 
 _WIDEST = 120
 _LONGEST = 4000
@@ -12,6 +12,8 @@ _LONGEST = 4000
 def first_answer(crash: Crash) -> str:
     """One or two lines from what is known before a debugger has started: how it ended, why, at which Python line and in which thread."""
     text = wording.ended(crash)
+    if crash.failed_gpu is not None:
+        return safe.clip(safe.line(gpu_wording.sentence(crash, crash.failed_gpu)[:_LONGEST]), _WIDEST)
     if crash.signal:
         text = f"{crash.signal.name}: {text.lower()}" if text != crash.signal.name else text
         reason = wording.why(crash.signal)
