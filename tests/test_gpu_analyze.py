@@ -17,7 +17,7 @@ from crashkit.diagnose import diagnose, load_catalog
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.evidence.gpu.layout import CONTEXTS
 from crashkit.model import Crash, LogLine
-from crashkit.pipeline import analyze
+from crashkit.pipeline import Options, analyze
 from crashkit.report import markdown, wording
 from crashkit.report.first_answer import first_answer
 from crashkit.report.html import render
@@ -77,6 +77,16 @@ def test_cut_off_dump_says_so(tmp_path: Path) -> None:
     assert [error.stage for error in crash.soft_errors] == ["gpu"]
     packed = analyze(_written(tmp_path / "x.gz", gzip.compress(raw)[:4000]))
     assert {error.stage for error in packed.soft_errors} == {"input", "gpu"}
+
+
+def test_source_lines_of_kernels(tmp_path: Path) -> None:
+    """Where the files are at hand: CUDA C++ and Triton."""
+    options = Options(path_maps=(("/tmp/dumps", DUMPS),))
+    native = analyze(_written(tmp_path / "x.nvcudmp", data("null_store")), options=options).gpu[0].exceptions[0]
+    assert native.source == "__global__ void null_store(float *data) { data[threadIdx.x + 4] = 1.0f; }"
+    triton = analyze(_written(tmp_path / "y.nvcudmp", data("triton_beyond")), options=options)
+    assert triton.gpu[0].exceptions[0].source == "tl.store(places, values * 2)"
+    assert "tl.store(places, values * 2)" in "\n".join(screen(triton))
 
 
 def test_several_dumps_of_one_process(tmp_path: Path) -> None:
