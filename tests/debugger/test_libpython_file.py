@@ -142,7 +142,7 @@ def test_the_next_place_is_looked_at(script, tmp_path):
 @needs_root
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")
 def test_in_a_report(tmp_path):
-    """Python frames come from PyStack then, and the report says why."""
+    """Python frames are read without it then, and the report says why."""
     python = a_debuggable_interpreter()
     crash = python_crash("threads.py", python=python)
     program = python.path.resolve()
@@ -156,7 +156,7 @@ def test_in_a_report(tmp_path):
     report = analyze(crash.core, options=Options(path_maps=where))
     assert any("was not run" in error.message for error in report.soft_errors)
     assert not (tmp_path / "executed").exists()
-    assert {frame.origin for frame in report.thread.pythons()} == {"pystack"}
+    assert {frame.origin for frame in report.thread.pythons()} == {"crashkit"}
     # The control: the same file runs where its owner is trusted.
     os.chown(planted, 0, 0)
     analyze(crash.core, options=Options(path_maps=where))
