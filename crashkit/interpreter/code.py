@@ -12,7 +12,7 @@ from crashkit.interpreter.view import Unreadable
 
 _MOST_UNITS = 1 << 28
 _MOST_LINE = 1 << 30
-_MOST_TABLE = 1 << 24
+_MOST_TABLE = 4 << 20
 _MOST_SLOTS = 256
 _VARARGS, _VARKEYWORDS = 4, 8
 """Include/cpython/code.h: CO_VARARGS, CO_VARKEYWORDS."""

@@ -156,7 +156,8 @@ def _by_first_bytes(view: View, module: Module) -> Optional[Found]:
 def _by_variables(view: View, module: Module, version: Optional[Version], idents: Mapping[int, int]) -> Optional[Found]:
     """By a pair of words that point to the first and the main interpreter (3.7 and newer), or one to the only interpreter (3.6)."""
     found: dict[tuple[Version, int], Found] = {}
-    candidates = [version] if version else [one for one in versions() if one < (3, 13)]
+    # Newer ones are known by their first bytes, which lie among the same variables.
+    candidates = [one for one in versions() if one < (3, 13) and version in (None, one)]
     mapped = Ranges(view.memory, writable=True)
     for start, data in variables(view.memory, module.loaded):
         if view.word_size != 8:

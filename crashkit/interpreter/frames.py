@@ -17,7 +17,10 @@ from crashkit.interpreter.view import Unreadable
 
 INNER, OUTER = 1000, 200
 """Frames read at either end of a deep stack."""
-_MOST_FRAMES = 4_000_000
+_MOST_FRAMES, _MOST_LINKS = 500_000, 8_000_000
+"""Of all threads together: frames read, and frames only counted. A damaged or hostile core could have any number."""
+_MOST_TABLES = 16 << 20
+"""Bytes of line tables decoded, which takes some seconds."""
 _OWNED_BY_C, _LAST_OWNER = 3, 4
 """Include/internal/pycore_interpframe_structs.h, `enum _frameowner`: from this value on a frame runs no Python code."""
 _TAGS = 7
@@ -69,6 +72,8 @@ class Frames:
         self._is_mapped = is_mapped
         self._codes: dict[int, Optional[Code]] = {}
         self._slots: dict[int, tuple[Slot, ...]] = {}
+        self._positions: dict[tuple[int, int], Optional[Position]] = {}
+        self._frames_left, self._links_left, self._tables_left = _MOST_FRAMES, _MOST_LINKS, _MOST_TABLES
 
     def stack(self, address: int) -> Stack:
         """The stack whose innermost frame is at `address`; 0 for none."""
@@ -76,7 +81,8 @@ class Frames:
         seen: set[int] = set()
         try:
             while address and len(inner) < INNER:
-                if address in seen:
+                self._frames_left -= 1
+                if address in seen or self._frames_left < 0:
                     raise Unreadable("a stack that never ends")
                 seen.add(address)
                 address = self._add(address, inner)
@@ -91,7 +97,8 @@ class Frames:
         count = steps = 0
         behind, turn = address, 1
         try:
-            while address and steps < _MOST_FRAMES:
+            while address and self._links_left > 0:
+                self._links_left -= 1
                 steps += 1
                 count += not self._is_shim(address)
                 last.append(address)
@@ -145,7 +152,13 @@ class Frames:
             instruction = self._instruction(address, code)
         except Unreadable:
             return None
-        return None if instruction is None else code.position(instruction)
+        if instruction is None or code.table is None:
+            return None
+        place = (code.address, instruction)
+        if place not in self._positions:
+            self._tables_left -= len(code.table)
+            self._positions[place] = code.position(instruction) if self._tables_left >= 0 else None
+        return self._positions[place]
 
     def _instruction(self, address: int, code: Code) -> Optional[int]:
         """The current instruction as the code's line table counts: in bytes up to 3.10, in units of two bytes after that."""

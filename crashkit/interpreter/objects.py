@@ -16,6 +16,7 @@ MOST_TEXT = 1 << 16
 """Characters of a str that are read."""
 MOST_BYTES = 1 << 24
 MOST_ITEMS = 20_000
+_MOST_ATTRIBUTES = 1000
 _MOST_DIGITS = 1000
 _MOST_LENGTH = 1 << 48
 _LONGEST_TYPE_NAME = 256
@@ -117,14 +118,14 @@ class Objects:
         word = self.constants.word_size
         return [self.constants.word(start + word * index) for index in range(count)]
 
-    def dictionary(self, address: int, most: int = MOST_ITEMS) -> Iterator[Item]:
-        """The first `most` items of the dict at `address`, in order of insertion."""
+    def dictionary(self, address: int, most: int = MOST_ITEMS, tries: int = MOST_ITEMS) -> Iterator[Item]:
+        """The first `most` items of the dict at `address`, in order of insertion; after `tries` entries, used or not, it ends."""
         values = self.view.word(address + self.layout.dictionary.values)
         if values and self.layout.values:
             values += self.layout.values.first
-        yield from self._entries(self.view.word(address + self.layout.dictionary.keys), values, most)
+        yield from self._entries(self.view.word(address + self.layout.dictionary.keys), values, most, tries)
 
-    def _entries(self, keys: int, values: int, most: int) -> Iterator[Item]:
+    def _entries(self, keys: int, values: int, most: int, tries: int) -> Iterator[Item]:
         """`values`: where those of a split dict are; 0 if they stand beside the keys."""
         layout, word = self.layout.keys, self.view.word_size
         if layout.log2_index_bytes is not None and layout.kind is not None:
@@ -135,7 +136,7 @@ class Objects:
             width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4 if size <= 0xFFFFFFFF else 8
             start, has_hash = keys + layout.indices + size * width, True
         step = (3 if has_hash else 2) * word
-        for index in range(min(self.length(keys + layout.entries), MOST_ITEMS)):
+        for index in range(min(self.length(keys + layout.entries), tries)):
             entry = start + step * index + (word if has_hash else 0)
             key = self.view.word(entry)
             value = self.view.word(values + word * index if values else entry + word)
@@ -184,7 +185,7 @@ class Objects:
         elif 0 < place < 1 << 20 and place % word == 0:
             dictionary = self.view.word(address + place)
             if dictionary:
-                yield from self.dictionary(dictionary)
+                yield from self.dictionary(dictionary, tries=_MOST_ATTRIBUTES)
 
     def _managed(self, address: int, kind: int, flags: int) -> Iterator[Item]:
         """A `__dict__` that lies before the object, or whose values lie somewhere without one."""
@@ -201,6 +202,6 @@ class Objects:
         elif not dictionary:
             values = self.view.word(address - 4 * word)
         if dictionary:
-            yield from self.dictionary(dictionary)
+            yield from self.dictionary(dictionary, tries=_MOST_ATTRIBUTES)
         elif values and shared:
-            yield from self._entries(shared, values + first, MOST_ITEMS)
+            yield from self._entries(shared, values + first, _MOST_ATTRIBUTES, _MOST_ATTRIBUTES)

@@ -20,8 +20,9 @@ from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.view import View
 from crashkit.memory import Memory, MemoryThread
 from crashkit.model import Mapping
-from tests.crashes import Interpreter, every_interpreter, python_crash, some_interpreters, these_versions
+from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
 from tests.interpreter.process import idents, interpreter_of, opened, state_of
+from tests.interpreter.test_read import DEEP
 
 _SAMPLES = 150
 _PATIENCE = 3.0
@@ -264,3 +265,25 @@ def test_values_take_bounded_time(python: Interpreter, tmp_path: Path, monkeypat
         values = {value.name: value.text for value in state.variables(frame)}
         assert time.perf_counter() - began < _PATIENCE
         assert values.keys() == {"many", "again"} and "not read" in values["again"]
+
+
+@pytest.mark.parametrize(("limit", "lines"), [("_MOST_FRAMES", True), ("_MOST_TABLES", False)])
+def test_all_threads_together_are_bounded(limit: str, lines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(python_crash("threads.py", python=an_interpreter()).core) as core:
+        monkeypatch.setattr(f"crashkit.interpreter.frames.{limit}", 10)
+        state = state_of(core)
+        assert state is not None and len(state.threads) == 7
+        frames = [frame for thread in state.threads for frame in thread.stack.inner]
+        assert len(frames) == 10 if lines else len(frames) > 30
+        assert all((frame.position is not None) == lines for frame in frames)
+        assert any(thread.stack.cut for thread in state.threads) == lines
+
+
+def test_a_deep_stack_is_counted_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep.py").write_text(DEEP)
+    with opened(python_crash(tmp_path / "deep.py", python=an_interpreter()).core) as core:
+        monkeypatch.setattr("crashkit.interpreter.frames._MOST_LINKS", 500)
+        state = state_of(core)
+        assert state is not None
+        stack = state.threads[0].stack
+        assert stack.cut and len(stack.inner) == 1000 and 1000 < (stack.total or 0) <= 1500
