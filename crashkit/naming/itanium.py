@@ -455,7 +455,7 @@ def _opening(text: str) -> int:
     return text.rfind("(")
 
 
-_NUMBERED = re.compile(r"L[a-z]n?\d+E|[ST][0-9A-Z]*_|(\d+)")
+_NUMBERED = re.compile(r"L[a-z]n?\d{1,20}E|[ST][0-9A-Z]{0,10}_|(\d{1,10})")
 """Literals, substitutions and parameters have numbers, too, which are no lengths."""
 
 

@@ -49,7 +49,7 @@ _WITHIN = (
     (r"ArgMaxOps|ArgMinOps|MaxOps|MinOps", "max or min"),
 )
 _WITHIN_NAMED = re.compile(
-    r"CUDAFunctor(?:OnSelf|OnOther)?_(?P<self>\w+)|(?P<functor>[A-Z]\w*?)Functor(?:_\w+)?|(?P<kernel>\w+?)_kernel(?:_cuda|_impl)?\w*"
+    r"CUDAFunctor(?:OnSelf|OnOther)?_(?P<self>\w+)|(?P<functor>[A-Z]\w{0,200}?)Functor(?:_\w+)?|(?P<kernel>\w{1,200}?)_kernel(?:_cuda|_impl)?\w*"
 )
 _LIBRARIES = (
     (r"(?:void )?cutlass\w*|.*\bcutlass::.*", "matrix product (CUTLASS)"),

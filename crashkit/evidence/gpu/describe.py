@@ -38,7 +38,9 @@ _NEAR = 1 << 28
 """Memory that ends farther than this from an address, in bytes, says nothing about it."""
 _STATUS = {1: "pending", 2: "active", 3: "sleeping", 4: "terminated"}
 _NAME = re.compile(
-    r"(?:gpu|cuda_coredump)[._].*[._](?P<ours>\d{1,9})\.\d{9,}\.nvcudmp|core_\d+_.*_(?P<drivers>\d{1,9})\.nvcudmp|core\.cuda\..*\.(?P<old>\d{1,9})(?:\.gz)?$"
+    r"(?:gpu|cuda_coredump)[._].{0,255}[._](?P<ours>\d{1,9})\.\d{9,20}\.nvcudmp"
+    r"|core_\d{1,20}_.{0,255}_(?P<drivers>\d{1,9})\.nvcudmp"
+    r"|core\.cuda\..{0,255}\.(?P<old>\d{1,9})(?:\.gz)?$"
 )
 SourceLine = Callable[[str, int], Optional[str]]
 
