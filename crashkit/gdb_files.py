@@ -5,11 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Optional
 
+from crashkit import isolation
+
 SAFE_START = (
     *("-nx", "-nh", "-q"),
     # No scripts beside programs and libraries, no pretty-printers, no server of debug info, no libraries before we say so.
     *("-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-iex", "set auto-solib-add off"),
 )
+
+
+_CUDA_GDB = ("cuda-gdb", "/usr/local/cuda/bin/cuda-gdb")
+"""NVIDIA's gdb, which images with CUDA have where they have no other: it reads CPU cores as gdb does."""
+
+
+def gdb_program(name: str = "gdb") -> Optional[str]:
+    """The path of that gdb; where there is no `gdb`, of cuda-gdb. None if there is neither."""
+    names = (name, *_CUDA_GDB) if name == "gdb" else (name,)
+    return next(filter(None, map(isolation.find_program, names)), None)
 
 
 def gdb_file(name: str) -> Optional[Path]:

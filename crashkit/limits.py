@@ -33,9 +33,10 @@ THREAD_BYTES = 5 << 20
 MAPPING_BYTES = 3 << 20
 MODULE_BYTES = 2 << 20
 LOG_BYTES = 1 << 20
+GPU_BYTES = 2 << 20
 OTHER_BYTES = 512 << 10
-"""Bytes of JSON, without indentation, that threads, mappings, modules, log lines and anything else may take in a report, besides a share
-of the evidence's size: see `report_bytes`."""
+"""Bytes of JSON, without indentation, that threads, mappings, modules, log lines, GPU cores and anything else may take in a report,
+besides a share of the evidence's size: see `report_bytes`."""
 _SHARE = 16
 _MOST_REPORT = 64 << 20
 

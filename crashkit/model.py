@@ -143,7 +143,7 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     """Which of the locals are arguments."""
     locals: dict[str, str] = {}
     origin: Optional[str] = msgspec.field(default=None, name="from")
-    """libpython, pystack, faulthandler, traceback."""
+    """crashkit (read from the process's memory), libpython, pystack, faulthandler, traceback."""
     entry: Optional[bool] = None
     """True if this frame was entered from C: a new interpreter call begins here."""
 
@@ -166,6 +166,8 @@ class Thread(_Fact, frozen=True):
     name: Optional[str] = None
     crashed: bool = False
     holds_gil: Optional[bool] = None
+    exception: Optional[str] = None
+    """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     pthread: Optional[Address] = None
     """The thread's pthread_self(), which Python, faulthandler and gdb use to identify it."""
     frames: tuple[Frame, ...] = ()
@@ -220,6 +222,149 @@ class Instruction(_Fact, frozen=True):
     """Hexadecimal."""
     function: Optional[str] = None
     faulting: bool = False
+
+
+class GpuDevice(_Fact, frozen=True):
+    """A GPU that the process used."""
+
+    index: Optional[int] = None
+    """As the CUDA driver counts the devices that the process sees."""
+    name: Optional[str] = None
+    sm: Optional[str] = None
+    """Its architecture, such as sm_90."""
+
+
+class GpuException(_Fact, frozen=True):
+    """What failed on a GPU: one entry for each exception, kernel and program counter."""
+
+    name: str
+    """As the CUDA debugger names it, without CUDBG_EXCEPTION_: WARP_ILLEGAL_ADDRESS. TRAP for a trap instruction, which has no code."""
+    code: Optional[int] = None
+    device: Optional[int] = None
+    sm: Optional[int] = None
+    """The multiprocessor of the first faulting thread."""
+    kernel: Optional[str] = None
+    """The kernel's short name."""
+    demangled: Optional[str] = None
+    mangled: Optional[str] = None
+    known_as: Optional[str] = None
+    """What the kernel is to its user: an operator of torch, a fused kernel of torch.compile, a family of cuBLAS kernels."""
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    cluster: tuple[int, ...] = ()
+    block_index: tuple[int, ...] = ()
+    """Of the first faulting thread."""
+    thread_index: tuple[int, ...] = ()
+    inferred: bool = False
+    """True if the faulting warp had left when the dump was written: block, thread and lanes follow from the warps that are missing."""
+    lanes: Optional[int] = None
+    """The number of threads that the exception was reported for. The hardware reports most exceptions for whole warps."""
+    pc: Optional[Address] = None
+    offset: Optional[Offset] = None
+    """Of the program counter in its function."""
+    exact_pc: Optional[bool] = None
+    """False if the hardware did not record the faulting instruction: the program counter is then where the thread stood afterwards."""
+    file: Optional[str] = None
+    line: Optional[int] = None
+    source: Optional[str] = None
+    """The source line, stripped, if the file could be read."""
+    frames: tuple[Frame, ...] = ()
+    """Innermost first: inlined functions, the kernel or the device function, its callers."""
+    instruction: Optional[str] = None
+    """The instruction's name and memory operand, as far as they are known."""
+    bytes: Optional[str] = None
+    """The instruction's code, in hexadecimal."""
+    access: Optional[str] = None
+    """read, write, atomic."""
+    space: Optional[str] = None
+    """global, shared, local, generic."""
+    size: Optional[int] = None
+    """Bytes accessed by each thread."""
+    address: Optional[Address] = None
+    """The address that the registers of the first thread give, or of the first one whose address explains the exception."""
+    lowest: Optional[Address] = None
+    highest: Optional[Address] = None
+    """The range of addresses over all faulting threads."""
+    detail: Optional[str] = None
+    """What is known of the address, in one sentence."""
+    registers: dict[str, str] = {}
+    """Of the first faulting thread."""
+
+
+class GpuPlace(_Fact, frozen=True):
+    """Where warps of a kernel stood."""
+
+    warps: int
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    offset: Optional[Offset] = None
+    waits: Optional[str] = None
+    """barrier, mbarrier, warp, sleep; None for warps that run."""
+
+
+class GpuKernel(_Fact, frozen=True):
+    """A kernel that was on the GPU when the dump was written."""
+
+    name: Optional[str] = None
+    """Its short name."""
+    demangled: Optional[str] = None
+    mangled: Optional[str] = None
+    known_as: Optional[str] = None
+    """What it is to its user, as in an exception."""
+    device: Optional[int] = None
+    status: Optional[str] = None
+    """pending, active, sleeping, terminated."""
+    grid: tuple[int, ...] = ()
+    block: tuple[int, ...] = ()
+    blocks: Optional[int] = None
+    """The number of blocks that were on the GPU."""
+    warps: Optional[int] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    """Where most of its warps stood."""
+    places: tuple[GpuPlace, ...] = ()
+    """Those with most warps first."""
+
+
+class LaunchedFrom(_Fact, frozen=True):
+    """The CPU side of a GPU crash."""
+
+    thread: int
+    """The tid of the thread that launched the kernel, or that was using CUDA when the error was reported."""
+    frame: Optional[int] = None
+    """Index of the Python line into that thread's frames."""
+    exact: bool = False
+    """True if launches were blocking and the thread was inside one: the kernel is the one that this line launched."""
+    function: Optional[str] = None
+    """The CUDA call that the thread was in."""
+    line: Optional[int] = None
+    """Not exact: the only line just before the frame's that names the kernel, which probably launched it."""
+    source: Optional[str] = None
+    """That line, stripped."""
+
+
+class Gpu(_Fact, frozen=True):
+    """One GPU core."""
+
+    path: Optional[str] = None
+    pid: Optional[int] = None
+    time: Optional[str] = None
+    """When the dump was made, UTC, ISO 8601."""
+    size: Optional[int] = None
+    truncated: Optional[bool] = None
+    driver: Optional[str] = None
+    cuda: Optional[str] = None
+    """The newest CUDA version that the driver supports."""
+    left_out: tuple[str, ...] = ()
+    """What the dump does not hold because it was told not to."""
+    devices: tuple[GpuDevice, ...] = ()
+    exceptions: tuple[GpuException, ...] = ()
+    """Worst first."""
+    kernels: tuple[GpuKernel, ...] = ()
+    context_threads: tuple[int, ...] = ()
+    """The tids of the driver's own threads, one a context; such a thread aborts the process."""
+    launched_from: Optional[LaunchedFrom] = None
 
 
 class LogLine(_Fact, frozen=True):
@@ -321,6 +466,8 @@ class Crash(_Fact, frozen=True):
     mappings: tuple[Mapping, ...] = ()
     instructions: tuple[Instruction, ...] = ()
     """Instructions around the faulting one."""
+    gpu: tuple[Gpu, ...] = ()
+    """The GPU cores of the process."""
     log: tuple[LogLine, ...] = ()
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()
@@ -343,6 +490,18 @@ class Crash(_Fact, frozen=True):
         if marked is not None or self.crashed_thread is None:
             return marked
         return next((thread for thread in self.threads if thread.tid == self.crashed_thread), None)
+
+    @property
+    def failed_gpu(self) -> Optional[Gpu]:
+        """The GPU core that says why the process ended; None if there is none, or if a fault on the CPU ended it."""
+        failed = next((gpu for gpu in self.gpu if gpu.exceptions), None)
+        if self.signal is None:
+            return failed or next(iter(self.gpu), None)
+        if self.signal.name != "SIGABRT":
+            return None
+        # A dump on request has no exception; the driver aborts then, too.
+        thread = self.thread
+        return failed or next((gpu for gpu in self.gpu if thread is not None and thread.tid in gpu.context_threads), None)
 
 
 def encode_extension(value: Any) -> str:

@@ -5,11 +5,13 @@ Each stage adds to the `Crash` of the previous one. A stage that fails adds a so
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
@@ -18,11 +20,13 @@ from msgspec.structs import replace
 
 from crashkit import __version__
 from crashkit.attempt import attempt, failed
+from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.manifest import read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
 from crashkit.debugger.debug_info import interpreter_has_debug_info
+from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
@@ -31,6 +35,7 @@ from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
+from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
@@ -38,17 +43,20 @@ from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.several import of_process
-from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.fatal_error import fatal_error
 from crashkit.stacks.handler import settle
+from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.source import Sources
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
+
+_DIRECT_READER = "the reader of Python's memory"
 
 Progress = Callable[[str, Crash], None]
 """Called as each stage begins, with its name and the crash so far."""
@@ -90,7 +98,7 @@ def analyze(
 ) -> Crash:
     """Analyze one crash from these pieces of evidence.
 
-    `debuggers` provide the stacks of a core, best first; the default is `default_debuggers`.
+    `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -103,8 +111,10 @@ def analyze(
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     if debuggers is None:
-        debuggers = default_debuggers(options, finder, _crash_folders(places))
-    return _analyze(places, options, finder, debuggers, progress or (lambda _stage, _crash: None))
+        asked = _Asked(default_debuggers(options, finder, _crash_folders(places)), direct=True)
+    else:
+        asked = _Asked(debuggers, direct=False)
+    return _analyze(places, options, finder, asked, progress or (lambda _stage, _crash: None))
 
 
 def _absolute(options: Options) -> Options:
@@ -136,7 +146,7 @@ def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] 
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 
-def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers: Sequence[Debugger], progress: Progress) -> Crash:
+def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _Asked, progress: Progress) -> Crash:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
@@ -145,21 +155,20 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
         # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
+        broken: list[SoftError] = []
+        gpus = _describe_gpus(pieces, finder, broken)
+        if pieces.gpus:
+            clock.lap("gpu")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(
-                pieces.core,
-                pieces.core_input,
-                logs,
-                debuggers,
-                finder,
-                options.exe,
-                told,
-                clock,
-            )
+            crash = _analyze_core(pieces.core, pieces.core_input, gpus, logs, asked, finder, options.exe, told, clock)
+        elif pieces.gpus and not logs:
+            crash = _of_gpu(pieces)
         else:
             crash = _of_logs(pieces, logs)
+    if gpus:
+        apart = crash
+        crash = attempt("gpu", "the join with GPU cores", lambda: _add_gpus(apart, gpus, pieces), replace(apart, gpu=gpus), broken)
     catalog, problems = _catalog(options)
-    broken: list[SoftError] = []
     manifest = pieces.manifest
     if manifest is not None:
         crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
@@ -248,6 +257,68 @@ def _fuller(signal: Optional[Signal], others: Sequence[Optional[Signal]]) -> Opt
     return next((other for other in known if other.address is not None), signal or next(iter(known), None))
 
 
+def _of_gpu(pieces: Pieces) -> Crash:
+    """A crash that left only GPU cores."""
+    source = pieces.gpus[0].source
+    kind, path, size = ("gpu-core", source.original, source.original_size) if pieces.manifest is None else ("folder", pieces.folder, None)
+    return Crash(source=Source(path=str(path), kind=kind, size=size, compression=source.compression))
+
+
+def _describe_gpus(pieces: Pieces, finder: Finder, problems: list[SoftError]) -> tuple[Gpu, ...]:
+    """The GPU cores, those with an exception first."""
+    found = []
+    for dump, source in pieces.gpus:
+        path, sources = source.original, Sources(finder.source, _modified(source.original))
+        known = Gpu(path=str(path), size=dump.size)
+        found.append(attempt("gpu", "the reader of GPU cores", partial(describe_dump, dump, path, sources.line), known, problems))
+    return tuple(sorted(found, key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or "")))
+
+
+def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
+    """The crash with its GPU cores, each joined with the thread that launched what failed."""
+    environment = {**(pieces.manifest or {}).get("environment", {}), **(crash.process.environment if crash.process else {})}
+    pid = crash.process.pid if crash.process else None
+    # A text may show some of the threads, and name them otherwise.
+    threads = crash.threads if pieces.core is not None else ()
+    errors = [error for _, source in pieces.gpus for error in source.soft_errors]
+    joined = []
+    for gpu in gpus:
+        name = Path(gpu.path or "").name
+        if belongs(gpu, threads, pid) is False:
+            message = f"the GPU core {name} is of another process and was left out"
+            errors.append(SoftError(stage="gpu", message=message, hint="Pass the core and the GPU core of the same process."))
+            continue
+        if gpu.truncated:
+            message = f"the GPU core {name} is truncated: threads, code or names may be missing"
+            errors.append(SoftError(stage="gpu", message=message, hint="Give it time and disk space to be written whole."))
+        joined.append(replace(gpu, launched_from=launched_from(gpu, crash.threads, environment)))
+    errors += _disagreement(crash.log, joined)
+    time = crash.time or next((gpu.time for gpu in joined if gpu.time), None)
+    process = crash.process or Process(pid=next((gpu.pid for gpu in joined if gpu.pid), None))
+    return replace(
+        crash,
+        id=crash.id or identity(_seconds(time), process.pid, "gpu"),
+        time=time,
+        process=process,
+        gpu=tuple(joined),
+        soft_errors=(*crash.soft_errors, *errors),
+    )
+
+
+def _disagreement(log: Sequence[LogLine], gpus: Sequence[Gpu]) -> list[SoftError]:
+    """The driver prints the exception that its dump is about; a log of several processes may hold more of them."""
+    told = [line.fields.get("exception", "").removeprefix("CUDBG_EXCEPTION_") for line in log if line.kind == "gpu-exception"]
+    found = [exception.name for gpu in gpus for exception in gpu.exceptions]
+    if not told or not found or set(told) & set(found):
+        return []
+    message = f"the log tells of {told[0]}, the GPU core of {found[0]}"
+    return [SoftError(stage="gpu", message=message, hint="Pass the log and the GPU core of the same process.")]
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    return None if text is None else datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
 def _dumps(logs: Sequence[_Log]) -> list[tuple[Thread, ...]]:
     return [log.evidence.threads for log in logs if log.evidence.stacks == "python"]
 
@@ -263,39 +334,61 @@ def _lines(logs: Sequence[_Log]) -> tuple[LogLine, ...]:
 def _analyze_core(
     core: Core,
     source: Input,
+    gpus: tuple[Gpu, ...],
     logs: Sequence[_Log],
-    debuggers: Sequence[Debugger],
+    asked: _Asked,
     finder: Finder,
     exe: Optional[Path],
     progress: Progress,
     clock: _Clock,
 ) -> Crash:
+    problems: list[SoftError] = []
     with ExitStack() as stack:
-        ready, unready = start_debuggers(debuggers, stack)
-        pool = stack.enter_context(ThreadPoolExecutor(2))
+        ready, unready = start_debuggers(asked.debuggers, stack)
+        pool = stack.enter_context(ThreadPoolExecutor(3))
         scene = _described(core, source, finder, exe)
         clock.lap("notes")
-        progress("gdb", scene.crash)
-        # The debuggers leave us idle: read the catalog meanwhile.
+        direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
+        clock.lap("frames")
+        progress("gdb", replace(direct.preview if direct else scene.crash, gpu=gpus))
+        # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
+        values = pool.submit(_answered, direct.reader) if direct else None
         pool.submit(load_catalog)
+        known = direct is not None and direct.tells_all
         try:
-            answers = ask(ready, source.path, scene, pool, clock.lap) if scene.forged is None else [_not_asked(scene.forged)]
+            answers = ask(ready, source.path, scene, pool, clock.lap, known) if scene.forged is None else [_not_asked(scene.forged)]
         except BaseException:
             # Told to end: the pool waits for what runs in it.
             for debugger in ready:
                 debugger.close()
             raise
+        if values:
+            # libpython.py knows more of values than we do.
+            answers.insert(1 if answers and answers[0].python_script else 0, values.result())
     every = [Answer(soft_errors=tuple(unready)), *answers]
-    problems: list[SoftError] = []
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
-    known = {line.text for line in lines}
+    texts = {line.text for line in lines}
     words = _abort_message(answers)
     words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
-    said = (line for line in words if line.text not in known)
+    said = (line for line in words if line.text not in texts)
     return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optional[_Direct]:
+    def read() -> _Direct:
+        reader = DirectReader(core, scene)
+        return _Direct(reader, reader.preview(), reader.tells_all)
+
+    return attempt("python", _DIRECT_READER, read, None, problems)
+
+
+def _answered(reader: DirectReader) -> Answer:
+    problems: list[SoftError] = []
+    answer = attempt("python", _DIRECT_READER, reader.answer, Answer(), problems)
+    return answer._replace(soft_errors=(*answer.soft_errors, *problems))
 
 
 def _not_asked(forged: str) -> Answer:
@@ -313,7 +406,7 @@ def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:
     crash = scene.crash
-    sources = Sources(_locator(crash, finder), _modified(crash))
+    sources = Sources(_locator(crash, finder), _modified(Path(crash.source.path)) if crash.source else None)
     assembled = assemble(scene, answers, _dumps(logs), sources)
     changed = [
         SoftError(
@@ -397,11 +490,28 @@ def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:
     return lambda name: finder.source(name if name.startswith("/") else f"{base}/{name}")
 
 
-def _modified(crash: Crash) -> Optional[float]:
+def _modified(path: Path) -> Optional[float]:
     try:
-        return Path(crash.source.path).stat().st_mtime if crash.source else None
+        return path.stat().st_mtime
     except OSError:
         return None
+
+
+class _Asked(NamedTuple):
+    """Who reads the stacks of a core."""
+
+    debuggers: Sequence[Debugger]
+    """Best first."""
+    direct: bool
+    """Whether crashkit reads Python frames itself, too."""
+
+
+class _Direct(NamedTuple):
+    """What crashkit's own reader of Python frames knows before a debugger is asked."""
+
+    reader: DirectReader
+    preview: Crash
+    tells_all: bool
 
 
 class _Log(NamedTuple):

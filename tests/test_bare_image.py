@@ -73,3 +73,6 @@ def test_analyze_where_nothing_can_be_written(root):
     report = json.loads(done.stdout)
     assert report["signal"]["reason"] == "null-pointer" and len(report["threads"]) == 7
     assert {error["stage"] for error in report["soft_errors"]} >= {"gdb", "pystack"}
+    (crashed,) = (thread for thread in report["threads"] if thread.get("crashed"))
+    frames = [frame["function"] for frame in crashed.get("python_frames") or crashed["frames"] if frame["kind"] == "python"]
+    assert frames[:2] == ["string_at", "read"]

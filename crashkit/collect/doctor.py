@@ -21,7 +21,7 @@ from crashkit.crashfolder.temporary import temporary_parent
 from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.errors import CollectError
-from crashkit.gdb_files import SAFE_START
+from crashkit.gdb_files import SAFE_START, gdb_program
 
 _GDB_NEEDED = 12
 _SECONDS = 30
@@ -165,8 +165,8 @@ def _no_store(message: str, mend: Optional[str]) -> Finding:
 
 
 def gdb_findings() -> Iterator[Finding]:
-    """Check that gdb runs, is new enough and has Python."""
-    program = isolation.find_program("gdb")
+    """Check that gdb (or cuda-gdb, where there is no other) runs, is new enough and has Python."""
+    program = gdb_program()
     if program is None:
         yield Finding("gdb", "warning", "gdb is not installed: reports lack arguments and most native names", "apt-get install gdb")
         return

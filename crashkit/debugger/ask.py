@@ -27,15 +27,16 @@ def start(debuggers: Sequence[Debugger], stack: ExitStack) -> tuple[list[Debugge
     return ready, soft_errors
 
 
-def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor, lap: Lap) -> list[Answer]:
+def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor, lap: Lap, python_is_known: bool = False) -> list[Answer]:
     """The answers of started debuggers, best first; those with nothing to add are skipped.
 
-    If the best one cannot read this core's Python frames, one that can reads them at the same time, in the pool.
+    If the best one cannot read this core's Python frames, one that can reads them at the same time, in the pool. Where they are known
+    already, none is asked for them alone.
     """
     if not debuggers:
         return []
     best, *others = debuggers
-    reader = next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
+    reader = best if python_is_known else next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
     early = pool.submit(_examine, reader, core, scene, False, _ignore) if reader is not best else None
     answers = [_examine(best, core, scene, True, lap)]
     for debugger in others:
@@ -43,7 +44,7 @@ def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor,
         if early is not None and debugger is reader and not no_native:
             answers.append(early.result())
             lap(debugger.name)
-        elif no_native or not any(map(_tells_all_of_python, answers)):
+        elif no_native or not (python_is_known or any(map(_tells_all_of_python, answers))):
             answers.append(_examine(debugger, core, scene, no_native, lap))
     return answers
 

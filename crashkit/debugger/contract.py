@@ -40,11 +40,27 @@ class PythonStack(NamedTuple):
     """How many frames a deep stack has."""
     cut: bool = False
     """True where the outer frames could not be read."""
+    exception: Optional[str] = None
+    """The exception that the thread was handling: its type and arguments."""
 
     @property
     def has_gaps(self) -> bool:
         """Whether a frame lacks its function or its line."""
         return any(frame.line is None or not frame.function for frame in self.frames)
+
+    def over(self, outer: PythonStack) -> PythonStack:
+        """This stack of a subinterpreter and, behind it, that of the interpreter whose code runs it on the same thread.
+
+        Of stacks too deep to show as one, the deeper one.
+        """
+        if self.total or outer.total or self.cut:
+            return max(self, outer, key=lambda stack: stack.total or len(stack.frames))
+        return outer._replace(
+            frames=(*self.frames, *outer.frames),
+            name=self.name or outer.name,
+            holds_gil=self.holds_gil or outer.holds_gil,
+            exception=self.exception or outer.exception,
+        )
 
 
 class Answer(NamedTuple):

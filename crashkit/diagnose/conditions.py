@@ -6,13 +6,14 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Optional, Union
 
+from crashkit.diagnose import gpu as gpu_core
 from crashkit.diagnose.case import FAULTS, Case, Native, Stack, compiled
 from crashkit.diagnose.facts import FACTS, fault_address, frames_undecided
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
 from crashkit.diagnose.versions import satisfies
 from crashkit.environment import SHOWN
-from crashkit.model import Evidence, LogLine, Signal
+from crashkit.model import Evidence, Gpu, LogLine, Signal
 from crashkit.naming.failing import code_in, said
 from crashkit.naming.signals import SENT
 
@@ -199,7 +200,7 @@ def _log(condition: Condition, case: Case) -> Outcome:
         hits.append((position, line))
         named = match.groupdict() if match else {}
         for name, value in {**line.fields, **named}.items():
-            if value:
+            if value and value != "unknown":  # as Triton names the kernel of an assertion
                 fields.setdefault(name, value)
     if not hits:
         return (
@@ -282,6 +283,34 @@ def _fact(condition: Condition, case: Case) -> Outcome:
     return FACTS[condition.fact or ""](case)
 
 
+def _gpu(condition: Condition, case: Case) -> Outcome:
+    gpu = case.crash.failed_gpu
+    if gpu is None:
+        return no("no GPU core tells why the process ended")
+    wanted = frozenset(condition.gpu or ())
+    for exception in gpu.exceptions:
+        if wanted & gpu_core.kinds(exception) and _is_kernel(condition, exception.mangled):
+            text = f"{exception.name} in {exception.kernel or 'a kernel without a name'}"
+            return Outcome(True, _gpu_evidence(gpu, text), gpu_core.exception_names(case.crash, gpu, exception))
+    for kernel, kinds in gpu_core.hanging(gpu):
+        if wanted & kinds and _is_kernel(condition, kernel.mangled):
+            text = f"{kernel.name or 'a kernel without a name'} was running"
+            return Outcome(True, _gpu_evidence(gpu, text), gpu_core.kernel_names(case.crash, gpu, kernel))
+    return no("the GPU core shows " + (", ".join(exception.name for exception in gpu.exceptions) or "no exception"))
+
+
+def _is_kernel(condition: Condition, mangled: Optional[str]) -> bool:
+    return condition.kernel is None or compiled(condition.kernel).search(mangled or "") is not None
+
+
+def _gpu_evidence(gpu: Gpu, text: str) -> tuple[Evidence, ...]:
+    found = gpu.launched_from
+    if found is None:
+        return (Evidence(text=text),)
+    side = "launched from here" if found.exact else "the CPU was here when it was noticed"
+    return (Evidence(text=text), Evidence(text=side, thread=found.thread, frame=found.frame))
+
+
 def _any(condition: Condition, case: Case) -> Outcome:
     outcomes = [answer(each, case) for each in condition.any or ()]
     first = next((outcome for outcome in outcomes if outcome.holds), None)
@@ -325,6 +354,7 @@ _ANSWERS: dict[str, Callable[[Condition, Case], Outcome]] = {
     "finalizing": _finalizing,
     "package": _package,
     "fact": _fact,
+    "gpu": _gpu,
     "any": _any,
     "all": _all,
 }

@@ -156,7 +156,9 @@ def _answers(rule: Rule, case: Case) -> tuple[Optional[list[Outcome]], int]:
 def _tells(condition: Condition) -> bool:
     if condition.fact in _ORDINARY:
         return False
-    return any(getattr(condition, name) is not None for name in ("frames", "log", "threads", "anywhere", "fact", "modules", "python"))
+    return any(
+        getattr(condition, name) is not None for name in ("frames", "log", "threads", "anywhere", "fact", "gpu", "modules", "python")
+    )
 
 
 def _ranked(matches: Iterable[Match]) -> list[tuple[Match, list[Match]]]:

@@ -11,6 +11,7 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in
 from crashkit.naming.gil import ACQUIRES
 from crashkit.naming.machinery import is_fatal_error, machinery_end
@@ -19,15 +20,6 @@ from crashkit.naming.signals import SENT
 
 Fact = Callable[[Case], Outcome]
 
-
-# The ways into a kernel launch, outermost last. Names inside libcuda count only where they are exported entry points:
-# what gdb shows for its internals is the nearest export.
-DRIVER_LAUNCH = re.compile(
-    r"cu(Launch(Kernel(Ex|ExC)?|CooperativeKernel(MultiDevice)?|Grid(Async)?|)|GraphLaunch|Mem(cpy|set)\w*Async)(_v\d+)?(_ptsz)?"
-)
-RUNTIME_LAUNCH = re.compile(
-    r"_*cuda(Launch(Kernel(ExC)?|CooperativeKernel|)|GraphLaunch|Mem(cpy|set)\w*Async)(_ptsz)?(_v\d+)?|cudart::cudaApiLaunch\w*"
-)
 LIBRARY_CALL = re.compile(r"(cublas|cudnn|cufft|cusparse|cusolver)[A-Z]\w*|at::cuda::getC\w*CUDABlas\w*|at::cuda::getCUDABlas\w*")
 LIBRARY_MODULE = re.compile(r"/lib(cublas|cublasLt|cudnn|cufft|cusparse|cusolver)[\w.]*\.so")
 TORCH_CUDA = re.compile(r"at::(native|cuda|\(anonymous namespace\))::\S*(cudnn|cuda|CUDA)\S*|at::native::gpu_kernel\w*|at::cuda::\S+")

@@ -4,7 +4,7 @@ From the crashed thread's stack below the abort machinery: the innermost native 
 the innermost Python frames of the user's own code. No address, line, pid, path or thread is used, so two runs, two hosts and two
 checkouts of one program give one fingerprint. Nor do the C functions of the interpreter and the C library: a stripped one has no names
 for most of them. Only a stack without Python uses them; there debug info makes a difference. A recursion counts once, wherever
-it was cut off.
+it was cut off. A failure on the GPU is the exception and the kernel.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
 from crashkit.diagnose.stable_names import native_name, python_name
-from crashkit.model import Crash, ElidedFrames, Fingerprint, Frame, NativeFrame, PythonFrame, Thread
+from crashkit.model import Crash, ElidedFrames, Fingerprint, Frame, Gpu, NativeFrame, PythonFrame, Thread
 from crashkit.naming.machinery import handler_end, machinery_end
 from crashkit.naming.own_code import is_own, python_frames
 
@@ -69,7 +69,9 @@ def fingerprint(crash: Crash) -> Fingerprint:
     """The fingerprint of a finished crash. If no frame is usable, its hash is None and the notes say why."""
     notes: list[str] = []
     thread = crash.thread or (crash.threads[0] if len(crash.threads) == 1 else None)
-    names = _of_thread(thread, notes) if thread else _nothing(notes, "EMPTY: the crashed thread is unknown")
+    names = _of_gpu(crash.failed_gpu, notes) if crash.failed_gpu else []
+    if not names:
+        names = _of_thread(thread, notes) if thread else _nothing(notes, "EMPTY: the crashed thread is unknown")
     if not names:
         return Fingerprint(version=VERSION, notes=tuple(notes))
     digest = hashlib.sha256("\n".join((str(VERSION), *names)).encode("utf-8", "backslashreplace")).hexdigest()
@@ -87,6 +89,19 @@ def _of_thread(thread: Thread, notes: list[str]) -> list[str]:
     natives = _natives(frames[:first_python], 1 if pythons else _NATIVE_FRAMES, 0 if pythons else _PREFIXES, notes)
     names = _merged([*natives, *_pythons(pythons, notes)])
     return names or _unnamed(frames, notes)
+
+
+def _of_gpu(gpu: Gpu, notes: list[str]) -> list[str]:
+    """The exception, the kernel, and the function in it that failed: the thread that died is the driver's, the same for every failure."""
+    if not gpu.exceptions:
+        kernel = next((kernel.name for kernel in gpu.kernels if kernel.name), None)
+        return ["GPU", "hang", kernel] if kernel else _nothing(notes, "the GPU core names no kernel")
+    first = gpu.exceptions[0]
+    if not first.kernel:
+        return _nothing(notes, "the GPU core does not name the kernel that failed")
+    function = next((frame.function for frame in first.frames if isinstance(frame, NativeFrame) and frame.function), None)
+    notes.append("of the GPU's side: the thread that ended the process is the driver's")
+    return ["GPU", first.name, first.kernel, *([function] if function and function != first.kernel else [])]
 
 
 def _nothing(notes: list[str], why: str) -> list[str]:

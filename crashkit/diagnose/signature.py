@@ -62,6 +62,9 @@ class Condition(_Part, frozen=True):
     """A Python package that the process used, such as torch: a module of it is loaded, or a frame is in its code."""
     fact: Optional[str] = None
     """A named predicate of facts.py."""
+    gpu: Optional[tuple[str, ...]] = None
+    """What the GPU core shows: memory, misaligned, assert, trap, stack, code, other; null, shared, local for an address of that kind;
+    hang (no exception, and a kernel was running), barrier (one of its warps waits while another runs)."""
     any: Optional[tuple[Condition, ...]] = None
     all: Optional[tuple[Condition, ...]] = None
 
@@ -76,11 +79,13 @@ class Condition(_Part, frozen=True):
     at_least: int = 1
     pattern: Optional[str] = None
     """Regular expression for the text of the log line."""
+    kernel: Optional[str] = None
+    """For `gpu`: regular expression for any part of the kernel's mangled name."""
 
 
 SUBJECTS = (
     "signal code reason access address in_mapping instruction "
-    "frames threads anywhere python modules log exit environment version finalizing package fact any all"
+    "frames threads anywhere python modules log exit environment version finalizing package fact gpu any all"
 ).split()
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable
 from typing import Optional
 
+from crashkit.diagnose import gpu
 from crashkit.diagnose.case import Case, Stack
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
@@ -23,7 +24,8 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 
 
 def names(case: Case) -> dict[str, str]:
-    """What every text can use: signal, address, function, thread, python (the user's own line), source, executable."""
+    """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, blocking_run,
+    and what a GPU core shows first."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -37,8 +39,17 @@ def names(case: Case) -> dict[str, str]:
         found["pid"] = str(crash.process.pid) if crash.process.pid is not None else None
     if case.environment.get("CUDA_LAUNCH_BLOCKING") == "1":
         found["blocking"] = "launches were blocking, so it is the failing call"
+    if crash.failed_gpu is not None:
+        found |= gpu.names(crash, crash.failed_gpu)
+    found["blocking_run"] = None if _launch_is_known(case) else "CUDA_LAUNCH_BLOCKING=1"
     found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
     return {name: value for name, value in found.items() if value}
+
+
+def _launch_is_known(case: Case) -> bool:
+    """Whether the line that launched the kernel is known: blocking launches would show nothing more."""
+    core = case.crash.failed_gpu
+    return core is not None and core.launched_from is not None and core.launched_from.exact
 
 
 def _of_crashed(case: Case) -> dict[str, Optional[str]]:

@@ -14,7 +14,7 @@ import mmap
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import compress, repeat
 from operator import add, ne
@@ -30,6 +30,7 @@ _SYMBOL = 24
 _MAX_SYMBOLS = 20_000_000
 _MAX_MINI_TABLE = 64 << 20
 _LOCAL, _IFUNC = 0, 10
+_OBJECT = 1
 _FUNCTIONS = {0, 2, _IFUNC}
 """STT_NOTYPE (assembly labels), STT_FUNC, STT_GNU_IFUNC."""
 
@@ -84,18 +85,28 @@ class SymbolTable:
 
     def find(self, name: str) -> Optional[Symbol]:
         """The function of that (mangled) name; None if there is none. Does not search .gnu_debugdata."""
-        if self._table is None:
-            return None
-        words = self._words()
-        strings = self._sections[self._table.link] if self._table.link < len(self._sections) else None
-        if strings is None:
-            return None
+        words = self._words() if self._table else array("Q")
+        return next((symbol for index in self._named(words, name) if (symbol := self._symbol(words, index))), None)
+
+    def variable(self, name: str) -> Optional[Symbol]:
+        """The variable of that (mangled) name; None if there is none."""
+        words = self._words() if self._table else array("Q")
+        for index in self._named(words, name):
+            first = words[3 * index]
+            if first >> 32 & 0xF == _OBJECT and 0 < first >> 48 < len(self._sections):
+                return Symbol(name, words[3 * index + 1], words[3 * index + 2], first >> 36 & 0xF != _LOCAL)
+        return None
+
+    def _named(self, words: array[int], name: str) -> Iterator[int]:
+        """The numbers of the table's entries of that name."""
+        if self._table is None or self._table.link >= len(self._sections):
+            return iter(())
+        strings = self._sections[self._table.link]
         text = bytes(self._data[strings.offset : strings.offset + strings.size])
         wanted, at = set(), -1
         while (at := text.find(name.encode() + b"\0", at + 1)) >= 0:
             wanted.add(at)
-        offsets = ((first & 0xFFFFFFFF) in wanted for first in words[::3])
-        return next((symbol for index in compress(range(len(words) // 3), offsets) if (symbol := self._symbol(words, index))), None)
+        return compress(range(len(words) // 3), ((first & 0xFFFFFFFF) in wanted for first in words[::3]))
 
     def names(self, addresses: Iterable[int]) -> dict[int, Symbol]:
         """Map each address to the function that covers it; omit addresses without one. Each call reads the whole table."""

@@ -1,4 +1,4 @@
-"""Sorts the evidence of one crash into the core, texts, and the crash folder's manifest."""
+"""Sorts the evidence of one crash into the core, GPU cores, texts, and the crash folder's manifest."""
 
 from __future__ import annotations
 
@@ -11,15 +11,25 @@ from msgspec.structs import replace
 
 from crashkit.attempt import failed
 from crashkit.crashfolder.manifest import Manifest, read_manifest
+from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
+from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 from crashkit.naming.signals import signal_name
 
+_CORES = frozenset({"core", "gpu-core"})
 _OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
+
+
+class GpuPiece(NamedTuple):
+    """An opened GPU core."""
+
+    dump: GpuDump
+    source: Input
 
 
 class Pieces(NamedTuple):
@@ -27,6 +37,7 @@ class Pieces(NamedTuple):
 
     core: Optional[Core]
     core_input: Optional[Input]
+    gpus: tuple[GpuPiece, ...]
     texts: tuple[Input, ...]
     manifest: Optional[Manifest]
     folder: Optional[Path]
@@ -40,6 +51,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     """
     core: Optional[Core] = None
     core_input: Optional[Input] = None
+    gpus: list[GpuPiece] = []
     texts: list[Input] = []
     manifest: Optional[Manifest] = None
     folder: Optional[Path] = None
@@ -54,7 +66,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
         for piece in pieces:
             try:
                 source = open_files.enter_context(open_input(piece))
-                opened = open_core(source.file, piece, source.size)
+                dump = open_dump(of_file(source.file), source.size)
+                opened = open_core(source.file, piece, source.size) if dump is None else None
             except EvidenceError as error:
                 if piece is path:
                     raise
@@ -67,7 +80,9 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                     raise EvidenceError(problem.message, "This is a bug in crashkit: please report it.") from error
                 soft_errors.append(problem)
                 continue
-            if opened is None:
+            if dump is not None:
+                gpus.append(GpuPiece(dump, source))
+            elif opened is None:
                 texts.append(source)
             elif core is None:
                 core, core_input = opened, source
@@ -76,14 +91,14 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                     f"{core.path} and {piece} are both cores, so they are two crashes",
                     "Analyze one crash at a time: all PATHs of a call must belong to the same crash.",
                 )
-    return Pieces(core, core_input, tuple(texts), manifest, folder, tuple(soft_errors))
+    return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors))
 
 
 def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
     """The evidence in a folder: what its manifest lists, or else every regular file that is not ours."""
     if manifest is not None:
         kinds = {str(file.get("name")): str(file.get("kind")) for file in manifest.get("files", [])}
-        names = [name for name, kind in kinds.items() if kind == "core"] + [name for name, kind in kinds.items() if kind in _text_kinds()]
+        names = [name for wanted in (_CORES, _text_kinds()) for name, kind in kinds.items() if kind in wanted]
     else:
         try:
             names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)

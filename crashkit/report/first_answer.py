@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from crashkit.model import Crash
-from crashkit.report import safe, wording
+from crashkit.report import gpu_wording, safe, wording
 
 _WIDEST = 120
 _LONGEST = 4000
 
 
 def first_answer(crash: Crash) -> str:
-    """One or two lines from what is known before a debugger has started: how it ended, why and in which thread."""
+    """One or two lines from what is known before a debugger has started: how it ended, why, at which Python line and in which thread."""
     text = wording.ended(crash)
+    if crash.failed_gpu is not None:
+        return safe.clip(safe.line(gpu_wording.sentence(crash, crash.failed_gpu)[:_LONGEST]), _WIDEST)
     if crash.signal:
         text = f"{crash.signal.name}: {text.lower()}" if text != crash.signal.name else text
         reason = wording.why(crash.signal)
         text += f", {reason}" if reason else ""
         text += f", at {crash.signal.address}" if crash.signal.address is not None else ""
     thread = crash.thread
+    frame = wording.own_at(thread) or wording.python_at(thread)
+    if frame and frame.function:
+        text += f", in {frame.function} ({wording.python_place(frame)})" if frame.file else f", in {frame.function}"
     if thread:
         text += f"\nin thread {wording.thread_label(thread)}, {wording.among(crash)}"
         if crash.process and crash.process.pid is not None:

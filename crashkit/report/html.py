@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import markdown, safe, wording
+from crashkit.report import gpu_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
 from crashkit.report.renderer import Renderer
@@ -113,12 +113,17 @@ class Page:
         self.signal = crash.signal
         self.process = crash.process
         self.thread = crash.thread
+        self.gpu = crash.failed_gpu
+        self.gpu_count = sum(len(gpu.exceptions) for gpu in crash.gpu)
+        self.launch = gpu_wording.launch(crash)
         self.sentence = wording.sentence(crash)
         self.python = wording.python_at(self.thread)
         self.own = wording.own_at(self.thread)
         self.native = wording.native_at(self.thread, crash.signal)
         self.finding = wording.best_finding(crash)
-        self.groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
+        groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
+        # The thread that launched a GPU's kernel says more than the one that died, which is the driver's.
+        self.groups = sorted(groups, key=lambda group: not self.opens(group))
         self.space = AddressSpace(crash.mappings, crash.modules, stack_pointer(self.thread))
         self.modules = wording.ordered_modules(crash.modules)
         self.markdown = markdown.summary(crash)
@@ -136,7 +141,7 @@ class Page:
     @property
     def title(self) -> str:
         """The document's title, such as `SIGSEGV in python3.11`."""
-        name = self.crash.signal.name if self.crash.signal else wording.ended(self.crash)
+        name = "GPU failure" if self.gpu else self.crash.signal.name if self.crash.signal else wording.ended(self.crash)
         executable = self.process.executable if self.process else None
         return f"{name} in {wording.base_name(executable)}" if executable else name
 
@@ -174,6 +179,10 @@ class Page:
         telling = {name for name, value in self.thread.registers.items() if name in named or name in _ALWAYS or value == fault}
         rows = list(self.thread.registers.items())
         return [row for row in rows if row[0] in telling], [row for row in rows if row[0] not in telling]
+
+    def opens(self, group: wording.Group) -> bool:
+        """Whether the group's stack is shown at once."""
+        return self.launch is not None and any(thread is self.launch.thread for thread in group.threads)
 
     def prefix(self, thread: Thread) -> str:
         """The id of the element that shows this thread, and the prefix of its frames' ids."""
@@ -423,6 +432,7 @@ def _names_of_template() -> Mapping[str, Any]:
         "script": Markup(script),
         "policy": "; ".join(_policy(style, script)),
         "wording": wording,
+        "gpu": gpu_wording,
         "prose": _prose,
         "is_link": _is_link,
         "size": _size,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
-from crashkit.report import safe, wording
+from crashkit.report import gpu_wording, safe, wording
 from crashkit.report.renderer import Renderer
 
 _FRAMES = 16
@@ -28,6 +28,7 @@ def _facts(crash: Crash) -> str:
             rows.append(("Why", crash.signal.detail))
         if handled := wording.handled(crash.signal):
             rows.append(("Handler", handled))
+    rows += _gpu(crash)
     thread = crash.thread
     if thread:
         rows.append(("Thread", f"{wording.thread_label(thread)}, {wording.plural(len(crash.threads), 'thread')} in total"))
@@ -36,6 +37,27 @@ def _facts(crash: Crash) -> str:
     if crash.fingerprint and crash.fingerprint.hash:
         rows.append(("Fingerprint", crash.fingerprint.hash))
     return "\n".join(f"- **{label}:** {_text(value)}" for label, value in rows)
+
+
+def _gpu(crash: Crash) -> list[tuple[str, str]]:
+    gpu = crash.failed_gpu
+    if gpu is None:
+        return []
+    rows = []
+    for exception in gpu.exceptions[:1]:
+        known = f" ({exception.known_as})" if exception.known_as else ""
+        rows.append(("GPU exception", f"{gpu_wording.words(exception)} ({exception.name})"))
+        rows.append(("Kernel", f"{exception.kernel or 'not named'}{known} {gpu_wording.place(exception)}".strip()))
+        rows.append(("GPU threads", gpu_wording.threads(exception)))
+        rows.append(("Access", " ".join(filter(None, (exception.instruction, gpu_wording.access(exception))))))
+    for kernel in gpu.kernels[:3] if not gpu.exceptions else ():
+        standing = "; ".join(map(gpu_wording.stands, kernel.places[:3]))
+        rows.append(("Kernel", f"{kernel.name or 'not named'}: {standing}"))
+    side = gpu_wording.launch(crash)
+    if side is not None:
+        line = f"{side.frame.function} {wording.full_place(side.frame)}: " if side.frame else ""
+        rows.append((side.label.capitalize(), f"{line}{side.text}"))
+    return [(label, value) for label, value in rows if value]
 
 
 def _finding(crash: Crash) -> list[str]:
@@ -50,7 +72,8 @@ def _finding(crash: Crash) -> list[str]:
 
 
 def _stack(crash: Crash) -> list[str]:
-    thread = crash.thread
+    side = gpu_wording.launch(crash)
+    thread = side.thread if side else crash.thread
     if not thread:
         return []
     runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
@@ -60,7 +83,8 @@ def _stack(crash: Crash) -> list[str]:
     lines = [_frame(frame) for frame in frames[:_FRAMES]]
     if len(frames) > _FRAMES:
         lines.append(f"... {wording.plural(len(frames) - _FRAMES, 'more frame')}")
-    return ["Innermost frames of the crashed thread:", _fenced("\n".join(lines))]
+    which = f"thread {_text(wording.thread_label(thread))}" if side else "the crashed thread"
+    return [f"Innermost frames of {which}:", _fenced("\n".join(lines))]
 
 
 def _frame(frame: Frame) -> str:

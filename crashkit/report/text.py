@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, PythonFrame, Thread
-from crashkit.report import safe, wording
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, NativeFrame, PythonFrame, Thread
+from crashkit.report import gpu_wording, safe, wording
 from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
 from crashkit.report.renderer import Renderer
@@ -87,7 +87,8 @@ def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> It
         yield Text.assemble("  ", (f"{'report':<{_LABEL}}", _DIM), (safe.line(str(written)), _BOLD))
     if brief:
         return
-    thread = crash.thread
+    side = gpu_wording.launch(crash)
+    thread = side.thread if side else crash.thread
     if thread and (thread.frames or thread.python_frames):
         yield Text()
         runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
@@ -101,6 +102,9 @@ def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> It
 
 
 def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
+    if crash.failed_gpu is not None:
+        yield from _gpu_answer(crash, crash.failed_gpu, page)
+        return
     signal, thread = crash.signal, crash.thread
     name = safe.clip(_clean(signal.name if signal else wording.ended(crash)), 20)
     reason = ((wording.why(signal) or wording.ended(crash)) if signal else wording.told(crash, thread)) or ""
@@ -131,6 +135,46 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("log", crash.log[0].text, lines=2)
 
 
+def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
+    """A failure on the GPU: the kernel first, then the CPU's side. The thread that died is the driver's, and says nothing."""
+    yield from _headline("GPU", _clean(gpu_wording.headline(gpu).replace("GPU kernel", "kernel", 1)), page)
+    yield Text()
+    if gpu.exceptions:
+        yield from _gpu_exception(gpu.exceptions[0], page)
+    for kernel in gpu.kernels[:1] if not gpu.exceptions else ():
+        known = f"  ({kernel.known_as})" if kernel.known_as else ""
+        yield from page.field("kernel", f"{gpu_wording.kernel_name(kernel.name)}{known}", style=_BOLD)
+        for index, place in enumerate(kernel.places[:3]):
+            yield from page.field("warps" if index == 0 else "", gpu_wording.stands(place))
+    side = gpu_wording.launch(crash)
+    if side is not None:
+        if side.frame is not None:
+            yield from _python_line(side.label, side.frame, page)
+        yield from page.field("" if side.frame else side.label, side.text, lines=2, style=_DIM)
+    if crash.process and _process(crash).strip():
+        yield from page.field("process", _process(crash).strip())
+    if crash.source and crash.source.truncated:
+        yield from page.field("evidence", "the core is truncated, so this report is incomplete", style=_YELLOW)
+
+
+def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:
+    known = f"  ({exception.known_as})" if exception.known_as else ""
+    yield from page.field("kernel", f"{gpu_wording.kernel_name(exception.kernel)}{known}", style=_BOLD)
+    where = _clean(gpu_wording.place(exception))
+    if where:
+        inlined = [frame.function for frame in exception.frames if isinstance(frame, NativeFrame) and frame.function]
+        inside = f" in {safe.clip(_clean(' <- '.join(inlined[:3])), 40)}" if len(inlined) > 1 or inlined[:1] != [exception.kernel] else ""
+        yield from page.field("", safe.clip_front(where, page.width - _LABEL - 2 - safe.cells(inside)) + inside, style=_BLUE)
+    if exception.source:
+        yield from page.field("", f"  {_clean(exception.source)}")
+    threads = gpu_wording.threads(exception)
+    if threads:
+        yield from page.field("threads", threads, lines=2)
+    done = gpu_wording.access(exception)
+    if done:
+        yield from page.field("access", done, lines=2)
+
+
 def _headline(name: str, headline: str, page: _Page) -> Iterator[Text]:
     room = page.width - safe.cells(name) - 2
     if not headline or page.width >= _USUAL or safe.cells(headline) <= room:
@@ -154,6 +198,8 @@ def _python(thread: Thread | None, page: _Page) -> Iterator[Text]:
     yield from _python_line("python", inner, page)
     if own is not None and own is not inner:
         yield from _python_line("your code", own, page)
+    if thread and thread.exception:
+        yield from page.field("handling", thread.exception, lines=2)
 
 
 def _python_line(label: str, frame: PythonFrame, page: _Page) -> Iterator[Text]:
@@ -189,21 +235,23 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     yield Text()
     label = wording.confidence(finding).lower()
     yield from page.field(safe.clip(_clean(label), _LABEL - 1), finding.title, style=_BOLD, label_style=_YELLOW)
+    # A GPU's answer is longer: its finding repeats some of it.
+    short = crash.failed_gpu is not None
     if finding.summary:
-        yield from page.field("", finding.summary, lines=2)
-    yield from _fix(finding, page)
-    if len(crash.findings) > 1:
+        yield from page.field("", finding.summary, lines=1 if short else 2)
+    yield from _fix(finding, page, 2 if short else 3)
+    if len(crash.findings) > 1 and not short:
         yield from page.field("", f"and {wording.plural(len(crash.findings) - 1, 'more finding')} in the report", style=_DIM)
 
 
-def _fix(finding: Finding, page: _Page) -> Iterator[Text]:
+def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:
     if not finding.fix:
         return
     rows = [row for row in finding.fix[0][:_TEXT].split("\n") if row.strip()]
     if len(rows) == 1:
         yield from page.field("fix", rows[0], lines=2)
         return
-    for index, row in enumerate(rows[:3]):
+    for index, row in enumerate(rows[:most]):
         yield from page.field("fix" if index == 0 else "", row.expandtabs(4))
 
 
@@ -211,7 +259,8 @@ def _missing(crash: Crash, page: _Page) -> Iterator[Text]:
     errors = crash.soft_errors
     if not errors:
         return
-    yield Text()
+    if crash.failed_gpu is None:
+        yield Text()
     shown = errors if len(errors) <= 2 else errors[:1]
     # The first screen has 24 lines, and a finding takes up to eight.
     lines = 1 if crash.findings else 2

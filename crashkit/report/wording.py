@@ -283,6 +283,10 @@ def ended(crash: Crash) -> str:
 
 def sentence(crash: Crash) -> str:
     """The answer in one sentence: what, why and where."""
+    if crash.failed_gpu is not None:
+        from crashkit.report import gpu_wording
+
+        return gpu_wording.sentence(crash, crash.failed_gpu)
     thread = crash.thread
     native, python = native_at(thread, crash.signal), python_at(thread)
     parts = [ended(crash)]

@@ -12,12 +12,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from crashkit.model import Crash, LogLine, NativeFrame, Process, PythonFrame
+from crashkit.model import Crash, GpuException, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame
 from crashkit.secrets.text import MASK, Secrets
 
 REPRS = {(PythonFrame, "locals"), (NativeFrame, "args"), (NativeFrame, "locals")}
 """Dictionaries of reprs, by the name of a variable."""
-TEXTS = {(Process, "environment"), (Process, "versions"), (LogLine, "fields")}
+LINES = {(GpuException, "source"), (LaunchedFrom, "source")}
+"""Source lines that stand alone."""
+TEXTS = {(Process, "environment"), (Process, "versions"), (LogLine, "fields"), (GpuException, "registers")}
 """Dictionaries of plain texts, by their name."""
 
 
@@ -99,6 +101,8 @@ class _Masking:
             return self._context(value)
         if isinstance(owner, PythonFrame) and name == "source" and value is not None:
             return self._source(owner, value)
+        if place in LINES and value is not None:
+            return self._secrets.text(value, source=True)
         return _mapped(value, self)
 
     def _context(self, lines: tuple[str, ...]) -> tuple[str, ...]:

@@ -53,6 +53,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
             replace(
                 thread,
                 name=stack.name,
+                exception=stack.exception,
                 holds_gil=None if scene.interpreter and scene.interpreter.free_threaded else stack.holds_gil,
                 frames=both.native if merged.frames is None else merged.frames,
                 python_frames=both.python if merged.frames is None else (),

@@ -18,7 +18,10 @@ class Chosen(NamedTuple):
 
 
 def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
-    """For each thread the stack without gaps, from the earlier source where several have none. Disagreements become soft errors."""
+    """For each thread the stack without gaps, of several the deepest, then the one of which most is known, then the earlier one.
+
+    Disagreements become soft errors.
+    """
     chosen: dict[int, PythonStack] = {}
     soft_errors: list[SoftError] = []
     sources = [{tid: _without_shims(stack) for tid, stack in source.items()} for source in sources]
@@ -27,7 +30,8 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         best = max(candidates, key=_quality)
         names = [stack.name for stack in candidates if stack.name]
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
-        chosen[tid] = best._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None)
+        exception = next((stack.exception for stack in candidates if stack.exception), None)
+        chosen[tid] = best._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None, exception=exception)
         for other in candidates:
             # A log can hold the dump of a forked sibling, whose threads have the same idents.
             if other is not best and "faulthandler" not in (_origin(best), _origin(other)) and _disagree(best, other):
@@ -62,8 +66,16 @@ def _disagree(one: PythonStack, other: PythonStack) -> bool:
         return False
     # Of a deep or broken stack only the inner end is there.
     whole = not (one.cut or other.cut or one.total or other.total)
-    common = None if whole else min(len(one.frames), len(other.frames))
-    return _lines(one.frames[:common]) != _lines(other.frames[:common])
+    common = min(len(one.frames), len(other.frames))
+    if whole and len(one.frames) != len(other.frames):
+        return True
+    return any(_differ(frame, beside) for frame, beside in zip(one.frames[:common], other.frames[:common], strict=True))
+
+
+def _differ(one: PythonFrame, other: PythonFrame) -> bool:
+    """What one of them could not read is no contradiction."""
+    names, lines = (one.function, other.function), (one.line, other.line)
+    return (all(names) and names[0] != names[1]) or (None not in lines and lines[0] != lines[1])
 
 
 def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[int, PythonStack]:
@@ -78,13 +90,10 @@ def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[i
     return stacks
 
 
-def _quality(stack: PythonStack) -> tuple[bool, bool, bool]:
+def _quality(stack: PythonStack) -> tuple[bool, bool, int, int, bool]:
     """More is better. Of equals `max` takes the first."""
-    return (bool(stack.frames), not stack.has_gaps, any(frame.locals for frame in stack.frames))
-
-
-def _lines(frames: Sequence[PythonFrame]) -> list[tuple[object, object]]:
-    return [(frame.function, frame.line) for frame in frames]
+    known = sum(bool(frame.function) + (frame.line is not None) for frame in stack.frames)
+    return (bool(stack.frames), not stack.has_gaps, stack.total or 0, known, any(frame.locals for frame in stack.frames))
 
 
 def _origin(stack: PythonStack) -> str:

@@ -1,4 +1,4 @@
-"""Source lines for Python frames, from the files on this machine."""
+"""Source lines for Python frames and GPU kernels, from the files on this machine."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from crashkit.model import PythonFrame
 _AROUND = 5
 _MOST_BYTES = 8 << 20
 _LONGEST_LINE = 500
+_SUFFIXES = (".py", ".pyw", ".cu", ".cuh")
 
 Locate = Callable[[str], Optional[Path]]
 """The file on this machine that the crashed process called by this name."""
@@ -53,10 +54,14 @@ class Sources:
             source_changed=frame.file in self.newer,
         )
 
+    def line(self, file: str, line: int) -> Optional[str]:
+        """One line, stripped; None if the file cannot be read or is not a program's source."""
+        return self.annotate(PythonFrame(file=file, line=line)).source
+
     def _read(self, name: str) -> Optional[_Text]:
         try:
             path = self._locate(name)
-            read = read_python_source(path) if path is not None else None
+            read = read_source(path) if path is not None else None
         except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
             return None
         if read is None:
@@ -67,8 +72,8 @@ class Sources:
         return _Text(tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in io.StringIO(text)))
 
 
-def read_python_source(path: Path) -> Optional[tuple[str, float]]:
-    """The text of a file and when it was changed, seconds since the epoch; None if it is not Python source.
+def read_source(path: Path) -> Optional[tuple[str, float]]:
+    """The text of a file and when it was changed, seconds since the epoch; None if it is no Python or CUDA source.
 
     The name comes from the core, and whoever made it may have put a link there: neither may get /etc/shadow into a report. So what
     counts is the name of the file that was opened, behind all links. It must be a regular file, of at most 8 MiB.
@@ -80,7 +85,7 @@ def read_python_source(path: Path) -> Optional[tuple[str, float]]:
         if status.st_size > _MOST_BYTES or _is_planted(status, real):
             return None
         content = io.BytesIO(file.read(_MOST_BYTES))
-    if real.suffix not in (".py", ".pyw"):
+    if real.suffix not in _SUFFIXES:
         first_line = content.readline(_LONGEST_LINE)
         if not first_line.startswith(b"#!") or b"python" not in first_line:
             return None

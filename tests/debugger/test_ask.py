@@ -46,10 +46,10 @@ class Toy:
         self.closed = True
 
 
-def asked(*debuggers: Toy) -> list[Answer]:
+def asked(*debuggers: Toy, python_is_known: bool = False) -> list[Answer]:
     """The scene is the toys' own affair."""
     with ThreadPoolExecutor(1) as pool:
-        return ask(debuggers, Path("core"), None, pool, lambda _part: None)
+        return ask(debuggers, Path("core"), None, pool, lambda _part: None, python_is_known)
 
 
 def test_the_next_is_not_asked_where_nothing_is_missing():
@@ -90,6 +90,19 @@ def test_and_again_where_native_frames_turn_out_to_be_missing():
     answers = asked(Toy("best", Answer(), python=False), second)
     assert [answer.native for answer in answers] == [None, NATIVE]
     assert second.asked == [False, True]
+
+
+@pytest.mark.parametrize("reads_python", [True, False])
+def test_nobody_is_asked_only_for_python_frames_that_are_known(reads_python: bool):
+    best, second = Toy("best", Answer(native=NATIVE), python=reads_python), Toy("second")
+    assert len(asked(best, second, python_is_known=True)) == 1
+    assert (best.asked, second.asked) == ([True], [])
+
+
+def test_but_for_native_frames_somebody_is():
+    second = Toy("second", Answer(native=NATIVE))
+    assert len(asked(Toy("best", Answer()), second, python_is_known=True)) == 2
+    assert second.asked == [True]
 
 
 def test_one_that_cannot_be_used_leaves_a_soft_error_and_is_closed_like_the_others():

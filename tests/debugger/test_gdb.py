@@ -19,6 +19,7 @@ import pytest
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.gdb.session import PlacedModule, Session
 from crashkit.errors import DebuggerError
+from crashkit.gdb_files import gdb_program
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from tests.crashes import Folder, a_debuggable_interpreter, an_interpreter, needs_gdb, python_crash
@@ -190,6 +191,17 @@ class TestUnfit:
         assert str(error) == "no-such-gdb is not installed"
         assert "apt-get install gdb" in error.hint
         assert gdb_error(analyze(crashed.core, options=Options(gdb="no-such-gdb"))) == "no-such-gdb is not installed"
+
+    @needs_gdb
+    def test_cuda_gdb_where_there_is_no_other(self, tmp_path, monkeypatch):
+        """It is a gdb with more in it: here a link to the one that is installed."""
+        (tmp_path / "cuda-gdb").symlink_to(shutil.which("gdb"))
+        monkeypatch.setenv("PATH", str(tmp_path))
+        assert gdb_program() == str(tmp_path / "cuda-gdb")
+        with Gdb(60) as gdb:
+            assert gdb.command("-list-features")["features"]
+        with pytest.raises(DebuggerError, match="other-gdb is not installed"):
+            Gdb(1, "other-gdb")
 
     def test_not_a_program(self, tmp_path):
         program = fake_gdb(tmp_path, "neither ELF nor a script")

@@ -232,12 +232,12 @@ class TestInAReport:
         analyze(core, options=Options(sysroot=place / "root", libpython=script))
         assert witness.exists()
 
-    def test_without_one_pystack_reads_the_frames(self, planted, place, monkeypatch):
+    def test_without_one_the_frames_are_read_all_the_same(self, planted, place, monkeypatch):
         core, script, witness = planted
         monkeypatch.setattr(libpython_file, "_of_this_machine", lambda _names, _interpreter: ())
         report = analyze(core, options=Options(sysroot=place / "root"))
         assert not witness.exists() and report.python.script is None
-        assert {frame.origin for frame in report.thread.pythons()} == {"pystack"}
+        assert {frame.origin for frame in report.thread.pythons()} == {"crashkit"}
         (told,) = [error for error in report.soft_errors if "was not run" in error.message]
         assert told.message == f"{script} was not run: {REFUSED_ORIGIN}; read Python frames without it"
 

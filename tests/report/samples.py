@@ -11,7 +11,13 @@ from crashkit.model import (
     Evidence,
     Finding,
     Fingerprint,
+    Gpu,
+    GpuDevice,
+    GpuException,
+    GpuKernel,
+    GpuPlace,
     Instruction,
+    LaunchedFrom,
     LogLine,
     LookedFor,
     Mapping,
@@ -523,7 +529,7 @@ def hostile() -> Crash:
         python=PythonRuntime(version=bad, executable=bad),
         crashed_thread=2,
         threads=(
-            Thread(tid=2, name=bad, crashed=True, frames=frames, registers={bad: Address(1)}),
+            Thread(tid=2, name=bad, crashed=True, exception=bad, frames=frames, registers={bad: Address(1)}),
             Thread(tid=3, name=bad + "2", frames=(python,), python_frames=(python,)),
             Thread(tid=None, name=long, frames=()),
         ),
@@ -559,6 +565,93 @@ def hostile() -> Crash:
     )
 
 
+def gpu(word: str = "scatter_rows", long: str = "") -> Crash:
+    """Both sides of a GPU crash; `word` and `long` stand in every text."""
+    exception = GpuException(
+        name="WARP_ILLEGAL_ADDRESS",
+        code=14,
+        device=0,
+        sm=124,
+        kernel=word,
+        demangled=f"{word}{long}",
+        mangled=word,
+        known_as=f"torch: {word}{long}",
+        grid=(4, 1, 1),
+        block=(128, 1, 1),
+        cluster=(2, 1, 1),
+        block_index=(0, 0, 0),
+        thread_index=(64, 0, 0),
+        inferred=True,
+        lanes=32,
+        pc=Address(0x7F35D37A1010),
+        offset=Offset(0x110),
+        exact_pc=True,
+        file=f"/srv/app/{word}{long}.py",
+        line=17,
+        source=f"tl.store(places, {word}{long})",
+        frames=(
+            NativeFrame(function=f"inner_{word}", file=f"{word}.py", line=9, trust="inline"),
+            NativeFrame(function=f"{word}{long}", file=f"{word}{long}.py", line=17, offset=Offset(0x110)),
+        ),
+        instruction=f"STG.E [R4.64] {long}",
+        bytes="86790004",
+        access="write",
+        space="global",
+        size=4,
+        address=Address(0x10),
+        lowest=Address(0x10),
+        highest=Address(0x8C),
+        detail=f"a null pointer plus 16 bytes {word}{long}",
+        registers={f"R{number}": f"0x{number:08x}" for number in range(20)} | {word: long},
+    )
+    place = GpuPlace(warps=4, function=f"{word}{long}", file=f"{word}{long}", line=3, offset=Offset(16), waits=long or "barrier")
+    kernel = GpuKernel(
+        name=word, demangled=long or word, known_as=long or None, grid=(4, 1, 1), block=(128, 1, 1), warps=12, places=(place,) * 5
+    )
+    launch = LaunchedFrom(thread=100, frame=1, function=f"cuLaunchKernel{long}", line=190, source=f"{word}[grid](rows){long}")
+    core = Gpu(
+        path=f"/srv/{word}{long}.nvcudmp",
+        pid=99,
+        truncated=True,
+        driver=long or "580.159",
+        cuda="13.0",
+        left_out=("global memory", word),
+        devices=(GpuDevice(index=0, name=f"NVIDIA {word}", sm="sm_90"),),
+        exceptions=(exception, msgspec.structs.replace(exception, name=f"{word}{long}", kernel=None)),
+        kernels=(kernel,),
+        context_threads=(107,),
+        launched_from=launch,
+    )
+    driver = Thread(tid=107, crashed=True, frames=(native("abort", LIBC, 1), native("__clone", LIBC, 2)))
+    line = PythonFrame(function=f"step_{word}{long}", file="/srv/app/train.py", line=193, source=f"loss.item(){long}")
+    caller = Thread(tid=100, frames=(native("cuCtxSynchronize_v2", LIBCUDA, 3), line))
+    return Crash(
+        source=Source(path="core", kind="core", truncated=bool(long)),
+        process=Process(pid=99, executable=PYTHON, argv=("python", "train.py", word)),
+        signal=Signal(number=6, name="SIGABRT", reason="abort", detail="the process aborted itself"),
+        crashed_thread=107,
+        threads=(driver, caller),
+        gpu=(core,),
+    )
+
+
+def gpu_hang() -> Crash:
+    """A dump on request: nothing failed."""
+    sample = gpu()
+    core = msgspec.structs.replace(sample.gpu[0], exceptions=())
+    return msgspec.structs.replace(sample, gpu=(core,))
+
+
+def gpu_hostile() -> Crash:
+    """Every text of a GPU core is hostile."""
+    return gpu(HOSTILE, "long " * 500)
+
+
+def gpu_full() -> Crash:
+    """A GPU crash with all that a first screen can hold."""
+    return msgspec.structs.replace(gpu("name" * 20, "x" * 300), findings=full().findings, soft_errors=full().soft_errors)
+
+
 def full() -> Crash:
     """All that a first screen can hold, each longer than its line."""
     sample = flask_lstm()
@@ -574,6 +667,7 @@ def full() -> Crash:
     )
 
 
-ALL = {sample.__name__: sample for sample in (flask_lstm, stack_overflow, unmerged, logs_only, crowd, full, hostile)} | {
-    "empty": lambda: Crash()
-}
+ALL = {
+    sample.__name__: sample
+    for sample in (flask_lstm, stack_overflow, unmerged, logs_only, crowd, full, hostile, gpu, gpu_hang, gpu_hostile, gpu_full)
+} | {"empty": lambda: Crash()}

@@ -10,7 +10,20 @@ import msgspec
 import pytest
 
 from crashkit import model
-from crashkit.model import Crash, Evidence, Finding, LogLine, NativeFrame, Process, PythonFrame, SoftError, Thread
+from crashkit.model import (
+    Crash,
+    Evidence,
+    Finding,
+    Gpu,
+    GpuException,
+    LaunchedFrom,
+    LogLine,
+    NativeFrame,
+    Process,
+    PythonFrame,
+    SoftError,
+    Thread,
+)
 from crashkit.report.json import encode
 from crashkit.report.renderer import RENDERERS, renderer
 from crashkit.secrets.crash import REPRS, TEXTS, masked, strings, without_locals
@@ -80,8 +93,17 @@ def test_the_name_of_a_value_makes_it_secret(struct: type[Any], field: str) -> N
         NativeFrame: lambda: Crash(threads=(Thread(frames=(NativeFrame(**{field: names}),)),)),
         Process: lambda: Crash(process=Process(**{field: names})),
         LogLine: lambda: Crash(log=(LogLine(text="x", **{field: names}),)),
+        GpuException: lambda: Crash(gpu=(Gpu(exceptions=(GpuException(name="x", **{field: names}),)),)),
     }[struct]()
     assert "hunter2" not in encode(masked(fact)).decode() and masked(fact).masked == 1
+
+
+def test_source_lines_that_stand_alone_are_source() -> None:
+    """A literal is secret, a name is not."""
+    for line, expected in (("password = 'hunter2xyz'", f"password = '{MASK}'"), ("token = tokens[i];", "token = tokens[i];")):
+        gpu = Gpu(exceptions=(GpuException(name="x", source=line),), launched_from=LaunchedFrom(thread=1, source=line))
+        (clean,) = masked(Crash(gpu=(gpu,))).gpu
+        assert (clean.exceptions[0].source, clean.launched_from.source if clean.launched_from else None) == (expected, expected)
 
 
 def crash() -> Crash:

@@ -48,6 +48,8 @@ def test_name_and_gil_from_whoever_knows():
     chosen = choose([{1: stack(frame(), gil=False)}, {1: stack(frame(origin="pystack"), name="worker", gil=True)}]).stacks[1]
     assert (chosen.name, chosen.holds_gil) == ("worker", False)
     assert choose([{1: stack(frame())}, {1: stack(frame(origin="pystack"), gil=True)}]).stacks[1].holds_gil is True
+    handling = stack(frame(origin="crashkit"))._replace(exception="KeyError('k')")
+    assert choose([{1: stack(frame())}, {1: handling}]).stacks[1].exception == "KeyError('k')"
 
 
 def test_disagreement_is_recorded():
@@ -66,6 +68,38 @@ def test_frames_that_only_one_of_two_whole_stacks_has_are_a_disagreement():
 def test_a_source_without_a_name_disagrees_too():
     chosen = choose([{7: stack(frame(line=1, origin=None))}, {7: stack(frame(line=2, origin="pystack"))}])
     assert "one source and pystack disagree; one source is shown" in chosen.soft_errors[0].message
+
+
+def test_what_one_could_not_read_is_no_disagreement():
+    partial = stack(frame(None, None), frame("g", None), frame(None, 3))
+    whole = stack(frame(origin="pystack"), frame("g", 2, "pystack"), frame("h", 3, "pystack"))
+    assert choose([{7: partial}, {7: whole}]).soft_errors == ()
+    for other in (frame("x", None), frame(None, 7)):
+        assert len(choose([{7: stack(other, *partial.frames[1:])}, {7: whole}]).soft_errors) == 1
+
+
+def test_of_two_stacks_with_gaps_the_one_that_knows_more_wins():
+    less, more = stack(frame(None, None), frame(x="1")), stack(frame("f", None, "pystack"), frame())
+    for sources in ([less, more], [more, less]):
+        assert choose([{1: one} for one in sources]).stacks[1].frames == more.frames
+
+
+def test_of_two_stacks_without_gaps_the_deeper_one_wins():
+    less, more = stack(frame("f", x="1")), stack(frame("f", origin="pystack"), frame("main", origin="pystack"))
+    for sources in ([less, more], [more, less]):
+        assert choose([{1: one} for one in sources]).stacks[1].frames == more.frames
+    deep = stack(frame(origin="pystack"), total=5000)
+    assert choose([{1: more}, {1: deep}]).stacks[1].frames == deep.frames
+
+
+def test_the_stack_of_a_subinterpreter_is_over_that_of_the_one_that_runs_it():
+    inner, outer = stack(frame("inner"), gil=True), stack(frame("run"), frame("main"), name="MainThread", gil=False, cut=True)
+    both = inner.over(outer)
+    assert [one.function for one in both.frames] == ["inner", "run", "main"]
+    assert (both.name, both.holds_gil, both.cut) == ("MainThread", True, True)
+    deep = stack(frame("deep"), total=5000)
+    assert deep.over(outer) == outer.over(deep) == deep
+    assert stack(frame("inner"), cut=True).over(stack(frame("main"))).frames == (frame("inner"),)
 
 
 def test_no_frames_are_no_disagreement():

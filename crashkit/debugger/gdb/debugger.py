@@ -162,7 +162,7 @@ def _no_debug_info(interpreter: Interpreter) -> SoftError:
     package = f"python{interpreter.version}" if interpreter.version else "python3"
     return SoftError(
         stage="symbols",
-        message=f"{interpreter.module.path} has no debug info here: its C frames lack lines and arguments, Python threads lack names",
+        message=f"{interpreter.module.path} has no debug info here: its C frames lack lines and arguments",
         hint=f"Install it: apt-get install {package}-dbg, dnf debuginfo-install {package}, or let crashkit fetch it with --debuginfod.",
     )
 

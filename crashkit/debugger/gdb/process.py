@@ -21,7 +21,7 @@ from pygdbmi import gdbmiparser
 
 from crashkit import isolation
 from crashkit.errors import DebuggerError
-from crashkit.gdb_files import SAFE_START, gdb_file
+from crashkit.gdb_files import SAFE_START, gdb_file, gdb_program
 
 _START = [
     *SAFE_START,
@@ -72,7 +72,7 @@ class Gdb:
         self._buffer = b""
         self._complaints = b""
         self._banner = ""
-        path = isolation.find_program(program)
+        path = gdb_program(program)
         if path is None:
             raise DebuggerError(f"{program} is not installed", _INSTALL)
         try:

@@ -50,9 +50,9 @@ def python_stacks(result: PythonResult, threads: Sequence[Thread]) -> dict[int, 
     stacks: dict[int, PythonStack] = {}
     for thread in result.threads:
         tid = by_ident.get(thread.ident, thread.lwp if thread.lwp in known else None)
-        if tid is None or (tid in stacks and not thread.frames):
+        if tid is None:
             continue
-        stacks[tid] = PythonStack(
+        stack = PythonStack(
             frames=tuple(map(_python_frame, thread.frames)),
             name=thread.name,
             holds_gil=None if result.gil is None else result.gil == thread.ident,
@@ -60,6 +60,7 @@ def python_stacks(result: PythonResult, threads: Sequence[Thread]) -> dict[int, 
             total=thread.total,
             cut=thread.cut,
         )
+        stacks[tid] = stacks[tid].over(stack) if tid in stacks else stack
     return stacks
 
 

@@ -207,7 +207,7 @@ class Core:
         if self._mappings is None:
             files = {file.start: file for file in self.files}
             found = [
-                _mapping(segment.start, segment.end, segment, files.get(segment.start) or self._file_at(segment.start))
+                _mapping(segment.start, segment.end, segment, files.get(segment.start) or self.file_at(segment.start))
                 for segment in self.segments
             ]
             starts = set(self._starts)
@@ -215,7 +215,8 @@ class Core:
             self._mappings = sorted(found, key=lambda mapping: mapping.start)
         return self._mappings
 
-    def _file_at(self, address: int) -> Optional[notes.FileMapping]:
+    def file_at(self, address: int) -> Optional[notes.FileMapping]:
+        """The file mapping that contains the address, by NT_FILE."""
         index = bisect.bisect_right(self.files, address, key=lambda file: file.start) - 1
         if index >= 0 and address < self.files[index].end:
             return self.files[index]
@@ -229,7 +230,7 @@ class Core:
     def executable(self) -> Optional[str]:
         """The executable's path inside the crashed system: the file mapped at AT_PHDR, else at AT_ENTRY."""
         for key in (notes.AT_PHDR, notes.AT_ENTRY):
-            file = self._file_at(self.auxv[key]) if key in self.auxv else None
+            file = self.file_at(self.auxv[key]) if key in self.auxv else None
             if file and file.path:
                 return file.path
         return None

@@ -16,6 +16,7 @@ from crashkit.elf import notes
 from crashkit.elf.file import read_build_id
 from crashkit.environment import shown
 from crashkit.evidence.core import fault, signal_frame
+from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
@@ -91,7 +92,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         )
     faults = _faults(core, files)
     _, signal, crashed_registers, instructions = faults[-1] if faults else Fault(None, None, {}, ())
-    interpreter = find_interpreter(modules, main)
+    interpreter = find_interpreter(modules, main) or _renamed_interpreter(core, modules, main)
     threads = tuple(
         Thread(
             tid=thread.tid,
@@ -163,6 +164,13 @@ def _runtime(core: Core, interpreter: Interpreter, files: dict[str, ModuleFile])
     file = files[module.path].path
     version = version_in_core(core, module, minor) or (version_in_file(file, minor) if file else None) or minor
     return PythonRuntime(version=version, executable=module.path, free_threaded=interpreter.free_threaded)
+
+
+def _renamed_interpreter(core: Core, modules: Sequence[LoadedModule], main: Optional[str]) -> Optional[Interpreter]:
+    """An executable that contains CPython under another name, known by the version that it keeps as text."""
+    module = next((module for module in modules if module.path == main), None)
+    version = version_in_core(core, module, None) if module else None
+    return Interpreter(module, ".".join(version.split(".")[:2]), False) if module and version else None
 
 
 def _optional(address: Optional[int]) -> Optional[Address]:
@@ -252,7 +260,7 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
     registers = {**core.statuses[0].registers, **(frame.registers if frame else {})}
     pc = registers.get(core.architecture.program_counter)
     sp = registers.get(core.architecture.stack_pointer)
-    code = _code(core, files, pc, _LONGEST_INSTRUCTION) if pc is not None else b""
+    code = read_constant(core, files, pc, _LONGEST_INSTRUCTION) if pc is not None else b""
     signal = fault.explain(
         raw,
         core.architecture,
@@ -267,7 +275,7 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
     instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
-        instructions = disassemble(_code(core, files, start, pc - start + REACH), start, pc, core.architecture)
+        instructions = disassemble(read_constant(core, files, start, pc - start + REACH), start, pc, core.architecture)
     return Fault(pc, signal, registers, instructions)
 
 
@@ -286,28 +294,11 @@ def _raw_signal(core: Core, number: int) -> Signal:
     )
 
 
-def _code(core: Core, files: dict[str, ModuleFile], address: int, size: int) -> bytes:
-    """Bytes of code: from the core, or from the module's file, because code is not dumped by default."""
-    data = core.read(address, size)
-    if len(data) == size:
-        return data
-    mapped = next((file for file in core.files if file.start <= address < file.end), None)
-    found = files.get(mapped.path) if mapped else None
-    if mapped is None or found is None or found.path is None:
-        return data
-    try:
-        with found.path.open("rb") as file:
-            file.seek(mapped.offset + address - mapped.start)
-            return file.read(min(size, mapped.end - address))
-    except (OSError, OverflowError, ValueError):
-        return data
-
-
 def text_at(core: Core, files: dict[str, ModuleFile], address: int) -> Optional[str]:
     """The string at the address, from the core or from the module's file: constants are not dumped by default. None if unreadable."""
     data = b""
     while len(data) < _LONGEST_TEXT and b"\0" not in data:
-        part = _code(core, files, address + len(data), _STEP) or _code(core, files, address + len(data), 1)
+        part = read_constant(core, files, address + len(data), _STEP) or read_constant(core, files, address + len(data), 1)
         if not part:
             break
         data += part
@@ -317,7 +308,7 @@ def text_at(core: Core, files: dict[str, ModuleFile], address: int) -> Optional[
 
 def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
     for reach in (REACH, 64, 16):
-        data = _code(core, files, pc - reach, reach)
+        data = read_constant(core, files, pc - reach, reach)
         if len(data) == reach:
             return data
     return b""

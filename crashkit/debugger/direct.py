@@ -1,0 +1,149 @@
+"""crashkit's own reading of CPython's memory, as an answer beside the debuggers': without gdb, debug info or another process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Optional
+
+from msgspec.structs import replace
+
+from crashkit.debugger.contract import Answer, PythonStack
+from crashkit.evidence.core.constants import read_constant
+from crashkit.evidence.core.core import Core
+from crashkit.evidence.core.describe import Scene
+from crashkit.interpreter.finding import Module
+from crashkit.interpreter.frames import FrameState
+from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.read import PythonState, PythonThread, read_python
+from crashkit.model import Crash, PythonFrame, SoftError
+
+ORIGIN = "crashkit"
+_THREADS_WITH_VARIABLES = 64
+
+
+class DirectReader:
+    """Reads the Python stacks of one core. Does nothing for a process without Python 3."""
+
+    def __init__(self, core: Core, scene: Scene) -> None:
+        self._scene = scene
+        self._state: Optional[PythonState] = None
+        self._truncated = core.truncated
+        interpreter = scene.interpreter
+        if interpreter is None or interpreter.is_too_old:
+            return
+        self._state = read_python(
+            core,
+            [Module(interpreter.module, scene.files[interpreter.module.path].path)],
+            _version(scene),
+            {int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None},
+            lambda address, size: read_constant(core, scene.files, address, size),
+        )
+
+    def stacks(self) -> dict[int, PythonStack]:
+        """By tid; without the values of variables."""
+        return self._by_tid(lambda _tid: False)
+
+    @property
+    def tells_all(self) -> bool:
+        """Whether nobody else can tell more: every thread state and every frame could be read, or what is missing is not in the core."""
+        if self._state is not None and self._truncated:
+            return True
+        stacks = self.stacks().values()
+        lost = any(stack.cut or stack.has_gaps for stack in stacks)
+        return self._state is not None and self._state.lost_threads == 0 and not lost and any(stack.frames for stack in stacks)
+
+    def preview(self) -> Crash:
+        """The described crash with the Python frames, which no native ones are merged with yet."""
+        stacks = self.stacks()
+        crash = self._scene.crash
+        threads = tuple(
+            replace(thread, name=stack.name, python_frames=stack.frames) if (stack := stacks.get(thread.tid or 0)) else thread
+            for thread in crash.threads
+        )
+        return replace(crash, threads=threads)
+
+    def answer(self) -> Answer:
+        """The whole answer, with the values of variables."""
+        state = self._state
+        if state is None:
+            return Answer(soft_errors=tuple(self._nothing()))
+        crashed = self._scene.crash.crashed_thread
+        tids = sorted({tid for tid, _ in self._threads()}, key=lambda tid: tid != crashed)
+        stacks = self._by_tid(set(tids[:_THREADS_WITH_VARIABLES]).__contains__)
+        return Answer(
+            python=stacks,
+            python_is_whole=state.lost_threads == 0 and not any(stack.cut for stack in stacks.values()),
+            python_version=f"{state.version.major}.{state.version.minor}",
+            python_finalizing=state.finalizing,
+            soft_errors=tuple(self._lost(stacks)),
+        )
+
+    def _threads(self) -> Iterator[tuple[int, PythonThread]]:
+        """With their tids, those of the newest interpreter first."""
+        tids = {int(thread.pthread): thread.tid for thread in self._scene.crash.threads if thread.pthread is not None}
+        known = {thread.tid for thread in self._scene.crash.threads}
+        for thread in self._state.threads if self._state else ():
+            native = thread.state.native_id
+            tid = tids.get(thread.state.ident) or (native if native in known else None)
+            if tid is not None:
+                yield tid, thread
+
+    def _by_tid(self, with_variables: Callable[[int], bool]) -> dict[int, PythonStack]:
+        stacks: dict[int, PythonStack] = {}
+        for tid, thread in self._threads():
+            stack = self._stack(thread, with_variables(tid))
+            stacks[tid] = stacks[tid].over(stack) if tid in stacks else stack
+        return stacks
+
+    def _stack(self, thread: PythonThread, with_variables: bool) -> PythonStack:
+        def frames(states: tuple[FrameState, ...]) -> tuple[PythonFrame, ...]:
+            return tuple(self._frame(state, with_variables) for state in states)
+
+        stack = thread.stack
+        return PythonStack(
+            frames=frames(stack.inner),
+            name=thread.name,
+            holds_gil=thread.holds_gil,
+            outer=frames(stack.outer),
+            total=stack.total,
+            cut=stack.cut,
+            exception=self._state.exception(thread) if self._state and with_variables else None,
+        )
+
+    def _frame(self, state: FrameState, with_variables: bool) -> PythonFrame:
+        values = self._state.variables(state) if self._state and with_variables else []
+        code = state.code
+        return PythonFrame(
+            function=code.name if code else None,
+            file=code.file if code else None,
+            line=state.position.line if state.position else None,
+            args=tuple(value.name for value in values if value.is_argument),
+            locals={value.name: value.text for value in values},
+            origin=ORIGIN,
+            entry=state.is_entry,
+        )
+
+    def _nothing(self) -> Iterator[SoftError]:
+        interpreter = self._scene.interpreter
+        if interpreter is not None and not interpreter.is_too_old:
+            message = f"no thread states of Python {interpreter.version or ''} found in the core's memory".replace("  ", " ")
+            yield SoftError(stage="python", message=message)
+
+    def _lost(self, stacks: dict[int, PythonStack]) -> Iterator[SoftError]:
+        frames = [frame for stack in stacks.values() for frame in (*stack.frames, *stack.outer)]
+        nameless = sum(frame.function is None for frame in frames)
+        if nameless:
+            message = f"{nameless} of {len(frames)} Python frames cannot be named: their code objects are missing from the core"
+            yield SoftError(stage="python", message=message)
+        if cut := sum(stack.cut for stack in stacks.values()):
+            yield SoftError(
+                stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
+            )
+
+
+def _version(scene: Scene) -> Optional[Version]:
+    text = (scene.crash.python.version if scene.crash.python else None) or (scene.interpreter.version if scene.interpreter else None)
+    parts = (text or "").split(".")
+    if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
+        return None
+    return Version(int(parts[0]), int(parts[1]), bool(scene.interpreter and scene.interpreter.free_threaded))

@@ -1,0 +1,86 @@
+"""What a GPU core tells signatures: kinds of failure, and names for their texts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Optional
+
+from crashkit.model import Crash, Gpu, GpuException, GpuKernel, PythonFrame
+from crashkit.naming.addresses import is_null
+from crashkit.naming.gpu_exceptions import meaning_of
+from crashkit.naming.kernels import brief_kernel, checks
+
+
+def kinds(exception: GpuException) -> frozenset[str]:
+    """The kind of the exception, and of its address."""
+    found = {meaning_of(exception.name).kind}
+    if exception.space in ("shared", "local") and "memory" in found:
+        found = {"local", "stack"} if exception.space == "local" else {"shared"}
+    elif exception.address is not None and is_null(exception.address):
+        found.add("null")
+    return frozenset(found)
+
+
+def hanging(gpu: Gpu) -> Iterator[tuple[GpuKernel, frozenset[str]]]:
+    """Kernels that were running although nothing failed, each with how it hangs."""
+    for kernel in gpu.kernels if not gpu.exceptions else ():
+        if kernel.warps:
+            waiting = {place.waits in ("barrier", "mbarrier") for place in kernel.places}
+            yield kernel, frozenset({"hang", "barrier"} if waiting == {True, False} else {"hang"})
+
+
+def names(crash: Crash, gpu: Gpu) -> dict[str, str]:
+    """Names for texts of what the GPU core shows first."""
+    if gpu.exceptions:
+        return exception_names(crash, gpu, gpu.exceptions[0])
+    return next((kernel_names(crash, gpu, kernel) for kernel, _ in hanging(gpu)), {})
+
+
+def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str, str]:
+    """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_checks, gpu_fix, gpu_launched, gpu_noticed."""
+    checked = checks(exception.mangled or "") if meaning_of(exception.name).kind == "assert" else None
+    place = f"{exception.file}:{exception.line}" if exception.file else None
+    if place is None and exception.offset is not None:
+        place = f"offset {exception.offset}"
+    found = {
+        "gpu_exception": meaning_of(exception.name).words,
+        "gpu_kernel": brief_kernel(exception.kernel) if exception.kernel else None,
+        "gpu_place": place,
+        "gpu_thread": f"block {_index(exception.block_index)}, thread {_index(exception.thread_index)}"
+        if exception.block_index and exception.thread_index
+        else None,
+        "gpu_address": exception.detail,
+        "gpu_checks": checked.what if checked else None,
+        "gpu_fix": checked.fix if checked else None,
+        **_launch_names(crash, gpu),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def kernel_names(crash: Crash, gpu: Gpu, kernel: GpuKernel) -> dict[str, str]:
+    """Names for texts of a kernel that hangs: gpu_kernel, gpu_waiting, gpu_running, gpu_noticed."""
+    waiting = next((place for place in kernel.places if place.waits), None)
+    running = next((place for place in kernel.places if not place.waits), None)
+    found = {
+        "gpu_kernel": brief_kernel(kernel.name) if kernel.name else None,
+        "gpu_waiting": f"{waiting.file}:{waiting.line}" if waiting and waiting.file else None,
+        "gpu_running": f"{running.file}:{running.line}" if running and running.file else None,
+        **_launch_names(crash, gpu),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def _launch_names(crash: Crash, gpu: Gpu) -> dict[str, Optional[str]]:
+    found = gpu.launched_from
+    thread = next((thread for thread in crash.threads if found and thread.tid == found.thread), None)
+    if found is None or thread is None or found.frame is None or found.frame >= len(thread.frames):
+        return {}
+    frame = thread.frames[found.frame]
+    if not isinstance(frame, PythonFrame):
+        return {}
+    place = f"{frame.file}:{frame.line} in {frame.function}"
+    return {"gpu_launched": place} if found.exact else {"gpu_noticed": place}
+
+
+def _index(values: tuple[int, ...]) -> str:
+    return f"({','.join(map(str, values))})"

@@ -1,0 +1,1 @@
+"""Reads GPU core dumps (.nvcudmp), with neither cuda-gdb nor a GPU."""

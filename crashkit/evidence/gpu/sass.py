@@ -1,0 +1,137 @@
+"""What one GPU instruction does: its name, and for accesses of memory the operand.
+
+NVIDIA does not document the encoding of SASS. This much of it, the same from sm_70 to sm_90, was read off the output of nvdisasm. An
+instruction has 16 bytes. Bits 0 to 8 are the operation, 9 to 11 the form of its operands, 12 to 15 the predicate, 24 to 31 the register
+with the address, 40 to 63 a signed offset, 72 whether the address has 64 bits, 73 to 75 the size, 90 whether a descriptor is used, and 91
+whether a uniform register is (bits 32 to 37 of loads, 64 to 69 of stores).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+SIZE = 16
+"""Bytes of an instruction, sm_70 and newer."""
+
+_SIZES = (1, 1, 2, 2, 4, 8, 16, 16)
+_SUFFIXES = (".U8", ".S8", ".U16", ".S16", "", ".64", ".128", ".U.128")
+_ZERO_REGISTER = 255
+_MOST_WRITTEN = 4
+
+
+class _Kind(NamedTuple):
+    name: str
+    access: Optional[str] = None
+    space: Optional[str] = None
+
+
+_OPERATIONS = {
+    0x180: _Kind("LD", "read", "generic"),
+    0x181: _Kind("LDG", "read", "global"),
+    0x183: _Kind("LDL", "read", "local"),
+    0x184: _Kind("LDS", "read", "shared"),
+    0x185: _Kind("ST", "write", "generic"),
+    0x186: _Kind("STG", "write", "global"),
+    0x187: _Kind("STL", "write", "local"),
+    0x188: _Kind("STS", "write", "shared"),
+    0x18A: _Kind("ATOM", "atomic", "generic"),
+    0x18B: _Kind("ATOM", "atomic", "generic"),
+    0x18C: _Kind("ATOMS", "atomic", "shared"),
+    0x18D: _Kind("ATOMS", "atomic", "shared"),
+    0x1A2: _Kind("ATOM", "atomic", "generic"),
+    0x1A8: _Kind("ATOMG", "atomic", "global"),
+    0x1A9: _Kind("ATOMG", "atomic", "global"),
+    0x1A3: _Kind("ATOMG", "atomic", "global"),
+    0x18E: _Kind("REDG", "atomic", "global"),
+    0x1A6: _Kind("REDG", "atomic", "global"),
+    0x11D: _Kind("BAR"),
+    0x15C: _Kind("BPT.TRAP"),
+    0x14D: _Kind("EXIT"),
+    0x143: _Kind("CALL.ABS"),
+    0x144: _Kind("CALL.REL"),
+    0x147: _Kind("BRA"),
+    0x148: _Kind("WARPSYNC"),
+    0x150: _Kind("RET"),
+    0x15D: _Kind("NANOSLEEP"),
+    0x1A7: _Kind("SYNCS"),
+}
+BARRIER, TRAP, CALL = ("BAR",), ("BPT.TRAP",), ("CALL.ABS", "CALL.REL")
+WAITS = {"BAR": "barrier", "WARPSYNC": "warp", "NANOSLEEP": "sleep", "SYNCS": "mbarrier"}
+"""What a warp waits for that stands at, or right behind, an instruction of that name."""
+
+
+class Operation(NamedTuple):
+    """One instruction. The other fields are None where it accesses no memory."""
+
+    name: str
+    access: Optional[str] = None
+    space: Optional[str] = None
+    size: Optional[int] = None
+    """Bytes that each thread accesses; None for atomic operations."""
+    register: Optional[int] = None
+    """The register with the address; None if there is none."""
+    uniform: Optional[int] = None
+    """The uniform register that is added to it."""
+    offset: int = 0
+    wide: bool = False
+    """Whether the address is in two registers."""
+
+    @property
+    def text(self) -> str:
+        """As a disassembler shows it, without modifiers and data registers: `STG.E.128 [R2.64+0x4]`."""
+        if self.access is None:
+            return self.name
+        parts = [f"R{self.register}{'.64' if self.wide else ''}"] if self.register is not None else []
+        parts += [f"UR{self.uniform}"] if self.uniform is not None else []
+        parts += [f"{'-' if self.offset < 0 else ''}{abs(self.offset):#x}"] if self.offset or not parts else []
+        return f"{self.name} [{'+'.join(parts)}]"
+
+    def address(self, registers: Sequence[int], uniform: Sequence[int]) -> Optional[int]:
+        """The address that these registers of a thread and of its warp give; None if they are not known."""
+        bits = 64 if self.wide else 32
+        total = self.offset
+        for number, values in ((self.register, registers), (self.uniform, uniform)):
+            if number is None:
+                continue
+            if number + self.wide >= len(values):
+                return None
+            total += values[number] | (values[number + 1] << 32 if self.wide else 0)
+        return None if self.register is None and self.uniform is None else total & ((1 << bits) - 1)
+
+    def keeps_address(self, later: bytes) -> bool:
+        """Whether a later instruction certainly leaves the registers with the address alone.
+
+        Bits 16 to 23 name the first register that an instruction writes; it writes at most four, but for tensor cores.
+        """
+        if self.uniform is not None or self.register is None:
+            return False
+        first = later[2]
+        return first == _ZERO_REGISTER or not first - self.wide <= self.register <= first + _MOST_WRITTEN - 1
+
+
+def decode(code: bytes) -> Optional[Operation]:
+    """The operation of one instruction; None if it is not one of those that are known."""
+    if len(code) != SIZE:
+        return None
+    low, high = int.from_bytes(code[:8], "little"), int.from_bytes(code[8:], "little")
+    kind = _OPERATIONS.get(low & 0x1FF)
+    if kind is None:
+        return None
+    if kind.access is None:
+        return Operation(kind.name)
+    wide = bool(high >> 8 & 1) and kind.space in ("global", "generic")
+    width = high >> 9 & 7
+    register, offset = low >> 24 & 0xFF, low >> 40
+    uniform = (low >> 32 if kind.access == "read" else high) & 0x3F
+    atomic = kind.access == "atomic"
+    return Operation(
+        name=kind.name + (".E" if wide else "") + ("" if atomic else _SUFFIXES[width]),
+        access=kind.access,
+        space=kind.space,
+        size=None if atomic else _SIZES[width],
+        register=None if register == _ZERO_REGISTER else register,
+        uniform=uniform if high >> 27 & 1 and not high >> 26 & 1 else None,
+        offset=offset - (1 << 24) if offset >> 23 else offset,
+        wide=wide,
+    )

@@ -1,0 +1,204 @@
+"""The Python frames of one thread, from its current one outwards, as faulthandler walks them (Python/traceback.c).
+
+Up to 3.10 each frame is a `PyFrameObject`, run by an interpreter call of its own. From 3.11 on it is a `_PyInterpreterFrame`, and one call
+runs several; from 3.12 on a frame that belongs to C marks where a call begins.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple, Optional
+
+from crashkit.interpreter.code import Code, Slot, read_code, read_slots
+from crashkit.interpreter.linetable import Position
+from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.view import Unreadable
+
+INNER, OUTER = 1000, 200
+"""Frames read at either end of a deep stack."""
+_MOST_FRAMES, _MOST_LINKS = 500_000, 8_000_000
+"""Of all threads together: frames read, and frames only counted. A damaged or hostile core could have any number."""
+_MOST_TABLES = 16 << 20
+"""Bytes of line tables decoded, which takes some seconds."""
+_OWNED_BY_C, _LAST_OWNER = 3, 4
+"""Include/internal/pycore_interpframe_structs.h, `enum _frameowner`: from this value on a frame runs no Python code."""
+_TAGS = 7
+"""Bits of a reference (3.14, `_PyStackRef`) that are not of the address."""
+_TAGGED_INTEGER = 3
+
+IsMapped = Callable[[int], bool]
+"""Whether the process had memory at an address, be it in the core or not."""
+
+
+class FrameState(NamedTuple):
+    """One frame."""
+
+    address: int
+    code: Optional[Code]
+    """None if the code object is missing from the memory at hand."""
+    position: Optional[Position]
+    is_entry: bool
+    """Whether an interpreter call begins here."""
+
+
+class Variable(NamedTuple):
+    """A variable of a frame."""
+
+    name: str
+    value: int
+    """Address of the object."""
+    is_argument: bool
+
+
+class Stack(NamedTuple):
+    """The frames of one thread, innermost first; of a deep stack both ends."""
+
+    inner: tuple[FrameState, ...] = ()
+    outer: tuple[FrameState, ...] = ()
+    total: Optional[int] = None
+    """How many frames a deep stack has."""
+    cut: bool = False
+    """Whether the way outwards is lost."""
+
+
+class Frames:
+    """Reads stacks; each code object once."""
+
+    def __init__(self, objects: Objects, is_mapped: IsMapped) -> None:
+        self._objects = objects
+        self._view = objects.view
+        self._layout = objects.layout.frame
+        self._is_mapped = is_mapped
+        self._codes: dict[int, Optional[Code]] = {}
+        self._slots: dict[int, tuple[Slot, ...]] = {}
+        self._positions: dict[tuple[int, int], Optional[Position]] = {}
+        self._frames_left, self._links_left, self._tables_left = _MOST_FRAMES, _MOST_LINKS, _MOST_TABLES
+
+    def stack(self, address: int) -> Stack:
+        """The stack whose innermost frame is at `address`; 0 for none."""
+        inner: list[FrameState] = []
+        seen: set[int] = set()
+        try:
+            while address and len(inner) < INNER:
+                self._frames_left -= 1
+                if address in seen or self._frames_left < 0:
+                    raise Unreadable("a stack that never ends")
+                seen.add(address)
+                address = self._add(address, inner)
+        except Unreadable:
+            return Stack(tuple(inner), cut=True)
+        return self._deep(inner, address) if address else Stack(tuple(inner))
+
+    def _deep(self, inner: list[FrameState], address: int) -> Stack:
+        """Follow the links without reading the frames, then read the last ones."""
+        last: deque[int] = deque(maxlen=OUTER)
+        outer: list[FrameState] = []
+        count = steps = 0
+        behind, turn = address, 1
+        try:
+            while address and self._links_left > 0:
+                self._links_left -= 1
+                steps += 1
+                count += not self._is_shim(address)
+                last.append(address)
+                address = self._view.word(address + self._layout.previous)
+                # Brent's way to notice a cycle: a set of millions of addresses would be large.
+                if address == behind:
+                    raise Unreadable("a stack that never ends")
+                if steps == turn:
+                    behind, turn = address, 2 * turn
+            for place in last:
+                self._add(place, outer)
+        except Unreadable:
+            return Stack(tuple(inner), tuple(outer), len(inner) + count, cut=True)
+        return Stack(tuple(inner), tuple(outer), len(inner) + count, cut=address != 0)
+
+    def _is_shim(self, address: int) -> bool:
+        return self._layout.owner is not None and self._view.byte(address + self._layout.owner) >= _OWNED_BY_C
+
+    def _add(self, address: int, frames: list[FrameState]) -> int:
+        """Add the frame at `address`, unless it runs no Python code; the address of the next one. Raises Unreadable if it is no frame."""
+        layout, view = self._layout, self._view
+        previous = view.word(address + layout.previous)
+        owner = view.byte(address + layout.owner) if layout.owner is not None else 0
+        if owner >= _OWNED_BY_C:
+            if owner > _LAST_OWNER:
+                raise Unreadable(f"no frame at {address:#x}")
+            if frames:
+                frames[-1] = frames[-1]._replace(is_entry=True)
+            return previous
+        code_address = view.word(address + layout.code) & ~_TAGS
+        if not self._is_mapped(code_address) or (previous and not self._is_mapped(previous)):
+            raise Unreadable(f"no frame at {address:#x}")
+        # Up to 3.10 each frame is one.
+        is_entry = view.byte(address + layout.is_entry) != 0 if layout.is_entry is not None else layout.owner is None
+        code = self._code(code_address)
+        frames.append(FrameState(address, code, self._position(address, code), is_entry))
+        return previous
+
+    def _code(self, address: int) -> Optional[Code]:
+        if address not in self._codes:
+            try:
+                self._codes[address] = read_code(self._objects, address)
+            except Unreadable:
+                self._codes[address] = None
+        return self._codes[address]
+
+    def _position(self, address: int, code: Optional[Code]) -> Optional[Position]:
+        if code is None:
+            return None
+        try:
+            instruction = self._instruction(address, code)
+        except Unreadable:
+            return None
+        if instruction is None or code.table is None:
+            return None
+        place = (code.address, instruction)
+        if place not in self._positions:
+            self._tables_left -= len(code.table)
+            self._positions[place] = code.position(instruction) if self._tables_left >= 0 else None
+        return self._positions[place]
+
+    def _instruction(self, address: int, code: Code) -> Optional[int]:
+        """The current instruction as the code's line table counts: in bytes up to 3.10, in units of two bytes after that."""
+        place = address + self._layout.instruction
+        if not code.bytecode:
+            index = self._view.int32(place)
+            return index * 2 if self._objects.version >= (3, 10) else index
+        pointer = self._view.word(place)
+        index = (pointer - code.bytecode) // 2
+        if -1 <= index < code.units:
+            return index
+        if code.copies and self._layout.bytecode_copy is not None:
+            # Each thread of a free-threaded 3.14 runs a copy of its own: behind their number (Include/cpython/code.h, `_PyCodeArray`).
+            copy = self._view.uint32(address + self._layout.bytecode_copy)
+            index = (pointer - self._view.word(code.copies + self._view.word_size * (1 + copy))) // 2
+            return index if -1 <= index < code.units else None
+        return None
+
+    def variables(self, frame: FrameState, most: int) -> list[Variable]:
+        """The first `most` of the frame's variables that have a value. Those that cannot be read are omitted."""
+        if frame.code is None:
+            return []
+        if frame.code.address not in self._slots:
+            self._slots[frame.code.address] = read_slots(self._objects, frame.code.address)
+        found: list[Variable] = []
+        start = frame.address + self._layout.locals
+        for index, slot in enumerate(self._slots[frame.code.address]):
+            try:
+                value = self._untagged(self._view.word(start + index * self._view.word_size))
+                if value and slot.is_cell:
+                    value = self._view.word(value + self._objects.layout.cell.content)
+            except Unreadable:
+                continue
+            if value and slot.name and not slot.name.startswith("."):
+                found.append(Variable(slot.name, value, index < frame.code.arguments))
+                if len(found) >= most:
+                    break
+        return found
+
+    def _untagged(self, value: int) -> int:
+        if self._objects.version < (3, 14):
+            return value
+        return 0 if value & _TAGGED_INTEGER == _TAGGED_INTEGER else value & ~_TAGS

@@ -1,0 +1,126 @@
+"""The Python side of a process: every thread with its stack, read from a `Memory` in milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Optional
+
+from crashkit.interpreter.finding import Found, Module, find
+from crashkit.interpreter.frames import Frames, FrameState, Stack
+from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.search import Ranges
+from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
+from crashkit.interpreter.values import Values
+from crashkit.interpreter.view import Read, Unreadable, View
+from crashkit.limits import MOST_THREADS
+from crashkit.memory import Memory
+
+_MOST_VARIABLES = 64
+
+
+class PythonThread(NamedTuple):
+    """One thread that the interpreter knows."""
+
+    state: ThreadState
+    name: Optional[str]
+    """What `threading` calls it."""
+    holds_gil: Optional[bool]
+    stack: Stack
+
+
+class Value(NamedTuple):
+    """The value of a variable, as text."""
+
+    name: str
+    text: str
+    is_argument: bool
+
+
+class PythonState(NamedTuple):
+    """What CPython's memory tells."""
+
+    version: Version
+    threads: tuple[PythonThread, ...]
+    finalizing: Optional[bool]
+    lost_threads: int
+    """Thread states that could not be read."""
+    variables: Callable[[FrameState], list[Value]]
+    """Reads the variables of a frame."""
+    exception: Callable[[PythonThread], Optional[str]]
+    """Reads the exception that a thread is handling: its type and arguments."""
+
+
+def read_python(
+    memory: Memory,
+    modules: Sequence[Module],
+    version: Optional[Version],
+    idents: Mapping[int, int],
+    constants: Optional[Read] = None,
+) -> Optional[PythonState]:
+    """Read the interpreter in one of these modules, the likeliest first; None if there is none, or nothing is left of it.
+
+    `idents` are tids by pthread ident. `constants` also reads what cores leave out because it is in a file and never changes.
+    """
+    view = View(memory)
+    found = find(view, modules, version, idents)
+    if found is None:
+        return None
+    objects = Objects(view, found.layout, found.version, View(memory, constants))
+    frames = Frames(objects, Ranges(memory).holds)
+    threads: list[PythonThread] = []
+    lost = 0
+    for interpreter in (*found.interpreters, None):
+        states = found.states if interpreter is None else states_of(view, found.layout, interpreter)
+        names = thread_names(objects, interpreter) if interpreter is not None else {}
+        holder = _gil_holder(view, found, interpreter)
+        for address in states[: MOST_THREADS - len(threads)]:
+            try:
+                state = read_state(view, found.layout, address)
+            except Unreadable:
+                lost += 1
+                continue
+            holds = None if holder is None else holder == address
+            threads.append(PythonThread(state, names.get(state.ident), holds, frames.stack(state.frame)))
+    if not threads:
+        return None
+    values = Values(objects, found.interpreters[-1] if found.interpreters else None)
+    return PythonState(
+        version=found.version,
+        threads=tuple(threads),
+        finalizing=_finalizing(view, found),
+        lost_threads=lost,
+        variables=lambda frame: [
+            Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
+        ],
+        exception=lambda thread: _exception(view, found, values, thread),
+    )
+
+
+def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:
+    try:
+        exception = handled_exception(view, found.layout, thread.state.address, values.nothing)
+    except Unreadable:
+        return None
+    return values.text(exception) if exception and values.nothing else None
+
+
+def _gil_holder(view: View, found: Found, interpreter: Optional[int]) -> Optional[int]:
+    if found.version.free_threaded:
+        return None
+    if found.gil is not None:
+        locked, holder = found.gil
+        try:
+            return view.word(holder) if view.int32(locked) == 1 else 0
+        except Unreadable:
+            return None
+    return gil_holder(view, found.layout, found.runtime, interpreter)
+
+
+def _finalizing(view: View, found: Found) -> Optional[bool]:
+    if found.runtime is None or found.layout.runtime is None:
+        return None
+    try:
+        return view.word(found.runtime + found.layout.runtime.finalizing) != 0
+    except Unreadable:
+        return None

@@ -1,0 +1,73 @@
+"""What a search goes through: a module's variables, the heap, and which addresses are mapped."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from crashkit.evidence.core.modules import LoadedModule
+from crashkit.memory import Memory
+from crashkit.model import Mapping
+
+_MOST_VARIABLES = 64 << 20
+"""Bytes of a module's variables."""
+_MOST_HEAP = 128 << 20
+_CHUNK = 1 << 20
+
+
+class Ranges:
+    """Address ranges of a process: all, or the writable ones."""
+
+    def __init__(self, memory: Memory, writable: bool = False) -> None:
+        mappings = [one for one in memory.mappings() if not writable or "w" in (one.permissions or "")]
+        self._starts = [int(one.start) for one in mappings]
+        self._ends = [int(one.end) for one in mappings]
+
+    def holds(self, address: int) -> bool:
+        """Whether the process had memory at the address."""
+        index = bisect_right(self._starts, address) - 1
+        return index >= 0 and address < self._ends[index]
+
+
+def variables(memory: Memory, module: LoadedModule) -> Iterator[tuple[int, bytes]]:
+    """The module's writable memory; variables without an initial value lie behind what was mapped of the file."""
+    end, room = module.end, _MOST_VARIABLES
+    for mapping in memory.mappings():
+        if not module.base <= mapping.start <= end or room <= 0:
+            continue
+        if mapping.start >= module.end and _is_of_file(mapping):
+            continue
+        end = max(end, mapping.end)
+        if "w" in (mapping.permissions or ""):
+            data = memory.read(mapping.start, min(mapping.end - mapping.start, room))
+            room -= len(data)
+            yield int(mapping.start), data
+
+
+def heap(memory: Memory) -> Iterator[tuple[int, array[int]]]:
+    """Writable memory of no file, by address, as words."""
+    room = _MOST_HEAP
+    for mapping in memory.mappings():
+        if _is_of_file(mapping) or "w" not in (mapping.permissions or ""):
+            continue
+        for start in range(mapping.start, mapping.end, _CHUNK):
+            data = memory.read(start, min(_CHUNK, mapping.end - start)) if room > 0 else b""
+            if not data:
+                break
+            room -= len(data)
+            yield start, words(memory, data)
+
+
+def words(memory: Memory, data: bytes) -> array[int]:
+    """The data as words of 8 bytes."""
+    found = array("Q", data[: len(data) // 8 * 8])
+    if memory.word.order != ("<" if sys.byteorder == "little" else ">"):
+        found.byteswap()
+    return found
+
+
+def _is_of_file(mapping: Mapping) -> bool:
+    """A live process has names such as [heap], too."""
+    return mapping.path is not None and mapping.path.startswith("/")

@@ -1,0 +1,130 @@
+"""Interpreters, their thread states, who holds the GIL, and what `threading` calls each thread.
+
+Every list is followed to its bounds: where a link is damaged, what was reached stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+from crashkit.interpreter.layouts import Layout
+from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.view import Unreadable, View
+from crashkit.limits import MOST_THREADS
+
+_MOST_INTERPRETERS = 256
+_MOST_HANDLERS = 100_000
+_LONGEST_NAME = 200
+
+
+class ThreadState(NamedTuple):
+    """One `PyThreadState`."""
+
+    address: int
+    ident: int
+    """`pthread_self()` of the thread."""
+    native_id: Optional[int]
+    """The thread's tid, 3.11 and newer."""
+    frame: int
+    """Address of its current frame; 0 if it runs no Python code."""
+
+
+def linked(view: View, address: int, link: int, most: int) -> Iterator[int]:
+    """The addresses of a linked list's elements, as far as it can be followed; `link` is the offset of an element's pointer to the next."""
+    seen: set[int] = set()
+    while address and address not in seen and len(seen) < most:
+        seen.add(address)
+        yield address
+        try:
+            address = view.word(address + link)
+        except Unreadable:
+            return
+
+
+def interpreters(view: View, layout: Layout, head: int) -> list[int]:
+    """All interpreter states from `head` on, main and subinterpreters."""
+    return list(linked(view, head, layout.interpreter.next, _MOST_INTERPRETERS))
+
+
+def states_of(view: View, layout: Layout, interpreter: int) -> list[int]:
+    """The addresses of an interpreter's thread states."""
+    try:
+        head = view.word(interpreter + layout.interpreter.threads)
+    except Unreadable:
+        return []
+    return list(linked(view, head, layout.thread.next, MOST_THREADS))
+
+
+def read_state(view: View, layout: Layout, address: int) -> ThreadState:
+    """The thread state at `address`. Raises Unreadable."""
+    thread = layout.thread
+    return ThreadState(
+        address=address,
+        ident=view.word(address + thread.ident),
+        native_id=view.word(address + thread.native_id) if thread.native_id is not None else None,
+        frame=_frame(view, layout, address),
+    )
+
+
+def _frame(view: View, layout: Layout, address: int) -> int:
+    thread = layout.thread
+    if thread.frame is not None:
+        return view.word(address + thread.frame)
+    if thread.cframe is None or layout.cframe is None or layout.cframe.frame is None:
+        raise Unreadable("a version whose frames are not known")
+    return view.word(view.word(address + thread.cframe) + layout.cframe.frame)
+
+
+def handled_exception(view: View, layout: Layout, state: int, nothing: int) -> int:
+    """The address of the exception that a thread is handling, such as in an `except` block; 0 if there is none. `nothing`: that of None.
+
+    The innermost of its handlers that has one (`_PyErr_GetTopmostException`, Python/errors.c). Raises Unreadable.
+    """
+    if layout.thread.handlers is None or layout.handler is None:
+        exception = view.word(state + layout.thread.handled) if layout.thread.handled is not None else 0
+        return 0 if exception == nothing else exception
+    for handler in linked(view, view.word(state + layout.thread.handlers), layout.handler.previous, _MOST_HANDLERS):
+        exception = view.word(handler + layout.handler.exception)
+        if exception not in (0, nothing):
+            return exception
+    return 0
+
+
+def gil_holder(view: View, layout: Layout, runtime: Optional[int], interpreter: Optional[int]) -> Optional[int]:
+    """The address of the thread state that holds the GIL; 0 if none does, None if that cannot be read (3.6 keeps it elsewhere)."""
+    try:
+        if interpreter is not None and layout.interpreter.gil is not None and layout.gil is not None:
+            gil = view.word(interpreter + layout.interpreter.gil)
+            locked, holder = gil + layout.gil.locked, gil + layout.gil.holder
+        elif runtime is not None and layout.runtime and layout.runtime.gil_locked is not None and layout.runtime.gil_holder is not None:
+            locked, holder = runtime + layout.runtime.gil_locked, runtime + layout.runtime.gil_holder
+        else:
+            return None
+        return view.word(holder) if view.int32(locked) == 1 else 0
+    except Unreadable:
+        return None
+
+
+def module_contents(objects: Objects, interpreter: int, name: str) -> Optional[int]:
+    """The address of a loaded module's `__dict__`; None if there is no such module. Raises Unreadable."""
+    module = objects.item(objects.view.word(interpreter + objects.layout.interpreter.modules), name)
+    return None if module is None else objects.view.word(module + objects.layout.module.dictionary)
+
+
+def thread_names(objects: Objects, interpreter: int) -> dict[int, str]:
+    """Names by ident, from `threading._active`, as far as they can be read."""
+    names: dict[int, str] = {}
+    try:
+        contents = module_contents(objects, interpreter, "threading")
+        active = objects.item(contents, "_active") if contents else None
+        for item in objects.dictionary(active, MOST_THREADS) if active else ():
+            try:
+                ident, name = objects.integer(item.key), objects.attribute(item.value, "_name")
+                if ident is not None and name is not None:
+                    names[ident] = objects.text(name, _LONGEST_NAME)
+            except Unreadable:
+                continue
+    except Unreadable:
+        pass
+    return names

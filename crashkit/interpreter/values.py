@@ -1,0 +1,171 @@
+"""Values of variables as text, like `repr` where that needs no code of the process: bounded in length, depth and number of reads."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from itertools import islice
+from typing import Optional
+
+from crashkit.interpreter.objects import BYTES, DICTIONARY, EXCEPTION, HEAP_TYPE, INT, LIST, TEXT, TUPLE, TYPE, Objects
+from crashkit.interpreter.threads import module_contents
+from crashkit.interpreter.view import Unreadable
+
+_LONGEST = 200
+_DEEPEST = 4
+_MOST_ITEMS = 64
+_LONGEST_TYPE_NAME = 200
+_CUT = "…"
+_PATIENCE = 3.0
+"""Seconds for all values of one process: containers that are damaged, or made for it, can take long to look through."""
+
+
+class Values:
+    """Formats the objects of one interpreter."""
+
+    def __init__(self, objects: Objects, interpreter: Optional[int]) -> None:
+        self._objects = objects
+        self._view = objects.view
+        self._builtins = _builtins(objects, interpreter) if interpreter is not None else {}
+        self.nothing = next((address for address, name in self._builtins.items() if name == "None"), 0)
+        """The address of None; 0 if it is not known."""
+        self._types: dict[int, str] = {}
+        self._texts: dict[int, str] = {}
+        self._spent = self._ends = 0.0
+
+    def text(self, address: int) -> str:
+        """The object as text of at most 200 characters; what cannot be read, in angle brackets."""
+        if address not in self._texts:
+            began = time.perf_counter()
+            self._ends = began + _PATIENCE - self._spent
+            self._texts[address] = _cut(self._represent(address, ()))
+            self._spent += time.perf_counter() - began
+        return self._texts[address]
+
+    def _represent(self, address: int, outside: tuple[int, ...]) -> str:
+        """`outside`: the containers that this object is in."""
+        if address in self._builtins:
+            return self._builtins[address]
+        if address in outside or len(outside) > _DEEPEST:
+            return "..."
+        if time.perf_counter() > self._ends:
+            return "<not read: the values take too long>"
+        try:
+            kind = self._objects.type_of(address)
+        except Unreadable:
+            return "<unreadable>"
+        try:
+            return self._of_kind(address, kind, self._objects.flags(kind), (*outside, address))
+        except Unreadable:
+            return f"<{self.type_name(kind)} at {address:#x}, unreadable>"
+
+    def _of_kind(self, address: int, kind: int, flags: int, outside: tuple[int, ...]) -> str:
+        objects, layout = self._objects, self._objects.layout
+        if flags & TEXT:
+            return repr(objects.text(address, _LONGEST + 1))
+        if flags & INT:
+            number = objects.integer(address)
+            return "<a very long int>" if number is None else _of_integer(number)
+        if flags & BYTES:
+            return repr(objects.bytes(address, _LONGEST + 1))
+        if flags & (LIST | TUPLE):
+            items, length = objects.items(address, _MOST_ITEMS)
+            return self._sequence(items, length, flags, outside)
+        if flags & DICTIONARY:
+            pairs = (
+                f"{self._represent(item.key, outside)}: {self._represent(item.value, outside)}"
+                for item in objects.dictionary(address, _MOST_ITEMS + 1)
+            )
+            return "{" + _joined(pairs) + "}"
+        name = self.type_name(kind)
+        if flags & EXCEPTION:
+            items, _ = objects.items(self._view.word(address + layout.exception.arguments), _MOST_ITEMS)
+            return f"{name}({_joined(self._represent(item, outside) for item in items)})"
+        if name in ("set", "frozenset"):
+            body = _joined(self._represent(item, outside) for item in objects.members(address, _MOST_ITEMS + 1))
+            return f"{name}({f'{{{body}}}' if body else ''})" if name == "frozenset" or not body else f"{{{body}}}"
+        if name in ("function", "method"):
+            function = self._view.word(address + layout.method.function) if name == "method" else address
+            return f"<{name} {objects.text(self._view.word(function + layout.function.name), _LONGEST)}>"
+        if name == "module":
+            return f"<module {objects.text(self._view.word(address + layout.module.name), _LONGEST)!r}>"
+        if name == "float":
+            return repr(self._view.double(address + layout.float.value))
+        if name == "complex":
+            real, imaginary = (self._view.double(address + layout.complex.value + 8 * index) for index in (0, 1))
+            return repr(complex(real, imaginary))
+        if flags & TYPE:
+            return f"<class {self.type_name(address)!r}>"
+        fields = self._fields(address, outside) if flags & HEAP_TYPE else ""
+        return f"<{name}({fields}) at {address:#x}>" if fields else f"<{name} at {address:#x}>"
+
+    def _fields(self, address: int, outside: tuple[int, ...]) -> str:
+        """The attributes of an instance. Those of attributes in turn are left out."""
+        if len(outside) > 1:
+            return ""
+        try:
+            items = islice(self._objects.attributes(address), _MOST_ITEMS)
+            return _joined(f"{self._objects.text(item.key, _LONGEST)}={self._represent(item.value, outside)}" for item in items)
+        except Unreadable:
+            return ""
+
+    def _sequence(self, items: list[int], length: int, flags: int, outside: tuple[int, ...]) -> str:
+        body = _joined(self._represent(item, outside) for item in items)
+        if length > len(items) and not body.endswith(_CUT):
+            body += f", {_CUT}"
+        if flags & LIST:
+            return f"[{body}]"
+        return f"({body},)" if length == 1 else f"({body})"
+
+    def type_name(self, kind: int) -> str:
+        """The name of the type at `kind`; `object` if it cannot be read."""
+        if kind not in self._types:
+            self._types[kind] = self._builtins.get(kind, "").removeprefix("<class '").removesuffix("'>") or self._name_of(kind)
+        return self._types[kind]
+
+    def _name_of(self, kind: int) -> str:
+        try:
+            place = self._view.word(kind + self._objects.layout.type.name)
+            name = self._objects.constants.string(place, _LONGEST_TYPE_NAME)
+        except Unreadable:
+            return "object"
+        return name if name.isprintable() and name else "object"
+
+
+def _builtins(objects: Objects, interpreter: int) -> dict[int, str]:
+    """Names of what the module `builtins` holds, by address: None, True, int, ... The names of types themselves are not in a core."""
+    names: dict[int, str] = {}
+    try:
+        contents = module_contents(objects, interpreter, "builtins")
+        for item in objects.dictionary(contents) if contents else ():
+            try:
+                name = objects.text(item.key, _LONGEST)
+                is_type = objects.flags(objects.type_of(item.value)) & TYPE
+            except Unreadable:
+                continue
+            if is_type:
+                names[item.value] = f"<class {name!r}>"
+            elif name in ("None", "True", "False", "Ellipsis", "NotImplemented"):
+                names[item.value] = name
+    except Unreadable:
+        pass
+    return names
+
+
+def _joined(parts: Iterable[str]) -> str:
+    """Comma-separated, as many as fit."""
+    body = ""
+    for part in parts:
+        if len(body) > _LONGEST:
+            return f"{body}, {_CUT}"
+        body += f", {part}" if body else part
+    return body
+
+
+def _of_integer(number: int) -> str:
+    # Longer ones take time, and Python limits their conversion.
+    return str(number) if number.bit_length() < 4 * _LONGEST else f"<an int of {number.bit_length()} bits>"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else text[:_LONGEST] + _CUT

@@ -1,0 +1,107 @@
+"""The CPU side of a GPU crash: which thread, and which of its Python lines, launched the kernel.
+
+A dump does not say. Its contexts name the driver's own threads, of which one aborts the process. Launches are asynchronous unless
+CUDA_LAUNCH_BLOCKING is set: then the thread waits inside the launch, and its line is the one; otherwise it has moved on, and its line is
+where the error was noticed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple, Optional
+
+from crashkit.model import Frame, Gpu, LaunchedFrom, NativeFrame, PythonFrame, Thread
+from crashkit.naming.cuda import cuda_call
+from crashkit.naming.functions import plain
+from crashkit.naming.own_code import own_line, python_frames
+
+_COMPILED = re.compile(r"/torch/_(?:inductor|functorch)/")
+_RANK = {"launch": 0, "wait": 1, "other": 2}
+
+
+class _Candidate(NamedTuple):
+    rank: int
+    without_python: bool
+    thread: Thread
+    function: str
+    call: int
+    """Index of the frame in CUDA."""
+
+
+def belongs(gpu: Gpu, threads: Iterable[Thread], pid: Optional[int]) -> Optional[bool]:
+    """Whether a dump is of the process with these threads; None if neither the dump nor its name tells."""
+    tids = {thread.tid for thread in threads} - {None}
+    if tids and gpu.context_threads:
+        return not tids.isdisjoint(gpu.context_threads) or gpu.pid in tids
+    return None if gpu.pid is None or pid is None else gpu.pid == pid
+
+
+def launched_from(gpu: Gpu, threads: Sequence[Thread], environment: Mapping[str, str]) -> Optional[LaunchedFrom]:
+    """The thread and line that launched what failed; exact only if launches were blocking and one thread was in one."""
+    found = sorted(
+        filter(None, (_candidate(thread) for thread in threads if thread.tid not in gpu.context_threads)), key=lambda one: one[:2]
+    )
+    if not found:
+        return _only_python(gpu, threads)
+    best = found[0]
+    launching = [one for one in found if one.rank == _RANK["launch"]]
+    blocking = environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+    exact = blocking and len(launching) == 1 and bool(gpu.exceptions)
+    frame = _line(best.thread, best.call)
+    line, source = (None, None) if exact else _naming(best.thread.frames[frame], _kernels(gpu))
+    return LaunchedFrom(thread=best.thread.tid or 0, frame=frame, exact=exact, function=best.function, line=line, source=source)
+
+
+def _only_python(gpu: Gpu, threads: Sequence[Thread]) -> Optional[LaunchedFrom]:
+    """The only thread that ran Python, where no native stack tells which one used CUDA."""
+    running = [thread for thread in threads if thread.tid is not None and python_frames(thread)]
+    if len(running) != 1 or running[0].python_frames:
+        return None
+    frame = _line(running[0], 0)
+    line, source = _naming(running[0].frames[frame], _kernels(gpu))
+    return LaunchedFrom(thread=running[0].tid or 0, frame=frame, line=line, source=source)
+
+
+def _kernels(gpu: Gpu) -> set[str]:
+    """Names by which Python code may call the kernels that failed or ran: not those of libraries, which nobody writes."""
+    names = [item.kernel for item in gpu.exceptions if not item.known_as] or [item.name for item in gpu.kernels if not item.known_as]
+    return {name for name in names[:1] if name and name.isidentifier()}
+
+
+def _naming(frame: Frame, kernels: set[str]) -> tuple[Optional[int], Optional[str]]:
+    """The only line shortly before the frame's own, or that one, that names one of the kernels."""
+    if not isinstance(frame, PythonFrame) or frame.line is None or frame.context_start is None:
+        return None, None
+    before = list(enumerate(frame.context, frame.context_start))
+    named = [
+        (number, text) for number, text in before if number <= frame.line and kernels & set(re.findall(r"\w+", text.partition("#")[0]))
+    ]
+    return (named[0][0], named[0][1].strip()) if len(named) == 1 else (None, None)
+
+
+def _candidate(thread: Thread) -> Optional[_Candidate]:
+    if thread.tid is None:
+        return None
+    calls = [
+        (call, index, name)
+        for index, frame in enumerate(thread.frames)
+        if isinstance(frame, NativeFrame) and frame.function and (call := cuda_call(name := plain(frame.function)))
+    ]
+    if not calls:
+        return None
+    # The driver calls itself: what the thread asked for is the outermost call of the innermost run of CUDA frames.
+    telling = min(calls, key=lambda call: (_RANK[call[0]], call[1]))
+    return _Candidate(_RANK[telling[0]], not python_frames(thread), thread, telling[2], telling[1])
+
+
+def _line(thread: Thread, call: int) -> int:
+    """The user's own line outside the call, else the innermost Python line, else the call itself."""
+    if thread.python_frames:
+        return call
+    outside = [frame for frame in thread.frames[call:] if isinstance(frame, PythonFrame)]
+    compiled = max((index for index, frame in enumerate(outside) if _COMPILED.search(frame.file or "")), default=-1)
+    # What torch.compile wrote is nobody's own line, wherever its cache is.
+    chosen = own_line(outside[compiled + 1 :]) or own_line(outside) or next(iter(outside), None)
+    # By identity: the same line may be on the stack twice.
+    return call if chosen is None else next(index for index, frame in enumerate(thread.frames) if frame is chosen)

@@ -1,0 +1,301 @@
+"""Cores cut short and heaps overwritten: what survives is shown, nothing is made up, and no damage costs time or another thread."""
+
+from __future__ import annotations
+
+import random
+import struct
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from crashkit.evidence.core.constants import read_constant
+from crashkit.evidence.core.core import Core
+from crashkit.evidence.module_files import ModuleFile
+from crashkit.interpreter.finding import Found, Module, find
+from crashkit.interpreter.frames import FrameState
+from crashkit.interpreter.layouts import Layout, Version
+from crashkit.interpreter.read import PythonState, read_python
+from crashkit.interpreter.view import View
+from crashkit.memory import Memory, MemoryThread
+from crashkit.model import Mapping
+from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
+from tests.interpreter.process import idents, interpreter_of, opened, state_of
+from tests.interpreter.test_read import DEEP
+
+_SAMPLES = 150
+_PATIENCE = 3.0
+
+
+class Survivors:
+    """Which parts of a whole core's Python state lie in its first bytes."""
+
+    def __init__(self, core: Core, layout: Layout, limit: int) -> None:
+        self._core, self._layout, self._limit, self._view = core, layout, limit, View(core)
+
+    def has(self, address: int, size: int) -> bool:
+        segment = self._core.segment(address)
+        return segment is not None and segment.position + address - segment.start + size <= self._limit
+
+    def frame(self, frame: FrameState) -> bool:
+        layout = self._layout.frame
+        return self.has(frame.address, 8 + max(layout.previous, layout.code, layout.instruction, layout.owner or 0))
+
+    def text(self, frame: FrameState, place: int) -> bool:
+        code = self._code(frame)
+        text = self._view.word(code + place)
+        return self.has(code, self._layout.code.qualified_name or self._layout.code.lines) and self.has(text, self._layout.text.data + 8)
+
+    def line(self, frame: FrameState) -> bool:
+        code = self._code(frame)
+        table = self._view.word(code + self._layout.code.lines)
+        length = self._view.word(table + self._layout.bytes.length)
+        return self.has(code, self._layout.code.lines + 8) and self.has(table, self._layout.bytes.data + length)
+
+    def _code(self, frame: FrameState) -> int:
+        return self._view.word(frame.address + self._layout.frame.code) & ~7
+
+    def reachable(self, state: int, frames: Sequence[FrameState]) -> list[FrameState]:
+        """The frames from the innermost one on, up to the first that is lost."""
+        cframe = self._layout.thread.cframe if self._layout.cframe and self._layout.cframe.frame is not None else None
+        if not self.has(state, 300) or (cframe is not None and not self.has(self._view.word(state + cframe), 24)):
+            return []
+        for index, frame in enumerate(frames):
+            if not self.frame(frame) or (index and not self.way(frames[index - 1], frame.address)):
+                return list(frames[:index])
+        return list(frames)
+
+    def way(self, frame: FrameState, outer: int) -> bool:
+        """Whether the way outwards is there: where an interpreter call begins, it leads over a frame on the C stack."""
+        layout = self._layout.frame
+        address = self._view.word(frame.address + layout.previous)
+        while address and address != outer:
+            if not self.has(address, 8 + max(layout.previous, layout.owner or 0)):
+                return False
+            address = self._view.word(address + layout.previous)
+        return True
+
+
+def layout_of_core(core: Core) -> Layout:
+    module, version = interpreter_of(core)
+    found = find(View(core), [Module(module, Path(module.path))], version, idents(core))
+    assert isinstance(found, Found)
+    return found.layout
+
+
+@pytest.mark.parametrize("percent", [97, 95, 90, 80])
+@pytest.mark.parametrize("python", every_interpreter())
+def test_every_frame_whose_memory_is_there_is_shown(python: Interpreter, percent: int, tmp_path: Path) -> None:
+    if python.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    made = python_crash("threads.py", python=python)
+    limit = made.core.stat().st_size * percent // 100
+    with made.core.open("rb") as file:
+        (tmp_path / "cut").write_bytes(file.read(limit))
+    with opened(made.core) as core, opened(tmp_path / "cut") as cut:
+        whole, ours = state_of(core), state_of(cut)
+        assert whole is not None
+        survivors = Survivors(core, layout_of_core(core), limit)
+        found = {thread.state.address: thread for thread in ours.threads} if ours else {}
+        for thread in whole.threads:
+            expected = survivors.reachable(thread.state.address, thread.stack.inner)
+            if not expected:
+                continue
+            stack = found[thread.state.address].stack
+            assert [frame.address for frame in stack.inner] == [frame.address for frame in expected]
+            assert stack.cut == (expected != list(thread.stack.inner) or not survivors.way(expected[-1], 0))
+            for frame, true in zip(stack.inner, expected, strict=True):
+                assert true.code is not None
+                if survivors.text(true, survivors._layout.code.name):
+                    assert frame.code is not None and frame.code.name == true.code.name
+                if survivors.text(true, survivors._layout.code.file):
+                    assert frame.code is not None and frame.code.file == true.code.file
+                if frame.code is not None:
+                    assert frame.code.name in (true.code.name, None) and frame.code.file in (true.code.file, None)
+                    assert (frame.position == true.position) if survivors.line(true) else frame.position is None
+
+
+class Without:
+    """A `Memory` without the interpreter's variables, which lie late in a core."""
+
+    def __init__(self, core: Core, missing: range) -> None:
+        self._core, self._missing = core, missing
+        self.architecture, self.word, self.file_at = core.architecture, core.word, core.file_at
+
+    def read(self, address: int, size: int) -> bytes:
+        return self._core.read(address, size) if address not in self._missing else b""
+
+    def mappings(self) -> Sequence[Mapping]:
+        return self._core.mappings()
+
+    def threads(self) -> Sequence[MemoryThread]:
+        return self._core.threads()
+
+
+@pytest.mark.parametrize("python", these_versions("3.12", "3.13"))
+def test_names_in_the_interpreters_file_are_read_from_it(python: Interpreter) -> None:
+    """From 3.12 on, names that CPython uses itself, such as `run`, are constants of its own."""
+    made = python_crash("threads.py", python=python)
+    with opened(made.core) as core:
+        module, version = interpreter_of(core)
+        memory = Without(core, range(module.base, module.end))
+        files = {module.path: ModuleFile("found", Path(module.path))}
+
+        def constants(address: int, size: int) -> bytes:
+            return read_constant(memory, files, address, size)  # type: ignore[arg-type]
+
+        names = []
+        for read in (None, constants):
+            state = read_python(memory, [Module(module, None)], version, idents(core), read)
+            assert state is not None
+            stacks = {thread.state.ident: [frame.code and frame.code.name for frame in thread.stack.inner] for thread in state.threads}
+            names.append(next(stack for stack in stacks.values() if "wait_for_event" in stack))
+        assert None in names[0] and names[1][0] == "wait" and "run" in names[1]
+
+
+class Overwritten:
+    """A `Memory` with some words replaced; notes which words are read."""
+
+    def __init__(self, memory: Memory, words: dict[int, int] | None = None) -> None:
+        self._memory, self._words = memory, words or {}
+        self.architecture, self.word = memory.architecture, memory.word
+        self.reads: set[tuple[int, int]] = set()
+
+    def read(self, address: int, size: int) -> bytes:
+        data = bytearray(self._memory.read(address, size))
+        for place, word in self._words.items():
+            for index, byte in enumerate(struct.pack("<Q", word)):
+                if address <= place + index < address + len(data):
+                    data[place + index - address] = byte
+        return bytes(data)
+
+    def mappings(self) -> Sequence[Mapping]:
+        return self._memory.mappings()
+
+    def threads(self) -> Sequence[MemoryThread]:
+        return self._memory.threads()
+
+
+class Noting(View):
+    """Notes every word that is read."""
+
+    words: set[int]
+
+    def word(self, address: int) -> int:
+        Noting.words.add(address)
+        return super().word(address)
+
+
+def walked(memory: Memory, module: Module, version: Version, known: dict[int, int]) -> PythonState | None:
+    state = read_python(memory, [module], version, known)
+    for thread in state.threads if state else ():
+        for frame in thread.stack.inner:
+            state.variables(frame)  # type: ignore[union-attr]
+    return state
+
+
+def garbage(rng: random.Random, place: int, words: Sequence[int]) -> Iterator[int]:
+    """What may stand where a pointer stood."""
+    yield rng.choice(
+        [0, 1, place, place - 8, rng.choice(words), rng.choice(words) & ~0xFFF, rng.getrandbits(64), rng.getrandbits(47), 1 << 63]
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.11", "3.12", "3.13"))
+def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = python_crash("threads.py", python=python)
+    with opened(made.core) as core:
+        loaded, version = interpreter_of(core)
+        module, known = Module(loaded, Path(loaded.path)), idents(core)
+        Noting.words = set()
+        with monkeypatch.context() as patch:
+            patch.setattr("crashkit.interpreter.read.View", Noting)
+            whole = walked(core, module, version, known)
+        assert whole is not None
+        words = sorted(Noting.words)
+        assert len(words) > 500
+        rng = random.Random(14)
+        slowest, unharmed = 0.0, 0
+        for _ in range(_SAMPLES):
+            damage = {place: word for place in rng.sample(words, rng.choice([1, 1, 5, 50])) for word in garbage(rng, place, words)}
+            began = time.perf_counter()
+            state = walked(Overwritten(core, damage), module, version, known)
+            slowest = max(slowest, time.perf_counter() - began)
+            unharmed += state is not None and len(state.threads) == len(whole.threads)
+        assert slowest < _PATIENCE
+        # Most damage is to one word of one object.
+        assert unharmed > _SAMPLES // 3
+
+
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.11", "3.13"))
+def test_damaged_frames_cost_no_other_thread(python: Interpreter) -> None:
+    made = python_crash("threads.py", python=python)
+    with opened(made.core) as core:
+        loaded, version = interpreter_of(core)
+        module, known, layout = Module(loaded, Path(loaded.path)), idents(core), layout_of_core(core)
+        whole = read_python(core, [module], version, known)
+        assert whole is not None
+        hurt = whole.threads[0].stack.inner
+        for frame in hurt[1:4]:
+            for word in (0, frame.address, hurt[0].address, 0xDEADBEEF, 1 << 63, (1 << 64) - 8):
+                for place in (layout.frame.previous, layout.frame.code, layout.frame.instruction):
+                    state = read_python(Overwritten(core, {frame.address + place: word}), [module], version, known)
+                    assert state is not None and len(state.threads) == len(whole.threads)
+                    # What stood further in than the damage is as it was, and so are all others.
+                    inner = [one.address for one in state.threads[0].stack.inner]
+                    assert inner[: hurt.index(frame)] == [one.address for one in hurt[: hurt.index(frame)]]
+                    assert len(inner) <= len(hurt)
+                    for thread, true in zip(state.threads[1:], whole.threads[1:], strict=True):
+                        assert [one.position for one in thread.stack.inner] == [one.position for one in true.stack.inner]
+                    if place == layout.frame.previous and word:
+                        assert state.threads[0].stack.cut
+
+
+COSTLY = """
+import ctypes
+emptied = {number: None for number in range(200000)}
+for number in range(199999):
+    del emptied[number]
+def crash(many):
+    again = [many, [many], {1: many}]
+    return ctypes.string_at(16)
+crash([dict(emptied) for _ in range(1)] + [emptied] * 50 + [[emptied, emptied, [emptied]] for _ in range(60)])
+"""
+
+
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.11"))
+def test_values_take_bounded_time(python: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "costly.py").write_text(COSTLY)
+    monkeypatch.setattr("crashkit.interpreter.values._PATIENCE", 0.1)
+    with opened(python_crash(tmp_path / "costly.py", python=python).core) as core:
+        state = state_of(core)
+        assert state is not None
+        frame = next(frame for frame in state.threads[0].stack.inner if frame.code and frame.code.name == "crash")
+        began = time.perf_counter()
+        values = {value.name: value.text for value in state.variables(frame)}
+        assert time.perf_counter() - began < _PATIENCE
+        assert values.keys() == {"many", "again"} and "not read" in values["again"]
+
+
+@pytest.mark.parametrize(("limit", "lines"), [("_MOST_FRAMES", True), ("_MOST_TABLES", False)])
+def test_all_threads_together_are_bounded(limit: str, lines: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(python_crash("threads.py", python=an_interpreter()).core) as core:
+        monkeypatch.setattr(f"crashkit.interpreter.frames.{limit}", 10)
+        state = state_of(core)
+        assert state is not None and len(state.threads) == 7
+        frames = [frame for thread in state.threads for frame in thread.stack.inner]
+        assert len(frames) == 10 if lines else len(frames) > 30
+        assert all((frame.position is not None) == lines for frame in frames)
+        assert any(thread.stack.cut for thread in state.threads) == lines
+
+
+def test_a_deep_stack_is_counted_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "deep.py").write_text(DEEP)
+    with opened(python_crash(tmp_path / "deep.py", python=an_interpreter()).core) as core:
+        monkeypatch.setattr("crashkit.interpreter.frames._MOST_LINKS", 500)
+        state = state_of(core)
+        assert state is not None
+        stack = state.threads[0].stack
+        assert stack.cut and len(stack.inner) == 1000 and 1000 < (stack.total or 0) <= 1500
