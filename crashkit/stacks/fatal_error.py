@@ -10,13 +10,11 @@ from collections.abc import Callable
 from typing import Optional
 
 from crashkit.model import Thread
-from crashkit.naming.functions import plain
+from crashkit.naming.machinery import is_fatal_error
 
 ReadText = Callable[[int], Optional[str]]
 """The string at an address of the process; None if it cannot be read."""
 
-# Python/pylifecycle.c: `fatal_error(..., prefix, msg, ...)`, `_Py_FatalErrorFunc(func, msg)`, `Py_FatalError(msg)`.
-_SPEAKERS = frozenset({"fatal_error", "_Py_FatalErrorFunc", "Py_FatalError"})
 _POINTER = re.compile(r"^(0x[0-9a-f]+)")
 _QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(\.\.\.)?')
 _LONGEST = 1000
@@ -25,8 +23,9 @@ _LONGEST = 1000
 def fatal_error(thread: Thread, read: ReadText) -> Optional[str]:
     """`Fatal Python error: PyThreadState_Get: no current thread`; None if the thread did not raise one, or its words are lost."""
     for frame in thread.natives():
-        if plain(frame.function or "") not in _SPEAKERS:
+        if not is_fatal_error(frame.function or ""):
             continue
+        # Python/pylifecycle.c: `fatal_error(..., prefix, msg, ...)`, then a function with `func` and `msg`, or with `msg` alone.
         message = _text(frame.args.get("msg"), read)
         if message:
             prefix = _text(frame.args.get("prefix") or frame.args.get("func"), read)
