@@ -17,7 +17,7 @@ MOST_FRAMES = 1000
 FEWEST_REPEATED = 1000
 """Frames that someone left out are a cycle from this number on: Python's own recursion repeats functions, too."""
 
-_PROMPT = re.compile(r"^(?:(?:\(gdb\)|gdb-peda\$|pwndbg>|gef➤) ?)+")
+_PROMPT = re.compile(r"^(?:(?:\( ?gdb ?\)|gdb-peda\$|pwndbg>|gef➤) ?)+")
 _THREAD = re.compile(
     r"^Thread (?P<number>\d+) \((?:Thread 0x(?P<ident>[0-9a-f]+) )?\(?LWP (?P<lwp>\d+)\)?(?: \"(?P<name>[^\"]*)\")?\)?.*:?$"
 )
@@ -227,7 +227,7 @@ def _tells(sessions: Sequence[tuple[str, GdbStacks]]) -> Account:
 
 
 FORMAT = Format(
-    openers=("(LWP ", "#0  ", "► ", "[#0]", "Program terminated with signal", " received signal "),
+    openers=("(LWP ", "#0  ", "#0 0x", "► ", "[#0]", "Program terminated with signal", " received signal "),
     opens=_opens,
     tells=_tells,
     source="gdb",
