@@ -23,6 +23,7 @@ from .synthetic import crash, lines
 from .test_gpu_runs import LOGS, of_log
 from .test_look_alikes import KNOWN
 from .test_public_cases import CASES
+from .test_public_reports import verdicts as verdicts_on_reports
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "confusion-matrix.md"
 NOTHING = "(nothing)"
@@ -45,6 +46,20 @@ def public(tmp_path: Path) -> list[Verdict]:
         taken = first(found)
         verdicts.append(("public reports", name, case.expect, None if case.expect is None and taken in general else taken))
     return verdicts
+
+
+def posted() -> list[Verdict]:
+    found = [verdict for sample in verdicts_on_reports().values() for verdict in sample]
+    name = "lines quoted from public reports"
+    return [
+        (
+            name,
+            verdict.report.url.removeprefix("https://github.com/"),
+            verdict.report.expect,
+            None if verdict.outcome == "none" else verdict.taken,
+        )
+        for verdict in found
+    ]
 
 
 def own(tmp_path: Path) -> list[Verdict]:
@@ -116,7 +131,7 @@ def page(verdicts: list[Verdict]) -> str:
 
 @pytest.mark.slow
 def test_matrix(tmp_path: Path) -> None:
-    verdicts = [*public(tmp_path), *own(tmp_path), *gpu(), *real()]
+    verdicts = [*public(tmp_path), *posted(), *own(tmp_path), *gpu(), *real()]
     made_now = page(verdicts)
     if os.environ.get("CRASHKIT_WRITE_DOCS"):
         PAGE.write_text(made_now)

@@ -305,6 +305,31 @@ LOOK_ALIKES = {
         "RuntimeError: wrapped C/C++ object of type QLabel has been deleted\n" + SEGV,
         "qt-object-lifetime",
     ),
+    "an exit code of an application": (
+        "the request failed with error code 404\njob 137 failed with error code 12\n" + SEGV,
+        "killed-by-signal-9-unknown",
+    ),
+    "macOS, torch's own exception": (
+        "libc++abi: terminating due to uncaught exception of type c10::Error: CPU tensor expected\nAbort trap: 6\n",
+        "cxx-uncaught-exception",
+    ),
+    "macOS, an exception of Objective-C": (
+        "*** Terminating app due to uncaught exception 'NSInvalidArgumentException', reason: 'NULL cString'\nAbort trap: 6\n",
+        "cxx-uncaught-exception",
+    ),
+    "a data set's symbol": ("ValueError: undefined symbol: price in the formula\n" + SEGV, "abi-undefined-symbol"),
+    "a thread that could not be had is tried again": (
+        "retrying: Resource temporarily unavailable\n" + SEGV,
+        "thread-limit",
+    ),
+    "a caught check, told by a logger": (
+        "[2022-06-21 19:14:10,710 E 31945 31971] pb_util.h:202: not ready\n" + SEGV,
+        "glog-check-failed",
+    ),
+    "another error of OpenMP": (
+        "OMP: Error #100: Fatal system error detected.\nOMP: System error #22: Invalid argument\n" + SEGV,
+        "duplicate-openmp-runtime",
+    ),
     "Windows, another end": ("Process finished with exit code -1073740791 (0xC0000409)\n", "windows-access-violation"),
 }
 

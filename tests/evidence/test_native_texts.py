@@ -208,6 +208,7 @@ Binary Images:
         "SIGSEGV",
         ("strlen",),
         "* thread #1, name = 'python3', stop reason = signal SIGSEGV: invalid address (fault address: 0x10)\n  * frame #0: 0x00007fbccf34a18b libc.so.6`strlen + 203\n",
+        0x10,
     ),
     "systemd-coredump": Posted(
         "coredumpctl",

@@ -17,7 +17,7 @@ MOST_FRAMES = 1000
 FEWEST_REPEATED = 1000
 """Frames that someone left out are a cycle from this number on: Python's own recursion repeats functions, too."""
 
-_PROMPT = re.compile(r"^(?:(?:\(gdb\)|gdb-peda\$|pwndbg>|gef➤) ?)+")
+_PROMPT = re.compile(r"^(?:(?:\( ?gdb ?\)|gdb-peda\$|pwndbg>|gef➤) ?)+")
 _THREAD = re.compile(
     r"^Thread (?P<number>\d{1,9}) \((?:Thread 0x(?P<ident>[0-9a-f]{1,16}) )?\(?LWP (?P<lwp>\d{1,9})\)?(?: \"(?P<name>[^\"]*)\")?\)?.*:?$"
 )
@@ -240,7 +240,7 @@ def _tells(sessions: Sequence[tuple[str, GdbStacks]]) -> Account:
 
 
 FORMAT = Format(
-    openers=("(LWP ", "#0  ", "► ", "[#0]", "Program terminated with signal", " received signal "),
+    openers=("(LWP ", "#0  ", "#0 0x", "► ", "[#0]", "Program terminated with signal", " received signal "),
     opens=_opens,
     tells=_tells,
     source="gdb",

@@ -6,9 +6,10 @@ import re
 
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
+# A core file's first thread stopped by SIGSTOP is lldb's way of saying that it does not know the signal.
 _REASON = (
-    r"stop reason = (?P<crashed>signal (?P<signal>SIG[A-Z]+)"
-    r"|(?P<exception>EXC_\w+)(?: \(code=\w+(?:, address=(?P<address>0x[0-9a-f]+))?\))?)"
+    r"stop reason = (?P<crashed>(?:signal (?P<signal>SIG(?!STOP)[A-Z]+)|(?P<exception>EXC_\w+))"
+    r"(?:: [^(]*)?(?: ?\((?:code=\w+(?:, address=)?|fault address: )(?P<address>0x[0-9a-f]+)?\))?)"
 )
 
 _LAYOUT = Layout(
@@ -18,6 +19,7 @@ _LAYOUT = Layout(
             r"^ *(?:\* )?frame #(?P<level>\d+): (?P<pc>0x[0-9a-f]+) (?P<module>[^`]+)`(?P<function>.+?)"
             r"(?: \+ (?P<plus>\d+))?(?: at (?P<file>[^\s:]+):(?P<line>\d+)(?::\d+)?)?(?: \[.*\])?$"
         ),
+        re.compile(r"^ *(?:\* )?frame #(?P<level>\d+): (?P<pc>0x[0-9a-f]+)$"),
     ),
     threads=(
         re.compile(r"^ *(?:\* )?thread #\d+(?:: tid = (?P<tid>\w+))?.*?(?:name = '(?P<name>[^']*)'.*?)?, " + _REASON),
