@@ -28,6 +28,8 @@ PATTERN_SECONDS = 1.0
 """Processor time for one match of a pattern that comes with a user's signature: ours take a millisecond."""
 SIGNATURE_SECONDS = 2.0
 """Processor time for one signature: all of ours together take 0.1 s."""
+GPU_SECONDS = 3.0
+"""Processor time to look through one GPU core: that of a whole GPU full of threads takes 0.5 s."""
 
 THREAD_BYTES = 5 << 20
 MAPPING_BYTES = 3 << 20

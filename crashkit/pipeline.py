@@ -281,6 +281,10 @@ def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
     # A text may show some of the threads, and name them otherwise.
     threads = crash.threads if pieces.core is not None else ()
     errors = [error for _, source in pieces.gpus for error in source.soft_errors]
+    cut = [source.original.name for dump, source in pieces.gpus if dump.cut]
+    errors += [
+        SoftError(stage="gpu", message=f"the GPU core {name}: some of its threads were left out, they take too long") for name in cut
+    ]
     joined = []
     for gpu in gpus:
         name = Path(gpu.path or "").name

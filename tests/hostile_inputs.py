@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from crashkit.crashfolder.manifest import SCHEMA
+from crashkit.evidence.gpu import layout
 from tests.evidence.synthetic import EM_X86_64, Load, auxv, core, file_note, header, note, program_header, prpsinfo, prstatus, siginfo
 
 MOST = 10 << 20
@@ -302,3 +303,31 @@ def modules_in_memory(_folder):
 def auxiliary_vectors(_folder):
     entries = struct.pack("<QQ", 25, STACK) * 40_000
     return core(EM_X86_64, NOTES + note(b"CORE", 6, entries) * 15)
+
+
+# --- GPU cores
+
+
+def gpu_core(content: bytes, tables: list[tuple[int, int, int, int]]) -> bytes:
+    """A GPU core whose tables (type, parent table, row of it, bytes of a row) are all the same part of the file."""
+    row = struct.Struct("<IIQQQQIIQQ")
+    first = row.pack(0, 0, 0, 0, 0, len(tables) + 1, 0, 0, 0, 0)
+    rows = [row.pack(0, kind, 0, 0, 64, len(content), parent, number, 8, stride) for kind, parent, number, stride in tables]
+    numbers = (4, layout.MACHINE, 1, 0, 0, 64 + len(content), 0, 64, 0, 0, 64, 0, 0)
+    return b"\x7fELF\x02\x01\x01".ljust(16, b"\0") + struct.pack("<HHIQQQIHHHHHH", *numbers) + content + first + b"".join(rows)
+
+
+@hostile
+def gpu_multiprocessors(_folder):
+    """Each says that it has an exception."""
+    devices = [(layout.DEVICES, 0, 0, 64)]
+    return gpu_core(b"\x0e" * 65_536, devices + [(layout.SMS, 1, number, 24) for number in range(150_000)])
+
+
+@hostile
+def gpu_threads(_folder):
+    """Each with the exception of an address of its own."""
+    lanes = b"".join(struct.pack("<4Q", number, 0, number << 32, 14 << 32) + bytes(8) for number in range(64))
+    tables = [(layout.DEVICES, 0, 0, 64), (layout.SMS, 1, 0, 32), (layout.CTAS, 2, 0, 40)]
+    tables += [(layout.WARPS, 3, number, 40) for number in range(64)]
+    return gpu_core(lanes, tables + [(layout.LANES, 4 + number % 64, number // 64, 40) for number in range(150_000)])

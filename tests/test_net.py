@@ -12,6 +12,7 @@ from crashkit.debugger.contract import Answer
 from crashkit.errors import EvidenceError
 from crashkit.evidence.text import faulthandler, traceback
 from crashkit.pipeline import Options, analyze
+from tests import gpu_cores
 from tests.evidence import synthetic
 from tests.hostile_inputs import NOTES, manifest
 
@@ -60,6 +61,7 @@ def problem(crash, words):
     ("place", "words"),
     [
         ("crashkit.pipeline.describe", "the reader of cores"),
+        ("crashkit.pipeline.DirectReader", "the reader of Python's memory"),
         ("crashkit.pipeline.assemble", "the assembly of stacks"),
         ("crashkit.pipeline.fingerprint", "the fingerprint"),
         ("crashkit.pipeline.diagnose", "the search for known failures"),
@@ -77,6 +79,18 @@ def test_a_manifest(explode, tmp_path, monkeypatch):
     crash = analyze(manifest(tmp_path, files=[{"name": "stderr.log", "kind": "log"}])[0])
     problem(crash, "the reader of manifests")
     assert crash.log
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [("crashkit.pipeline.describe_dump", "the reader of GPU cores"), ("crashkit.pipeline.belongs", "the join with GPU cores")],
+)
+def test_a_gpu_core(place, words, explode, core, tmp_path, monkeypatch):
+    monkeypatch.setattr(place, explode)
+    (tmp_path / "gpu.nvcudmp").write_bytes(gpu_cores.data("traps"))
+    crash = analyze([core, tmp_path / "gpu.nvcudmp"], options=NO_GDB)
+    problem(crash, words)
+    assert crash.signal is not None and [Path(gpu.path).name for gpu in crash.gpu] == ["gpu.nvcudmp"]
 
 
 @pytest.mark.parametrize("method", ["feed", "finish", "threads"])

@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import datetime
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, TypeVar
 
 from msgspec.structs import replace
 
 from crashkit.evidence.gpu import layout, sass
 from crashkit.evidence.gpu.dump import GpuDump, Row, Table
 from crashkit.evidence.gpu.image import Image, Images
+from crashkit.limits import GPU_SECONDS
 from crashkit.model import Address, Gpu, GpuDevice, GpuException, GpuKernel, GpuPlace, NativeFrame, Offset
 from crashkit.naming.addresses import is_null
 from crashkit.naming.functions import short_function
@@ -42,6 +44,8 @@ _NAME = re.compile(
     r"|core_\d{1,20}_.{0,255}_(?P<drivers>\d{1,9})\.nvcudmp"
     r"|core\.cuda\..{0,255}\.(?P<old>\d{1,9})(?:\.gz)?$"
 )
+_T = TypeVar("_T")
+
 SourceLine = Callable[[str, int], Optional[str]]
 
 _RANK = ("memory", "misaligned", "stack", "code", "other", "assert", "trap")
@@ -90,6 +94,7 @@ class _Description:
         self.dump = dump
         self.source_line = source_line
         self.images = Images(dump)
+        self._ends = time.thread_time() + GPU_SECONDS
         self.warps = tuple(self._warps())
         self.grids = {(grid.table.parent_row, grid.value("id")): grid for grid in dump.rows(layout.GRIDS)}
 
@@ -119,20 +124,28 @@ class _Description:
     def _warps(self) -> Iterator[_Warp]:
         for device in self.dump.rows(layout.DEVICES):
             sms = self.dump.child(device, layout.SMS)
-            for sm in sms.rows() if sms else ():
+            for sm in self._in_time(sms.rows() if sms else ()):
                 ctas = self.dump.child(sm, layout.CTAS)
                 for cta in ctas.rows() if ctas else ():
                     warps = self.dump.child(cta, layout.WARPS)
-                    for warp in warps.rows() if warps else ():
+                    for warp in self._in_time(warps.rows() if warps else ()):
                         lanes = self.dump.child(warp, layout.LANES)
                         if lanes is not None:
                             yield _Warp(device.number, sm, cta, warp, lanes)
+
+    def _in_time(self, items: Iterable[_T]) -> Iterator[_T]:
+        """The items, as many as the time allows."""
+        for item in items:
+            if time.thread_time() > self._ends:
+                self.dump.cut = True
+                return
+            yield item
 
     # What failed
 
     def exceptions(self) -> tuple[GpuException, ...]:
         groups: dict[tuple[str, int, str, int], list[_Fault]] = {}
-        for fault in self._faults():
+        for fault in self._in_time(self._faults()):
             code = self.images.at(fault.pc)
             found = code.code(fault.pc) if code else None
             grid = self._grid_of(fault)
@@ -144,7 +157,7 @@ class _Description:
 
     def _faults(self) -> Iterator[_Fault]:
         told: set[tuple[int, int]] = set()
-        for warp in self.warps:
+        for warp in self._in_time(self.warps):
             by_code: dict[int, list[Row]] = {}
             for number, code in enumerate(warp.lanes.column("exception")):
                 if code:
@@ -158,7 +171,7 @@ class _Description:
                 if lanes:
                     yield self._of_lanes(warp, TRAP, None, lanes)
         for table in self.dump.tables(layout.SMS):
-            for sm in table.rows():
+            for sm in self._in_time(table.rows()):
                 code = sm.value("exception")
                 if code and (table.parent_row, sm.number) not in told:
                     yield self._of_sm(table.parent_row, sm, code)

@@ -97,6 +97,8 @@ class GpuDump:
         self.sections = SectionTable(read, header, MOST_SECTIONS)
         self.complete = len(self.sections) == self.sections.declared
         """Whether all section headers are there: they stand at the end of the file, after the data."""
+        self.cut = False
+        """Whether whoever described it gave up before the end."""
         self._tables: dict[int, list[Table]] = {}
         self._children: dict[tuple[int, int, int], Table] = {}
         self.images: list[tuple[int, SectionRow]] = []
@@ -171,7 +173,7 @@ class GpuDump:
         stride = row.entry_size or (row.size if row.kind == layout.METADATA else 0)
         if not layout.SMALLEST[row.kind] <= stride <= _MOST_ROWS:
             return None
-        size = min(row.size, _MOST_ROWS * stride)
+        size = min(row.size, layout.MOST_ROWS.get(row.kind, _MOST_ROWS) * stride)
         data = self._read(row.offset, size - size % stride)
         return Table(number, row.kind, row.link, row.info, stride, data[: len(data) - len(data) % stride])
 

@@ -89,5 +89,8 @@ COLUMNS: dict[int, dict[str, Field]] = {
 SMALLEST = {kind: min(field.offset + field.size for field in fields.values()) for kind, fields in COLUMNS.items()}
 """The size of a row that still holds a column, in bytes, by section type."""
 
+MOST_ROWS = {SMS: 1024, CTAS: 256, WARPS: 256, LANES: 64}
+"""More rows than one table of these types has on any GPU: of a device, a multiprocessor, a block, a warp."""
+
 SKIPPED = {1: "code as it was on disk", 2: "global memory", 4: "shared memory", 8: "local memory", 32: "constant banks"}
 """What each bit of the metadata's flags left out (CUDBGCoredumpGenerationFlags)."""
