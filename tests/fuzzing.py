@@ -45,6 +45,7 @@ from crashkit.evidence.core.describe import describe
 from crashkit.evidence.input import Input, Limits, open_input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import add_manifest
+from crashkit.evidence.text import formats
 from crashkit.evidence.text.log import crash_of_log, read_log_input
 from crashkit.model import Address, Crash, LogLine, Module, NativeFrame, Process, PythonFrame, Signal, SoftError, Source, Thread
 from crashkit.report import json as report_json
@@ -148,8 +149,16 @@ def add_texts() -> None:
         "compute_sanitizer": b"========= Invalid __global__ read of size 4 bytes\n",
         "log_lines": b"",
     }
+    for format in formats.FORMATS:
+        if not any(text.encode() in line for text in format.openers for line in openers.values()):
+            openers[opening_name(format)] = f"7 {format.openers[0]} 7\n".encode()
     for name, opener in openers.items():
         READERS[name] = lambda data, opener=opener: of_text(opener + data)  # type: ignore[misc]
+
+
+def opening_name(format: formats.Format[Any]) -> str:
+    """What the reader of a format is called that has no name above: after the text that opens it."""
+    return "opens_" + re.sub(r"\W+", "_", format.openers[0]).strip("_").lower()[:40]
 
 
 add_texts()
