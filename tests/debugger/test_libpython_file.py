@@ -34,8 +34,12 @@ def place() -> Iterator[Path]:
     home = Path.home().resolve()
     if not (home.is_dir() and os.access(home, os.W_OK) and is_trusted(home)):
         pytest.skip("others may write to the home directory, or we may not: chmod go-w,u+w ~")
-    with tempfile.TemporaryDirectory(dir=home, prefix=".crashkit-test-") as folder:
-        yield Path(folder)
+    before = os.umask(0o022)  # some distributions let a user's group write
+    try:
+        with tempfile.TemporaryDirectory(dir=home, prefix=".crashkit-test-") as folder:
+            yield Path(folder)
+    finally:
+        os.umask(before)
 
 
 @pytest.fixture

@@ -29,6 +29,7 @@ elif how == "outside":
         while True:
             signal.pause()
     os.kill(os.getppid(), number)
+    os._exit(0)
 signal.pause()
 """
 

@@ -15,6 +15,8 @@ ENVIRONMENT = {"HF_TOKEN": "pl4ntEnv22", "NCCL_PASS": "pl4ntNccl23", "DB_PASSWOR
 
 _SECRET = re.compile(r"pl4nt[A-Z]\w+")
 ALL = frozenset(_SECRET.findall(" ".join((PROGRAM.read_text(), *ARGUMENTS, *ENVIRONMENT.values()))))
+SHOWN = ALL - {"pl4ntModule01", "pl4ntKey03", "pl4ntSettings06"}
+"""What a report shows that does not mask: not the line of another function, nor, without debug info, all of a dictionary and an object."""
 READABLE = ("token_ids", "[101, 2023, 102]", "select 1", "postgres://me:")
 """What stands beside them and is none."""
 
