@@ -286,7 +286,7 @@ def test_all_threads_together_are_bounded(limit: str, lines: bool, monkeypatch: 
         state = state_of(core)
         assert state is not None and len(state.threads) == 7
         frames = [frame for thread in state.threads for frame in thread.stack.inner]
-        assert len(frames) == 10 if lines else len(frames) > 30
+        assert 0 < len(frames) <= 10 if lines else len(frames) > 30
         assert all((frame.position is not None) == lines for frame in frames)
         assert any(thread.stack.cut for thread in state.threads) == lines
 
