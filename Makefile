@@ -6,7 +6,7 @@ BIN = $(VENV)/bin
 TORCH = 2.13.0
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: demo test test-fast test-anywhere lint bench mutate news clean
+.PHONY: demo test test-fast test-anywhere lint bench mutate fuzz news clean
 
 demo: $(VENV)/.crashkit
 	@.ci/need --optional --for 'C arguments, lines and most native frames' gdb
@@ -43,6 +43,10 @@ mutate: $(VENV)/.mutate
 	$(BIN)/mutmut run $(foreach pattern,$(MUTANTS),'$(pattern)')
 	@$(BIN)/mutmut results | grep -v ': not checked$$' || echo 'No mutant survived.'
 
+# Fuzz each reader with hostile input (docs/fuzzing.md). Options: FUZZ='--runs 100000 gdb_text'.
+fuzz: $(VENV)/.fuzz
+	$(BIN)/python -m tests.fuzzing $(FUZZ)
+
 # Preview the next release notes from the fragments in news/. To release: .venv/bin/towncrier build --version 0.2.0
 news: $(VENV)/.dev
 	@$(BIN)/towncrier build --draft --version next
@@ -64,6 +68,10 @@ $(VENV)/.dev: $(VENV)/.crashkit
 
 $(VENV)/.tests: $(VENV)/.dev
 	$(PIP) --editable '.[tests]'
+	@touch $@
+
+$(VENV)/.fuzz: $(VENV)/.dev
+	-$(PIP) --editable '.[fuzz]'
 	@touch $@
 
 $(VENV)/.mutate: $(VENV)/.dev

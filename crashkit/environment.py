@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -42,18 +43,36 @@ LOADING = Variables(
         GLIBC_TUNABLES GCONV_PATH LOCPATH NLSPATH
         OPENSSL_CONF OPENSSL_ENGINES OPENSSL_MODULES
         BABELTRACE_PLUGIN_PATH LIBBABELTRACE2_PLUGIN_PATH
+        BASH_ENV
         """.split()
     ),
-    prefixes=tuple("PYTHON LD_ MALLOC_ DEBUGINFOD GUILE_".split()),
+    prefixes=tuple("PYTHON LD_ MALLOC_ DEBUGINFOD GUILE_ GDB BASH_FUNC_".split()),
 )
 """Variables that make a program load unrequested code, behave differently, or use the network: PYTHON* its own modules, LD_* and
-GCONV_PATH libraries, OPENSSL_* engines, GUILE_* and BABELTRACE* extensions of gdb, MALLOC_* traces and checks, DEBUGINFOD* servers."""
+GCONV_PATH libraries, OPENSSL_* engines, GUILE_* and BABELTRACE* extensions of gdb, GDB* its history,
+BASH_ENV and BASH_FUNC_* code of shells, MALLOC_* traces and checks, DEBUGINFOD* servers."""
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """The Python that runs crashkit may need it to find its own libpython."""
 
+_FOLDER_LISTS = ("PATH", LIBRARY_PATH)
+
 
 def for_tool(environment: Mapping[str, str], keep: tuple[str, ...] = ()) -> dict[str, str]:
-    """The environment for a tool that reads a crash: ours without `LOADING` (except `keep`), with English output."""
-    kept = {name: value for name, value in environment.items() if name in keep or not LOADING.has(name)}
+    """The environment for a tool that reads a crash: ours without `LOADING`, but with names that begin with one of `keep`; English output.
+
+    Relative folders in PATH and LD_LIBRARY_PATH are dropped.
+    """
+    kept = {name: value for name, value in environment.items() if name.startswith(keep) or not LOADING.has(name)}
+    kept.update({name: absolute_folders(kept[name]) for name in _FOLDER_LISTS if name in kept})
     return {**kept, "LC_ALL": "C.UTF-8"}
+
+
+def absolute_folders(path: str) -> str:
+    """A search path without its relative and empty entries, both of which depend on the working directory."""
+    return os.pathsep.join(entry for entry in path.split(os.pathsep) if entry.startswith("/"))
+
+
+def shown(environment: Mapping[str, str]) -> dict[str, str]:
+    """The variables that may be shown, by name; their values may still hold secrets."""
+    return {name: value for name, value in sorted(environment.items()) if SHOWN.has(name)}

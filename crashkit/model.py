@@ -15,18 +15,21 @@ import msgspec
 SCHEMA = "crashkit.report/1"
 
 
+_WORD = (1 << 64) - 1
+
+
 class Address(int):
-    """A virtual address; `0x` and 16 digits in JSON."""
+    """A virtual address; `0x` and 16 digits in JSON, modulo 64 bits, as the processor computes."""
 
     def __str__(self) -> str:
-        return f"0x{self:016x}"
+        return f"0x{self & _WORD:016x}"
 
 
 class Offset(int):
     """A distance in bytes, such as that of a program counter from its module's base; `0x` in JSON."""
 
     def __str__(self) -> str:
-        return f"0x{self:x}"
+        return f"0x{self if self >= 0 else self & _WORD:x}"
 
 
 class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -308,6 +311,8 @@ class Crash(_Fact, frozen=True):
     """Ids of the signatures that were tried first and did not match."""
     fingerprint: Optional[Fingerprint] = None
     soft_errors: tuple[SoftError, ...] = ()
+    masked: Optional[int] = None
+    """How often `<masked>` stands in this document in place of what looks like a secret (docs/secrets.md)."""
     debugger: Optional[str] = None
     """Name and version of the debugger that produced the native frames."""
     seconds: dict[str, float] = {}

@@ -1,6 +1,6 @@
 """The path of a crash from evidence to report, one call per stage. Read this first.
 
-Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error; the rest of the report is unaffected.
+Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error (`attempt`); the rest of the report is unaffected.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import __version__
+from crashkit.attempt import attempt, failed
+from crashkit.crashfolder.manifest import read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
@@ -35,6 +37,9 @@ from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, PythonRuntime, SoftError, Source, Thread
+from crashkit.secrets.crash import masked, without_locals
+from crashkit.secrets.text import of_environment
+from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.source import Sources
 
@@ -64,6 +69,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float = DEADLINE
     signatures: tuple[Path, ...] = ()
     """Folders with the user's own signatures."""
+    show_secrets: bool = False
+    """Leave what looks like a secret as it is."""
+    locals: bool = True
+    """Report the values of arguments and local variables."""
 
 
 def analyze(
@@ -85,20 +94,41 @@ def analyze(
         options = replace(options, exe=Path(exe))
     if sysroot is not None:
         options = replace(options, sysroot=Path(sysroot))
+    options = _absolute(options)
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     if debuggers is None:
-        debuggers = default_debuggers(options, finder)
+        debuggers = default_debuggers(options, finder, _crash_folders(places))
     return _analyze(places, options, finder, debuggers, progress or (lambda _stage, _crash: None))
 
 
-def default_debuggers(options: Options, finder: Finder) -> tuple[Debugger, ...]:
-    """gdb and PyStack, in this order."""
+def _absolute(options: Options) -> Options:
+    """gdb and PyStack start in a folder of their own, where relative paths would mean something else. Raises EvidenceError."""
+    try:
+        return replace(
+            options,
+            exe=options.exe and options.exe.absolute(),
+            sysroot=options.sysroot and options.sysroot.absolute(),
+            path_maps=tuple((before, after.absolute()) for before, after in options.path_maps),
+            extra_dirs=tuple(folder.absolute() for folder in options.extra_dirs),
+            libpython=options.libpython and options.libpython.absolute(),
+        )
+    except FileNotFoundError as error:
+        raise EvidenceError("the working directory was removed", "Change to another folder, or pass absolute paths.") from error
+
+
+def _crash_folders(places: Sequence[Path]) -> list[Path]:
+    folders = [place if place.is_dir() else place.parent for place in places]
+    return [folder for place, folder in zip(places, folders, strict=True) if folder == place or read_manifest(folder) is not None]
+
+
+def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] = ()) -> tuple[Debugger, ...]:
+    """gdb and PyStack, in this order. `foreign` folders hold files that came with the crash."""
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot)
+    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign))
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 
@@ -106,21 +136,57 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, debuggers:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
+        fit = _fit_to_show(pieces.core, options)
+        told: Progress = lambda stage, so_far: progress(stage, fit(so_far))  # noqa: E731
         # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, logs, debuggers, finder, options.exe, progress, clock)
+            crash = _analyze_core(
+                pieces.core,
+                pieces.core_input,
+                logs,
+                debuggers,
+                finder,
+                options.exe,
+                told,
+                clock,
+            )
         else:
             crash = _of_logs(pieces, logs)
     catalog, problems = _catalog(options)
-    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems))
-    if pieces.manifest is not None:
-        crash = add_manifest(crash, pieces.manifest)
-    progress("diagnose", crash)
-    crash = diagnose(replace(crash, fingerprint=fingerprint(crash)), catalog)
+    broken: list[SoftError] = []
+    manifest = pieces.manifest
+    if manifest is not None:
+        crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
+    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems, *broken))
+    if not options.locals:
+        crash = without_locals(crash)
+    crash = shortened(crash)
+    told("diagnose", crash)
+    # Known failures and the fingerprint are found in what was said, not in what is left of it.
+    crash = _diagnosed(crash, catalog)
     clock.lap("diagnose")
+    crash = fit(crash)
+    clock.lap("mask")
     return replace(crash, seconds=clock.laps)
+
+
+def _fit_to_show(core: Optional[Core], options: Options) -> Callable[[Crash], Crash]:
+    """Masks a crash. What the process had in its environment is known to be secret wherever it stands."""
+    if options.show_secrets:
+        return lambda crash: crash
+    entries = core.arguments_and_environment()[1] if core is not None else ()
+    known = frozenset(of_environment(dict(entry.split("=", 1) for entry in entries if "=" in entry)))
+    return lambda crash: masked(crash, known)
+
+
+def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
+    """With fingerprint and findings."""
+    broken: list[SoftError] = []
+    known = replace(crash, fingerprint=attempt("diagnose", "the fingerprint", lambda: fingerprint(crash), None, broken))
+    found = attempt("diagnose", "the search for known failures", lambda: diagnose(known, catalog), known, broken)
+    return replace(found, soft_errors=(*found.soft_errors, *broken))
 
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
@@ -142,6 +208,8 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
             logs.append(_Log(text, read_log_input(text, patterns)))
         except EvidenceError as error:
             problems.append(error)
+        except Exception as error:
+            logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
     if problems and not logs and pieces.core is None and pieces.manifest is None:
         raise problems[0]
     return logs
@@ -185,15 +253,37 @@ def _analyze_core(
     with ExitStack() as stack:
         ready, unready = start_debuggers(debuggers, stack)
         pool = stack.enter_context(ThreadPoolExecutor(2))
-        scene = describe(core, source, finder, exe)
+        scene = _described(core, source, finder, exe)
         clock.lap("notes")
         progress("gdb", scene.crash)
         # The debuggers leave us idle: read the catalog meanwhile.
         pool.submit(load_catalog)
-        answers = ask(ready, source.path, scene, pool, clock.lap)
-    crash = _add_stacks(scene, [Answer(soft_errors=tuple(unready)), *answers], logs, finder)
+        try:
+            answers = ask(ready, source.path, scene, pool, clock.lap) if scene.forged is None else [_not_asked(scene.forged)]
+        except BaseException:
+            # Told to end: the pool waits for what runs in it.
+            for debugger in ready:
+                debugger.close()
+            raise
+    every = [Answer(soft_errors=tuple(unready)), *answers]
+    problems: list[SoftError] = []
+    told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
+    crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
-    return replace(crash, log=(*_lines(logs), *_abort_message(answers)))
+    return replace(crash, log=(*_lines(logs), *_abort_message(answers)), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _not_asked(forged: str) -> Answer:
+    message = f"no kernel wrote this core: {forged}; debuggers would believe it, so they were not asked"
+    return Answer(soft_errors=(SoftError(stage="stacks", message=message),))
+
+
+def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -> Scene:
+    """If describing the core fails: that it is one."""
+    problems: list[SoftError] = []
+    crash = Crash(source=Source(path=str(source.original), kind="core", size=source.original_size, truncated=core.truncated))
+    scene = attempt("notes", "the reader of cores", lambda: describe(core, source, finder, exe), Scene(crash, (), {}, None, None), problems)
+    return scene._replace(crash=replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *problems)))
 
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:

@@ -41,6 +41,8 @@ SETTINGS = (
     "set schedule-multiple on",  # and run
     "set follow-fork-mode parent",
     "set follow-exec-mode same",
+    "set use-coredump-filter on",  # the same memory as the kernel's core would have
+    "set dump-excluded-mappings off",
     "handle all nostop noprint pass",
     "handle SIGINT nostop noprint pass",
     "handle %s stop print pass" % " ".join(FATAL),

@@ -33,6 +33,16 @@ class Command(gdb.MICommand):
         return {"result": "written"}
 
 
+def end_with_parent() -> None:
+    """Let the kernel kill us when the process that started us dies (PR_SET_PDEATHSIG): in the middle of a command we would not notice."""
+    try:
+        import ctypes
+
+        ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+    except (ImportError, OSError, AttributeError):
+        pass
+
+
 def readable(value: Any) -> Any:
     """The value with lone surrogates escaped: Python strings may hold them, JSON may not."""
     if isinstance(value, str):
@@ -52,6 +62,7 @@ def demangle(request: Dict[str, Any]) -> Dict[str, Any]:
     return {"names": names}
 
 
+end_with_parent()
 Command("-crashkit-native", crashkit_native.extract)
 Command("-crashkit-python", crashkit_python.extract)
 Command("-crashkit-demangle", demangle)

@@ -22,6 +22,8 @@ LIMIT = "limit"
 OUTER_WINDOW = 256 << 10
 MOST_TRIES = 400
 MOST_MESSAGE = 1000
+# Characters of a name, as crashkit/limits.py (LONGEST_TEXT).
+LONGEST = 4096
 # A dead slot of the stack can look like a return address and lead into the true chain: so many frames are not believed.
 UNSURE = 3
 BEGINNINGS = ("_start", "clone3", "__clone3", "clone", "__clone", "thread_start")
@@ -315,16 +317,21 @@ def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:
         row["function"] = SIGNAL_FRAME
         return row
     row["kind"] = "inline" if kind == gdb.INLINE_FRAME else "normal"
-    row["function"] = frame.name()
+    row["function"] = cut(frame.name())
     sal = frame.find_sal()
     if sal.symtab is not None:
-        row["file"] = sal.symtab.filename
+        row["file"] = cut(sal.symtab.filename)
         row["line"] = sal.line
     function = frame.function()
     row["debug"] = function is not None
     if limits is not None and function is not None:
         row["args"], row["locals"] = variables(frame, limits)
     return row
+
+
+def cut(name: Optional[str]) -> Optional[str]:
+    """The name, no longer than a report shows it: a symbol may have one of megabytes, and be on the stack a thousand times."""
+    return name[:LONGEST] if name else name
 
 
 def stack_pointer(frame: gdb.Frame) -> Optional[int]:
@@ -349,7 +356,7 @@ def variables(frame: gdb.Frame, limits: Limits) -> Tuple[Dict[str, str], Dict[st
                 return arguments, local
             target = arguments if symbol.is_argument else local if symbol.is_variable else None
             if target is not None and symbol.name not in target:
-                target[symbol.name] = text_of(symbol, frame, limits["text"])
+                target[symbol.name[:LONGEST]] = text_of(symbol, frame, limits["text"])
         if block.function is not None:
             break
         block = block.superblock

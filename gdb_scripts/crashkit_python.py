@@ -33,6 +33,8 @@ UNREADABLE = (
     IndexError,
 )
 MOST_INTERPRETERS = 256
+# Characters of a name, as crashkit/limits.py (LONGEST_TEXT).
+LONGEST = 4096
 MOST_ERRORS = 50
 MOST_C_FRAMES = 200
 MOST_NAMES = 10000
@@ -101,6 +103,8 @@ class Walker:
         self.threads_with_locals = self.threads_without = 0
         self.wants_locals = True
         self.codes: Dict[int, Code] = {}
+        # Thread states seen so far, of all interpreters: their lists may lead into each other.
+        self.states: Set[int] = set()
         # Text of an object, by its address: `self` is the same in frame after frame.
         self.texts_of: Dict[int, str] = {}
         self.errors: List[str] = []
@@ -137,7 +141,9 @@ class Walker:
         except (gdb.error, KeyError):
             interpreter = gdb.parse_and_eval("interp_head")
         found: List[gdb.Value] = []
-        while int(interpreter) != 0 and len(found) < MOST_INTERPRETERS:
+        seen: Set[int] = set()
+        while int(interpreter) != 0 and int(interpreter) not in seen and len(found) < MOST_INTERPRETERS:
+            seen.add(int(interpreter))
             found.append(interpreter)
             interpreter = interpreter["next"]
         return found
@@ -167,7 +173,7 @@ class Walker:
 
     def thread_states(self, interpreter: gdb.Value) -> Iterator[gdb.Value]:
         """The interpreter's thread states, for as long as the list can be followed."""
-        seen: Set[int] = set()
+        seen = self.states
         try:
             state = field(interpreter, "threads.head", "tstate_head")
             while int(state) != 0 and int(state) not in seen and len(seen) < MOST_THREADS:
@@ -342,9 +348,9 @@ class Walker:
                 value = gdb.Value(address).cast(pointer_type)
             if address == 0 or name in local or name.startswith("."):
                 continue
-            local[name] = self.represent(value)
+            local[name[:LONGEST]] = self.represent(value)
         row["locals"] = local
-        row["args"] = [name for name in code.local_names[: code.argument_count] if name in local]
+        row["args"] = [name[:LONGEST] for name in code.local_names[: code.argument_count] if name[:LONGEST] in local]
 
     def represent(self, value: gdb.Value) -> str:
         """The object's repr, bounded; what went wrong in angle brackets."""
@@ -435,8 +441,8 @@ class Code:
 
     def __init__(self, walker: Walker, pointer: gdb.Value) -> None:
         self.value = pointer
-        self.name = walker.text(pointer["co_name"])
-        self.file = walker.text(pointer["co_filename"])
+        self.name = walker.text(pointer["co_name"])[:LONGEST]
+        self.file = walker.text(pointer["co_filename"])[:LONGEST]
         self.first_line = int(pointer["co_firstlineno"])
         self.first_unit = self.units = 0
         try:

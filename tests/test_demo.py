@@ -53,6 +53,16 @@ def test_demo_crashes_for_real_and_shows_the_report(tmp_path):
     assert len(report["threads"]) == 2 + demo_server.OTHERS
 
 
+def test_demo_empties_no_folder_behind_a_link(tmp_path):
+    """Anyone may have put the link into the working directory."""
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / "core").write_bytes(b"precious")
+    (tmp_path / "demo").symlink_to("work")
+    run = demo(tmp_path)
+    assert run.returncode == 1 and "is a link" in run.stderr and "--out DIR" in run.stderr
+    assert (tmp_path / "work" / "core").read_bytes() == b"precious"
+
+
 def test_demo_again_replaces_the_last_one(tmp_path):
     folder = tmp_path / "demo"
     folder.mkdir()

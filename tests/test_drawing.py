@@ -34,10 +34,11 @@ Current thread 0x00007f0000000001 [{HOSTILE.split()[1]}] (most recent call first
 def environment(tmp_path: Path) -> dict[str, str]:
     store = Store(tmp_path / "store")
     for number, argv in ((11, ["python3", "-m", "server"]), (22, [HOSTILE])):
-        work = store.work_folder("crash")
+        work = store.begin("crash")
         manifest = {"schema": SCHEMA, "time": "2026-01-01T00:00:00Z", "pid": number, "signal": 11, "signal_name": "SIGSEGV", "argv": argv}
-        write_manifest(work, manifest)  # type: ignore[arg-type]
+        write_manifest(work.descriptor, manifest)  # type: ignore[arg-type]
         store.publish(work, f"20260101T000000-{number}-python3.11")
+        work.done()
     (tmp_path / "dump.log").write_text(DUMP)
     dropped = ("COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR")
     kept = {name: value for name, value in os.environ.items() if name not in dropped}

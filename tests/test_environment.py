@@ -9,10 +9,9 @@ from pathlib import Path
 import pytest
 
 from crashkit.collect.capture import watcher
-from crashkit.crashfolder.redaction import allowed_environment
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.pystack import process as pystack
-from crashkit.environment import for_tool
+from crashkit.environment import for_tool, shown
 from crashkit.gdb_files import SAFE_START
 
 LOADING = {
@@ -43,11 +42,16 @@ def test_what_loads_code_goes_and_the_rest_stays() -> None:
     assert for_tool({**LOADING, **LIBRARIES}, keep=tuple(LIBRARIES)) == {**LIBRARIES, "LC_ALL": "C.UTF-8"}
 
 
+def test_folders_of_the_working_directory_go() -> None:
+    given = {"PATH": ".:/usr/bin::bin:/bin:", "LD_LIBRARY_PATH": ":/opt/lib:lib"}
+    assert for_tool(given, keep=tuple(LIBRARIES)) == {"PATH": "/usr/bin:/bin", "LD_LIBRARY_PATH": "/opt/lib", "LC_ALL": "C.UTF-8"}
+
+
 def test_what_loads_code_may_be_shown() -> None:
     """A crash may come of it: that it is shown and that it is inherited are two questions."""
-    shown = allowed_environment({**LOADING, **HARMLESS})
-    assert shown["LD_PRELOAD"] == "/evil/preload.so" and "PATH" in shown
-    assert not {"HOME", "TMPDIR", "DEBUGINFOD_URLS"} & set(shown)
+    kept = shown({**LOADING, **HARMLESS})
+    assert kept["LD_PRELOAD"] == "/evil/preload.so" and "PATH" in kept
+    assert not {"HOME", "TMPDIR", "DEBUGINFOD_URLS"} & set(kept)
 
 
 def given_to(environment: Path) -> dict[str, str]:
@@ -68,7 +72,7 @@ def test_pystack(hostile: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     worker = tmp_path / "worker.py"
     worker.write_text("import json, os, sys\nopen(sys.argv[2], 'w').write(json.dumps(dict(os.environ)))\n")
     monkeypatch.setattr(pystack, "_WORKER", worker)
-    pystack._run(tmp_path / "request", tmp_path / "result", 30.0)
+    pystack._run(tmp_path / "request", tmp_path / "result", 30.0, pystack.Running())
     found = given_to(tmp_path / "result")
     assert not set(LOADING) & set(found)
     # The Python that runs us may need it to find its own library.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crashes import CRASHERS, interpreters, lock, python_crash
+from tests.crashes import CRASHERS, cores_land_in_cwd, interpreters, lock, python_crash
 
 pytestmark = pytest.mark.network
 
@@ -60,6 +60,13 @@ def check(crashkit: Path, tmp_path: Path) -> None:
     assert any(frame.get("trust") == "cfi" for frame in crashed["frames"])
     run(crashkit, "analyze", core, "--out", tmp_path / "report")
     assert (tmp_path / "report" / "report.html").stat().st_size > 10_000
+    crash = [crashkit, "run", "--", sys.executable, "-I", "-c", "import ctypes; ctypes.string_at(0)"]
+    (tmp_path / "cwd").mkdir()
+    with cores_land_in_cwd():
+        done = subprocess.run(crash, cwd=tmp_path / "cwd", env={**os.environ, "CRASHKIT_HOME": str(tmp_path / "store")}, timeout=DEADLINE)
+    assert done.returncode == 139
+    (written,) = (tmp_path / "store").glob("*/report.json")
+    assert "gdb" in json.loads(written.read_text())["debugger"], "the isolated analysis found this very crashkit"
 
 
 def test_the_wheel_holds_the_package_and_the_scripts_for_gdb(wheel):

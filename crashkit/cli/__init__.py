@@ -21,6 +21,7 @@ COMMANDS = {
     "run": "Run a command and write a report when it or a child process crashes.",
     "list": "List the crashes in the store, newest first.",
     "show": "Show one crash from the store.",
+    "compare": "Show what differs between two crashes.",
     "rm": "Remove crashes from the store.",
     "doctor": "Check whether a crash would leave evidence here, and how to fix problems.",
     "signatures": "List, show and test the known failures.",
@@ -41,9 +42,25 @@ class _Commands(click.Group):
         command: click.Command = import_module(f"crashkit.cli.{cmd_name}").command
         return command
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Optional[str], Optional[click.Command], list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.UsageError(f"no such command {args[0]!r}{_suggestion(args[0])}", ctx)
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([*COMMANDS.items()])
+
+
+def _suggestion(word: str) -> str:
+    """What somebody who typed `word` probably meant: a command, or a core."""
+    from difflib import get_close_matches
+    from pathlib import Path
+
+    close = get_close_matches(word, COMMANDS, 1)
+    if close:
+        return f"; did you mean {close[0]!r}?"
+    return f"; to analyze a file: crashkit analyze {word}" if Path(word).exists() else ""
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -66,7 +83,8 @@ def main() -> NoReturn:
 def _status(arguments: list[str]) -> int:
     try:
         result: Any = group.main(arguments, prog_name="crashkit", standalone_mode=False)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # it may be closed
+            sys.stdout.flush()
         return result if isinstance(result, int) else 0
     except click.exceptions.Exit as done:
         return done.exit_code
@@ -78,12 +96,17 @@ def _status(arguments: list[str]) -> int:
         return EXPECTED_ERROR
     except (KeyboardInterrupt, click.Abort):
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output went away; keep the interpreter from complaining about it at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXPECTED_ERROR
+    except (BrokenPipeError, SystemExit):
+        # Without its standalone mode, click exits by itself only where it meets a broken pipe.
+        return _unread()
     except Exception:
         return _our_bug(arguments)
+
+
+def _unread() -> int:
+    """The reader of our output had enough of it. Keep the interpreter from complaining about it at exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 0
 
 
 def complain(error: CrashkitError) -> None:
@@ -94,9 +117,9 @@ def complain(error: CrashkitError) -> None:
 
 
 def _our_bug(arguments: list[str]) -> int:
-    details = (
-        f"crashkit {__version__}, Python {platform.python_version()}, {platform.platform()}\n{arguments!r}\n\n{traceback.format_exc()}"
-    )
+    system = " ".join(os.uname()[::2])  # platform.platform() would start a program that it looks for in PATH
+    versions = f"crashkit {__version__}, Python {platform.python_version()}, {system}"
+    details = f"{versions}\n{arguments!r}\n\n{traceback.format_exc()}"
     try:
         handle, path = tempfile.mkstemp(prefix="crashkit-bug-", suffix=".log")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:

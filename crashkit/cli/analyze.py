@@ -9,13 +9,17 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
 import click
+from msgspec.structs import replace
 
+from crashkit.attempt import attempt
+from crashkit.cli.ending import cleaned_up
 from crashkit.errors import CrashkitError
-from crashkit.model import Crash
+from crashkit.model import Crash, SoftError
 
 WRITTEN = ("json", "html")
 """The formats of a report on disk."""
@@ -34,15 +38,23 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
     "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
 )
 @click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS.")
-@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed.")
+@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed. It is run.")
 @click.option("--gdb", "gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
 @click.option("--no-gdb", is_flag=True, help="Do not use gdb.")
 @click.option(
     "--timeout", type=click.FloatRange(min=0, min_open=True), default=120.0, show_default=True, help="Time limit for gdb in seconds."
 )
 @click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
+@click.option("--show-secrets", is_flag=True, help="Show what looks like a password, token or key, instead of masking it.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: next to the first PATH]")
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON; write files only with --out.")
+@click.option(
+    "--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue; write files only with --out."
+)
+@click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@cleaned_up()
 def command(
     paths: tuple[Path, ...],
     exe: Optional[Path],
@@ -55,8 +67,13 @@ def command(
     no_gdb: bool,
     timeout: float,
     signatures: tuple[Path, ...],
+    show_secrets: bool,
+    show_locals: bool,
     out: Optional[Path],
     as_json: bool,
+    as_markdown: bool,
+    brief: bool,
+    quiet: bool,
 ) -> None:
     """Show where and why a process died, from its core or other evidence.
 
@@ -75,47 +92,65 @@ def command(
         gdb=None if no_gdb else gdb,
         deadline=timeout,
         signatures=signatures,
+        show_secrets=show_secrets,
+        locals=show_locals,
     )
-    with Progress(quiet=as_json, renders=out is not None or not as_json) as progress:
+    document = "json" if as_json else "markdown" if as_markdown else None
+    with Progress(quiet=quiet or document is not None, renders=out is not None or document is None) as progress:
         crash = analyze(paths, options=options, progress=progress.stage)
     written = None
-    if out is not None or not as_json:
+    if out is not None or document is None:
         written = write_report(crash, out or default_folder(paths[0], crash))
-    if as_json:
-        from crashkit.report.renderer import renderer
-
-        sys.stdout.buffer.write(renderer("json").render(crash))
-    else:
-        print_summary(crash, written)
+    if document is not None:
+        print_document(crash, document)
+    elif not quiet:
+        print_summary(crash, written, brief)
 
 
-def print_summary(crash: Crash, written: Optional[Path]) -> None:
+def print_document(crash: Crash, name: str) -> None:
+    """Print the report on stdout in the format of this name, and nothing else."""
+    from crashkit.report.renderer import renderer
+
+    sys.stdout.buffer.write(renderer(name).render(crash))
+
+
+def print_summary(crash: Crash, written: Optional[Path], brief: bool = False) -> None:
     """Print the summary on stdout; `written` is the folder of the report."""
     from crashkit.cli import terminal
     from crashkit.report import text
 
     color = terminal.has_color(sys.stdout)
-    for line in text.summary(crash, written / "report.html" if written else None, color=color, width=terminal.width(sys.stdout)):
+    for line in text.summary(
+        crash, written / "report.html" if written else None, color=color, width=terminal.width(sys.stdout), brief=brief
+    ):
         click.echo(line, color=color)
 
 
 def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN) -> Path:
     """Write the report atomically in these formats, readable by this user only. Raises CrashkitError if writing fails."""
+    from crashkit.report import safe
     from crashkit.report.renderer import renderer
 
-    renderers = [renderer(name) for name in formats]
-    documents = {one.file: one.render(crash) for one in renderers}
+    problems: list[SoftError] = []
+    documents: dict[str, bytes] = {}
+    # JSON last: it says what became of the others.
+    for one in (renderer(name) for name in sorted(formats, key=lambda name: name == "json")):
+        told = replace(crash, soft_errors=(*crash.soft_errors, *problems))
+        documents[one.file] = attempt("report", f"the writer of {one.file}", partial(one.render, told), b"", problems)
+    documents = {name: content for name, content in documents.items() if content}
+    for problem in problems:
+        click.echo(f"crashkit: {safe.line(problem.message)}\n{safe.line(problem.hint or '')}", err=True)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         for name, content in documents.items():
-            partial = folder / f".{name}.{os.getpid()}"
-            descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            unfinished = folder / f".{name}.{os.getpid()}"
+            descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(content)
-                partial.replace(folder / name)
+                unfinished.replace(folder / name)
             except BaseException:
-                partial.unlink(missing_ok=True)
+                unfinished.unlink(missing_ok=True)
                 raise
     except OSError as error:
         message = f"cannot write the report to {folder}: {error.strerror}"

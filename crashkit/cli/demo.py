@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 import shutil
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from crashkit import isolation
 from crashkit.errors import CollectError
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _SERVER = Path(__file__).parent.parent / "demo_server.py"
 _SECONDS_TO_DIE = 60
+_OURS = re.compile(r"core(\.\d+)?|stderr\.txt|report\.(html|json)")
+"""What a demo leaves in its folder."""
 _REQUESTS = (
     b"GET /thumbnail/cat HTTP/1.0\r\n\r\n",
     b"GET /thumbnail/dog HTTP/1.0\r\n\r\n",
@@ -62,9 +65,13 @@ def command(out: Path) -> None:
 
 
 def _fresh_folder(out: Path) -> Path:
-    """An empty folder for the core; only files from an earlier demo are removed."""
+    """An empty folder for the core; only files from an earlier demo are removed. Raises CollectError if it holds anything else."""
     try:
+        if out.is_dir() and (others := [path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)]):
+            raise CollectError(f"{out} holds other files, such as {min(others)}", "Choose a new folder with --out DIR.")
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if out.is_symlink() or out.stat().st_uid != os.geteuid():
+            raise CollectError(f"{out} is a link or belongs to another user", "Choose another folder with --out DIR.")
         for old in out.glob("core*"):
             if old.is_file():
                 old.unlink()
@@ -93,7 +100,7 @@ def crash_server(folder: Path) -> Path:
     return _fetch_core(folder, pattern, process.pid, began)
 
 
-def _serve_until_dead(folder: Path) -> subprocess.Popen[str]:
+def _serve_until_dead(folder: Path) -> subprocess.Popen[bytes]:
     from crashkit.collect.host.limits import allow_core
 
     with (
@@ -121,12 +128,10 @@ def _private_file(path: Path) -> BinaryIO:
 
 
 @contextmanager
-def _server(folder: Path, stderr: int, before: Callable[[], object]) -> Iterator[subprocess.Popen[str]]:
+def _server(folder: Path, stderr: int, before: Callable[[], object]) -> Iterator[subprocess.Popen[bytes]]:
     """The server process; it is killed on exit from the context."""
-    command = [sys.executable, "-X", "faulthandler", str(_SERVER)]
-    process = subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=stderr, text=True, preexec_fn=before
-    )
+    command = isolation.python("-X", "faulthandler", str(_SERVER))
+    process = isolation.start(command, folder=folder, keep=isolation.FOR_PYTHON, stdout=subprocess.PIPE, stderr=stderr, prepare=before)
     try:
         yield process
     finally:

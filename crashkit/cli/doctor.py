@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -14,10 +13,10 @@ if TYPE_CHECKING:
 _MARKS = {"ok": ("ok", "green"), "warning": ("warning", "yellow"), "problem": ("PROBLEM", "bold red")}
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--json", "as_json", is_flag=True, help="Print only the findings, as a JSON list.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND ARG...]")
-def command(as_json: bool, command: tuple[str, ...]) -> None:
+def command(as_json: bool, command: tuple[str, ...]) -> int:
     """Check whether a crash would leave evidence here, and how to fix problems.
 
     With COMMAND, also check the interpreter that it runs. Exits with status 1 if there is a problem.
@@ -31,7 +30,7 @@ def command(as_json: bool, command: tuple[str, ...]) -> None:
         click.echo(json.dumps([finding._asdict() for finding in findings], indent=1))
     else:
         _show(findings)
-    sys.exit(1 if any(finding.state == "problem" for finding in findings) else 0)
+    return 1 if any(finding.state == "problem" for finding in findings) else 0
 
 
 def _show(findings: Sequence[Finding]) -> None:

@@ -26,16 +26,26 @@ def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
     """List the crashes in the store, newest first.
 
     MATCH is a pid, part of the executable's name, a signal such as SIGSEGV or 11, or part of an id. Exits with status 1 if
-    nothing matches. CORE is present, truncated or missing.
+    nothing matches. CORE is present, truncated or missing. REPORT is done, failed, pending (an analysis runs, or was killed and now goes
+    on in the background), or none if it was not asked for.
     """
+    from crashkit.collect import recover
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store, home
     from crashkit.errors import CollectError
+    from crashkit.report import safe
 
     oldest = parse_since(since, time.time()) if since else 0.0
     store = Store() if home().exists() else None
     if store is not None:
         adopt(store)
+        for message in recover.recover(store):
+            click.echo(safe.line(f"crashkit: {message}"), err=True)
+        if waiting := len(recover.interrupted(store)):
+            recover.in_background(store)
+            click.echo(
+                f"crashkit: {waiting} interrupted {'analyses go' if waiting > 1 else 'analysis goes'} on in the background", err=True
+            )
     crashes = [crash for crash in store.crashes() if crash.when >= oldest and (match is None or crash.matches(match))] if store else []
     if as_json:
         import json

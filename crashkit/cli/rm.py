@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Optional
 
 import click
 
+from crashkit.cli.completion import stored_ids
+
 
 @click.command()
-@click.argument("ids", nargs=-1, metavar="[ID]...")
+@click.argument("ids", nargs=-1, metavar="[ID]...", shell_complete=stored_ids)
 @click.option("--all", "everything", is_flag=True, help="Remove every crash.")
+@click.option("--yes", "-y", is_flag=True, help="Do not ask before removing all.")
 @click.option("--older-than", metavar="AGE", help="Remove crashes older than AGE, such as 12h or 30d.")
-def command(ids: tuple[str, ...], everything: bool, older_than: Optional[str]) -> None:
+def command(ids: tuple[str, ...], everything: bool, yes: bool, older_than: Optional[str]) -> None:
     """Remove crashes from the store.
 
     ID may be a unique part of an id, a pid, or `last`.
@@ -31,6 +35,8 @@ def command(ids: tuple[str, ...], everything: bool, older_than: Optional[str]) -
         if older_than:
             oldest = parse_since(older_than, time.time())
             chosen += [crash for crash in store.crashes() if crash.when < oldest and crash not in chosen]
+    if everything and chosen and not yes and sys.stdin.isatty():
+        click.confirm(f"Remove {len(chosen)} crashes ({size(sum(crash.size for crash in chosen))})?", abort=True, err=True)
     total = 0
     for crash in {crash.id: crash for crash in chosen}.values():
         total += crash.size

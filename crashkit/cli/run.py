@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Optional
 
 import click
 
 
-@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
     "--capture",
     type=click.Choice(["auto", "core", "ptrace"]),
@@ -42,6 +41,9 @@ import click
 @click.option("--keep-size", default="20G", show_default=True, metavar="SIZE", help="Maximum size of the store, in K, M, G or T.")
 @click.option("--zstd", "compress", is_flag=True, help="Compress cores in the store with zstd.")
 @click.option("--analyze/--no-analyze", default=True, help="Write the report immediately, or only keep the evidence.")
+@click.option("--show-secrets", is_flag=True, help="Keep and show what looks like a password, token or key, instead of masking it.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option("--wait-daemons", is_flag=True, help="After the command has ended, stay while any process that it started lives.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -60,8 +62,11 @@ def command(
     keep_size: str,
     compress: bool,
     analyze: bool,
+    show_secrets: bool,
+    show_locals: bool,
+    wait_daemons: bool,
     command: tuple[str, ...],
-) -> None:
+) -> int:
     """Run a command and write a report when it or a child process crashes.
 
     The command runs exactly as it would without crashkit. Each process that dies of a signal gets a report in the crash store
@@ -86,8 +91,11 @@ def command(
         retention=Retention(keep, keep_days * 86400, parse_size(keep_size)),
         compress=compress,
         analyze=analyze,
+        show_secrets=show_secrets,
+        locals=show_locals,
+        wait_daemons=wait_daemons,
     )
-    sys.exit(run(request))
+    return run(request)
 
 
 def parse_size(text: str) -> int:

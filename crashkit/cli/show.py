@@ -3,38 +3,73 @@
 from __future__ import annotations
 
 import sys
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 import click
 
+from crashkit.cli.completion import stored_ids
 from crashkit.crashfolder.store import StoredCrash
 
+if TYPE_CHECKING:
+    from crashkit.model import Crash
+
 _MAX_REPORT = 256 << 20
+_OPENERS = ("xdg-open", "sensible-browser")
 
 
 @click.command()
-@click.argument("identity", metavar="[ID]", default="last")
+@click.argument("identity", metavar="[ID]", default="last", shell_complete=stored_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print only the report as JSON, or the manifest if there is no report.")
+@click.option("--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue.")
+@click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
+@click.option("--open", "opens", is_flag=True, help="Open the HTML report in a browser.")
+@click.option("--show-secrets", is_flag=True, help="Show the report as it was written, also what looks like a password, token or key.")
 @click.option("--path", "only_path", is_flag=True, help="Print only the path of the folder.")
-def command(identity: str, as_json: bool, only_path: bool) -> None:
+def command(identity: str, as_json: bool, as_markdown: bool, brief: bool, opens: bool, show_secrets: bool, only_path: bool) -> None:
     """Show one crash from the store.
 
     By default, the newest one. ID may be a unique part of an id, or a pid.
     """
+    from crashkit.collect import recover
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store
+    from crashkit.report import safe
 
     store = Store()
     adopt(store)
+    for message in recover.recover(store):
+        click.echo(safe.line(f"crashkit: {message}"), err=True)
     crash = store.find(identity)
-    report = _read(crash, "report.json")
+    if not only_path and crash in recover.interrupted(store):
+        click.echo(f"crashkit: the analysis of {crash.id} was interrupted; analyzing it now ...", err=True)
+        recover.resume(store, crash)
+        crash = store.find(crash.id)
+    document = _read(crash, "report.json")
+    report = _decoded(document, show_secrets) if document is not None and not only_path else None
     if only_path:
         click.echo(str(crash.path))
     elif as_json:
-        document = report or _read(crash, "manifest.json") or b""
-        sys.stdout.buffer.write(document)
-    elif report is None or not _print_report(report, crash):
+        sys.stdout.buffer.write((document and _masked(document, report)) or _read(crash, "manifest.json") or b"")
+    elif opens:
+        _open(crash)
+    elif report is None:
         _print_manifest(crash)
+    else:
+        _print_report(report, crash, as_markdown, brief)
+
+
+def _open(crash: StoredCrash) -> None:
+    """Open the HTML report. Raises CollectError if there is none, or no browser."""
+    from crashkit import isolation
+    from crashkit.errors import CollectError
+
+    report = crash.path / "report.html"
+    if not report.exists():
+        raise CollectError(f"{crash.id} has no report yet", f"Run crashkit analyze {crash.path} --out {crash.path}.")
+    opener = next(filter(None, map(isolation.find_program, _OPENERS)), None)
+    if opener is None:
+        raise CollectError(f"no program to open it is installed ({', '.join(_OPENERS)})", f"Open {report} yourself.")
+    isolation.start([opener, report.as_uri()], new_session=True)
 
 
 def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
@@ -47,18 +82,33 @@ def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
         return None
 
 
-def _print_report(document: bytes, crash: StoredCrash) -> bool:
-    """Print the summary; False if the report cannot be read."""
-    from crashkit.cli.analyze import print_summary
+def _decoded(document: bytes, show_secrets: bool) -> Optional[Crash]:
+    """The report, masked by the rules of today; None if it cannot be read."""
     from crashkit.errors import CrashkitError
     from crashkit.report import json
+    from crashkit.secrets.crash import masked
 
     try:
         report = json.decode(document)
     except (CrashkitError, ValueError):
-        return False
-    print_summary(report, crash.path)
-    return True
+        return None
+    return report if show_secrets else masked(report)
+
+
+def _masked(document: bytes, report: Optional[Crash]) -> bytes:
+    """The document itself where it held nothing to mask: it may have fields that this version does not know."""
+    from crashkit.report import json
+
+    return document if report is None or json.decode(document) == report else json.encode(report)
+
+
+def _print_report(report: Crash, crash: StoredCrash, as_markdown: bool, brief: bool) -> None:
+    from crashkit.cli.analyze import print_document, print_summary
+
+    if as_markdown:
+        print_document(report, "markdown")
+    else:
+        print_summary(report, crash.path, brief)
 
 
 def _print_manifest(crash: StoredCrash) -> None:

@@ -112,8 +112,9 @@ def _crash(path: Path, exe: Optional[Path], more: tuple[Path, ...]) -> Crash:
     """Read a report; analyze anything else."""
     if path.suffix == ".json" and path.is_file():
         from crashkit.report.json import decode
+        from crashkit.secrets.crash import masked
 
-        return decode(path.read_bytes())
+        return masked(decode(path.read_bytes()))
     from crashkit.pipeline import Options, analyze
 
     return analyze(path, options=Options(exe=exe, signatures=more))

@@ -9,11 +9,11 @@ import contextlib
 import os
 import resource
 import select
-import shutil
 import signal
 from collections.abc import Callable
 from pathlib import Path
 
+from crashkit import isolation
 from crashkit.collect.supervise.sighting import say
 from crashkit.collect.supervise.spawn import SpawnError, spawn
 from crashkit.environment import for_tool
@@ -36,9 +36,12 @@ def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
 
     Raises CollectError if gdb's script is not installed.
     """
-    program, commands = shutil.which("gdb") or "gdb", script()
+    program, commands = isolation.find_program("gdb"), script()
 
     def watch(pid: int) -> int:
+        if program is None:
+            say("gdb is not installed; the command is not traced")
+            return 0
         reader, writer = os.pipe()
         os.set_inheritable(writer, True)
         environment = {
@@ -75,7 +78,7 @@ def watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
 
 
 def _apart() -> None:
-    os.chdir("/")  # gdb aborts where its working directory was removed
+    os.chdir(isolation.NEUTRAL_FOLDER)  # gdb aborts where its working directory was removed
     os.setsid()  # a terminal's Ctrl-C is for the command
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # gdb's own crash is no crash of the command
 

@@ -11,16 +11,19 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.crashfolder.store import Store, home
+from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
-from crashkit.environment import for_tool
 from crashkit.errors import CollectError
+from crashkit.gdb_files import SAFE_START
 
 _GDB_NEEDED = 12
+_SECONDS = 30
 
 
 class Finding(NamedTuple):
@@ -77,6 +80,22 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
             f"all processes use the same core name ({facts.pattern.text}): crashkit run saves each core before the next overwrites it",
             "sysctl -w kernel.core_uses_pid=1 (as root, on the host)",
         )
+    if older := older_core(facts):
+        yield Finding(
+            "older core",
+            "warning",
+            f"the next crash overwrites {older}, unless it runs under crashkit run with a soft core limit of 0",
+            f"mv {older} {older}.old",
+        )
+
+
+def older_core(facts: Facts) -> Optional[str]:
+    """A core that the next one would overwrite, where the pattern has one name for all."""
+    name = os.path.basename(facts.pattern.text)
+    if facts.folder is None or facts.pattern.unique or "%" in name:
+        return None
+    path = os.path.join(facts.folder, name)
+    return path if os.path.lexists(path) else None
 
 
 def _who_gets_it(facts: Facts) -> str:
@@ -128,26 +147,21 @@ def store_findings() -> Iterator[Finding]:
         yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")
 
 
-def _ask(command: list[str]) -> subprocess.CompletedProcess[str]:
-    """Run a program in the same environment as crashkit runs its tools."""
-    return subprocess.run(command, env=for_tool(os.environ), capture_output=True, text=True, timeout=30, errors="replace")
-
-
 def gdb_findings() -> Iterator[Finding]:
     """Check that gdb runs, is new enough and has Python."""
-    program = shutil.which("gdb")
+    program = isolation.find_program("gdb")
     if program is None:
         yield Finding("gdb", "problem", "gdb is not installed: no arguments, locals and registers in reports", "apt-get install gdb")
         return
-    command = [program, "-nx", "-batch", "-ex", "python import sys; print('python', sys.version_info[0])"]
+    question = "python import sys; print('python', sys.version_info[0])"
     try:
-        answer = _ask([program, "-nx", "-batch", "--version"])
-        python = _ask(command)
+        answer = isolation.run([program, *SAFE_START, "-batch", "--version"], _SECONDS)
+        python = isolation.run([program, *SAFE_START, "-batch", "-ex", question], _SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         yield Finding("gdb", "problem", f"cannot run {program}: {error}", "apt-get install --reinstall gdb")
         return
     first = (answer.stdout.splitlines() or ["unknown version"])[0]
-    version = re.search(r"(\d+)\.\d+(?:\S*)?$", first)
+    version = re.search(r"(\d{1,9})\.\d\S{0,99}$", first)
     if version is not None and int(version.group(1)) < _GDB_NEEDED:
         yield Finding("gdb", "problem", f"{first} is too old", f"install gdb {_GDB_NEEDED} or newer")
     elif "python 3" not in python.stdout:
@@ -211,6 +225,14 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     module = _library(program) or program
     script = _libpython_script(program, module)
     debug = has_debug_info(module)
+    if debug and script is not None and not is_trusted(script.resolve()):
+        yield Finding(
+            "interpreter",
+            "warning",
+            f"{script} will not be run: it or a folder above it is writable by others, or belongs to another user",
+            f"chmod go-w on it and on each folder above it, or pass it: crashkit analyze --libpython {script}",
+        )
+        return
     if debug and script is not None:
         yield Finding("interpreter", "ok", f"{module} has debug info, and {script}")
         return

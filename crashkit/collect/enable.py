@@ -17,15 +17,17 @@ from crashkit.collect.host import outlook
 from crashkit.collect.host.core_pattern import parse, resolve
 from crashkit.collect.host.limits import FILTER, allow_core, core_limit
 from crashkit.collect.host.snapshot import read_stat, snapshot, versions, working_folder
-from crashkit.crashfolder.files import create
-from crashkit.crashfolder.ids import identity
+from crashkit.collect.inventory import inventory
+from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
-from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
 from crashkit.crashfolder.store import Store
+from crashkit.crashfolder.work import Work
 from crashkit.elf.core_head import read_head
+from crashkit.environment import shown
 from crashkit.errors import CollectError
+from crashkit.secrets.text import Secrets
 
-_PREFIX = ".enabled-"
+_KIND = "enabled"
 
 
 class Enabled(NamedTuple):
@@ -56,9 +58,11 @@ def enable(cuda: bool = True) -> Enabled:
     could_not += [f"{problem.message}; {problem.mend}" for problem in outlook.judge(outlook.gather(working_folder()))]
     try:
         if _log is None:
-            _log_folder = _folder()
-            _log = create(_log_folder / "faulthandler.log")
-            atexit.register(_leave, _log_folder, os.getpid())
+            store, work = _work_folder()
+            _log_folder = work.path
+            _log = work.create("faulthandler.log")
+            atexit.register(_leave, store, work, os.getpid())
+            os.register_at_fork(after_in_child=work.close)  # a child may outlive us: the folder is about this process
         faulthandler.enable(file=_log, all_threads=True)
         done.append(f"faulthandler writes to {_log_folder}/faulthandler.log")
     except (OSError, CollectError) as error:
@@ -89,10 +93,10 @@ def _cuda_started() -> bool:
         return False
 
 
-def _folder() -> Path:
+def _work_folder() -> tuple[Store, Work]:
     """A work folder that `adopt` turns into a crash once this process has died."""
     store = Store()
-    folder = store.work_folder(_PREFIX.strip(".-"))
+    work = store.begin(_KIND)
     pid = os.getpid()
     stat = read_stat(pid)
     me = snapshot(pid)
@@ -103,9 +107,9 @@ def _folder() -> Path:
         "start": stat.start if stat else 0,
         "name": stat.name if stat else "python",
         "executable": sys.executable,
-        "argv": scrub_argv(me.argv if me else sys.argv),
+        "argv": Secrets().arguments(me.argv if me else sys.argv),
         "cwd": working_folder(),
-        "environment": allowed_environment(os.environ),
+        "environment": Secrets().environment(shown(os.environ)),
         "versions": versions(sys.executable, me.libraries if me else ()),
         "core_pattern": outlook.read_pattern().text,
         "capture": "core",
@@ -114,48 +118,39 @@ def _folder() -> Path:
     }
     with contextlib.suppress(OSError):
         manifest["coredump_filter"] = FILTER.read_text().strip()
-    write_manifest(folder, manifest)
-    return folder
+    write_manifest(work.descriptor, manifest)
+    return store, work
 
 
-def _leave(folder: Path, owner: int) -> None:
+def _leave(store: Store, work: Work, owner: int) -> None:
     """Remove the folder at a clean exit."""
     if os.getpid() != owner:
         return
     faulthandler.disable()
-    with contextlib.suppress(OSError):
-        if not (folder / "faulthandler.log").stat().st_size:
-            for path in folder.iterdir():
-                path.unlink()
-            folder.rmdir()
+    log = work.stat("faulthandler.log")
+    if log is None or not log.st_size:
+        store.discard(work)
 
 
 def adopt(store: Store) -> None:
     """Publish the folders of dead processes that left a log or a core as crashes; remove the others."""
-    for folder in sorted(store.path.glob(f"{_PREFIX}*")):
-        manifest = read_manifest(folder)
-        if manifest is None or _alive(manifest):
-            continue
-        core = _find_core(manifest)
-        log = folder / "faulthandler.log"
-        with contextlib.suppress(OSError, CollectError):
-            text = log.stat().st_size if log.is_file() else 0
-            if not text and core is None:
-                for path in folder.iterdir():
-                    path.unlink()
-                folder.rmdir()
-                continue
-            _adopt(store, folder, manifest, core, bool(text))
-
-
-def _alive(manifest: Manifest) -> bool:
-    stat = read_stat(manifest.get("pid", 0))
-    return stat is not None and stat.start == manifest.get("start") and stat.state not in "ZX"
+    for work in store.abandoned(_KIND):
+        with contextlib.suppress(OSError, CollectError):  # another time: everything is where it was
+            manifest = read_manifest(work.descriptor) or {"schema": SCHEMA, "analysis": "none"}
+            core = _find_core(manifest) if work.stat("core") is None else None
+            if core is None and not inventory(work):
+                store.discard(work)
+            else:
+                _adopt(store, work, manifest, core)
+                work.done()
+        work.close()
 
 
 def _find_core(manifest: Manifest) -> Optional[Path]:
     """The core of the process, at the place that core_pattern names."""
     pid = manifest.get("pid", 0)
+    if not pid:
+        return None
     where = resolve(parse(manifest.get("core_pattern", ""), uses_pid=False), {"p": str(pid)}, manifest.get("cwd", "/"))
     for path in glob.glob(where) + glob.glob(f"{where}.{pid}") if where else []:
         with contextlib.suppress(OSError), open(path, "rb") as file:
@@ -165,28 +160,21 @@ def _find_core(manifest: Manifest) -> Optional[Path]:
     return None
 
 
-def _adopt(store: Store, folder: Path, manifest: Manifest, core: Optional[Path], has_log: bool) -> None:
-    when = (core or folder / "faulthandler.log").stat().st_mtime
-    manifest["time"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
-    if has_log:
-        manifest.setdefault("files", []).append({"name": "faulthandler.log", "kind": "faulthandler"})
-    if core is not None:
-        from crashkit.collect.keep import copy_core
-        from crashkit.collect.supervise.core_watch import CoreFile
-        from crashkit.naming.signals import signal_name
+def _adopt(store: Store, work: Work, manifest: Manifest, core: Optional[Path]) -> None:
+    from crashkit.collect.keep import copy_core, ended_by, publish
 
-        taken = CoreFile(str(core), os.open(core, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC), None, False)
-        taken.head = read_head(taken.descriptor)
-        if taken.head is not None and copy_core(taken, folder / "core", store) is None:
-            manifest.setdefault("files", []).append({"name": "core", "kind": "core", "size": taken.size, "expected": taken.head.expected})
-            manifest["signal"], manifest["signal_name"] = taken.head.signal, signal_name(taken.head.signal)
-            manifest["exit_status"] = 128 + taken.head.signal
-            taken.remove_original()
-        taken.drop()
-    for dump in cuda_variables.dumps(folder, manifest.get("pid", 0)):
-        dump.chmod(0o600)
-        manifest.setdefault("files", []).append({"name": dump.name, "kind": "gpu-core", "size": dump.stat().st_size})
-    name = identity(when, manifest.get("pid", 0), manifest.get("executable", "python"))
-    manifest["id"] = name
-    write_manifest(folder, manifest)
-    store.publish(folder, name)
+    if core is not None:
+        with open_regular(core) as source:
+            failure = copy_core(source.fileno(), work, store)
+            if failure is None:
+                os.unlink(core)
+            else:
+                manifest.setdefault("notes", []).append(f"{failure}; it stays at {core}")
+    with contextlib.suppress(OSError), open_regular("core", work.descriptor) as file:
+        head = read_head(file.fileno())
+        if head is not None:
+            manifest.update(ended_by(head.signal))
+    stats = [work.stat(file["name"]) for file in inventory(work)]
+    when = max((stat.st_mtime for stat in stats if stat is not None), default=time.time())
+    manifest["time"] = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+    publish(work, manifest, store, when)

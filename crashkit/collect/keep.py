@@ -6,140 +6,263 @@ This runs in a separate process, forked from the supervisor, so that a failure h
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import platform
 import shlex
 import signal
 import subprocess
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import BinaryIO, Optional
 
-from crashkit import __version__
-from crashkit.collect.host import cuda, handlers, oom
+from crashkit import __version__, isolation
+from crashkit.collect.host import cuda, handlers, linux, oom
 from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
+from crashkit.collect.inventory import inventory
 from crashkit.collect.supervise.core_watch import CoreFile
-from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
-from crashkit.crashfolder.files import create
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
+from crashkit.crashfolder.files import create, open_regular
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import SCHEMA, File, Killed, Manifest, write_manifest
-from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
-from crashkit.crashfolder.store import Store, prune
-from crashkit.elf.core_head import read_head
+from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.store import Store, prune, temporary_store
+from crashkit.crashfolder.work import Work
+from crashkit.environment import shown
+from crashkit.errors import CollectError
 from crashkit.naming.signals import signal_name
+from crashkit.secrets.text import Secrets
 
 _RESERVE = 256 << 20
 """Bytes of disk space to leave free."""
 _ANALYSIS_DEADLINE = 900
+_CHUNK, _BLOCK = 1 << 20, 4096
+_ZEROS = bytes(_BLOCK)
+PARTIAL = ".core.partial"
+"""A copy in progress."""
 
 
-def keep(seen: Sighting, settings: RunSettings) -> tuple[Path, Manifest]:
-    """Write the crash's folder into the store; the folder and its manifest. Raises OSError and CollectError."""
-    store = settings.store
-    work = store.work_folder("crash")
+def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Manifest:
+    """Move a crash into a work folder of the store and publish it; its manifest.
+
+    The core comes first and everything else is optional, so that no failure costs more than the file that it is about. What is
+    moved is in one of two places at any moment: in the run's folder, or in this crash's own. `recover` looks into both.
+
+    Raises OSError and CollectError: the core is where `whereabouts` says.
+    """
+    clean = _Clean(seen, settings)
     notes = list(seen.notes)
-    files: list[File] = []
-    core, note = _keep_core(seen, settings, work)
-    if core is not None:
-        files.append(core)
-    if note:
+    manifest = _manifest(seen, settings, notes, clean)
+    if seen.core is not None:  # in case that the second manifest.json fails
+        manifest["files"] = [{"name": "core", "kind": "core", "size": seen.core.size}]
+    with _optional("the first manifest.json", notes):
+        write_manifest(work.descriptor, manifest)
+    if note := _keep_core(seen, settings, store, work):
         notes.append(note)
     if seen.stderr:
-        with create(work / "stderr.log") as file:
-            file.write(scrub(seen.stderr.decode("utf-8", "replace")).encode())
-        files.append({"name": "stderr.log", "kind": "log"})
+        with _optional("stderr.log", notes):
+            work.write("stderr.log", clean.text(seen.stderr.decode("utf-8", "replace")).encode())
     if settings.capture == "ptrace":
-        stacks = settings.capture_folder / f"{seen.pid}.gdb.txt"
-        if stacks.exists():
-            os.rename(stacks, work / "gdb.txt")
-            files.append({"name": "gdb.txt", "kind": "gdb"})
-        elif core is None and seen.signal != signal.SIGKILL:
-            notes.append("gdb traced the process, but saved neither a core nor its stacks")
+        with _optional("gdb.txt", notes):
+            if stacks := _stacks_of_gdb(seen, settings):
+                work.write("gdb.txt", clean.text(stacks).encode())
+                settings.inbox.remove(f"{seen.pid}.gdb.txt")
+            elif work.stat("core") is None and seen.signal != signal.SIGKILL:
+                notes.append("gdb traced the process, but saved neither a core nor its stacks")
     if settings.gpu_folder is not None:
         for path in cuda.dumps(settings.gpu_folder, _own_pid(seen)):
-            os.rename(path, work / path.name)
-            os.chmod(work / path.name, 0o600)
-            files.append({"name": path.name, "kind": "gpu-core", "size": (work / path.name).stat().st_size})
+            with _optional(path.name, notes):
+                os.rename(path, path.name, dst_dir_fd=work.descriptor)
+                os.chmod(path.name, 0o600, dir_fd=work.descriptor)
     lines = oom.kernel_log(settings.began_monotonic)
     if lines:
-        with create(work / "dmesg.log") as file:
-            file.write(scrub("\n".join(lines) + "\n").encode())
-        files.append({"name": "dmesg.log", "kind": "kernel-log"})
-    manifest = _manifest(seen, settings, files, notes, lines or [])
-    write_manifest(work, manifest)
-    executable = manifest.get("executable") or manifest.get("name") or settings.command[0]
-    name = identity(seen.when, seen.pid, executable)
-    manifest["id"] = name
-    write_manifest(work, manifest)
-    folder = store.publish(work, name)
-    if folder.name != name:
-        manifest["id"] = folder.name
-        write_manifest(folder, manifest)
-    return folder, manifest
+        lines = clean.text("\n".join(lines)).split("\n")
+        with _optional("dmesg.log", notes):
+            work.write("dmesg.log", ("\n".join(lines) + "\n").encode())
+    if seen.killed is not None:
+        found = oom.oom_lines(lines or [], seen.pid)
+        manifest["killed"] = {"by": "oom" if found else seen.killed["by"], "evidence": [*found, *seen.killed["evidence"]]}
+    manifest["notes"] = list(map(clean.text, notes))
+    publish(work, manifest, store, seen.when)
+    return manifest
+
+
+def _stacks_of_gdb(seen: Sighting, settings: RunSettings) -> Optional[str]:
+    name = f"{seen.pid}.gdb.txt"
+    if settings.inbox.stat(name) is None:
+        return None
+    with open_regular(name, settings.inbox.descriptor) as file:
+        return file.read().decode("utf-8", "replace")
+
+
+def _shown(settings: RunSettings) -> list[str]:
+    """The options of `analyze` that the run was given, too."""
+    return [*(["--show-secrets"] if settings.show_secrets else []), *([] if settings.locals else ["--no-locals"])]
+
+
+def publish(work: Work, manifest: Manifest, store: Store, when: float) -> None:
+    """List the evidence in the manifest and give the folder its name. Raises OSError and CollectError."""
+    manifest["files"] = inventory(work)
+    executable = manifest.get("executable") or manifest.get("name") or (manifest.get("command") or ["unknown"])[0]
+    manifest["id"] = identity(when, manifest.get("pid", 0), executable)
+    with _optional("the complete manifest.json", manifest.setdefault("notes", [])):
+        write_manifest(work.descriptor, manifest)
+    if read_manifest(work.descriptor) is None:
+        raise OSError(errno.ENOSPC, "cannot write manifest.json")
+    store.publish(work, manifest["id"])
+    if work.path.name != manifest["id"]:
+        manifest["id"] = work.path.name
+        with _optional("the complete manifest.json", []):
+            write_manifest(work.descriptor, manifest)
+
+
+@contextlib.contextmanager
+def _optional(name: str, notes: list[str]) -> Iterator[None]:
+    """A failure here costs this file, and is noted."""
+    try:
+        yield
+    except OSError as error:
+        notes.append(f"{name} was not kept: {error.strerror}")
+
+
+def whereabouts(seen: Sighting, settings: RunSettings, work: Optional[Work] = None) -> Optional[str]:
+    """The path of the core of a crash that could not be kept; None if it has none."""
+    captured = f"{seen.pid}.core"
+    if work is not None and work.stat("core") is not None:
+        return str(work.path / "core")
+    if settings.inbox.stat(captured) is not None:
+        return str(settings.inbox.path / captured)
+    return seen.core.place if seen.core is not None else None
+
+
+class _Clean:
+    """What may be written into the crash folder: texts without secrets, also without those that only the environment names."""
+
+    def __init__(self, seen: Sighting, settings: RunSettings) -> None:
+        self._secrets = None if settings.show_secrets else Secrets()
+        if self._secrets is not None:
+            self._secrets.environment(settings.environment)
+            self._secrets.arguments(settings.command)
+            self._secrets.arguments(seen.process.argv if seen.process else ())
+
+    def text(self, text: str) -> str:
+        return text if self._secrets is None else self._secrets.repeated(self._secrets.text(text))
+
+    def arguments(self, arguments: Sequence[str]) -> list[str]:
+        return list(arguments) if self._secrets is None else list(map(self._secrets.repeated, self._secrets.arguments(arguments)))
+
+    def environment(self, variables: Mapping[str, str]) -> dict[str, str]:
+        kept = shown(variables)
+        if self._secrets is None:
+            return kept
+        return {name: self._secrets.repeated(value) for name, value in self._secrets.environment(kept).items()}
 
 
 def _own_pid(seen: Sighting) -> int:
     return seen.process.namespace_pid if seen.process else seen.pid
 
 
-def _keep_core(seen: Sighting, settings: RunSettings, work: Path) -> tuple[Optional[File], Optional[str]]:
-    """Move or copy the core into the folder; its entry in the manifest, or why there is none."""
-    target = work / "core"
+def _keep_core(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Optional[str]:
+    """Move or copy the core into the folder; what went wrong, if anything did."""
     core = seen.core
     failure: Optional[str] = None
     if core is not None:
-        if core.in_store and core.link is not None:
-            os.rename(core.link, target)
-            os.chmod(target, 0o600)
-        else:
-            failure = copy_core(core, target, settings.store)
-        core.drop()
+        failure = _take(core, store, work)
     elif settings.capture == "core" and settings.pattern.kind == "pipe" and seen.core_dumped:
-        failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, target)
-    captured = settings.capture_folder / f"{seen.pid}.core"
-    if not target.exists() and captured.exists():
-        os.rename(captured, target)
-    if not target.exists():
-        return None, failure
-    entry: File = {"name": "core", "kind": "core", "size": target.stat().st_size}
-    with open(target, "rb") as file:
-        head = read_head(file.fileno())
-    if head is not None:
-        entry["expected"] = head.expected
-    return entry, failure
+        failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, work.path / "core")
+    captured = f"{seen.pid}.core"
+    if work.stat("core") is None and settings.inbox.stat(captured) is not None:
+        try:
+            os.rename(captured, "core", src_dir_fd=settings.inbox.descriptor, dst_dir_fd=work.descriptor)
+        except OSError:
+            return f"the core could not be moved and stays at {settings.inbox.path / captured}"
+        failure = None
+    if core is None:  # other programs than the kernel write zeros where nothing was ever stored
+        with contextlib.suppress(OSError):
+            _make_sparse(work)
+    return failure
 
 
-def copy_core(core: CoreFile, target: Path, store: Store) -> Optional[str]:
-    """Copy a core, keeping it sparse; the reason of a failure, else None."""
-    needed = os.fstat(core.descriptor).st_blocks * 512
+def _take(core: CoreFile, store: Store, work: Work) -> Optional[str]:
+    """Move the kernel's core into the folder by its second name, or copy it; what went wrong, if anything did."""
+    if core.second is not None and core.second.in_store:
+        with contextlib.suppress(OSError):
+            found = os.stat(core.second.entry, dir_fd=core.second.inbox, follow_symlinks=False)
+            if os.path.samestat(found, os.fstat(core.descriptor)):
+                os.rename(core.second.entry, "core", src_dir_fd=core.second.inbox, dst_dir_fd=work.descriptor)
+                with contextlib.suppress(OSError):
+                    os.chmod("core", 0o600, dir_fd=work.descriptor)
+                core.drop()
+                return None
+    failure = copy_core(core.descriptor, work, store)
+    if failure is None:
+        core.drop()
+        return None
+    return f"{failure}; it stays at {core.place}" if core.place else failure
+
+
+def copy_core(source: int, work: Work, store: Store) -> Optional[str]:
+    """Copy an open core into the folder, keeping it sparse; the reason of a failure, else None.
+
+    It gets its name once it is complete.
+    """
+    needed = os.fstat(source).st_blocks * 512
     if needed + _RESERVE > store.free():
         return f"the core of {needed >> 20} MiB was not kept: the disk of the crash store has only {store.free() >> 20} MiB free"
-    size = core.size
+    work.remove(PARTIAL)
     try:
-        with create(target) as out:
-            at = 0
-            while at < size:
-                try:
-                    at = os.lseek(core.descriptor, at, os.SEEK_DATA)
-                except OSError:  # ENXIO: nothing but a hole to the end
-                    break
-                hole = os.lseek(core.descriptor, at, os.SEEK_HOLE)
-                out.seek(at)
-                while at < hole and (data := os.pread(core.descriptor, min(1 << 20, hole - at), at)):
-                    out.write(data)
-                    at += len(data)
-            out.truncate(size)
+        with work.create(PARTIAL) as out:
+            _copy_sparse(source, out)
+        os.rename(PARTIAL, "core", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            target.unlink()
+        work.remove(PARTIAL)
         return f"cannot copy the core into the crash store: {error.strerror}"
     return None
 
 
-def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: list[str], kernel_lines: list[str]) -> Manifest:
+def _make_sparse(work: Work) -> None:
+    """Give back the disk space of the core's blocks of zeros, such as the unused parts of thread stacks. Raises OSError."""
+    descriptor = os.open("core", os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=work.descriptor)
+    try:
+        for at, length in zeros(descriptor):
+            linux.punch_hole(descriptor, at, length)
+    finally:
+        os.close(descriptor)
+
+
+def zeros(descriptor: int) -> Iterator[tuple[int, int]]:
+    """Position and length of each part of a file that consists of whole blocks of zeros."""
+    at = began = 0
+    while data := os.pread(descriptor, _CHUNK, at):
+        for start in range(0, len(data), _BLOCK):
+            block = data[start : start + _BLOCK]
+            if block != _ZEROS[: len(block)]:
+                if at + start > began:
+                    yield began, at + start - began
+                began = at + start + len(block)
+        at += len(data)
+    if at > began:
+        yield began, at - began
+
+
+def _copy_sparse(source: int, out: BinaryIO) -> None:
+    size = os.fstat(source).st_size
+    at = 0
+    while at < size:
+        try:
+            at = os.lseek(source, at, os.SEEK_DATA)
+        except OSError:  # ENXIO: nothing but a hole to the end
+            break
+        hole = os.lseek(source, at, os.SEEK_HOLE)
+        out.seek(at)
+        while at < hole and (data := os.pread(source, min(1 << 20, hole - at), at)):
+            out.write(data)
+            at += len(data)
+    out.truncate(size)
+
+
+def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _Clean) -> Manifest:
     process = seen.process
     head = seen.core.head if seen.core is not None else None
     if process is not None and head is not None and head.name != process.name:
@@ -149,113 +272,159 @@ def _manifest(seen: Sighting, settings: RunSettings, files: list[File], notes: l
         "crashkit": __version__,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.when)),
         "is_command": seen.is_command,
-        "command": scrub_argv(settings.command),
+        "command": clean.arguments(settings.command),
         "core_dumped": seen.core_dumped,
-        "files": files,
+        "files": [],
         "versions": versions(
             process and process.executable, process.libraries if process else (), process.argv if process else settings.command
         ),
-        "environment": allowed_environment(settings.environment),
+        "environment": clean.environment(settings.environment),
         "limits": {name: list(values) for name, values in all_limits().items()},
         "cgroup": oom.cgroup_memory(),
         "core_pattern": settings.pattern.text,
         "kernel": platform.release(),
         "machine": platform.machine(),
         "capture": settings.capture,
-        "notes": notes,
-        "analysis": "pending",
+        "notes": list(map(clean.text, notes)),
+        "analysis": "pending" if settings.analyze else "none",
     }
     if seen.pid:
         manifest["pid"] = seen.pid
         manifest["start"] = seen.start
     if head is not None:
         manifest["ppid"], manifest["name"] = head.ppid, head.name
-        manifest["argv"] = scrub_argv(head.arguments.split())
+        manifest["argv"] = clean.arguments(head.arguments.split())
     if process is not None:
         manifest["ppid"] = process.ppid
         manifest["name"] = process.name
-        manifest["argv"] = scrub_argv(process.argv)
+        manifest["argv"] = clean.arguments(process.argv)
         if process.executable:
             manifest["executable"] = process.executable
         if process.cwd:
-            manifest["cwd"] = process.cwd
+            manifest["cwd"] = clean.text(process.cwd)
         if process.namespace_pid != process.pid:
             manifest["namespace_pid"] = process.namespace_pid
     if seen.signal:
-        manifest["signal"] = seen.signal
-        manifest["signal_name"] = signal_name(seen.signal)
-        manifest["exit_status"] = 128 + seen.signal
+        manifest.update(ended_by(seen.signal))
     if seen.killed is not None:
-        lines = oom.oom_lines(kernel_lines, seen.pid)
-        killed: Killed = {"by": "oom" if lines else seen.killed["by"], "evidence": [*lines, *seen.killed["evidence"]]}
-        manifest["killed"] = killed
+        manifest["killed"] = seen.killed
     with contextlib.suppress(OSError):
         manifest["coredump_filter"] = FILTER.read_text().strip()
     return manifest
 
 
-def analyse(folder: Path) -> bool:
-    """Run `crashkit analyze` in a separate process, at our priority; whether it wrote a report. It may take 15 minutes."""
-    command = [sys.executable, "-m", "crashkit", "analyze", str(folder), "--out", str(folder)]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CRASHKIT_ON_")}
+def ended_by(number: int) -> Manifest:
+    """What a manifest says of a signal. Pure."""
+    return {"signal": number, "signal_name": signal_name(number), "exit_status": 128 + number}
+
+
+def analyse(folder: Path, options: Sequence[str] = ()) -> bool:
+    """Run `crashkit analyze` in a separate process, at our priority; whether it wrote a report. It may take 15 minutes.
+
+    Our working directory is the command's, where anyone may have put a `json.py`: the analysis starts in the private crash folder.
+    """
+    command = isolation.crashkit("analyze", str(folder), "--out", str(folder), *options)
     try:
         with create(folder / "analysis.log") as log:
-            subprocess.run(
-                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, timeout=_ANALYSIS_DEADLINE, env=environment, check=False
-            )
+            isolation.run(command, _ANALYSIS_DEADLINE, folder=folder, keep=isolation.FOR_PYTHON, stdout=log, stderr=log)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return (folder / "report.json").is_file()
 
 
-def compress_core(folder: Path, manifest: Manifest) -> None:
-    """Replace the core with core.zst. Raises OSError."""
+def compress_core(work: Work, manifest: Manifest) -> None:
+    """Replace the core with core.zst. Raises OSError; the core is there until core.zst is complete."""
     import zstandard
 
     core = next((file for file in manifest.get("files", []) if file.get("name") == "core"), None)
     if core is None:
         return
-    with open(folder / "core", "rb") as source, create(folder / "core.zst") as target:
-        zstandard.ZstdCompressor(level=3).copy_stream(source, target, size=core.get("size", -1))
+    try:
+        with open_regular("core", work.descriptor) as source, work.create(PARTIAL) as target:
+            zstandard.ZstdCompressor(level=3).copy_stream(source, target, size=core.get("size", -1))
+        os.rename(PARTIAL, "core.zst", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
+    except OSError:
+        work.remove(PARTIAL)
+        raise
     core["name"], core["compression"] = "core.zst", "zstd"
-    write_manifest(folder, manifest)
-    os.unlink(folder / "core")
+    write_manifest(work.descriptor, manifest)
+    work.remove("core")
 
 
 def process(seen: Sighting, settings: RunSettings) -> None:
-    """Keep one crash, analyze it, run the --on-crash command, and prune the store. Raises OSError and CollectError."""
+    """Keep one crash, analyze it, run the --on-crash command, and prune the store. Prints what becomes of it."""
     os.nice(19)
-    folder, manifest = keep(seen, settings)
+    work: Optional[Work] = None
+    try:
+        store = _present_store(settings.store)
+        work = store.begin("crash")
+        manifest = keep(seen, settings, store, work)
+    except (OSError, CollectError) as error:
+        reason = error.strerror if isinstance(error, OSError) else str(error)
+        place = whereabouts(seen, settings, work)
+        mend = f"its core is {place}; crashkit list tries again" if place else "it has no core"
+        say(f"{_describe(seen, {})}: cannot be written to the crash store {settings.store.path}: {reason}; {mend}")
+        return
     what = _describe(seen, manifest)
-    done = analyse(folder) if settings.analyze else False
-    manifest["analysis"] = "done" if done else "failed" if settings.analyze else "none"
-    write_manifest(folder, manifest)
-    report = folder / "report.html"
+    if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
+        say(f"{what}: its core is not in the crash store yet, but {place}; crashkit list tries again")
+    try:
+        done = settings.analyze and analyse_once(work, manifest, _shown(settings))
+    except OSError as error:  # it stays pending
+        say(f"{what}: evidence in {work.path}; no report: {error.strerror}; crashkit show {work.path.name} tries again")
+        return
+    report = work.path / "report.html"
     if done:
-        say(f"{what}: {report if report.exists() else folder / 'report.json'}")
+        say(f"{what}: {report if report.exists() else work.path / 'report.json'}")
     else:
-        say(f"{what}: evidence in {folder}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
+        say(f"{what}: evidence in {work.path}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
-        _tell(settings.on_crash, folder, report if report.exists() else folder)
+        _tell(settings.on_crash, work.path, report if report.exists() else work.path)
     if settings.compress:
-        compress_core(folder, manifest)
-    gone = prune(settings.store, settings.retention, frozenset([folder.name]))
+        try:
+            compress_core(work, manifest)
+        except OSError as error:
+            say(f"the core in {work.path} was not compressed: {error.strerror}")
+    name = work.path.name
+    work.done()
+    gone = prune(store, settings.retention, frozenset([name]))
     if gone:
-        say(f"removed {len(gone)} old crash{'es' if len(gone) > 1 else ''} from {settings.store.path}")
+        say(f"removed {len(gone)} old crash{'es' if len(gone) > 1 else ''} from {store.path}")
+
+
+def analyse_once(work: Work, manifest: Manifest, options: Sequence[str] = ()) -> bool:
+    """Analyze a published crash and record how that went; whether there is a report. Raises OSError if it cannot be recorded."""
+    work.remove("analysis.log")
+    here = os.stat(work.path, follow_symlinks=False)
+    done = os.path.samestat(here, os.fstat(work.descriptor)) and analyse(work.path, options)
+    manifest["analysis"] = "done" if done else "failed"
+    write_manifest(work.descriptor, manifest)
+    return done
+
+
+def _present_store(store: Store) -> Store:
+    """The store, or a fresh one if it was removed or something else is in its place. Raises CollectError if there is no place at all."""
+    if store.is_there:
+        return store
+    fresh: Optional[Store] = None
+    if not os.path.lexists(store.path):
+        with contextlib.suppress(CollectError):
+            fresh = Store(store.path)
+    fresh = fresh or temporary_store()
+    if fresh is None:
+        raise CollectError("it was removed or replaced during the run", "set CRASHKIT_HOME to another folder")
+    say(f"the crash store {store.path} was removed or replaced during the run: this crash goes to {fresh.path}")
+    return fresh
 
 
 def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
-    who = f"{_printable(name)}[{seen.pid}]" if seen.pid else _printable(name)
+    who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")
     cause = {"oom": ", out of memory", "unknown": ", sender unknown"}[killed["by"]] if killed else ""
     return f"{who} died of {signal_name(seen.signal)}{cause}"
-
-
-def _printable(text: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _tell(command: str, folder: Path, report: Path) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.collect.supervise.restart import Restart
@@ -18,12 +18,9 @@ from crashkit.collect.supervise.sighting import RunSettings, say
 from crashkit.collect.supervise.spawn import SpawnError
 from crashkit.collect.supervise.storm import Storm
 from crashkit.collect.supervise.supervisor import Options, Supervisor
-from crashkit.crashfolder.store import Retention, Store
+from crashkit.crashfolder.store import Retention, Store, home, temporary_store
+from crashkit.crashfolder.work import LOCK, Work
 from crashkit.errors import CollectError
-
-_TEMPORARY = "crashkit-store-"
-"""Prefix of a temporary store, used if the real one is not writable."""
-_SHARED_MEMORY = "/dev/shm"
 
 
 class Request(NamedTuple):
@@ -44,6 +41,9 @@ class Request(NamedTuple):
     retention: Retention = Retention()
     compress: bool = False
     analyze: bool = True
+    show_secrets: bool = False
+    locals: bool = True
+    wait_daemons: bool = False
 
 
 def run(request: Request) -> int:
@@ -55,7 +55,8 @@ def run(request: Request) -> int:
     place = _store()
     if place is None:
         return _run_alone(request)
-    store, folder = place
+    store, inbox, helpers = place
+    folder = inbox.path
     facts = outlook.gather(working_folder())
     problems = outlook.judge(facts)
     capture = _capture(request.capture, problems)
@@ -74,7 +75,7 @@ def run(request: Request) -> int:
         store=store,
         pattern=facts.pattern,
         capture=capture,
-        capture_folder=folder,
+        inbox=inbox,
         gpu_folder=gpu_folder,
         began=time.time(),
         began_monotonic=time.monotonic(),
@@ -83,6 +84,8 @@ def run(request: Request) -> int:
         compress=request.compress,
         on_crash=request.on_crash,
         analyze=request.analyze,
+        show_secrets=request.show_secrets,
+        locals=request.locals,
     )
     options = Options(
         environment=environment,
@@ -91,17 +94,38 @@ def run(request: Request) -> int:
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
         watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,
+        helpers=helpers,
+        wait_daemons=request.wait_daemons,
     )
     try:
-        return Supervisor(settings, options, folder).run()
+        return Supervisor(settings, options).run()
     except SpawnError as error:
         say(str(error))
         return error.status
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
-        if store.path.name.startswith(_TEMPORARY):
-            with contextlib.suppress(OSError):
-                store.path.rmdir()  # where no crash is in it
+        _leave(store, inbox)
+
+
+def _resume(store: Store) -> frozenset[int]:
+    """Start to finish what earlier runs left, if they did; the pid of the process that does."""
+    if not store.has_unfinished():
+        return frozenset()
+    from crashkit.collect.recover import in_background
+
+    say("finishing in the background what an earlier run or analysis left when it was killed; see crashkit list")
+    return frozenset([in_background(store)])
+
+
+def _leave(store: Store, inbox: Work) -> None:
+    """Remove the folder of the run, unless there is evidence in it that nobody has taken."""
+    if _holds_evidence(inbox):
+        inbox.close()
+        say(f"evidence that was not kept yet is in {inbox.path}; crashkit list adds it to the crashes")
+    else:
+        store.discard(inbox)
+    if store.is_temporary:
+        with contextlib.suppress(OSError):
+            store.path.rmdir()  # where no crash is in it
 
 
 def _watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
@@ -131,30 +155,35 @@ def _occupy_closed_streams() -> set[int]:
     return closed
 
 
-def _store() -> Optional[tuple[Store, Path]]:
-    """The crash store and a work folder in it; a temporary store if it is not writable; None if neither works."""
+def _holds_evidence(inbox: Work) -> bool:
+    try:
+        if inbox.names() == [LOCK]:
+            return False  # the usual end, without the time that the import takes
+        from crashkit.collect.recover import orphans
+
+        return any(True for _ in orphans(inbox))
+    except OSError:  # the store is gone, or cannot be read
+        return inbox.path.exists()
+
+
+def _store() -> Optional[tuple[Store, Work, frozenset[int]]]:
+    """The crash store, the folder of this run in it, and the pids of `_resume`; a temporary store if it is not writable.
+
+    None if neither works.
+    """
     try:
         store = Store()
-        store.sweep()
-        return store, store.work_folder("run")
+        helpers = _resume(store)  # first: who is forked later holds the lock of this run
+        return store, store.begin("run"), helpers
     except (CollectError, OSError) as error:
         hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a writable folder"
-        temporary = _temporary_store()
+        what = str(error) if isinstance(error, CollectError) else f"cannot write to the crash store {home()}: {error.strerror}"
+        temporary = temporary_store()
         if temporary is None:
-            say(f"{error}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report; {hint}")
+            say(f"{what}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report; {hint}")
             return None
-        say(f"{error}; {hint}; crashes go to {temporary.path}")
-        return temporary, temporary.work_folder("run")
-
-
-def _temporary_store() -> Optional[Store]:
-    """A store for this run, in the temporary folder or, on a read-only system, in shared memory."""
-    import tempfile
-
-    for parent in (None, _SHARED_MEMORY):
-        with contextlib.suppress(OSError, CollectError):
-            return Store(Path(tempfile.mkdtemp(prefix=_TEMPORARY, dir=parent)))
-    return None
+        say(f"{what}; {hint}; crashes go to {temporary.path}")
+        return temporary, temporary.begin("run"), frozenset()
 
 
 def _run_alone(request: Request) -> int:
@@ -173,7 +202,7 @@ def _capture(wanted: str, problems: list[outlook.Problem]) -> str:
     fatal = [problem for problem in problems if problem.fatal]
     if wanted == "core" or (wanted == "auto" and not fatal):
         return "core"
-    if shutil.which("gdb") is None:
+    if isolation.find_program("gdb") is None:
         if wanted == "ptrace":
             say("gdb is not installed, so --capture ptrace is not possible; apt-get install gdb")
         return "core"

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Optional, TypedDict
+from typing import Optional, TypedDict, Union
 
 from crashkit.crashfolder.files import create, open_regular
+from crashkit.limits import LONGEST_FILE_NAME
 
 SCHEMA = "crashkit.manifest/1"
+_NAME = "manifest.json"
+_TEMPORARY = ".manifest"
 _MAX_MANIFEST = 4 << 20
 
 
@@ -64,7 +67,7 @@ class Manifest(TypedDict, total=False):
     files: list[File]
     versions: dict[str, str]
     environment: dict[str, str]
-    """Allow-listed variables, scrubbed of secrets."""
+    """Allow-listed variables, their secrets masked."""
     limits: dict[str, list[int]]
     coredump_filter: str
     cgroup: dict[str, str]
@@ -76,25 +79,36 @@ class Manifest(TypedDict, total=False):
     notes: list[str]
     """What could not be captured, and why."""
     analysis: str
-    """pending, done, failed: state of the report."""
+    """pending, done, failed, none: state of the report. `none` was not asked for."""
+    interrupted: int
+    """How often the analysis was started again because it was killed."""
 
 
-def write_manifest(folder: Path, manifest: Manifest) -> None:
-    """Replace manifest.json atomically (by rename). Raises OSError."""
-    temporary = folder / f".manifest-{os.getpid()}"
-    with contextlib.suppress(FileNotFoundError):
-        temporary.unlink()
+def write_manifest(folder: Union[Path, int], manifest: Manifest) -> None:
+    """Replace manifest.json of a folder, given by path or descriptor, atomically (by rename). Raises OSError.
+
+    Only one process at a time may do so: see `work`.
+    """
+    if isinstance(folder, Path):
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            write_manifest(descriptor, manifest)
+        finally:
+            os.close(descriptor)
+        return
     import json  # not at the start of `crashkit run`: it costs time there, as does msgspec below
 
-    with create(temporary) as file:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_TEMPORARY, dir_fd=folder)
+    with create(_TEMPORARY, folder) as file:
         file.write(json.dumps(manifest, indent=1, ensure_ascii=True).encode())
-    os.rename(temporary, folder / "manifest.json")
+    os.rename(_TEMPORARY, _NAME, src_dir_fd=folder, dst_dir_fd=folder)
 
 
-def read_manifest(folder: Path) -> Optional[Manifest]:
-    """Read manifest.json; None if it is missing or invalid."""
+def read_manifest(folder: Union[Path, int]) -> Optional[Manifest]:
+    """Read manifest.json of a folder, given by path or descriptor; None if it is missing or invalid."""
     try:
-        with open_regular(folder / "manifest.json") as file:
+        with open_regular(folder / _NAME) if isinstance(folder, Path) else open_regular(_NAME, folder) as file:
             text = file.read(_MAX_MANIFEST)
         import msgspec
 
@@ -108,5 +122,5 @@ def read_manifest(folder: Path) -> Optional[Manifest]:
 
 
 def _is_plain(name: str) -> bool:
-    """No way out of the folder."""
-    return "/" not in name and name not in ("", ".", "..")
+    """No way out of the folder, and no name that a file cannot have."""
+    return "/" not in name and "\0" not in name and name not in ("", ".", "..") and len(os.fsencode(name)) <= LONGEST_FILE_NAME

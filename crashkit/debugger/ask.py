@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Optional
 
+from crashkit.attempt import failed
 from crashkit.debugger.contract import Answer, Debugger, Lap
 from crashkit.evidence.core.describe import Scene
 from crashkit.model import SoftError
@@ -17,7 +19,7 @@ def start(debuggers: Sequence[Debugger], stack: ExitStack) -> tuple[list[Debugge
     ready, soft_errors = [], []
     for debugger in debuggers:
         stack.callback(debugger.close)
-        error = debugger.start()
+        error = _start(debugger)
         if error is None:
             ready.append(debugger)
         else:
@@ -34,16 +36,31 @@ def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor,
         return []
     best, *others = debuggers
     reader = next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
-    early = pool.submit(reader.examine, core, scene, False, _ignore) if reader is not best else None
-    answers = [best.examine(core, scene, True, lap)]
+    early = pool.submit(_examine, reader, core, scene, False, _ignore) if reader is not best else None
+    answers = [_examine(best, core, scene, True, lap)]
     for debugger in others:
         no_native = all(answer.native is None for answer in answers)
         if early is not None and debugger is reader and not no_native:
             answers.append(early.result())
             lap(debugger.name)
         elif no_native or not any(map(_tells_all_of_python, answers)):
-            answers.append(debugger.examine(core, scene, no_native, lap))
+            answers.append(_examine(debugger, core, scene, no_native, lap))
     return answers
+
+
+def _start(debugger: Debugger) -> Optional[SoftError]:
+    try:
+        return debugger.start()
+    except Exception as error:
+        return failed(debugger.name, debugger.name, error)
+
+
+def _examine(debugger: Debugger, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+    """What the debugger answers; a soft error if what it printed breaks its reader."""
+    try:
+        return debugger.examine(core, scene, native, lap)
+    except Exception as error:
+        return Answer(soft_errors=(failed(debugger.name, f"the reader of {debugger.name}'s answers", error),))
 
 
 def _tells_all_of_python(answer: Answer) -> bool:

@@ -79,7 +79,7 @@ class Case:
         key = (pattern, name)
         found = self._memo.get(key)
         if found is None:
-            found = self._memo[key] = compiled(pattern).fullmatch(name) is not None
+            found = self._memo[key] = _compiled_for_names(pattern).fullmatch(name) is not None
         return found
 
     def is_frame(self, pattern: Union[str, FramePattern], frame: Native) -> bool:
@@ -100,6 +100,12 @@ class Case:
                 return None
             found.append(match)
         return found
+
+
+@lru_cache(maxsize=4096)
+def _compiled_for_names(pattern: str) -> re.Pattern[str]:
+    """For whole names: `.` takes a line end too, because `.*f.*` that fails at one takes time quadratic in the name."""
+    return re.compile(pattern, re.DOTALL)
 
 
 @lru_cache(maxsize=4096)

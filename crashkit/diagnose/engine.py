@@ -14,7 +14,9 @@ from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.outcome import Outcome
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
 from crashkit.diagnose.texts import fill, fill_all, names
+from crashkit.limits import SIGNATURE_SECONDS
 from crashkit.model import Crash, Evidence, Finding, SoftError
+from crashkit.processor_time import TooSlow, at_most
 
 MOST_RULED_OUT = 12
 MOST_EVIDENCE = 24
@@ -45,7 +47,13 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
     errors: list[SoftError] = []
     for signature in catalog.signatures:
         try:
-            match, close = _try(signature, case)
+            with at_most(SIGNATURE_SECONDS):
+                match, close = _try(signature, case)
+        except TooSlow:
+            hint = "Look for a repeat inside a repeat in its patterns."
+            message = f"signature {signature.id} took more than {SIGNATURE_SECONDS:.0f} s of processor time and was left out"
+            errors.append(SoftError(stage="diagnose", message=message, hint=hint))
+            continue
         except Exception as error:
             hint = f"run crashkit signatures test --only {signature.id} to see it" if not signature.file else f"see {signature.file}"
             errors.append(SoftError(stage="diagnose", message=f"signature {signature.id} failed: {error!r}", hint=hint))

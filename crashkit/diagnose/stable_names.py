@@ -18,7 +18,7 @@ _ALLOCATOR = {
     "memmove": "memcpy",
     "_raise": "raise",
 }
-_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<![0-9A-Za-z])[0-9a-fA-F]*\d[0-9a-fA-F]{5,}(?![0-9A-Za-z])")
+_NUMBER = re.compile(r"0x[0-9a-fA-F]+|(?<![0-9A-Za-z])(?=[a-fA-F]*[0-9][0-9a-fA-F]{5})[0-9a-fA-F]+(?![0-9A-Za-z])")
 _HASH = re.compile(r"\b(?=\w*\d)[0-9a-z]{24,}\b")
 
 

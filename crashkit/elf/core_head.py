@@ -10,10 +10,10 @@ from typing import NamedTuple, Optional
 
 from crashkit.elf import notes
 from crashkit.elf.headers import ET_CORE, PT_NOTE, bounded, count_program_headers, of_descriptor, read_header, read_program_headers
+from crashkit.limits import MOST_SEGMENTS
 
 MOST_BYTES = 64 << 20
 """Most bytes read of one core at a time: a million segments and their notes."""
-_MOST_SEGMENTS = 1_000_000
 _MOST_NOTES = 1 << 20
 
 
@@ -42,7 +42,7 @@ def read_head(descriptor: int) -> Optional[CoreHead]:
     if header is None or header.word != (8, "<") or header.kind != ET_CORE or count_program_headers(read, header) is None:
         return None
     expected, found = 0, b""
-    for segment in read_program_headers(read, header, _MOST_SEGMENTS):
+    for segment in read_program_headers(read, header, MOST_SEGMENTS):
         expected = max(expected, segment.offset + segment.stored)
         if segment.kind == PT_NOTE and not found:
             found = read(segment.offset, min(segment.stored, _MOST_NOTES))

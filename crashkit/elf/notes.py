@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.elf.headers import Word
+from crashkit.limits import LONGEST_PATH, MOST_SEGMENTS
 
 NT_GNU_BUILD_ID = 3
 NT_PRSTATUS, NT_PRPSINFO, NT_AUXV = 1, 3, 6
@@ -18,9 +19,8 @@ NT_FILE, NT_SIGINFO = 0x46494C45, 0x53494749
 
 AT_NULL, AT_PHDR, AT_ENTRY, AT_EXECFN = 0, 3, 9, 31
 
-# More notes, or more file mappings, than any real process has: past this the file is lying.
+# More notes than any real process has: past this the file is lying.
 MOST_NOTES = 1_000_000
-_MOST_FILES = 1_000_000
 
 
 class Status(NamedTuple):
@@ -137,11 +137,11 @@ def file_mappings(payload: bytes, word: Word) -> list[FileMapping]:
     if len(payload) < 2 * word.size:
         return []
     count, page_size = struct.unpack_from(f"{word.order}2{word.code[1]}", payload)
-    count = min(count, (len(payload) - 2 * word.size) // (3 * word.size), _MOST_FILES)
+    count = min(count, (len(payload) - 2 * word.size) // (3 * word.size), MOST_SEGMENTS)
     rows = struct.unpack_from(f"{word.order}{3 * count}{word.code[1]}", payload, 2 * word.size)
-    paths = payload[(2 + 3 * count) * word.size :].split(b"\0")
+    paths = payload[(2 + 3 * count) * word.size :].split(b"\0", count)
     paths += [b""] * (count - len(paths))
     return [
-        FileMapping(start, end, page * page_size, path.decode("utf-8", "backslashreplace"))
+        FileMapping(start, end, page * page_size, path[:LONGEST_PATH].decode("utf-8", "backslashreplace"))
         for start, end, page, path in zip(rows[::3], rows[1::3], rows[2::3], paths, strict=False)
     ]

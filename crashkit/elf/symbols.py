@@ -24,10 +24,10 @@ from typing import NamedTuple, Optional
 from crashkit.elf.file import open_elf, read_elf
 from crashkit.elf.headers import SHF_EXECINSTR, Section, of_bytes
 from crashkit.elf.unwind_table import UnwindTable
+from crashkit.limits import LONGEST_TEXT
 
 _SYMBOL = 24
 _MAX_SYMBOLS = 20_000_000
-_MAX_NAME = 1 << 16
 _MAX_MINI_TABLE = 64 << 20
 _LOCAL, _IFUNC = 0, 10
 _FUNCTIONS = {0, 2, _IFUNC}
@@ -185,7 +185,7 @@ class SymbolTable:
         strings = self._sections[self._table.link]
         if offset >= strings.size:
             return ""
-        raw = self._data[strings.offset + offset : strings.offset + min(offset + _MAX_NAME, strings.size)]
+        raw = self._data[strings.offset + offset : strings.offset + min(offset + LONGEST_TEXT, strings.size)]
         return bytes(raw.partition(b"\0")[0]).decode("utf-8", "replace")
 
     def _mini_table(self) -> Optional[SymbolTable]:

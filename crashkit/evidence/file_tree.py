@@ -9,6 +9,8 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple, Optional
 
+from crashkit.limits import LONGEST_PATH, MOST_PATH_PARTS
+
 _MAX_LINKS = 40
 
 
@@ -33,12 +35,14 @@ class FileTree(NamedTuple):
     def locate(self, path: str) -> Optional[Path]:
         """The local path for the crashed system's absolute `path`, with links resolved; the file need not exist.
 
-        None for a relative path, a path with a null byte, and a loop of links.
+        None for a relative path, a path with a null byte, a path longer than files have (`limits`), and a loop of links.
         """
-        if not path.startswith("/") or "\0" in path:
+        if not path.startswith("/") or "\0" in path or len(path) > LONGEST_PATH:
             return None
         if self.sysroot is None and not self.maps:
             return Path(path)
+        if len(_parts(path)) > MOST_PATH_PARTS:
+            return None
         done, todo = self._start(_parts(path))
         links = 0
         while todo:
@@ -52,7 +56,7 @@ class FileTree(NamedTuple):
                 done.append(part)
                 continue
             links += 1
-            if links > _MAX_LINKS:
+            if links > _MAX_LINKS or len(target) + len(todo) > LONGEST_PATH:
                 return None
             rest = [*_parts(target), *reversed(todo)]
             done, todo = self._start(rest) if target.startswith("/") else (done, rest[::-1])

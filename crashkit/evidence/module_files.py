@@ -7,7 +7,6 @@ A file is used only if its build-id matches the core's.
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -16,6 +15,7 @@ from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Optional
 
+from crashkit import isolation
 from crashkit.elf.file import has_debug_symbols, holds_code, read_build_id
 from crashkit.evidence.file_tree import FileTree, PathMap
 
@@ -88,6 +88,11 @@ class Finder:
             return ModuleFile("mismatch", debug=debug, detail=detail, hint=_hint(path), other=other[0])
         return ModuleFile("missing", debug=debug, detail=f"{path} is not on this machine", hint=_hint(path))
 
+    def given_folders(self) -> list[Path]:
+        """The folders whose files are the crashed system's, not this machine's."""
+        given = [self.tree.sysroot, *(pair.after for pair in self.tree.maps), *self.extra_dirs]
+        return [folder for folder in given if folder is not None]
+
     def source(self, path: str) -> Optional[Path]:
         """The file at `path` of the crashed system (Python source, libpython.py), whose build cannot be verified."""
         return next((place for place in self._places(path.removesuffix(_DELETED)) if _is_file(place)), None)
@@ -154,12 +159,12 @@ class Finder:
 
     def _fetch(self, kind: str, build_id: str) -> Optional[Path]:
         """Ask the debuginfod servers of this user (DEBUGINFOD_URLS); the client caches downloads."""
-        client = shutil.which("debuginfod-find") if self.debuginfod else None
+        client = isolation.find_program("debuginfod-find") if self.debuginfod else None
         if not client:
             return None
         command = [client, kind, build_id]
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=_DEBUGINFOD_DEADLINE, stdin=subprocess.DEVNULL)
+            done = isolation.run(command, _DEBUGINFOD_DEADLINE, keep=("DEBUGINFOD_",))
         except (OSError, subprocess.TimeoutExpired):
             return None
         fetched = Path(done.stdout.strip())

@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
+from crashkit.attempt import failed
 from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
@@ -58,6 +59,12 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                     raise
                 # One damaged file of a crash folder does not make the others worthless.
                 soft_errors.append(SoftError(stage="evidence", message=str(error), hint=error.hint))
+                continue
+            except Exception as error:
+                problem = failed("evidence", f"the reader of {piece}", error)
+                if len(paths) == 1 and piece is path:
+                    raise EvidenceError(problem.message, "This is a bug in crashkit: please report it.") from error
+                soft_errors.append(problem)
                 continue
             if opened is None:
                 texts.append(source)

@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import Optional
 
+from crashkit.crashfolder.files import open_real
 from crashkit.elf.file import open_elf
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.modules import LoadedModule
@@ -41,7 +42,7 @@ def version_in_file(path: Path, minor: Optional[str]) -> Optional[str]:
     elf = open_elf(path)
     constants = elf.section(".rodata") if elf else None
     try:
-        with path.open("rb") as file:
+        with open_real(path) as file:
             if constants:
                 file.seek(constants.offset)
             return _only(_LITERAL, minor, file.read(min(constants.size, _MOST_BYTES) if constants else _MOST_BYTES))

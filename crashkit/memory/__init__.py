@@ -56,17 +56,22 @@ def word_at(memory: Memory, address: int) -> Optional[int]:
     return int(struct.unpack(memory.word.code, data)[0]) if len(data) == memory.word.size else None
 
 
-def string_at(memory: Memory, address: int) -> Optional[str]:
-    """The NUL-terminated string at the address; bytes that are not UTF-8 are escaped. None if it cannot be read."""
-    data = b""
-    while len(data) < MOST_STRING:
-        part = memory.read(address + len(data), _STEP)
+def string_at(memory: Memory, address: int, most: int = MOST_STRING) -> Optional[str]:
+    """The NUL-terminated string at the address, up to about `most` bytes; bytes that are not UTF-8 are escaped.
+
+    None if it cannot be read.
+    """
+    data = bytearray()
+    step = _STEP
+    while len(data) < most:
+        part = memory.read(address + len(data), step)
         if not part:
             return None if not data else data.decode("utf-8", "backslashreplace")
         end = part.find(b"\0")
+        data += part if end < 0 else part[:end]
         if end >= 0:
-            return (data + part[:end]).decode("utf-8", "backslashreplace")
-        data += part
+            break
+        step *= 2
     return data.decode("utf-8", "backslashreplace")
 
 

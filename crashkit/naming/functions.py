@@ -10,7 +10,7 @@ _LONGEST = 4096
 # GCC's and LLVM's copies of one function: `f.constprop.0`, `f [clone .cold]`, `f.lto_priv.1`. Symbol versions and PLT entries:
 # `f@@GLIBC_2.17`, `f@plt`. ABI tags, and the hash that rustc appends.
 _SUFFIX = re.compile(
-    r"(?: ?\[clone [^\]]*\]|\.(?:constprop|isra|part|cold|localalias|lto_priv|llvm|clone|unlikely|hot|ipa)\b[\w.]*"
+    r"(?: ?\[clone [^\[\]]*\]|\.(?:constprop|isra|part|cold|localalias|lto_priv|llvm|clone|unlikely|hot|ipa)\b[\w.]*"
     r"|@.*|\[abi:\w+\]|::h[0-9a-f]{16}$)+"
 )
 _LAMBDA = re.compile(r"\{lambda\([^{}]*\)#\d+\}|\{lambda#\d+\}|'lambda\d*'(?:\([^()]*\))?|\$_\d+")
@@ -19,13 +19,15 @@ _ANONYMOUS = "(anonymous namespace)"
 _OPEN, _CLOSE = "<(", ">)"
 
 # glibc compiles its string functions once a processor: `__memcpy_avx512_unaligned_erms`.
-_VARIANT = re.compile(r"^_*((?:mem|str|wcs|wmem)\w+?)(?:_(?:sse|avx|evex|erms|unaligned|ssse|generic|sve|mte|asimd|falkor|thunderx)\w*)$")
+_VARIANT = re.compile(
+    r"^(?=\w*$)_*((?:mem|str|wcs|wmem)\w+?)(?:_(?:sse|avx|evex|erms|unaligned|ssse|generic|sve|mte|asimd|falkor|thunderx)\w*)$"
+)
 _ALIAS = re.compile(r"^__libc_(?!start|main|csu|message|fatal)")
 
 
 def without_suffix(name: str) -> str:
     """The name, mangled or not, without compiler-added suffixes and symbol version: `f` for `f.constprop.0.cold`."""
-    return _SUFFIX.sub("", name[:_LONGEST]) or name
+    return _SUFFIX.sub("", name[:_LONGEST]) or name[:_LONGEST]
 
 
 @lru_cache(maxsize=65536)

@@ -14,7 +14,7 @@ from crashkit.naming.machinery import handler_end
 # Code without a file that a person wrote: `python -c`, exec, `python -`, the prompts of python, code.interact and PyCharm, cells of
 # IPython and Databricks, doctests. IPython's tracebacks name a cell `Cell In[3]` or `Input In [3]`.
 _TYPED = re.compile(
-    r"<(?:string|stdin|console|input|(?:ipython|python)-input-\d.*|stdin-\d+|command-\d+.*|doctest .*)>|(?:Cell |Input )?In ?\[\d+\]"
+    r"<(?:string|stdin|console|input|(?:ipython|python)-input-\d.*|stdin-\d+|command-\d.*|doctest .*)>|(?:Cell |Input )?In ?\[\d+\]"
 )
 
 # Paths with `/` between their parts. Whatever matches nothing here is the user's own.

@@ -5,10 +5,24 @@ from __future__ import annotations
 from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 from crashkit import arch
 from crashkit.model import Mapping, Module, Thread
 from crashkit.report.wording import base_name
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A stretch of the address space: a mapping, or a gap between mappings."""
+
+    start: int
+    end: int
+    mapping: Mapping | None
+    name: str
+    """What is mapped there; '' for a gap."""
+    hit: bool
+    """Whether the address asked for lies in it."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +48,19 @@ class AddressSpace:
         starts, ordered = self._sorted
         index = bisect_right(starts, address) - 1
         return ordered[index] if index >= 0 and address < ordered[index].end else None
+
+    def around(self, address: int) -> list[Cell]:
+        """The mapping or gap that contains the address, between the nearest mappings below and above it; empty without mappings."""
+        starts, ordered = self._sorted
+        after = bisect_right(starts, address)
+        near = ordered[max(after - (2 if self.mapping(address) else 1), 0) : after + 1]
+        cells = [Cell(one.start, one.end, one, self.what(one.start), one.start <= address < one.end) for one in near]
+        if cells and address < cells[0].start:
+            cells.insert(0, Cell(0, cells[0].start, None, "", True))
+        if cells and address >= cells[-1].end:
+            cells.append(Cell(cells[-1].end, 1 << 64, None, "", True))
+        gaps = [Cell(one.end, two.start, None, "", one.end <= address < two.start) for one, two in pairwise(cells) if one.end < two.start]
+        return sorted([*cells, *gaps], key=lambda cell: cell.start)
 
     def what(self, address: int) -> str:
         """`libc.so.6+0x178c5c r-x`, `[stack] rw-`, or nothing."""

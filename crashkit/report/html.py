@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,7 +21,8 @@ from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.report import markdown, safe, wording
-from crashkit.report.address_space import AddressSpace, stack_pointer
+from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
+from crashkit.report.cycles import parts
 from crashkit.report.renderer import Renderer
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ _SOURCE = 400
 _ROWS = 4000
 _NAMES = 60
 _NEAR = 2
+_ALWAYS = frozenset({"rip", "rsp", "pc", "sp", "eip", "esp"})
 
 
 def render(crash: Crash) -> str:
@@ -81,14 +84,25 @@ class Row:
     context: tuple[Line, ...] = ()
     """Shown instead once the frame is unfolded."""
     cycle: tuple[str, ...] = ()
+    own: bool = False
+    """Whether it is the user's own code."""
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows that stand together; `repeated` are the same frames again, which are shown folded."""
+
+    first: tuple[Row, ...]
+    repeated: tuple[Row, ...] = ()
+    rounds: int = 1
 
 
 @dataclass(frozen=True)
 class Stack:
     """A thread's rows; `python` only where the two stacks are shown side by side."""
 
-    rows: tuple[Row, ...]
-    python: tuple[Row, ...]
+    rows: tuple[Rows, ...]
+    python: tuple[Rows, ...]
 
 
 class Page:
@@ -139,6 +153,28 @@ class Page:
         fault = self.signal.address if self.signal else None
         return [(mapping, fault is not None and mapping.start <= fault < mapping.end) for mapping in self.crash.mappings[:_ROWS]]
 
+    @property
+    def fix(self) -> str | None:
+        """The first line of the best finding's first fix."""
+        return self.finding.fix[0].split("\n")[0] if self.finding and self.finding.fix else None
+
+    @property
+    def neighbourhood(self) -> list[Cell]:
+        """Where the fault address lies between its neighbours."""
+        return self.space.around(self.signal.address) if self.signal and self.signal.address is not None else []
+
+    @property
+    def registers(self) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+        """The registers that tell of the fault (those of its instruction, the fault address, pc and stack), and the others."""
+        if not self.thread:
+            return [], []
+        fault = self.signal.address if self.signal else None
+        instruction = next((item.text for item in self.crash.instructions if item.faulting), "")
+        named = set(re.findall(r"\w+", instruction.lower()))
+        telling = {name for name, value in self.thread.registers.items() if name in named or name in _ALWAYS or value == fault}
+        rows = list(self.thread.registers.items())
+        return [row for row in rows if row[0] in telling], [row for row in rows if row[0] not in telling]
+
     def prefix(self, thread: Thread) -> str:
         """The id of the element that shows this thread, and the prefix of its frames' ids."""
         return self._prefixes[id(thread)]
@@ -162,8 +198,8 @@ class Page:
         interpreter = self.crash.python.executable if self.crash.python else None
         runtime = wording.runtime_frames(thread, interpreter)
         return Stack(
-            tuple(self._row(thread, index, frame, index in runtime) for index, frame in enumerate(thread.frames)),
-            tuple(self._row(thread, index, frame, False, "p") for index, frame in enumerate(thread.python_frames)),
+            _folded(thread.frames, [self._row(thread, index, frame, index in runtime) for index, frame in enumerate(thread.frames)]),
+            _folded(thread.python_frames, [self._row(thread, index, one, False, "p") for index, one in enumerate(thread.python_frames)]),
         )
 
     def _row(self, thread: Thread, index: int, frame: Frame, runtime: bool, column: str = "") -> Row:
@@ -187,6 +223,7 @@ class Page:
                 _values(frame),
                 source,
                 context,
+                own=wording.is_own(frame),
             )
         if isinstance(frame, NativeFrame):
             facts = _native_facts(frame) if thread is self.thread or not frame.function else ()
@@ -203,6 +240,17 @@ class Page:
                 _values(frame),
             )
         return Row(anchor, index, "elided", wording.elided_text(frame), "", False, cited, False, cycle=frame.cycle)
+
+
+def _folded(frames: Sequence[Frame], rows: Sequence[Row]) -> tuple[Rows, ...]:
+    return tuple(
+        Rows(
+            tuple(rows[part.start : part.start + part.length]),
+            tuple(rows[part.repeated.start : part.repeated.stop]),
+            part.rounds,
+        )
+        for part in parts([wording.frame_key(frame) for frame in frames])
+    )
 
 
 def _python_facts(frame: PythonFrame) -> tuple[tuple[str, str], ...]:
@@ -378,6 +426,7 @@ def _names_of_template() -> Mapping[str, Any]:
         "prose": _prose,
         "is_link": _is_link,
         "size": _size,
+        "hexadecimal": lambda number: f"{number:#018x}",
         "names": _names,
     }
 

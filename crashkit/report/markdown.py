@@ -15,7 +15,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~@&])")
 
 def summary(crash: Crash) -> str:
     """What happened, the best finding and the innermost frames. Ends with one newline."""
-    parts = [f"### {_text(wording.sentence(crash))}", _facts(crash), *_finding(crash), *_stack(crash), *_missing(crash)]
+    parts = [f"### {_text(wording.sentence(crash))}", _facts(crash), *_finding(crash), *_stack(crash), *_missing(crash), *_masked(crash)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
@@ -76,6 +76,11 @@ def _missing(crash: Crash) -> list[str]:
     if not crash.soft_errors:
         return []
     return ["Missing: " + "; ".join(_text(error.message) for error in crash.soft_errors[:5]) + "."]
+
+
+def _masked(crash: Crash) -> list[str]:
+    hidden = wording.masked(crash)
+    return [f"Masked: {hidden}."] if hidden else []
 
 
 def _text(text: str) -> str:

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, PythonFrame, Thread
 from crashkit.report import safe, wording
+from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
 from crashkit.report.renderer import Renderer
 
@@ -61,11 +62,11 @@ def _wrapped(text: str, width: int, lines: int) -> list[str]:
     return [safe.clip(row, width) for row in kept]
 
 
-def summary(crash: Crash, written: Path | None, color: bool, width: int) -> Iterator[str]:
-    """The answer, then the crashed thread's stack. `written` is the report's path, `width` that of the terminal in cells."""
+def summary(crash: Crash, written: Path | None, color: bool, width: int, brief: bool = False) -> Iterator[str]:
+    """The answer, then, unless `brief`, the crashed thread's stack. `written` is the report's path, `width` the terminal's in cells."""
     page = _Page(width)
     console = Console(width=page.width, color_system="standard", force_terminal=True, legacy_windows=False, no_color=False)
-    for line in _summary(crash, written, page):
+    for line in _summary(crash, written, page, brief):
         line.rstrip()
         if not color:
             yield line.plain
@@ -75,13 +76,17 @@ def summary(crash: Crash, written: Path | None, color: bool, width: int) -> Iter
         yield captured.get()
 
 
-def _summary(crash: Crash, written: Path | None, page: _Page) -> Iterator[Text]:
+def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> Iterator[Text]:
     yield from _answer(crash, page)
     yield from _found(crash, page)
     yield from _missing(crash, page)
+    if hidden := wording.masked(crash):
+        yield from page.field("masked", hidden, style=_DIM)
     if written is not None:
         # A path is copied: it is not cut, even where it is longer than the line.
         yield Text.assemble("  ", (f"{'report':<{_LABEL}}", _DIM), (safe.line(str(written)), _BOLD))
+    if brief:
+        return
     thread = crash.thread
     if thread and (thread.frames or thread.python_frames):
         yield Text()
@@ -231,12 +236,30 @@ def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[T
 
 
 def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = ()) -> Iterator[Text]:
-    skipped = range(_FRAMES - _TAIL, len(frames) - _TAIL) if len(frames) > _FRAMES else range(0)
-    for index, frame in enumerate(frames):
-        if index not in skipped:
-            yield from _frame(index, frame, page, index in runtime)
-        elif index == skipped.start:
-            yield from (Text(f"{'':7}{row}", _DIM) for row in page.rows(f"... {wording.plural(len(skipped), 'frame')} not shown here", 7))
+    rows = [row for part in parts([wording.frame_key(frame) for frame in frames]) for row in _rows(part)]
+    skipped = range(_FRAMES - _TAIL, len(rows) - _TAIL) if len(rows) > _FRAMES else range(0)
+    for position, row in enumerate(rows):
+        if position == skipped.start and skipped:
+            count = sum(len(one.repeated) if isinstance(one, Part) else 1 for one in rows[skipped.start : skipped.stop])
+            yield from _note(f"... {wording.plural(count, 'frame')} not shown here", page)
+        if position in skipped:
+            continue
+        if isinstance(row, Part):
+            above = "the frame above occurs" if row.length == 1 else f"the {row.length} frames above occur"
+            yield from _note(f"... {above} {row.rounds:,} times in a row", page)
+        else:
+            yield from _frame(row, frames[row], page, row in runtime)
+
+
+def _rows(part: Part) -> Iterator[int | Part]:
+    """The frames of one round, and the part itself where there are more rounds."""
+    yield from range(part.start, part.start + part.length)
+    if part.repeated:
+        yield part
+
+
+def _note(text: str, page: _Page) -> Iterator[Text]:
+    yield from (Text(f"{'':7}{row}", _DIM) for row in page.rows(text, 7))
 
 
 def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Text]:

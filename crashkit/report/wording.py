@@ -206,6 +206,11 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
+def masked(crash: Crash) -> str | None:
+    """How much of the report is hidden, and how to see it; None if nothing is."""
+    return f"{plural(crash.masked, 'likely secret')} (crashkit analyze --show-secrets shows them)" if crash.masked else None
+
+
 # The answer
 
 
@@ -400,13 +405,14 @@ def groups(threads: Iterable[Thread]) -> list[Group]:
     """Threads grouped by equal stacks; those with Python frames first, then larger groups first."""
     found: dict[tuple[object, ...], list[Thread]] = {}
     for thread in threads:
-        key = (tuple(map(_frame_key, thread.frames)), tuple(map(_frame_key, thread.python_frames)))
+        key = (tuple(map(frame_key, thread.frames)), tuple(map(frame_key, thread.python_frames)))
         found.setdefault(key, []).append(thread)
     made = [Group(tuple(members)) for members in found.values()]
     return sorted(made, key=lambda group: (group.at is None, -len(group.threads)))
 
 
-def _frame_key(frame: Frame) -> tuple[object, ...]:
+def frame_key(frame: Frame) -> tuple[object, ...]:
+    """What makes two frames of different threads, or of one recursion, look the same: function and Python line."""
     if isinstance(frame, PythonFrame):
         return ("python", frame.function, frame.file, frame.line)
     if isinstance(frame, NativeFrame):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import os
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +11,7 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
+from crashkit.crashfolder.files import open_regular
 from crashkit.model import PythonFrame
 
 _AROUND = 5
@@ -51,23 +54,42 @@ class Sources:
         )
 
     def _read(self, name: str) -> Optional[_Text]:
-        path = self._locate(name)
         try:
-            if path is None or path.stat().st_size > _MOST_BYTES:
-                return None
-            with tokenize.open(path) as file:
-                if not _is_python(path, file.readline(_LONGEST_LINE)):
-                    return None
-                file.seek(0)
-                lines = tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in file)
-            changed = path.stat().st_mtime
+            path = self._locate(name)
+            read = read_python_source(path) if path is not None else None
         except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
             return None
+        if read is None:
+            return None
+        text, changed = read
         if self._crashed_at is not None and changed > self._crashed_at:
             self.newer.add(name)
-        return _Text(lines)
+        return _Text(tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in io.StringIO(text)))
 
 
-def _is_python(path: Path, first_line: str) -> bool:
-    """The name comes from the core, which must not get /etc/shadow into a report."""
-    return path.suffix in (".py", ".pyw") or (first_line.startswith("#!") and "python" in first_line)
+def read_python_source(path: Path) -> Optional[tuple[str, float]]:
+    """The text of a file and when it was changed, seconds since the epoch; None if it is not Python source.
+
+    The name comes from the core, and whoever made it may have put a link there: neither may get /etc/shadow into a report. So what
+    counts is the name of the file that was opened, behind all links. It must be a regular file, of at most 8 MiB.
+    Raises OSError, SyntaxError for an unknown encoding, UnicodeDecodeError, ValueError.
+    """
+    real = Path(os.path.realpath(path, strict=True))
+    with open_regular(real) as file:
+        status = os.fstat(file.fileno())
+        if status.st_size > _MOST_BYTES or _is_planted(status, real):
+            return None
+        content = io.BytesIO(file.read(_MOST_BYTES))
+    if real.suffix not in (".py", ".pyw"):
+        first_line = content.readline(_LONGEST_LINE)
+        if not first_line.startswith(b"#!") or b"python" not in first_line:
+            return None
+        content.seek(0)
+    encoding, _ = tokenize.detect_encoding(content.readline)
+    content.seek(0)
+    return io.TextIOWrapper(content, encoding).read(), status.st_mtime
+
+
+def _is_planted(status: os.stat_result, real: Path) -> bool:
+    """Whether it is a second name that another user gave to a file that is not theirs, where `fs.protected_hardlinks` allows that."""
+    return status.st_nlink > 1 and real.parent.stat().st_uid not in (0, os.geteuid(), status.st_uid)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import re
 import resource
+import shutil
 import sys
 from pathlib import Path
 
-from crashkit.collect.doctor import cuda_findings, filter_finding, find_interpreter
+from crashkit.collect.doctor import cuda_findings, filter_finding, find_interpreter, interpreter_findings
 from tests.collect.conftest import Crashkit
+from tests.crashes import a_debuggable_interpreter
 
 
 def _doctor(crashkit: Crashkit, *command: object, **options: object) -> tuple[int, dict[str, dict[str, str]]]:
@@ -54,3 +56,20 @@ def test_filter_and_cuda() -> None:
     on = {"CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1"}
     assert [finding.state for finding in cuda_findings(on)] == ["ok"]
     assert [finding.state for finding in cuda_findings({**on, "CUDA_COREDUMP_FILE": "core"})] == ["warning"]
+
+
+def test_a_script_that_others_can_exchange(tmp_path: Path) -> None:
+    """/tmp is open to everybody."""
+    python = a_debuggable_interpreter().path.resolve()
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / python.name
+    shutil.copy(python, program)
+    library = next(iter(python.parent.parent.glob(f"lib/lib{python.name}*.so.*")), None)
+    if library is not None:
+        (tmp_path / "lib").mkdir()
+        shutil.copy(library, tmp_path / "lib")
+    script = program.with_name(f"{program.name}-gdb.py")
+    script.touch()
+    (finding,) = interpreter_findings((str(program),))
+    assert finding.state == "warning" and finding.message.startswith(f"{script} will not be run")
+    assert finding.mend and finding.mend.endswith(f"--libpython {script}")

@@ -20,45 +20,7 @@ from crashkit.collect.supervise import proc_events
 from crashkit.collect.supervise.restart import Restart
 from crashkit.collect.supervise.stderr_tail import Ring
 from crashkit.collect.supervise.storm import Storm
-from crashkit.crashfolder.redaction import allowed_environment, scrub, scrub_argv
 from crashkit.naming.signals import signal_name
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "postgres://user:hush@db/x",
-        "https://me:hush@host",
-        "token=hush",
-        "API_KEY: 'hush'",
-        "--db-password=hush",
-        "Authorization: Bearer hush.hush-hush",
-        "ghp_hushhushhushhushhush1",
-        "hf_hushhushhushhushhush",
-        "eyJhushhush.eyJhushhush.hush",
-        '{"secret": "hush"}',
-    ],
-)
-def test_secrets_go(text: str) -> None:
-    assert "hush" not in scrub(f"before {text} after") and scrub(f"before {text} after").startswith("before ")
-
-
-@pytest.mark.parametrize(
-    "text", ["Fatal Python error: Segmentation fault", 'File "tokenizer.py", line 3 in encode', "key error: 3", "/a/b.so+0x12"]
-)
-def test_what_is_no_secret_stays(text: str) -> None:
-    assert scrub(text) == text
-
-
-def test_arguments_after_an_option_that_names_a_secret() -> None:
-    assert scrub_argv(["x", "--token", "hush", "--port", "80", "--password=hush"]) == [
-        "x", "--token", "[removed]", "--port", "80", "--password=[removed]",
-    ]  # fmt: skip
-
-
-def test_the_environment_is_an_allow_list() -> None:
-    environment = {"CUDA_VISIBLE_DEVICES": "0", "HOME": "/root", "TORCH_TOKEN": "hush", "NCCL_DEBUG": "INFO", "OMP_X": "http://a:hush@b"}
-    assert allowed_environment(environment) == {"CUDA_VISIBLE_DEVICES": "0", "NCCL_DEBUG": "INFO", "OMP_X": "http://[removed]@b"}
 
 
 def test_a_hostile_name_in_proc_stat() -> None:

@@ -17,10 +17,12 @@ from tests.collect.conftest import Crashkit
 
 
 def _crash(store: Store, name: str, **facts: object) -> Path:
-    work = store.work_folder("crash")
+    work = store.begin("crash")
     manifest: Manifest = {"schema": SCHEMA, "time": f"{name[:4]}-{name[4:6]}-{name[6:8]}T{name[9:11]}:00:00Z", **facts}  # type: ignore[typeddict-item]
-    write_manifest(work, manifest)
-    return store.publish(work, name)
+    write_manifest(work.descriptor, manifest)
+    store.publish(work, name)
+    work.done()
+    return work.path
 
 
 @pytest.fixture
@@ -122,13 +124,32 @@ def test_prune_spares_what_is_in_work(store: Store) -> None:
     assert [crash.id for crash in store.crashes()] == ["20260103T000000-3-x", "20260102T000000-2-x"]
 
 
-def test_sweep_removes_what_a_dead_process_left(store: Store) -> None:
-    dead, alive = store.path / ".crash-4194305-1", store.work_folder("run")  # no pid is larger than 4194304
-    dead.mkdir()
-    os.utime(dead, (0, 0))
-    os.utime(alive, (0, 0))
-    store.sweep()
-    assert not dead.exists() and alive.exists()
+def test_only_what_nobody_holds_is_abandoned(store: Store) -> None:
+    alive, dead, half = store.begin("run"), store.begin("run"), store.path / ".run-1-1"
+    dead.close()
+    half.mkdir()
+    (found,) = store.abandoned("run")
+    assert found.path == dead.path and not half.exists(), "an empty folder is nobody's"
+    assert store.abandoned("run") == [], "it is ours now, and the other one still its owner's"
+    store.discard(found)
+    assert not dead.path.exists() and alive.path.exists()
+
+
+def test_a_folder_of_a_crashkit_without_locks_is_taken_when_it_is_old(store: Store) -> None:
+    for name in (".run-1-1", ".run-2-2"):
+        (store.path / name).mkdir()
+        (store.path / name / "1.core").write_text("precious")
+    os.utime(store.path / ".run-1-1", (0, 0))
+    assert [work.path.name for work in store.abandoned("run")] == [".run-1-1"]
+    assert len(list(store.path.glob("*/1.core"))) == 2
+
+
+def test_what_is_being_removed_goes(store: Store) -> None:
+    doomed = store.path / ".removed-20260101T000000-1-x"
+    (doomed / "gpu").mkdir(parents=True)
+    (doomed / "gpu" / "link").symlink_to("/")
+    (doomed / "core").touch()
+    assert store.abandoned("run", "crash") == [] and not doomed.exists()
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ class TestUnfit:
         def full(*_arguments, **_names):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("crashkit.debugger.gdb.session.tempfile.TemporaryDirectory", full)
+        monkeypatch.setattr("crashkit.scratch.tempfile.mkdtemp", full)
         assert "No space left on device" in gdb_error(notes_only(crashed.core, "gdb"))
 
 

@@ -1,19 +1,22 @@
-"""Which libpython.py is run: one that nobody but root and this user can change, wherever the core says that it lies."""
+"""Which libpython.py is run: one of this machine that nobody but root and this user can change, wherever the core says that it lies."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from crashkit.crashfolder.manifest import SCHEMA
 from crashkit.debugger.gdb import libpython_file
-from crashkit.debugger.gdb.libpython_file import find_script, is_trusted
-from crashkit.errors import DebuggerError
+from crashkit.debugger.gdb.libpython_file import Choice, find_script, is_trusted
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.evidence.interpreter import Interpreter
-from crashkit.evidence.module_files import Finder, ModuleFile
+from crashkit.evidence.module_files import Finder
 from crashkit.pipeline import Options, analyze
 from tests.crashes import a_debuggable_interpreter, python_crash
 
@@ -21,31 +24,46 @@ SOMEBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
+REFUSED_PLACE = "it or a folder above it is writable by others, or belongs to another user"
+REFUSED_ORIGIN = "files that came with the crash are not run"
+
+
 @pytest.fixture
-def script(tmp_path: Path) -> Path:
-    """In a folder of its own, trusted as it stands."""
-    folder = tmp_path / "prefix" / "bin"
+def place() -> Iterator[Path]:
+    """A folder that only we can write to: everybody may write to /tmp."""
+    home = Path.home().resolve()
+    if not (home.is_dir() and os.access(home, os.W_OK) and is_trusted(home)):
+        pytest.skip("others may write to the home directory, or we may not: chmod go-w,u+w ~")
+    with tempfile.TemporaryDirectory(dir=home, prefix=".crashkit-test-") as folder:
+        yield Path(folder)
+
+
+@pytest.fixture
+def script(place: Path) -> Path:
+    """In a folder of its own, trusted as it stands. No machine has this version."""
+    folder = place / "prefix" / "bin"
     folder.mkdir(parents=True)
     for path in (folder, folder.parent):
         path.chmod(0o755)
-    made = folder / "python3.11-gdb.py"
+    made = folder / "python3.99-gdb.py"
     made.write_text("# gdb runs this\n")
     made.chmod(0o644)
-    assert is_trusted(made.resolve())
-    return made.resolve()
+    assert is_trusted(made)
+    return made
+
+
+def choice(script: Path, finder: Finder | None = None, foreign: tuple[Path, ...] = (), program: str | None = None) -> Choice:
+    program = program or str(script.with_name("python3.99"))
+    module = LoadedModule(path=program, base=0, end=1, bias=0, build_id=None)
+    return find_script(Interpreter(module, "3.99", False), program, finder or Finder(), foreign)
 
 
 def found(script: Path) -> Path | None:
-    program = str(script.with_name("python3.11"))
-    module = LoadedModule(path=program, base=0, end=1, bias=0, build_id=None)
-    files = {program: ModuleFile("found", Path(program))}
-    return find_script(Interpreter(module, "3.11", False), program, files, Finder())
+    return choice(script).script
 
 
 def is_refused(script: Path) -> None:
-    with pytest.raises(DebuggerError, match="was not run: users other than root and you can write to it") as raised:
-        found(script)
-    assert raised.value.hint == f"If you trust it, pass --libpython {script}"
+    assert choice(script) == Choice(None, script, REFUSED_PLACE)
 
 
 def test_ours_is_found(script):
@@ -68,34 +86,17 @@ def test_somebody_elses(script):
     is_refused(script)
 
 
-@pytest.mark.parametrize("mode", [0o646, 0o666, 0o777])
-def test_one_that_everybody_may_write(script, mode):
+@pytest.mark.parametrize("mode", [0o646, 0o664, 0o666, 0o775, 0o777])
+def test_one_that_others_may_write(script, mode):
     script.chmod(mode)
     is_refused(script)
 
 
-@needs_root
-def test_one_that_a_group_may_write(script):
-    os.chown(script, 0, SOMEBODY)
-    script.chmod(0o664)
-    is_refused(script)
-    script.chmod(0o644)
-    assert found(script) == script
-
-
-def test_a_group_of_nobody_else_may_write(script):
-    """Where the umask is 002, as with private groups."""
-    script.chmod(0o664)
-    if libpython_file._is_own_group(script.stat().st_gid):
-        assert found(script) == script
-    else:
-        is_refused(script)
-
-
-@pytest.mark.parametrize("above", [1, 2])
-def test_a_folder_that_everybody_may_write(script, above):
-    """They may put another file in its place."""
-    script.parents[above - 1].chmod(0o777)
+@pytest.mark.parametrize("mode", [0o775, 0o757, 0o777, 0o1777])
+@pytest.mark.parametrize("above", [1, 2, 3])
+def test_a_folder_that_others_may_write(script, above, mode):
+    """They may put another file in its place; and with a sticky bit, as in /tmp, we may have unpacked it there."""
+    script.parents[above - 1].chmod(mode)
     is_refused(script)
 
 
@@ -107,57 +108,158 @@ def test_a_folder_of_somebody_else(script, above):
 
 
 @needs_root
-def test_a_sticky_folder(script):
-    """As /tmp: ours stays ours there; but its owner may replace everything."""
-    script.parent.chmod(0o1777)
-    assert found(script) == script
-    os.chown(script.parent, SOMEBODY, 0)
-    is_refused(script)
-
-
-@needs_root
-def test_a_link_is_not_what_counts(script, tmp_path):
+def test_a_link_is_not_what_counts(script, place):
     """What is run is what was looked at: a link could point elsewhere a moment later."""
-    link = tmp_path / "links" / script.name
+    link = place / "links" / script.name
     link.parent.mkdir()
     link.symlink_to(script)
     os.chown(link, SOMEBODY, 0, follow_symlinks=False)
     assert found(link) == script
     os.chown(script, SOMEBODY, 0)
-    is_refused(link)
+    assert choice(link) == Choice(None, link, REFUSED_PLACE)
 
 
 @needs_root
-def test_the_next_place_is_looked_at(script, tmp_path):
+def test_the_next_place_is_looked_at(script, place):
     """A refused one does not keep a good one from being found."""
     os.chown(script, SOMEBODY, 0)
-    module = LoadedModule(path=str(script.with_name("python3.11")), base=0, end=1, bias=0, build_id=None)
-    library = tmp_path / "good" / "python3.11"
+    module = LoadedModule(path=str(script.with_name("python3.99")), base=0, end=1, bias=0, build_id=None)
+    library = place / "good" / "python3.99"
     library.parent.mkdir()
-    good = library.with_name("python3.11-gdb.py")
+    good = library.with_name("python3.99-gdb.py")
     shutil.copy(script, good)
-    assert find_script(Interpreter(module, "3.11", False), str(library), {}, Finder()) == good.resolve()
+    taken = find_script(Interpreter(module, "3.99", False), str(library), Finder())
+    assert taken == Choice(good, script, REFUSED_PLACE)
 
 
-@needs_root
+def in_sysroot(script: Path) -> tuple[Finder, str]:
+    """The script's folder as that of a crashed system, where it lies in /usr/bin."""
+    root = script.parents[2] / "sysroot"
+    (root / "usr").mkdir(parents=True)
+    script.parent.rename(root / "usr/bin")
+    return Finder(root), "/usr/bin/python3.99"
+
+
+class TestWhatCameWithTheCrash:
+    """It belongs to us, as what anyone unpacks does, and no others may write to it: it is not run all the same."""
+
+    def test_a_sysroot(self, script):
+        finder, program = in_sysroot(script)
+        planted = finder.tree.sysroot / "usr/bin" / script.name
+        assert is_trusted(planted)
+        assert choice(script, finder, program=program) == Choice(None, planted, REFUSED_ORIGIN)
+
+    def test_its_auto_load_folder(self, script, place):
+        planted = place / "root/usr/share/gdb/auto-load/usr/bin" / script.name
+        planted.parent.mkdir(parents=True)
+        script.rename(planted)
+        assert choice(script, Finder(place / "root"), program="/usr/bin/python3.99") == Choice(None, planted, REFUSED_ORIGIN)
+
+    def test_a_link_to_it(self, script, place):
+        """Neither a sysroot by another name, nor a name in it that leads to it by a detour."""
+        finder, program = in_sysroot(script)
+        (place / "other").symlink_to(finder.tree.sysroot)
+        assert choice(script, Finder(place / "other"), program=program).reason == REFUSED_ORIGIN
+        (finder.tree.sysroot / "opt").symlink_to("/usr")
+        assert choice(script, finder, program="/opt/bin/python3.99").reason == REFUSED_ORIGIN
+
+    def test_a_path_map(self, script):
+        finder = Finder(path_maps=(("/usr/bin", script.parent),))
+        assert choice(script, finder, program="/usr/bin/python3.99") == Choice(None, script, REFUSED_ORIGIN)
+
+    def test_a_folder_to_search(self, script):
+        assert choice(script, Finder(extra_dirs=(script.parents[1],))) == Choice(None, script, REFUSED_ORIGIN)
+
+    def test_a_crash_folder(self, script, monkeypatch):
+        assert choice(script, foreign=(script.parents[1],)) == Choice(None, script, REFUSED_ORIGIN)
+        monkeypatch.chdir(script.parents[2])
+        assert choice(script, foreign=(Path("prefix"),)) == Choice(None, script, REFUSED_ORIGIN)
+
+    def test_the_root_of_another_process(self, script):
+        """/proc/PID/root reads as a link to `/`."""
+        finder = Finder(Path("/proc/self/root"))
+        taken = choice(script, finder)
+        assert taken == Choice(script, Path(f"/proc/self/root{script}"), REFUSED_ORIGIN)
+
+    def test_this_machine_is_no_other(self, script):
+        assert choice(script, Finder(Path("/"))) == Choice(script)
+
+
+class TestVersion:
+    def test_another_one_is_not_run(self, script):
+        script.rename(script.with_name("python3.98-gdb.py"))
+        assert choice(script, program=str(script.with_name("python3.98"))) == Choice()
+
+    def test_a_name_without_one(self, script, place):
+        """A build in its source folder, on the machine that crashed; of another machine it says nothing."""
+        script.rename(script.with_name("python-gdb.py"))
+        program = str(script.with_name("python"))
+        assert choice(script, program=program).script == script.with_name("python-gdb.py")
+        (place / "root").mkdir()
+        assert choice(script, Finder(place / "root"), program=program).script is None
+
+
 @pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here")
-def test_in_a_report(tmp_path):
-    """Python frames come from PyStack then, and the report says why."""
-    python = a_debuggable_interpreter()
-    crash = python_crash("threads.py", python=python)
-    program = python.path.resolve()
-    hostile = tmp_path / "bin"
-    hostile.mkdir()
-    shutil.copy(program, hostile)
-    planted = hostile / f"{program.name}-gdb.py"
-    planted.write_text(f"open({str(tmp_path / 'executed')!r}, 'w').close()\n")
-    os.chown(planted, SOMEBODY, 0)
-    where = ((str(program.parent), hostile),)
-    report = analyze(crash.core, options=Options(path_maps=where))
-    assert any("was not run" in error.message for error in report.soft_errors)
-    assert not (tmp_path / "executed").exists()
-    assert {frame.origin for frame in report.thread.pythons()} == {"pystack"}
-    # The control: the same file runs where its owner is trusted.
-    os.chown(planted, 0, 0)
-    analyze(crash.core, options=Options(path_maps=where))
-    assert (tmp_path / "executed").exists()
+class TestInAReport:
+    @pytest.fixture
+    def planted(self, place) -> tuple[Path, Path, Path]:
+        """A core, the root folder of its system with a script that touches a witness, and the witness."""
+        python = a_debuggable_interpreter()
+        crash = python_crash("threads.py", python=python)
+        program = python.path.resolve()
+        bin_folder = place / "root" / program.parent.relative_to("/")
+        bin_folder.mkdir(parents=True)
+        for file in (program, *program.parent.parent.glob("lib/libpython*.so.*")):
+            copy = place / "root" / file.relative_to("/")
+            copy.parent.mkdir(exist_ok=True)
+            shutil.copy(file, copy)
+        witness = place / "executed"
+        script = bin_folder / f"{program.name}-gdb.py"
+        script.write_text(f"open({str(witness)!r}, 'w').close()\n")
+        assert is_trusted(script)
+        return crash.core, script, witness
+
+    def test_this_machines_own_is_taken(self, planted, place):
+        core, script, witness = planted
+        report = analyze(core, options=Options(sysroot=place / "root"))
+        assert not witness.exists()
+        assert report.python.script and not Path(report.python.script).is_relative_to(place)
+        assert {frame.origin for frame in report.thread.pythons()} == {"libpython"}
+        (told,) = [error for error in report.soft_errors if "was not run" in error.message]
+        assert told.message == f"{script} was not run: {REFUSED_ORIGIN}; took this machine's {report.python.script}"
+        assert told.hint == f"If you trust it, pass --libpython {script}"
+        # The control: it runs where it is named.
+        analyze(core, options=Options(sysroot=place / "root", libpython=script))
+        assert witness.exists()
+
+    def test_without_one_pystack_reads_the_frames(self, planted, place, monkeypatch):
+        core, script, witness = planted
+        monkeypatch.setattr(libpython_file, "_of_this_machine", lambda _names, _interpreter: ())
+        report = analyze(core, options=Options(sysroot=place / "root"))
+        assert not witness.exists() and report.python.script is None
+        assert {frame.origin for frame in report.thread.pythons()} == {"pystack"}
+        (told,) = [error for error in report.soft_errors if "was not run" in error.message]
+        assert told.message == f"{script} was not run: {REFUSED_ORIGIN}; read Python frames without it"
+
+    def test_relative_paths_count_from_the_working_directory(self, planted, place, monkeypatch):
+        """gdb starts elsewhere."""
+        core, script, witness = planted
+        monkeypatch.chdir(place)
+        report = analyze(core, options=Options(sysroot=Path("root"), libpython=script.relative_to(place)))
+        assert witness.exists()
+        interpreter = next(module for module in report.modules if module.path == report.python.executable)
+        assert interpreter.found and Path(interpreter.found).is_relative_to(place / "root") and interpreter.symbols == "full"
+
+    def test_in_a_crash_folder(self, planted, place, monkeypatch):
+        """Whether the folder is given or the core in it."""
+        core, script, witness = planted
+        (place / "root" / "manifest.json").write_text(json.dumps({"schema": SCHEMA, "files": [{"name": "core", "kind": "core"}]}))
+        shutil.copy(core, place / "root" / "core")
+        monkeypatch.setattr(libpython_file, "_names", lambda _interpreter, _executable: [])
+        monkeypatch.setattr(libpython_file, "_of_this_machine", lambda _names, _interpreter: (script,))
+        for given in (place / "root", place / "root" / "core"):
+            report = analyze(given)
+            assert [error.message for error in report.soft_errors if REFUSED_ORIGIN in error.message]
+            assert not witness.exists()
+        analyze(core)
+        assert witness.exists(), "the control"

@@ -139,6 +139,15 @@ class TestAutoLoad:
         assert str(library) in [module.found for module in report.modules]
         assert not witnessed(witness)
 
+    def test_all_of_it_is_off(self, trusting, tmp_path):
+        """Whatever this gdb can load by itself: also the thread library in the folder of the process's own libraries."""
+        found = tmp_path / "settings"
+        with Gdb(30, trusting("set auto-load yes")) as gdb:
+            gdb.console(f"python open({str(found)!r}, 'w').write(gdb.execute('show auto-load', to_string=True))")
+        kinds = {line.split(":")[0].removeprefix("auto-load "): line for line in found.read_text().splitlines() if "loading" in line}
+        assert {"gdb-scripts", "libthread-db", "local-gdbinit", "python-scripts"} <= set(kinds)
+        assert [line for line in kinds.values() if not line.endswith(" is off.")] == []
+
 
 class TestStartFiles:
     @pytest.mark.slow
@@ -216,6 +225,9 @@ DROPPED = {
     "DEBUGINFOD_URLS": "http://planted",
     "DEBUGINFOD_CACHE_PATH": "/planted",
     "MALLOC_PERTURB_": "85",
+    "GDBHISTFILE": "/planted",
+    "BASH_ENV": "/planted",
+    "BASH_FUNC_gdb%%": "() { planted; }",
 }
 
 
@@ -354,7 +366,7 @@ class TestPrivacy:
     def test_folder_of_a_session(self, crashed):
         with Session(crashed.core, 60) as session:
             session.native([], None)
-            folder = Path(session._folder.name)
+            folder = session._folder.path
             assert folder.stat().st_mode & 0o777 == 0o700
             assert {path.suffix for path in folder.iterdir()} >= {".request", ".result"}
         assert not folder.exists()

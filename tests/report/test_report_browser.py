@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crashkit import analyze
-from crashkit.model import Crash
+from crashkit.model import Crash, LogLine, Module, NativeFrame, PythonFrame, Thread
 from crashkit.report import html
 from crashkit.report.json import decode, encode
 from tests.crashes import an_interpreter, python_crash
@@ -113,13 +113,13 @@ def test_an_injected_script_would_not_run(opened: Open) -> None:
 
 def test_search_shows_matches_counts_and_clears(opened: Open) -> None:
     browser = opened(samples.flask_lstm())
-    frames = len(browser.find_elements(By.CSS_SELECTOR, ".frame"))
+    searched = len(browser.find_elements(By.CSS_SELECTOR, ".frame, .log > li, #modules tbody tr, .group > summary"))
     before = visible(browser, ".frame")
     browser.find_element(By.TAG_NAME, "body").send_keys("/")
     field = browser.switch_to.active_element
     assert field.get_attribute("id") == "find"
     field.send_keys("serve_FOREVER")
-    assert browser.find_element(By.ID, "found").text == f"1 of {frames}"
+    assert browser.find_element(By.ID, "found").text == f"1 of {searched}"
     assert visible(browser, ".frame") == 1, "the match lies in a folded thread, which must open"
     assert visible(browser, ".group") == 1
     assert browser.execute_script("return CSS.highlights.get('found').size") == 1
@@ -127,6 +127,59 @@ def test_search_shows_matches_counts_and_clears(opened: Open) -> None:
     assert field.get_attribute("value") == "" and browser.find_element(By.ID, "found").text == ""
     assert visible(browser, ".frame") == before and visible(browser, ".group[open]") == 0
     assert browser.execute_script("return CSS.highlights.has('found')") is False
+
+
+@pytest.mark.parametrize(
+    ("query", "shown"), [("libtorch_cpu", "#modules tbody tr"), ("terminate called", ".log > li"), ("worker_7", ".group")]
+)
+def test_search_goes_to_the_first_hit_wherever_it_is(opened: Open, query: str, shown: str) -> None:
+    browser = opened(_searchable())
+    browser.find_element(By.ID, "find").send_keys(query)
+    assert visible(browser, shown) == 1
+    box = browser.execute_script("return document.querySelector(arguments[0] + ':not([hidden])').getBoundingClientRect()", shown)
+    assert box["top"] >= 0 and box["bottom"] <= browser.execute_script("return innerHeight")
+
+
+def _searchable() -> Crash:
+    threads = tuple(Thread(tid=number, name=f"worker_{number}", frames=(NativeFrame(function=f"f{number}"),)) for number in range(1, 40))
+    modules = tuple(Module(path=f"/usr/lib/{name}.so") for name in ("libc", "libtorch_cpu", *(f"lib{number}" for number in range(30))))
+    return Crash(threads=threads, modules=modules, log=(LogLine(text="terminate called without an active exception"),))
+
+
+def test_only_mine(opened: Open) -> None:
+    browser = opened(samples.flask_lstm())
+    own = len(browser.find_elements(By.CSS_SELECTOR, "#crashed .frame.own"))
+    assert 0 < own < visible(browser, "#crashed .frame")
+    browser.find_element(By.ID, "mine").click()
+    assert visible(browser, "#crashed .frame.own") == own
+    assert visible(browser, "#crashed .frame:not(.own):not(.is-cited)") == 0
+    browser.find_element(By.ID, "mine").click()
+    assert visible(browser, "#crashed .frame") > own
+
+
+def test_j_and_k_walk_the_frames(opened: Open) -> None:
+    browser = opened(samples.flask_lstm())
+    body = browser.find_element(By.TAG_NAME, "body")
+    focused = "return document.activeElement.closest('.frame')?.id"
+    seen = []
+    for key in "jjjk":
+        body.send_keys(key)
+        seen.append(browser.execute_script(focused))
+    assert seen == ["t0.0", "t0.1", "t0.2", "t0.1"]
+    field = browser.find_element(By.ID, "find")
+    field.send_keys("jk")
+    assert field.get_attribute("value") == "jk"
+
+
+def test_a_recursion_is_folded_with_its_count(opened: Open) -> None:
+    frames = [PythonFrame(file="/srv/app.py", line=line, function=name) for _ in range(500) for name, line in (("even", 3), ("odd", 7))]
+    crash = Crash(threads=(Thread(tid=1, crashed=True, frames=(NativeFrame(function="f"), *frames)),))
+    browser = opened(crash)
+    assert visible(browser, "#crashed .frame") == 3
+    assert browser.find_element(By.CSS_SELECTOR, ".rounds summary").text.endswith("The 2 frames above occur 500 times in a row")
+    browser.find_element(By.CSS_SELECTOR, ".rounds summary").click()
+    assert visible(browser, "#crashed .frame") == 1001
+    assert browser.execute_script("return document.getElementById('t0.1000').innerText").startswith("1000")
 
 
 def test_search_finds_runtime_frames_that_are_hidden(opened: Open) -> None:
@@ -214,6 +267,10 @@ return [...poor];
 def test_narrow_windows_do_not_scroll_sideways(opened: Open, width: int) -> None:
     browser = opened(samples.flask_lstm())
     browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False})
+    if width < 640:
+        assert visible(browser, "nav li") == 0 and not browser.find_element(By.ID, "expand").is_displayed()
+        browser.find_element(By.ID, "more").click()
+        browser.find_element(By.CSS_SELECTOR, "#sections summary").click()
     browser.find_element(By.ID, "expand").click()
     wide = browser.execute_script("return document.documentElement.scrollWidth")
     browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
@@ -254,7 +311,8 @@ def test_print_leaves_out_the_tools_and_holds_the_stacks(opened: Open) -> None:
 def test_200_threads_are_searched_and_unfolded(opened: Open) -> None:
     browser = opened(samples.crowd(200))
     browser.find_element(By.ID, "find").send_keys("worker.py:88")
-    assert browser.find_element(By.ID, "found").text.startswith("1 of")
+    assert browser.find_element(By.ID, "found").text.startswith("2 of")  # the thread and its frame
+    assert visible(browser, ".group") == 1
     assert browser.get_log("browser") == []
 
 

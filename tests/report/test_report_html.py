@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from crashkit.model import Crash, Process, PythonFrame, Thread
+from crashkit.model import Address, Crash, Finding, Instruction, Process, PythonFrame, Signal, Thread
 from crashkit.report import html
 from tests.report import samples
 
@@ -150,3 +150,18 @@ def test_warming_in_a_thread_is_safe() -> None:
     thread.start()
     assert html.render(samples.stack_overflow()).startswith("<!DOCTYPE html>")
     thread.join()
+
+
+def test_the_registers_that_tell_come_first() -> None:
+    instruction = Instruction(address=Address(1), text="mov rsi, qword ptr [rax + 8]", faulting=True)
+    registers = {name: Address(number) for number, name in enumerate(("rax", "rbx", "rcx", "rsi", "rip", "rsp"))}
+    signal = Signal(number=11, name="SIGSEGV", address=Address(2))
+    crash = Crash(signal=signal, threads=(Thread(crashed=True, registers=registers),), instructions=(instruction,))
+    telling, others = html.Page(crash).registers
+    assert [name for name, _ in telling] == ["rax", "rcx", "rsi", "rip", "rsp"] and [name for name, _ in others] == ["rbx"]
+
+
+def test_the_answer_gives_the_first_line_of_the_fix() -> None:
+    finding = Finding(id="x", title="X", confidence="likely", fix=("with lock:\n    run()", "Another."))
+    assert html.Page(Crash(findings=(finding,))).fix == "with lock:"
+    assert html.Page(Crash()).fix is None

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.model import Crash, Finding
+from crashkit.model import Crash, Finding, NativeFrame, PythonFrame, Thread
 from crashkit.report import markdown, safe, text
 from tests.report import samples
 
@@ -164,3 +164,18 @@ def test_the_caller_decides_on_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("TERM", "dumb")
     assert COLOR.search(shown("flask_lstm", color=True)[0])
+
+
+def test_a_recursion_is_shown_once_with_its_count() -> None:
+    rounds = [PythonFrame(file="/srv/app.py", line=line, function=name) for _ in range(500) for name, line in (("even", 3), ("odd", 7))]
+    frames = (NativeFrame(function="boom"), *rounds, PythonFrame(file="/srv/app.py", line=20, function="main"))
+    crash = Crash(threads=(Thread(tid=1, crashed=True, frames=frames),))
+    stack = [row.split() for row in text.summary(crash, None, color=False, width=100) if row[:4].strip().isdigit() or "..." in row]
+    assert [row[2] if row[0].isdigit() else " ".join(row) for row in stack] == [
+        "boom",
+        "even",
+        "odd",
+        "... the 2 frames above occur 500 times in a row",
+        "main",
+    ]
+    assert [row[0] for row in stack if row[0].isdigit()] == ["0", "1", "2", "1001"]

@@ -163,6 +163,25 @@ def test_what_lies_at_an_address() -> None:
     assert AddressSpace(space.mappings, (), 0x1800).what(0x1010) == "stack of the crashed thread"
 
 
+@pytest.mark.parametrize(
+    ("address", "cells"),
+    [
+        (0x10, ["gap 0x0-0x1000 hit", "a 0x1000-0x2000"]),
+        (0x1000, ["a 0x1000-0x2000 hit", "b 0x2000-0x3000"]),
+        (0x2FFF, ["a 0x1000-0x2000", "b 0x2000-0x3000 hit", "gap 0x3000-0x5000", "c 0x5000-0x6000"]),
+        (0x3000, ["b 0x2000-0x3000", "gap 0x3000-0x5000 hit", "c 0x5000-0x6000"]),
+        (0x5800, ["b 0x2000-0x3000", "gap 0x3000-0x5000", "c 0x5000-0x6000 hit"]),
+        (0x6000, ["c 0x5000-0x6000", "gap 0x6000-0x10000000000000000 hit"]),
+    ],
+)
+def test_what_lies_around_an_address(address: int, cells: list[str]) -> None:
+    mappings = [(0x5000, 0x6000, "c"), (0x1000, 0x2000, "a"), (0x2000, 0x3000, "b")]
+    space = AddressSpace(tuple(Mapping(start=Address(start), end=Address(end), path=path) for start, end, path in mappings), ())
+    found = [f"{cell.name or 'gap'} {cell.start:#x}-{cell.end:#x}{' hit' if cell.hit else ''}" for cell in space.around(address)]
+    assert found == cells
+    assert AddressSpace((), ()).around(address) == []
+
+
 def test_modules_in_the_way_of_a_better_report_come_first() -> None:
     modules = [Module(path=path, symbols=path) for path in ("full", "not-needed", "mismatch", "missing")]
     assert [module.path for _, module in wording.ordered_modules(modules)] == ["mismatch", "missing", "full", "not-needed"]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import socket
+import stat
 from pathlib import Path
 
 import pytest
@@ -95,3 +97,124 @@ def test_a_file_is_read_once(tmp_path):
     frame, sources = annotated(path)
     path.write_text("two\n")
     assert sources.annotate(frame).source == "one"
+
+
+class TestLinks:
+    """What counts is the file that is read, not the name that the core, or whoever made a link, gave it."""
+
+    @pytest.mark.parametrize("target", ["shadow", "id_rsa", "secrets.json", ".env", "app.py.bak"])
+    @pytest.mark.parametrize("links", [1, 3])
+    def test_to_what_is_no_python_source(self, tmp_path, target, links):
+        written(tmp_path / target, f"{SECRET}\n")
+        is_not_read(chained(tmp_path, target, links))
+
+    @pytest.mark.parametrize("links", [1, 3])
+    def test_to_python_source(self, tmp_path, links):
+        written(tmp_path / "real.py", "run()\n")
+        assert annotated(chained(tmp_path, "real.py", links))[0].source == "run()"
+
+    def test_a_folder_that_is_a_link(self, tmp_path):
+        (tmp_path / "release-2").mkdir()
+        written(tmp_path / "release-2" / "app.py", "run()\n")
+        (tmp_path / "current").symlink_to("release-2")
+        assert annotated(tmp_path / "current" / "app.py")[0].source == "run()"
+
+    def test_in_a_circle(self, tmp_path):
+        (tmp_path / "a.py").symlink_to("b.py")
+        (tmp_path / "b.py").symlink_to("a.py")
+        is_not_read(tmp_path / "a.py")
+
+    def test_to_nothing(self, tmp_path):
+        (tmp_path / "app.py").symlink_to("gone.py")
+        is_not_read(tmp_path / "app.py")
+
+    def test_the_real_shadow(self, tmp_path):
+        (tmp_path / "app.py").symlink_to("/etc/shadow")
+        is_not_read(tmp_path / "app.py")
+
+    def test_exchanged_for_a_link_meanwhile(self, tmp_path, monkeypatch):
+        """After its real path was computed."""
+        path = written(tmp_path / "app.py", "run()\n")
+        written(tmp_path / "shadow", f"{SECRET}\n")
+        really_open = os.open
+
+        def exchange(opened, *arguments, **options):
+            if opened == path and not path.is_symlink():
+                path.unlink()
+                path.symlink_to("shadow")
+            return really_open(opened, *arguments, **options)
+
+        monkeypatch.setattr(os, "open", exchange)
+        is_not_read(path)
+        assert path.is_symlink()
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+    def test_a_second_name_in_somebody_elses_folder(self, tmp_path):
+        secret = written(tmp_path / "shadow", f"{SECRET}\n")
+        (tmp_path / "theirs").mkdir()
+        (tmp_path / "theirs" / "app.py").hardlink_to(secret)
+        assert annotated(tmp_path / "theirs" / "app.py")[0].source == SECRET
+        os.chown(tmp_path / "theirs", 65534, 65534)
+        is_not_read(tmp_path / "theirs" / "app.py")
+
+    def test_a_second_name_of_our_own(self, tmp_path):
+        """As uv links packages from its cache."""
+        (tmp_path / "app.py").hardlink_to(written(tmp_path / "cached.py", "run()\n"))
+        assert annotated(tmp_path / "app.py")[0].source == "run()"
+
+
+def chained(folder: Path, target: str, links: int) -> Path:
+    """A `.py` link to the target, through others."""
+    for number in range(links):
+        link = folder / f"link{number}.py"
+        link.symlink_to(target)
+        target = link.name
+    return link
+
+
+class TestNoRegularFile:
+    """These would block, never end, or do something when opened."""
+
+    @pytest.fixture(params=["itself", "link"])
+    def place(self, request, tmp_path):
+        """Where to put it so that it is met, and where the core says that the source is."""
+        named = tmp_path / "app.py"
+        if request.param == "itself":
+            return named, named
+        named.symlink_to("behind.py")
+        return tmp_path / "behind.py", named
+
+    @pytest.mark.timeout(10)
+    def test_a_fifo(self, place):
+        os.mkfifo(place[0])
+        is_not_read(place[1])
+
+    @pytest.mark.timeout(10)
+    def test_a_socket(self, place, monkeypatch):
+        monkeypatch.chdir(place[0].parent)  # names of sockets are short
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(place[0].name)
+            is_not_read(place[1])
+
+    @pytest.mark.timeout(10)
+    @pytest.mark.parametrize("device", ["zero", "tty", "random"])
+    def test_a_device(self, place, device):
+        place[0].symlink_to(f"/dev/{device}")
+        is_not_read(place[1])
+
+    def test_a_device_is_not_even_opened(self, place, monkeypatch):
+        """Some do something when they are: a tape rewinds, a watchdog starts."""
+        opened = []
+        really_open = os.open
+        place[0].symlink_to("/dev/zero")
+        monkeypatch.setattr(os, "open", lambda path, *rest, **options: opened.append(path) or really_open(path, *rest, **options))
+        is_not_read(place[1])
+        assert opened == []
+
+    @pytest.mark.timeout(10)
+    def test_one_that_is_named_as_source(self, place):
+        try:
+            os.mknod(place[0], stat.S_IFCHR | 0o600, os.makedev(1, 5))  # /dev/zero
+        except PermissionError:
+            pytest.skip("only root can make a device")
+        is_not_read(place[1])

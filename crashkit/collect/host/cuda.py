@@ -8,6 +8,8 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from crashkit.crashfolder.files import is_regular
+
 LIGHTWEIGHT = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memory,skip_local_memory,skip_constbank_memory"
 """CUDA_COREDUMP_GENERATION_FLAGS, CUDA 12.5 and newer: registers, kernels and code without memory, so megabytes instead of gigabytes."""
 
@@ -32,7 +34,7 @@ def variables(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
 
 def dumps(folder: Path, pid: int) -> list[Path]:
     """The GPU dumps of one process."""
-    return sorted(path for path in folder.glob(f"gpu.*.{pid}.*") if path.name.endswith(SUFFIXES) and path.is_file())
+    return sorted(path for path in folder.glob(f"gpu.*.{pid}.*") if path.name.endswith(SUFFIXES) and is_regular(path))
 
 
 def dumping(folder: Path, quiet: float = 3.0) -> bool:

@@ -6,12 +6,15 @@ import contextlib
 import os
 import re
 import shutil
+import stat
 import subprocess
 import time
 from pathlib import Path
 from typing import Optional
 
+from crashkit import isolation
 from crashkit.collect.host.core_pattern import CorePattern
+from crashkit.crashfolder.files import create, open_regular
 
 APPORT_CORES = Path("/var/lib/apport/coredump")
 APPORT_REPORTS = Path("/var/crash")
@@ -36,13 +39,13 @@ def fetch(pattern: CorePattern, pid: int, since: float, cwd: Optional[str], targ
 
 
 def _from_coredumpctl(pid: int, since: float, target: Path) -> Optional[str]:
-    program = shutil.which("coredumpctl")
+    program = isolation.find_program("coredumpctl")
     if program is None:
         return "the kernel piped the core to systemd-coredump, and coredumpctl is not installed"
     stamp = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(since - 1))
     command = [program, "dump", "-1", "--quiet", "--no-pager", f"--since={stamp}", f"--output={target}", f"COREDUMP_PID={pid}"]
     try:
-        result = subprocess.run(command, capture_output=True, timeout=120, stdin=subprocess.DEVNULL, text=True, errors="replace")
+        result = isolation.run(command, 120)
     except (OSError, subprocess.TimeoutExpired) as error:
         return f"coredumpctl failed: {error}"
     if result.returncode == 0 and target.exists() and target.stat().st_size:
@@ -65,11 +68,13 @@ def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Op
     if cwd is not None:
         candidates += [Path(cwd) / "core", Path(cwd) / f"core.{pid}"]
     for path in candidates:
-        with contextlib.suppress(OSError):
-            if path.stat().st_mtime >= since - 1 and path.is_file():
-                shutil.copyfile(path, target)
+        with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+            # Anyone may have put a link or a FIFO there.
+            found = stack.enter_context(open_regular(path))
+            if os.fstat(found.fileno()).st_mtime >= since - 1:
+                shutil.copyfileobj(found, stack.enter_context(create(target)), 1 << 20)
                 return None
-    program = shutil.which("apport-unpack")
+    program = isolation.find_program("apport-unpack")
     if program is not None:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             return _unpack_apport(program, pid, since, target)
@@ -77,13 +82,18 @@ def _from_apport(pid: int, since: float, cwd: Optional[str], target: Path) -> Op
 
 
 def _unpack_apport(program: str, pid: int, since: float, target: Path) -> Optional[str]:
-    """apport's reports contain the core in base64; its own tool unpacks them."""
+    """apport's reports contain the core in base64; its own tool unpacks them.
+
+    Everyone may write into its folder, links and FIFOs too: only reports of root's or our own are unpacked.
+    """
     for report in APPORT_REPORTS.glob("*.crash"):
-        if report.stat().st_mtime < since - 1:
+        about = os.lstat(report)
+        if not stat.S_ISREG(about.st_mode) or about.st_uid not in (0, os.geteuid()) or about.st_mtime < since - 1:
             continue
         folder = target.parent / ".apport"
         try:
-            subprocess.run([program, str(report), str(folder)], check=True, capture_output=True, timeout=300)
+            if isolation.run([program, str(report), str(folder)], 300).returncode:
+                continue
             status = (folder / "ProcStatus").read_text(errors="replace")
             if re.search(rf"^Pid:\s*{pid}$", status, re.MULTILINE):
                 os.rename(folder / "CoreDump", target)

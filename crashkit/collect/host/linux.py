@@ -26,6 +26,17 @@ IN_DELETE = 0x200
 IN_Q_OVERFLOW = 0x4000
 _IN_ONLYDIR = 0x01000000
 
+_AT_FDCWD = -100
+
+# linux/fanotify.h
+_FAN_CLOSE_WRITE = 0x08
+_FAN_EVENT_ON_CHILD = 0x08000000
+_FAN_CLOEXEC, _FAN_NONBLOCK = 0x01, 0x02
+_FAN_MARK_ADD, _FAN_MARK_ONLYDIR = 0x01, 0x08
+
+# linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
+_PUNCH_HOLE = 0x01 | 0x02
+
 # linux/pidfd.h, since Linux 6.13; the exit status of a process that is reaped already since 6.15
 _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_INFO_SIZE = 64
@@ -43,6 +54,11 @@ def prctl(option: int, argument: int | bytes) -> None:
     """Call prctl(2). Raises OSError."""
     value: object = ctypes.c_char_p(argument) if isinstance(argument, bytes) else ctypes.c_ulong(argument)
     _check(_libc.prctl(option, value, ctypes.c_ulong(0), ctypes.c_ulong(0), ctypes.c_ulong(0)))
+
+
+def punch_hole(descriptor: int, at: int, length: int) -> None:
+    """Give the disk space of this part of a file back; it then reads as zeros. Raises OSError where the file system cannot."""
+    _check(_libc.fallocate(descriptor, _PUNCH_HOLE, ctypes.c_int64(at), ctypes.c_int64(length)))
 
 
 class SignalInfo(NamedTuple):
@@ -95,6 +111,33 @@ class Inotify:
                 name = data[at + 16 : at + 16 + length].split(b"\0", 1)[0]
                 yield number, mask, os.fsdecode(name)
                 at += 16 + length
+
+
+class WrittenFiles:
+    """Files of some directories as they are closed after writing, even if their names are gone by then: fanotify(7)."""
+
+    def __init__(self) -> None:
+        """Raises OSError, in particular without CAP_SYS_ADMIN."""
+        self.descriptor = _check(_libc.fanotify_init(_FAN_CLOEXEC | _FAN_NONBLOCK, os.O_RDONLY | os.O_CLOEXEC))
+
+    def watch(self, directory: str) -> None:
+        """Also watch this directory. Raises OSError."""
+        mask = ctypes.c_uint64(_FAN_CLOSE_WRITE | _FAN_EVENT_ON_CHILD)
+        _check(_libc.fanotify_mark(self.descriptor, _FAN_MARK_ADD | _FAN_MARK_ONLYDIR, mask, _AT_FDCWD, os.fsencode(directory)))
+
+    def closed(self) -> Iterator[int]:
+        """Descriptors of the files that were closed, without blocking; the caller closes them."""
+        while True:
+            try:
+                data = os.read(self.descriptor, 4096)
+            except OSError:  # no more, or a file that could not be opened: then the rest comes next time
+                return
+            at = 0
+            while at + 24 <= len(data):
+                length, _, descriptor = struct.unpack_from("=I12si", data, at)
+                if descriptor >= 0:  # else events were dropped
+                    yield descriptor
+                at += length
 
 
 def pidfd_exit_status(descriptor: int) -> Optional[int]:

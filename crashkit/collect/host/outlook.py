@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit import isolation
 from crashkit.collect.host import core_pattern
 from crashkit.collect.host.core_pattern import CorePattern
 from crashkit.collect.host.limits import core_limit
@@ -71,7 +71,7 @@ def gather(cwd: str) -> Facts:
         folder,
         folder is not None and os.access(folder, os.W_OK | os.X_OK),
         free,
-        shutil.which("coredumpctl") is not None and os.path.isdir("/run/systemd/system"),
+        isolation.find_program("coredumpctl") is not None and os.path.isdir("/run/systemd/system"),
         in_container(),
         _number("/proc/sys/fs/suid_dumpable"),
     )

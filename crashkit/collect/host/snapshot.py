@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit.crashfolder.files import open_real
 from crashkit.evidence.python_version import version_in_file
 
 _MAX_TEXT = 65536
@@ -97,7 +98,7 @@ def snapshot(pid: int) -> Optional[ProcessSnapshot]:
 
 def namespace_pid(status: str) -> Optional[int]:
     """The innermost pid of NSpid in the text of /proc/PID/status; None if absent."""
-    match = re.search(r"^NSpid:.*?(\d+)$", status, re.MULTILINE)
+    match = re.search(r"^NSpid:(?:.*\D)?(\d+)$", status, re.MULTILINE)
     return int(match.group(1)) if match else None
 
 
@@ -156,7 +157,7 @@ def versions(executable: Optional[str], libraries: Iterable[str], argv: Iterable
             found.setdefault("cuda", match.group(1))
     with contextlib.suppress(OSError):
         text = Path("/proc/driver/nvidia/version").read_text(errors="replace")
-        match = re.search(r"Kernel Module\D*?\s(\d+\.[\d.]+)", text)
+        match = re.search(r"Kernel Module\D{0,200}?\s(\d+\.[\d.]+)", text)
         if match:
             found["driver"] = match.group(1)
     full = _python_version(executable)
@@ -186,10 +187,16 @@ def _package_versions(folder: Path) -> dict[str, str]:
                 found[name] = rest.removesuffix(".dist-info")
     with contextlib.suppress(OSError):
         # The CUDA that torch was built for; its wheel's version has it only in the local part (+cu130).
-        match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", (folder / "torch" / "version.py").read_text(errors="replace"), re.MULTILINE)
+        match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", _head(folder / "torch" / "version.py"), re.MULTILINE)
         if match:
             found["cuda"] = match.group(1)
     return found
+
+
+def _head(path: Path) -> str:
+    """The beginning of a file beside what crashed. Raises OSError."""
+    with open_real(path) as file:
+        return file.read(_MAX_TEXT).decode("utf-8", "replace")
 
 
 def _python_version(executable: Optional[str]) -> Optional[str]:
@@ -202,7 +209,7 @@ def _python_version(executable: Optional[str]) -> Optional[str]:
         (root / "pyvenv.cfg", r"(?m)^version(?:_info)?\s*=\s*(\d[\w.]+)"),
     ):
         with contextlib.suppress(OSError):
-            match = re.search(expression, path.read_text(errors="replace")[:_MAX_TEXT])
+            match = re.search(expression, _head(path))
             if match:
                 return match.group(1)
     return None

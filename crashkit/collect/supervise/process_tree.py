@@ -115,6 +115,11 @@ class ProcessTree:
                     queue.append(pid)
         return found
 
+    def living(self) -> dict[int, str]:
+        """Pid and name of each descendant that has not ended."""
+        stats = {pid: read_stat(pid) for pid in self._descendants()}
+        return {pid: stat.name for pid, stat in stats.items() if stat is not None and stat.state not in "ZX"}
+
     @staticmethod
     def _children_by_file(pid: int) -> list[int]:
         pids: list[int] = []

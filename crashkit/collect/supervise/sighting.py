@@ -13,6 +13,7 @@ from crashkit.collect.host.snapshot import ProcessSnapshot
 from crashkit.collect.supervise.core_watch import CoreFile
 from crashkit.crashfolder.manifest import Killed
 from crashkit.crashfolder.store import Retention, Store
+from crashkit.crashfolder.work import Work
 
 
 class Sighting(NamedTuple):
@@ -42,7 +43,8 @@ class RunSettings(NamedTuple):
     store: Store
     pattern: CorePattern
     capture: str
-    capture_folder: Path
+    inbox: Work
+    """The folder of this run, where cores arrive."""
     gpu_folder: Optional[Path]
     began: float
     """Seconds since the epoch."""
@@ -52,9 +54,18 @@ class RunSettings(NamedTuple):
     compress: bool
     on_crash: Optional[str]
     analyze: bool
+    show_secrets: bool = False
+    """Keep logs, arguments and variables as they are, and show them in the report."""
+    locals: bool = True
+    """Report the values of arguments and local variables."""
 
 
 def say(text: str) -> None:
     """Print one line on stderr, in one write; errors are ignored."""
     with contextlib.suppress(OSError):
         os.write(2, f"crashkit: {text}\n".encode(errors="replace"))
+
+
+def printable(text: str) -> str:
+    """Untrusted text for a message."""
+    return "".join(char if char.isprintable() else "?" for char in text)

@@ -8,13 +8,13 @@ in forked processes, one at a time.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
 import time
 from collections import deque
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.collect.host import cuda, linux, oom
@@ -25,7 +25,7 @@ from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
 from crashkit.collect.supervise.group_witness import GroupWitness
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
-from crashkit.collect.supervise.sighting import RunSettings, Sighting, say
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
 from crashkit.collect.supervise.spawn import SpawnError, spawn
 from crashkit.collect.supervise.stderr_tail import open_tail
 from crashkit.collect.supervise.storm import Storm
@@ -61,6 +61,8 @@ _DEATH_PATIENCE = 1.0
 _LOG_PATIENCE = 4.0
 """Seconds to wait for other traces of a crash after a fatal error in the log."""
 _TAIL_PATIENCE = 10.0
+_LAST_PATIENCE = 0.5
+"""Seconds for processes that end by themselves once the command has, such as multiprocessing's resource tracker."""
 _SAME_DEATH = 10.0
 """Seconds within which the same pid means the same process."""
 _DETACH_PATIENCE = 5.0
@@ -78,6 +80,10 @@ class Options(NamedTuple):
     cuda: bool = False
     keep_stderr: bool = True
     restart: Optional[Restart] = None
+    helpers: frozenset[int] = frozenset()
+    """Pids of our own processes that run already."""
+    wait_daemons: bool = False
+    """Stay while any descendant lives."""
     watcher: Optional[Callable[[int], int]] = None
     """Starts a tracer for this pid before the command is executed; returns the tracer's pid. See `capture`."""
 
@@ -93,14 +99,15 @@ class _Wanted(NamedTuple):
 class Supervisor:
     """Runs the command, restarts it as configured, and hands each crash to `keep`."""
 
-    def __init__(self, settings: RunSettings, options: Options, inbox: Path) -> None:
+    def __init__(self, settings: RunSettings, options: Options) -> None:
         self._settings = settings
         self._options = options
         self._poll = select.poll()
         self._mask: set[signal.Signals] = set()
         self._tree = ProcessTree(self._poll)
-        self._cores = CoreWatch(settings.pattern, inbox)
+        self._tree.ours |= options.helpers
         self._leave_cores = core_limit()[0] != 0
+        self._cores = CoreWatch(settings.pattern, settings.inbox, protect=not self._leave_cores)
         self._tail = open_tail(options.keep_stderr)
         self._command = 0
         self._tracer = 0
@@ -138,9 +145,9 @@ class Supervisor:
             self._poll.register(self._events, select.POLLIN)
         self._witness = GroupWitness()
         self._tree.ours.add(self._witness.pid)
-        if self._cores.descriptor is not None:
-            self._poll.register(self._cores.descriptor, select.POLLIN)
-            self._cores.watch({working_folder()})
+        for descriptor in self._cores.descriptors:
+            self._poll.register(descriptor, select.POLLIN)
+        self._cores.watch({working_folder()})
         self._start()
         if self._options.restart is None:
             self._give_up_descriptors()
@@ -154,6 +161,7 @@ class Supervisor:
             if self._told_to_end:
                 break
             self._start()
+        self._watch_daemons()
         self._finish()
         assert self._status is not None
         return os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else 128 + os.WTERMSIG(self._status)
@@ -215,6 +223,19 @@ class Supervisor:
         while not done() and (left := deadline - time.monotonic()) > 0:
             self._step(min(left, self._timeout()))
 
+    def _watch_daemons(self) -> None:
+        """Stay while any process of the command lives, if that is wanted."""
+        if self._options.wait_daemons:
+            self._wait_until(math.inf, lambda: self._told_to_end or bool(self._passed_on & ENDING) or not self._tree.living())
+
+    def _say_who_is_left(self) -> None:
+        self._wait_until(time.monotonic() + _LAST_PATIENCE, lambda: self._told_to_end or not self._tree.living())
+        if left := self._tree.living():
+            names = ", ".join(f"{printable(name)}[{pid}]" for pid, name in list(left.items())[:3])
+            more = ", ..." if len(left) > 3 else ""
+            them = "a process of the command still runs, and its" if len(left) == 1 else "processes of the command still run, and their"
+            say(f"{them} crashes would not be seen: {names}{more}; --wait-daemons waits for the end of all")
+
     def _finish(self) -> None:
         """Wait for the reports, unless we are asked to terminate."""
         self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
@@ -229,12 +250,14 @@ class Supervisor:
         unseen = self._tail.fatal_errors - len(self._reported)
         if unseen > 0 and self._tail.fatal_errors > 1:
             say(f"{unseen} more fatal error{'s' if unseen > 1 else ''} on stderr, from processes whose end was not observed")
+        self._say_who_is_left()
         if self._tracer in self._tree.ours:
             # Detach from daemons that outlive the command.
             with contextlib.suppress(OSError):
                 os.kill(self._tracer, signal.SIGTERM)
             self._wait_until(time.monotonic() + _DETACH_PATIENCE, lambda: self._tracer not in self._tree.ours)
-        self._cores.close()
+        for message in self._cores.close():
+            say(message)
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
 
@@ -270,7 +293,8 @@ class Supervisor:
                         self._pass_on(info.number)
             elif interest is not None and descriptor == interest[0]:
                 self._tail.pump()
-            elif descriptor == self._cores.descriptor:
+            elif descriptor in self._cores.descriptors:
+                self._cores.take()  # at once: the next core may replace it
                 stirred = True
             elif self._events is not None and descriptor == self._events.fileno():
                 deaths += [
@@ -358,7 +382,7 @@ class Supervisor:
             if pid == self._worker:
                 self._worker = 0
                 if status:
-                    say("a crash could not be written to the crash store")
+                    say("the process that kept a crash was killed; crashkit list finds what it left")
                 continue
             if pid in self._tree.ours:
                 self._tree.ours.discard(pid)
@@ -401,7 +425,8 @@ class Supervisor:
             self._tree.refresh(pid)  # still there while the kernel writes
         for core in self._cores.complete():
             if self._is_ours(core):
-                if not self._leave_cores:
+                core.is_ours_to_move = not self._leave_cores
+                if core.is_ours_to_move and core.second is not None:
                     core.remove_original()
                 self._unclaimed.append((core, now + _DEATH_PATIENCE))
             else:
@@ -489,17 +514,28 @@ class Supervisor:
 
     def _why_no_core(self, death: Death) -> str:
         pattern = self._settings.pattern
+        if self._cores.overwritten > self._overwritten_told or self._another_took_its_name(death):
+            self._overwritten_told += 1
+            return (
+                f"another process that died at the same moment overwrote its core ({pattern.text}); "
+                "sysctl -w kernel.core_uses_pid=1 gives each its own"
+            )
         if not death.core_dumped and death.certain:
             return (
                 "the kernel wrote no core: the limit, the folder, the disk or the process itself (setuid, prctl) prevented it; "
                 "run crashkit doctor to find out"
             )
-        if self._cores.overwritten > self._overwritten_told:
-            self._overwritten_told += 1
-            return f"another process overwrote its core ({pattern.text}) before it could be saved"
         if pattern.kind == "file":
             return f"the kernel wrote a core, but no file matches core_pattern {pattern.text}"
         return f"the kernel piped the core to {pattern.text}"
+
+    def _another_took_its_name(self, death: Death) -> bool:
+        """Whether that explains it. The kernel also gives up if the name is taken, or taken away, while it opens it (fs/coredump.c)."""
+        pattern = self._settings.pattern
+        if pattern.kind != "file" or pattern.unique:
+            return False
+        recent = time.monotonic() - 2 * _CORE_PATIENCE
+        return any(pid != death.pid and when > recent for pid, (_, when) in self._reported.items())
 
     def _read_log(self, now: float) -> None:
         """Report a fatal error on stderr as a crash if no other source reports it."""
@@ -534,7 +570,7 @@ class Supervisor:
                 keep.process(seen, self._settings)
                 status = 0
             except BaseException as error:
-                say(f"{type(error).__name__}: {error}")
+                say(f"a crash could not be kept: {type(error).__name__}: {error}")
             finally:
                 os._exit(status)
         self._worker = pid

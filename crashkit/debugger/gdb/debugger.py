@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import platform
-import shutil
-import tempfile
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit import isolation
 from crashkit.arch import Architecture, named
 from crashkit.debugger.contract import Answer, Lap
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
-from crashkit.debugger.gdb.libpython_file import find_script
+from crashkit.debugger.gdb.libpython_file import Choice, find_script
 from crashkit.debugger.gdb.names import complete_names
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.gdb.rows import native_stacks, python_stacks
@@ -23,6 +22,7 @@ from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
 from crashkit.model import SoftError
+from crashkit.scratch import Scratch
 
 MULTIARCH = "gdb-multiarch"
 """Debian's name for a gdb that supports every processor."""
@@ -40,6 +40,8 @@ class GdbSettings(NamedTuple):
     """The script to use; None to look for it."""
     sysroot: Optional[Path]
     """The crashed system's root folder."""
+    foreign: tuple[Path, ...] = ()
+    """Further folders of files that came with the crash."""
 
 
 class GdbDebugger:
@@ -80,13 +82,13 @@ class GdbDebugger:
             if self._gdb is not None:
                 self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
             with (
-                tempfile.TemporaryDirectory(prefix="crashkit-twins-") as twins,
+                Scratch("twins") as twins,
                 Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=self._gdb) as session,
             ):
                 notebook.debugger = session.version
-                _native(session, scene, Path(twins), notebook)
+                _native(session, scene, twins, notebook)
                 lap("native")
-                _python(session, scene, self._finder, settings.libpython, notebook)
+                _python(session, scene, self._finder, settings, notebook)
                 lap("python")
         except DebuggerError as error:
             notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
@@ -133,7 +135,7 @@ def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb
         return gdb
     except DebuggerError:
         gdb.close()
-    if shutil.which(MULTIARCH) is None:
+    if isolation.find_program(MULTIARCH) is None:
         raise DebuggerError(
             f"this gdb does not support {architecture.name}, and {MULTIARCH} is not installed",
             f"Install it (Debian, Ubuntu: apt-get install {MULTIARCH}), or pass a gdb for {architecture.name} with --gdb.",
@@ -187,7 +189,13 @@ def _crashed_ident(scene: Scene) -> Optional[int]:
     return int(thread.pthread) if thread and thread.pthread is not None else None
 
 
-def _python(session: Session, scene: Scene, finder: Finder, libpython: Optional[Path], notebook: _Notebook) -> None:
+def _refusal(choice: Choice) -> SoftError:
+    instead = f"took this machine's {choice.script}" if choice.script else "read Python frames without it"
+    message = f"{choice.refused} was not run: {choice.reason}; {instead}"
+    return SoftError(stage="python", message=message, hint=f"If you trust it, pass --libpython {choice.refused}")
+
+
+def _python(session: Session, scene: Scene, finder: Finder, settings: GdbSettings, notebook: _Notebook) -> None:
     interpreter = scene.interpreter
     if interpreter is None or interpreter.is_too_old:
         return
@@ -196,19 +204,19 @@ def _python(session: Session, scene: Scene, finder: Finder, libpython: Optional[
         return
     file = scene.files[interpreter.module.path]
     main = scene.crash.process.executable if scene.crash.process else None
-    try:
-        script = libpython or find_script(interpreter, main, scene.files, finder)
-    except DebuggerError as error:
-        notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
-        return
+    choice = Choice(settings.libpython) if settings.libpython else find_script(interpreter, main, finder, settings.foreign)
+    script = choice.script
+    if choice.refused is not None:
+        notebook.soft_errors.append(_refusal(choice))
     if script is None:
-        notebook.soft_errors.append(
-            SoftError(
-                stage="python",
-                message=f"no libpython.py for Python {interpreter.version or ''} found on this machine",
-                hint="Pass Tools/gdb/libpython.py from CPython's source of that version with --libpython FILE.",
+        if choice.refused is None:
+            notebook.soft_errors.append(
+                SoftError(
+                    stage="python",
+                    message=f"no libpython.py for Python {interpreter.version or ''} found on this machine",
+                    hint="Pass Tools/gdb/libpython.py from CPython's source of that version with --libpython FILE.",
+                )
             )
-        )
         return
     idents = [(thread.tid, int(thread.pthread)) for thread in scene.crash.threads if thread.tid is not None and thread.pthread is not None]
     try:

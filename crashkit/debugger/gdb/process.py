@@ -11,7 +11,6 @@ import os
 import re
 import resource
 import selectors
-import shutil
 import subprocess
 import time
 from pathlib import Path
@@ -20,7 +19,7 @@ from typing import Any, Optional
 
 from pygdbmi import gdbmiparser
 
-from crashkit.environment import for_tool
+from crashkit import isolation
 from crashkit.errors import DebuggerError
 from crashkit.gdb_files import SAFE_START, gdb_file
 
@@ -51,6 +50,8 @@ _START = [
     "-iex",
     "set print entry-values no",
 ]
+_PYTHON = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
+"""For the interpreter inside gdb."""
 _MEMORY_LIMIT = 16 << 30
 _MOST_RECORD = 1 << 20
 _MOST_COMPLAINT = 8 << 10
@@ -59,7 +60,7 @@ _INSTALL = "Install gdb 12 or newer with Python support (Debian, Ubuntu: apt-get
 
 
 class Gdb:
-    """A running gdb. `deadline` is in seconds from now and covers every command it will get.
+    """A running gdb. `deadline` is in seconds from now and covers every command it will get; `environment` adds variables.
 
     Raises DebuggerError where gdb cannot be started.
     """
@@ -71,17 +72,17 @@ class Gdb:
         self._buffer = b""
         self._complaints = b""
         self._banner = ""
-        path = shutil.which(program)
+        path = isolation.find_program(program)
         if path is None:
             raise DebuggerError(f"{program} is not installed", _INSTALL)
         try:
-            self._process = subprocess.Popen(
+            self._process = isolation.start(
                 [path, *_START],
+                extra={**_PYTHON, **(environment or {})},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
-                env=_environment() if environment is None else environment,
-                start_new_session=True,
+                new_session=True,
             )
         except OSError as error:
             raise DebuggerError(f"{path} could not be started: {error.strerror}", _INSTALL) from error
@@ -229,10 +230,6 @@ def _is_whole(record: bytes) -> bool:
 def quote(text: str) -> str:
     """As an MI argument (a C string)."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'
-
-
-def _environment() -> dict[str, str]:
-    return {**for_tool(os.environ), "PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 
 
 def commands_file() -> Path:

@@ -5,7 +5,6 @@ Requests and results are JSON files in a private folder (gdb_scripts/README.md);
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -16,6 +15,7 @@ import msgspec
 from crashkit.arch import Architecture
 from crashkit.debugger.gdb.process import Gdb, commands_file, quote
 from crashkit.errors import DebuggerError
+from crashkit.scratch import Scratch
 
 _FRAMES = 1000
 _PYTHON_FRAMES = 1000
@@ -127,12 +127,12 @@ class Session:
         sysroot: Optional[Path] = None,
         gdb: Optional[Gdb] = None,
     ) -> None:
-        self._folder = tempfile.TemporaryDirectory(prefix="crashkit-gdb-")
+        self._folder = Scratch("gdb")
         self._count = 0
         try:
             self._gdb = gdb or Gdb(deadline, program)
         except BaseException:
-            self._folder.cleanup()
+            self._folder.close()
             raise
         try:
             self.version = self._check()
@@ -142,7 +142,7 @@ class Session:
                 # Read-only data is not in a core: gdb reads it from the files that were mapped.
                 self._gdb.console(f"set sysroot {sysroot.absolute()}")
             # gdb's versions differ in how they unquote a core's path: give it one without anything to quote.
-            link = Path(self._folder.name) / "core"
+            link = self._folder.path / "core"
             link.symlink_to(core.absolute())
             self._gdb.command(f"-target-select core {link}")
             self._gdb.console(f"source {commands_file()}")
@@ -159,7 +159,7 @@ class Session:
     def close(self) -> None:
         """End gdb and delete the private folder."""
         self._gdb.close()
-        self._folder.cleanup()
+        self._folder.close()
 
     @property
     def pid(self) -> int:
@@ -218,7 +218,7 @@ class Session:
 
     def _ask(self, command: str, request: dict[str, Any], kind: Any) -> Any:
         self._count += 1
-        folder = Path(self._folder.name)
+        folder = self._folder.path
         asked, answered = folder / f"{self._count}.request", folder / f"{self._count}.result"
         try:
             asked.write_bytes(msgspec.json.encode(request))
@@ -232,8 +232,8 @@ class Session:
                 raise DebuggerError(
                     "gdb's response is too long", "The core may be damaged; run with --no-gdb to get the rest of the report."
                 )
-            return msgspec.json.decode(answered.read_bytes(), type=kind)
-        except (OSError, msgspec.DecodeError) as error:
+            return decoded(answered.read_bytes(), kind)
+        except OSError as error:
             raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 
     def _check(self) -> str:
@@ -245,6 +245,14 @@ class Session:
         except DebuggerError as error:
             raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
         return self._gdb.version()
+
+
+def decoded(data: bytes, kind: Any) -> Any:
+    """What a script inside gdb wrote. Raises DebuggerError."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 
 
 def _scan(architecture: Optional[Architecture]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 from crashkit.debugger.contract import Answer, Lap
-from crashkit.debugger.pystack.process import PystackFailed, run_pystack
+from crashkit.debugger.pystack.process import PystackFailed, Running, run_pystack
 from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
 from crashkit.evidence.core.describe import Scene
 from crashkit.model import SoftError
@@ -24,13 +24,15 @@ class PystackDebugger:
 
     def __init__(self, deadline: float) -> None:
         self._deadline = deadline
+        self._running = Running()
 
     def start(self) -> Optional[SoftError]:
         """Nothing to start: each question is a process of its own."""
         return None
 
     def close(self) -> None:
-        """Nothing to end."""
+        """End what another thread may have started; later questions end at once, too."""
+        self._running.end()
 
     def reads_python(self, scene: Scene) -> bool:
         """Always true: PyStack needs no debug info."""
@@ -55,7 +57,7 @@ class PystackDebugger:
             hint = "Pass it with --exe, or the crashed system's root folder with --sysroot."
             return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
         files = {path: found.path for path, found in scene.files.items() if found.path}
-        return ask_pystack(core, file.path, files, self._deadline, native=native)
+        return ask_pystack(core, file.path, files, self._deadline, native=native, running=self._running)
 
 
 def ask_pystack(
@@ -65,6 +67,7 @@ def ask_pystack(
     deadline: float = 60.0,
     locals: bool = True,
     native: bool = False,
+    running: Optional[Running] = None,
 ) -> Answer:
     """Ask PyStack for every thread of a core.
 
@@ -80,7 +83,7 @@ def ask_pystack(
     for with_locals in (True, False) if locals else (False,):
         left = ends - time.monotonic()
         try:
-            threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native)
+            threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native, running)
         except PystackFailed as failure:
             last = not (with_locals and failure.again)
             what = "" if last else "; retried without local variables"

@@ -10,12 +10,14 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, Optional
 
-from crashkit.environment import LIBRARY_PATH, for_tool
+from crashkit import isolation
+from crashkit.scratch import Scratch
 
 _INNER, _OUTER = 1000, 200
 _VARIABLES = 64
@@ -37,8 +39,31 @@ class PystackFailed(Exception):
         """Whether a request for less may succeed."""
 
 
+class Running:
+    """What another thread needs to end a run."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: Optional[subprocess.Popen[bytes]] = None
+        self._ended = False
+
+    def begin(self, process: subprocess.Popen[bytes]) -> None:
+        """Note the process; ends it at once if `end` was called before."""
+        with self._lock:
+            self._process = process
+            if self._ended:
+                _kill(process)
+
+    def end(self) -> None:
+        """Kill the process that runs, and every later one."""
+        with self._lock:
+            self._ended = True
+            if self._process is not None and self._process.poll() is None:
+                _kill(self._process)
+
+
 def run_pystack(
-    core: Path, executable: Path, files: Mapping[str, Path], deadline: float, locals: bool, native: bool
+    core: Path, executable: Path, files: Mapping[str, Path], deadline: float, locals: bool, native: bool, running: Optional[Running] = None
 ) -> list[dict[str, Any]]:
     """The rows of every thread, as the worker's docstring describes them. `deadline` is in seconds.
 
@@ -46,13 +71,13 @@ def run_pystack(
     """
     if importlib.util.find_spec("pystack") is None or not sys.executable:
         raise PystackFailed("PyStack is not installed", _INSTALL, again=False)
-    with tempfile.TemporaryDirectory(prefix="crashkit-pystack-") as folder:
-        request, result = Path(folder, "request"), Path(folder, "result")
+    with Scratch("pystack") as folder:
+        request, result = folder / "request", folder / "result"
         asked = {
-            "path": [str(Path(entry).absolute()) for entry in sys.path],
+            "path": isolation.module_path(),
             "core": str(core.absolute()),
             "executable": str(executable.absolute()),
-            "search_path": _link(files, Path(folder, "modules")),
+            "search_path": _link(files, folder / "modules"),
             "locals": locals,
             "native": native,
             "inner": _INNER,
@@ -62,7 +87,7 @@ def run_pystack(
             "memory": core.stat().st_size + _MEMORY,
         }
         request.write_text(json.dumps(asked))
-        complaint = _run(request, result, deadline)
+        complaint = _run(request, result, deadline, running or Running())
         if not result.exists():
             raise PystackFailed(
                 f"PyStack {complaint}", "With debug info for the interpreter, gdb and libpython.py can read Python frames.", again=True
@@ -82,19 +107,13 @@ def _link(files: Mapping[str, Path], folder: Path) -> str:
     return str(folder)
 
 
-def _run(request: Path, result: Path, deadline: float) -> str:
+def _run(request: Path, result: Path, deadline: float, running: Running) -> str:
     """How the worker ended, in words."""
-    command = [sys.executable, "-I", "-S", str(_WORKER), str(request), str(result)]
+    command = isolation.python(str(_WORKER), str(request), str(result))
     with tempfile.TemporaryFile() as complaints:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=complaints,
-            start_new_session=True,
-            env=for_tool(os.environ, keep=(LIBRARY_PATH,)),
-        )
+        process = isolation.start(command, keep=isolation.FOR_PYTHON, stderr=complaints, new_session=True)
         try:
+            running.begin(process)
             _wait(process, max(deadline, 0.1))
         except subprocess.TimeoutExpired:
             _end(process)
@@ -124,9 +143,13 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
+    _kill(process)
+    process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
 
 
 def _read(result: Path) -> list[dict[str, Any]]:

@@ -1,13 +1,15 @@
 """Reads a core's stacks with PyStack; a program of its own, because PyStack may die, hang or eat memory on a hostile core.
 
-Usage: python -I -S pystack_worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
+Usage: python -I -S worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
 
-REQUEST: path (sys.path), core, executable, search_path, locals, native, inner, outer, variables, text, memory (bytes).
+REQUEST: path (what to add to sys.path), core, executable, search_path, locals, native, inner, outer, variables, text, memory (bytes).
 RESULT: threads, each tid, gil (1, 0, -1 unknown), version, total and the frames `inner` (innermost first) and `outer`.
 """
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import json
 import os
 import resource
@@ -18,12 +20,18 @@ from typing import Any
 _STACK = 1 << 30
 """PyStack recurses once a frame, about 1 KB each: room for a stack of a million frames, used only as far as needed."""
 
+_LONGEST = 4096
+"""Characters of a name: LONGEST_TEXT of crashkit.limits."""
+
 
 def main(request_path: str, result_path: str) -> None:
     """Do what the request file asks and write the result file. Does not return: ends the process with status 0."""
     with open(request_path, encoding="utf-8") as file:  # noqa: PTH123 (starts faster)
         request = json.load(file)
-    sys.path[:] = request["path"]
+    sys.path += request["path"]
+    # The kernel ends us with the process that started us (PR_SET_PDEATHSIG).
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if request["memory"]:
         _, hard = resource.getrlimit(resource.RLIMIT_AS)
@@ -97,12 +105,12 @@ def python_frame(frame: Any, request: dict[str, Any]) -> dict[str, Any]:
     arguments = [str(name) for name in reversed(list(frame.arguments))]
     values = {**{name: frame.arguments[name] for name in reversed(list(frame.arguments))}, **frame.locals}
     return {
-        "function": frame.code.scope,
-        "file": frame.code.filename,
+        "function": cut(frame.code.scope, _LONGEST),
+        "file": cut(frame.code.filename, _LONGEST),
         "line": frame.code.location.lineno,
         "entry": frame.is_entry,
-        "args": arguments[:limit],
-        "locals": {str(name): cut(str(value), text) for name, value in list(values.items())[:limit]},
+        "args": [cut(name, _LONGEST) for name in arguments[:limit]],
+        "locals": {cut(str(name), _LONGEST): cut(str(value), text) for name, value in list(values.items())[:limit]},
     }
 
 
@@ -113,7 +121,8 @@ def cut(value: str, most: int) -> str:
 
 def native_frame(frame: Any) -> dict[str, Any]:
     """A native frame as plain data."""
-    return {"pc": frame.address, "function": frame.symbol, "file": frame.path, "line": frame.linenumber, "module": frame.library}
+    function, file, module = (cut(name, _LONGEST) for name in (frame.symbol, frame.path, frame.library))
+    return {"pc": frame.address, "function": function, "file": file, "line": frame.linenumber, "module": module}
 
 
 if __name__ == "__main__":

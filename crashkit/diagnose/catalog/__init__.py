@@ -66,7 +66,9 @@ def load_catalog(extra: Sequence[Path] = ()) -> Catalog:
 
 def configured(environment: Mapping[str, str]) -> tuple[Path, ...]:
     """The user's own folder, `$XDG_CONFIG_HOME/crashkit/signatures`, if it contains signature files."""
-    home = environment.get("XDG_CONFIG_HOME") or (f"{environment['HOME']}/.config" if environment.get("HOME") else "")
+    home = environment.get("XDG_CONFIG_HOME", "")
+    if not home.startswith("/"):  # a relative one is invalid, says the XDG Base Directory Specification
+        home = f"{environment['HOME']}/.config" if environment.get("HOME") else ""
     folder = Path(home) / "crashkit" / "signatures"
     return (folder,) if home and any(folder.glob("*.toml")) else ()
 
@@ -109,6 +111,8 @@ def _read(path: Path) -> list[Signature]:
     except msgspec.DecodeError as error:
         line = _TOML_LINE.search(str(error))
         raise CatalogError(f"{path}:{line[1] if line else 1}: {error}", _HINT) from error
+    except (RecursionError, OverflowError, ValueError) as error:
+        raise CatalogError(f"{path}: cannot be read: {str(error)[:200]}", _HINT) from error
     for index, signature in enumerate(signatures):
         for place, problem in _problems(signature):
             raise CatalogError(f"{path}:{line_of(text, f'.signature[{index}]{place}')}: {signature.id}: {problem}", _HINT)
@@ -200,7 +204,7 @@ def _log_problems(condition: Condition) -> Iterator[str]:
 def _raised(check: Callable[[str], object], text: str) -> Iterator[str]:
     try:
         check(text)
-    except (re.error, ValueError) as error:
+    except (re.error, ValueError, OverflowError, RecursionError) as error:
         yield f"{text!r}: {error}"
 
 

@@ -31,15 +31,14 @@ from crashkit.elf.headers import (
     read_program_headers,
 )
 from crashkit.errors import EvidenceError
-from crashkit.memory import MemoryThread, string_at, word_at
+from crashkit.limits import LONGEST_PATH, MOST_ARGUMENT_BYTES, MOST_SEGMENTS, MOST_THREADS
+from crashkit.memory import MOST_STRING, MemoryThread, string_at, word_at
 from crashkit.model import Address, Mapping, Offset, SoftError
 
 _EM_CUDA = 190
-# A process has at most max_map_count (65530 by default) segments; the notes of 10,000 threads take 150 MB.
-_MOST_SEGMENTS = 1_000_000
+# The notes of 10,000 threads take 150 MB.
 _MOST_NOTE_BYTES = 512 << 20
 _MOST_ARGUMENTS = 4096
-_MOST_TEXT = 8 << 20
 _MOST_OFFSET = (1 << 63) - 1
 
 
@@ -69,6 +68,8 @@ class Core:
         self.path = path
         self.size = size
         self.soft_errors: list[SoftError] = []
+        self.forged: Optional[str] = None
+        """Why no kernel can have written it; debuggers would believe it, and take gigabytes."""
         self._read_bytes = of_file(file)
         header = _open_elf(self._read_bytes, path)
         self.architecture: Architecture = of_machine(header.machine)
@@ -100,21 +101,30 @@ class Core:
         segments, note_parts = [], []
         # More than 65534 segments: the true count stands in section header 0, which truncation can take away.
         count = count_program_headers(self._read_bytes, header)
-        promised = min(PN_XNUM if count is None else count, _MOST_SEGMENTS)
+        promised = min(PN_XNUM if count is None else count, MOST_SEGMENTS)
+        if count is not None and count > promised:
+            message = f"{count - promised:,} of {count:,} segments of the core were left out: no process has so many"
+            self.soft_errors.append(SoftError(stage="notes", message=message))
         there = min(promised, max(0, self.size - header.programs.offset) // header.programs.entry_size)
         self._headers_cut = there < promised
         if self._headers_cut:
             message = f"the core is truncated within its headers: {promised - there:,} of {promised:,} segment headers are missing"
             self.soft_errors.append(SoftError(stage="notes", message=message))
-        room = _MOST_NOTE_BYTES
+        # Segments may overlap in the file, but no honest ones do: together they are no longer than it.
+        room = min(_MOST_NOTE_BYTES, self.size)
+        notes_cut, claimed = False, 0
         for one in read_program_headers(self._read_bytes, header, there):
             if one.kind == PT_LOAD:
                 segments.append(Segment(one.address, one.size, one.offset, min(one.stored, one.size), one.flags))
             elif one.kind == PT_NOTE and one.offset < self.size:
                 note_parts.append(self._read_bytes(one.offset, min(one.stored, room)))
                 room -= len(note_parts[-1])
-                if len(note_parts[-1]) < one.stored:
-                    self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are truncated: threads may be missing"))
+                notes_cut = notes_cut or len(note_parts[-1]) < one.stored
+                claimed += min(one.stored, self.size - one.offset)
+        if notes_cut:
+            self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are truncated: threads may be missing"))
+        if claimed > self.size:
+            self.forged = "its note segments overlap"
         segments.sort()
         return segments, note_parts
 
@@ -125,12 +135,15 @@ class Core:
         self.auxv: dict[int, int] = {}
         self.files: list[notes.FileMapping] = []
         self._auxv_bytes = b""
+        left_out = 0
         every = chain.from_iterable(notes.split(part, self.word.order) for part in parts)
         for _name, kind, payload in islice(every, notes.MOST_NOTES):
             if kind == notes.NT_PRSTATUS:
                 status = notes.status(payload, self.word, self.architecture.registers)
-                if status:
+                if status and len(self.statuses) < MOST_THREADS:
                     self.statuses.append(status)
+                elif status:
+                    left_out += 1
             elif kind == notes.NT_PRPSINFO:
                 self.process = notes.process_info(payload, self.word)
             elif kind == notes.NT_SIGINFO:
@@ -140,10 +153,16 @@ class Core:
                 self._auxv_bytes = payload
             elif kind == notes.NT_FILE:
                 self.files = notes.file_mappings(payload, self.word)
+                if long := sum(len(file.path) >= LONGEST_PATH for file in self.files):
+                    message = f"{long:,} paths of mapped files were cut at {LONGEST_PATH:,} bytes: no file has a longer one"
+                    self.soft_errors.append(SoftError(stage="notes", message=message))
             elif kind in self.architecture.register_notes and self.statuses and len(payload) >= self.word.size:
                 # Notes of a thread follow its status.
                 (value,) = struct.unpack_from(self.word.code, payload)
                 self.statuses[-1].registers[self.architecture.register_notes[kind]] = value
+        if left_out:
+            message = f"{left_out:,} of {left_out + MOST_THREADS:,} threads of the core were left out: no process has so many"
+            self.soft_errors.append(SoftError(stage="notes", message=message))
         if not self.statuses:
             self.soft_errors.append(
                 SoftError(
@@ -238,20 +257,24 @@ class Core:
                 blocks.append(pointers)
                 pointers = []
             else:
-                pointers.insert(0, value)
+                pointers.append(value)
             address -= self.word.size
         if len(blocks) < 3:
             return [], []
         environment, arguments = blocks[1], blocks[2]
-        return self._strings(arguments), self._strings(environment)
+        return self._strings(arguments[::-1]), self._strings(environment[::-1])
 
     def _strings(self, addresses: Sequence[int]) -> list[str]:
-        texts, room = [], _MOST_TEXT
-        for address in addresses[:_MOST_ARGUMENTS]:
-            text = string_at(self, address)
-            if text is not None and room > 0:
+        texts, room = [], MOST_ARGUMENT_BYTES
+        for number, address in enumerate(addresses[:_MOST_ARGUMENTS]):
+            text = string_at(self, address, min(room, MOST_STRING))
+            if text is not None:
                 texts.append(text)
-                room -= len(text)
+                room -= len(text) + 1
+            if room <= 0:
+                message = f"{len(addresses) - number - 1:,} arguments or variables were left out: they are longer than Linux allows"
+                self.soft_errors.append(SoftError(stage="notes", message=message))
+                break
         return texts
 
     def _find_auxiliary_vector(self) -> Optional[int]:

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
+from msgspec.structs import replace
+
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.redaction import allowed_environment, scrub_argv
 from crashkit.elf import notes
 from crashkit.elf.file import read_build_id
+from crashkit.environment import shown
 from crashkit.evidence.core import fault, signal_frame
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
@@ -20,6 +23,7 @@ from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.python_version import version_in_core, version_in_file
+from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
@@ -38,14 +42,17 @@ class Scene(NamedTuple):
     interpreter: Optional[Interpreter]
     entry: Optional[int]
     """Entry point of the process (AT_ENTRY)."""
+    forged: Optional[str] = None
+    """Why no debugger should read the core."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
     """Describe the crash in `core`. `executable`, if given, is used as the crashed executable's file."""
     modules = tuple(loaded_modules(core))
     main = core.executable()
-    files = {module.path: finder.find(module.path, module.build_id) for module in modules}
-    soft_errors = [*source.soft_errors, *core.soft_errors]
+    files, unlooked = _files(modules, finder)
+    process = _process(core, main)
+    soft_errors = [*source.soft_errors, *core.soft_errors, *unlooked]
     if not core.files and core.statuses:
         alone = _executable_alone(core, executable)
         if isinstance(alone, SoftError):
@@ -80,7 +87,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         )
         for index, thread in enumerate(core.threads())
     )
-    process = _process(core, main)
+    if main != process.executable:
+        process = replace(process, executable=main)
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
         time=_time(source.original),
@@ -112,7 +120,28 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY))
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), core.forged)
+
+
+def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:
+    """The file of each module; once looking for them has taken too long, the rest counts as missing."""
+    files: dict[str, ModuleFile] = {}
+    unlooked = 0
+    began = time.process_time()
+    found: dict[tuple[str, Optional[str]], ModuleFile] = {}
+    for module in modules:
+        wanted = (module.path, module.build_id)
+        if wanted in found:
+            files[module.path] = found[wanted]
+        elif time.process_time() - began < FINDING_SECONDS:
+            files[module.path] = found[wanted] = finder.find(*wanted)
+        elif module.path not in files:
+            files[module.path] = ModuleFile("missing", detail=f"{module.path} was not looked for")
+            unlooked += 1
+    if not unlooked:
+        return files, ()
+    message = f"{unlooked:,} modules were not looked for: finding the others took {FINDING_SECONDS:.0f} s of processor time"
+    return files, (SoftError(stage="modules", message=message),)
 
 
 def _runtime(core: Core, interpreter: Interpreter, files: dict[str, ModuleFile]) -> PythonRuntime:
@@ -172,7 +201,7 @@ def _process(core: Core, main: Optional[str]) -> Process:
         uid=info.uid if info else None,
         name=info.name.decode("utf-8", "backslashreplace") if info else None,
         executable=main,
-        argv=tuple(scrub_argv(arguments)),
+        argv=tuple(arguments),
         architecture=core.architecture.name,
         environment=_environment(environment),
     )
@@ -180,7 +209,7 @@ def _process(core: Core, main: Optional[str]) -> Process:
 
 def _environment(entries: Sequence[str]) -> dict[str, str]:
     variables = dict(entry.split("=", 1) for entry in entries if "=" in entry)
-    kept = allowed_environment(variables)
+    kept = shown(variables)
     # Where the process was started: relative names of source files count from there.
     return {**kept, "PWD": variables["PWD"]} if "PWD" in variables else kept
 

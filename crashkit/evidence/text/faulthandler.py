@@ -8,7 +8,7 @@ from typing import Optional
 
 from msgspec.structs import replace
 
-from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling, threads_left_out
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, PythonRuntime, SoftError, Thread
 
 MOST_THREADS = 1000
@@ -26,16 +26,18 @@ SIGNALS = {
 
 _FATAL = re.compile(r"Fatal Python error: (?P<message>.*)$")
 _TIMEOUT = re.compile(r"^Timeout \(\d+:\d\d:\d\d(?:\.\d+)?\)!$")
-_THREAD = re.compile(r"^(?P<current>Current thread|Thread) 0x(?P<ident>[0-9a-f]+)(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):$")
+_THREAD = re.compile(
+    r"^(?P<current>Current thread|Thread) 0x(?P<ident>[0-9a-f]{1,16})(?: \[(?P<name>[^\]]*)\])? \(most recent call first\):$"
+)
 _STACK = re.compile(r"^Stack \(most recent call first\):$")
 _C_STACK = re.compile(r"^Current thread's C stack trace \(most recent call first\):$")
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+|\?\?\?) in (?P<function>.*)$')
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}|\?\?\?) in (?P<function>.*)$')
 _BINARY = re.compile(
     r"""^  Binary file (?:"(?P<file>[^"]*)"|'<unknown>')"""
-    r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]+))?)? ?\[0x(?P<address>[0-9a-f]+)\]$"""
+    r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]{1,16}))?)? ?\[0x(?P<address>[0-9a-f]{1,16})\]$"""
 )
 _BETWEEN = re.compile(
-    r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|<.* GIL .*>|  <truncated rest of calls>"
+    r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|  <truncated rest of calls>"
     r"|  <cannot get C stack on this system>|  <system returned no stack trace>|Extension modules: .*|  <.*>)$"
 )
 _STATE = re.compile(r"^Python runtime state: (?P<state>.*)$")
@@ -49,6 +51,8 @@ class FaultDump(Reader):
         self.state: Optional[str] = None
         self.timeout = False
         self.gil_disabled = False
+        self.left_out = 0
+        """Threads beyond MOST_THREADS."""
         self._blocks: list[_Block] = []
         self._c_stack: Optional[list[Frame]] = None
 
@@ -89,7 +93,7 @@ class FaultDump(Reader):
             self._c_stack = []
             return True
         if match := _FRAME.match(text):
-            return self._add(self._blocks[-1].frames if self._blocks else None, _python_frame(match))
+            return self.left_out > 0 or self._add(self._blocks[-1].frames if self._blocks else None, _python_frame(match))
         if match := _BINARY.match(text):
             return self._add(self._c_stack, _native_frame(match))
         if match := _STATE.match(text):
@@ -106,6 +110,8 @@ class FaultDump(Reader):
     def _open(self, block: _Block) -> None:
         if len(self._blocks) < MOST_THREADS:
             self._blocks.append(block)
+        else:
+            self.left_out += 1
 
     @staticmethod
     def _add(frames: Optional[list[Frame]], frame: Frame) -> bool:
@@ -189,7 +195,7 @@ def _tells(dumps: Sequence[tuple[str, FaultDump]]) -> Account:
         signal=_last_signal(dumps, fatal),
         python=_runtime(dumps, fatal),
         is_evidence=bool(dumps),
-        soft_errors=_several(dumps),
+        soft_errors=(*_several(dumps), *threads_left_out(sum(dump.left_out for _, dump in dumps))),
     )
 
 

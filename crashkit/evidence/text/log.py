@@ -14,13 +14,15 @@ from typing import Any, BinaryIO, Optional, TypeVar
 
 import msgspec
 
+from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats, log_signal
 from crashkit.evidence.text.log_patterns import Classifier, fewest
 from crashkit.evidence.text.prefixes import clean, strip
-from crashkit.evidence.text.reader import Format, Note, Reader, Stacks
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
 from crashkit.evidence.text.skim import telling_lines
+from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 
 MOST_LINES = 400
@@ -118,14 +120,21 @@ class _Log:
         self._lines: list[LogLine] = []
         self._of_kind: Counter[Optional[str]] = Counter()
         self._left_out: Counter[str] = Counter()
+        self._cut = 0
+        """Lines of which a part only was examined."""
+        self._broken: dict[str, SoftError] = {}
         self._texts: dict[Format[Any], list[tuple[str, Reader]]] = {format: [] for format in self._formats}
 
     def read(self, file: BinaryIO) -> None:
         openers = [opener for format in self._formats for opener in format.openers]
         texts = fewest((*self._classifier.literals, *openers))
         for number, raw in telling_lines(file, texts, lambda: bool(self._open)):
-            who, text = strip(clean(raw))
-            self._take(number, who, text)
+            self._cut += len(raw) >= LONGEST_LINE
+            try:
+                who, text = strip(clean(raw))
+                self._take(number, who, text)
+            except Exception as error:
+                self._failed("the reader of log lines", error)
         for who in list(self._open):
             self._close(who)
 
@@ -134,7 +143,7 @@ class _Log:
             if other != who:
                 self._miss(other)
         current = self._open.get(who)
-        if current is not None and current.feed(text):
+        if current is not None and self._feed(who, current, text):
             current.taken += 1
             current.missed = 0
             if current.reader.ended or current.taken > MOST_BLOCK_LINES:
@@ -150,16 +159,37 @@ class _Log:
         if opened is None or opened[0].classifies_opener:
             self._classify(number, who, text)
 
+    def _feed(self, who: str, current: _Open, text: str) -> bool:
+        """A reader that fails is closed: what it read before counts."""
+        try:
+            return current.feed(text)
+        except Exception as error:
+            self._failed(f"the reader of {type(current.reader).__name__}", error)
+            self._close(who)
+            return False
+
+    def _failed(self, reader: str, error: Exception) -> None:
+        """Once for each reader."""
+        self._broken.setdefault(reader, failed("log", reader, error))
+
     def _opens(self, text: str) -> Optional[tuple[Format[Any], Reader]]:
         text = text.lstrip(" ")
         for format in self._formats:
             for opener in format.openers:
                 if opener in text:
-                    reader = format.opens(text)
+                    reader = self._opened(format, text)
                     if reader is not None:
                         return format, reader
                     break
         return None
+
+    def _opened(self, format: Format[Any], text: str) -> Optional[Reader]:
+        try:
+            reader: Optional[Reader] = format.opens(text)
+            return reader
+        except Exception as error:
+            self._failed(f"the reader of {format.openers[0].strip()!r}", error)
+            return None
 
     def _miss(self, who: str) -> None:
         self._open[who].missed += 1
@@ -170,12 +200,15 @@ class _Log:
         closing = self._open.pop(who, None)
         if closing is None:
             return
-        notes = closing.reader.finish()
-        if notes is None:
-            return
-        _keep(self._texts[closing.format], (who, closing.reader))
-        for note in notes:
-            self._add(closing.number, who, note.text, *self._kind(note))
+        try:
+            notes = closing.reader.finish()
+            if notes is None:
+                return
+            _keep(self._texts[closing.format], (who, closing.reader))
+            for note in notes:
+                self._add(closing.number, who, note.text, *self._kind(note))
+        except Exception as error:
+            self._failed(f"the reader of {type(closing.reader).__name__}", error)
 
     def _kind(self, note: Note) -> tuple[Optional[str], Mapping[str, str]]:
         if note.classified and (found := self._classifier.classify(note.text)):
@@ -210,11 +243,31 @@ class _Log:
             del self._lines[same[MOST_OF_A_KIND // 2]]
             self._left_out[kind or "other"] += 1
 
+    def _told(self, format: Format[Any], texts: list[tuple[str, Reader]]) -> Account:
+        try:
+            return format.tells(texts)
+        except Exception as error:
+            self._failed(f"the summary of {format.source}", error)
+            return Account()
+
+    def _unread(self) -> tuple[SoftError, ...]:
+        """What was not examined."""
+        found = [*self._broken.values()]
+        if self._cut:
+            what = "1 line was" if self._cut == 1 else f"{self._cut:,} lines were"
+            found.append(SoftError(stage="log", message=f"{what} cut at {LONGEST_LINE:,} bytes"))
+        for pattern in self._classifier.too_slow:
+            message = f"a pattern took more than {PATTERN_SECONDS:.0f} s for one line and was left out: {pattern[:100]}"
+            hint = "Look for a repeat inside a repeat in this pattern of your signatures."
+            found.append(SoftError(stage="log", message=message, hint=hint))
+        return tuple(found)
+
     def evidence(self, errors: tuple[SoftError, ...]) -> LogEvidence:
         lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
-        accounts = [(format, format.tells(texts)) for format, texts in self._texts.items()]
+        accounts = [(format, self._told(format, texts)) for format, texts in self._texts.items()]
         accounts.sort(key=lambda one: one[1].telling, reverse=True)
-        if all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts):
+        shows_nothing = all(line.kind in _SUPPORTING for line in lines) and not any(account.is_evidence for _, account in accounts)
+        if shows_nothing and not self._broken:
             raise EvidenceError(
                 f"{self._path} contains no crash evidence",
                 "pass a core, a faulthandler dump, a gdb backtrace, or the stderr of the process that died",
@@ -233,7 +286,7 @@ class _Log:
             signal=signal,
             process=process,
             python=next((account.python for _, account in accounts if account.python is not None), None),
-            soft_errors=(*errors, *left_out, *(error for _, account in accounts for error in account.soft_errors)),
+            soft_errors=(*errors, *self._unread(), *left_out, *(error for _, account in accounts for error in account.soft_errors)),
         )
 
 

@@ -14,6 +14,8 @@ import msgspec
 from ahocorasick_rs import AhoCorasick
 
 from crashkit.evidence.text import formats
+from crashkit.limits import PATTERN_SECONDS
+from crashkit.processor_time import TooSlow, at_most
 
 SHORTEST_LITERAL = 4
 
@@ -54,6 +56,8 @@ class Classifier:
         table = [(pattern.kind, pattern.pattern) for pattern in line_patterns()]
         rules: list[tuple[Optional[str], str]] = [*table, *((None, pattern) for pattern in further)]
         self._rules = [(kind, re.compile(pattern), literals(pattern)) for kind, pattern in rules]
+        self.too_slow: list[str] = []
+        """Further patterns that took so long that they are no longer tried."""
         self.literals = fewest(_shorten(literal) for _, _, found in self._rules for literal in found)
         self._any = AhoCorasick(list(self.literals))
 
@@ -62,11 +66,25 @@ class Classifier:
         if not self._any.find_matches_as_indexes(text):
             return None
         for kind, pattern, required in self._rules:
-            if any(literal in text for literal in required) and (match := pattern.search(text)):
+            if not any(literal in text for literal in required):
+                continue
+            match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
+            if match:
                 return kind, {name: value for name, value in match.groupdict().items() if value is not None}
         return None
 
+    def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:
+        """Ours are known to take linear time; a user's may not end."""
+        try:
+            with at_most(PATTERN_SECONDS):
+                return pattern.search(text)
+        except TooSlow:
+            self.too_slow.append(pattern.pattern)
+            self._rules = [rule for rule in self._rules if rule[1] is not pattern]
+            return None
 
+
+@cache
 def literals(pattern: str) -> tuple[str, ...]:
     """Texts of which every match of `pattern` contains at least one; empty if there are no useful ones.
 
@@ -121,8 +139,13 @@ def _required_of(name: str, argument: Any) -> tuple[str, ...]:
 
 def fewest(texts: Iterable[str]) -> tuple[str, ...]:
     """The texts, without those that contain another one: finding the shorter one finds both."""
+    return _fewest(frozenset(texts))
+
+
+@cache
+def _fewest(texts: frozenset[str]) -> tuple[str, ...]:
     kept: list[str] = []
-    for text in sorted(set(texts), key=lambda text: (len(text), text)):
+    for text in sorted(texts, key=lambda text: (len(text), text)):
         if not any(shorter in text for shorter in kept):
             kept.append(text)
     return tuple(kept)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Optional
 
@@ -46,7 +47,8 @@ _BY_KIND = {
 def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
     """The signal and the process, each None if no line shows it. `told` is the signal number from a multi-line text, if any."""
     status = next((number for line in lines if (number := _status(line)) is not None), None)
-    pid = next((int(value) for line in lines for name in ("pid", "pid2") if (value := line.fields.get(name, "")).isdigit()), None)
+    pids = (_number(line.fields.get(name, "")) for line in lines for name in ("pid", "pid2"))
+    pid = next((pid for pid in pids if pid is not None), None)
     signal = _signal(lines, told, status)
     if status is None and signal is not None:
         status = 128 + signal.number
@@ -61,7 +63,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     numbers = (
         told,
         next((_TRAPS[line.fields["trap"]] for line in lines if line.kind == "kernel-trap"), None),
-        next((int(line.fields["number"]) for line in lines if line.kind == "launcher-signal"), None),
+        next((_number(line.fields.get("number", "")) for line in lines if line.kind == "launcher-signal"), None),
         next((number for line in lines if (number := _of_shell(line))), None),
         next((_BY_KIND[line.kind] for line in lines if line.kind in _BY_KIND), None),
         status - 128 if status is not None and 128 < status <= 192 else None,
@@ -81,13 +83,20 @@ def _status(line: LogLine) -> Optional[int]:
     """The status as a shell reports it; torchrun writes a signal as a negative number."""
     if line.kind not in ("exit-status", "launcher-child"):
         return None
-    value = int(line.fields["status"])
+    value = _number(line.fields["status"])
+    if value is None:
+        return None
     return 128 - value if -64 <= value < 0 else value
+
+
+def _number(text: str) -> Optional[int]:
+    """None for what is no number of a signal, a status or a process: Linux has none of more than seven digits."""
+    return int(text) if re.fullmatch(r"-?[0-9]{1,9}", text) else None
 
 
 def _page_fault(line: LogLine) -> Signal:
     """The signal from the kernel's own line: arch/x86/mm/fault.c, show_signal_msg."""
-    address, error = int(line.fields["address"], 16), int(line.fields["error"], 16)
+    address, error = int(line.fields["address"][:16], 16), int(line.fields["error"][:16], 16)
     access = "execute" if error & _FETCH else "write" if error & _WRITE else "read"
     reason = "null-pointer" if is_null(address) else None
     return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=reason)

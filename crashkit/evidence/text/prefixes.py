@@ -78,5 +78,5 @@ def strip(text: str) -> tuple[str, str]:
 def _unwrap(raw: bytes) -> bytes:
     try:
         return _docker.decode(raw).log.rstrip("\r\n").encode("utf-8", "replace")
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
         return raw

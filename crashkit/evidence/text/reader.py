@@ -75,6 +75,11 @@ class Account(NamedTuple):
     soft_errors: tuple[SoftError, ...] = ()
 
 
+def threads_left_out(count: int) -> tuple[SoftError, ...]:
+    """The soft error for a text with more threads than are read."""
+    return (SoftError(stage="log", message=f"{count:,} more threads of the text were left out"),) if count else ()
+
+
 _R = TypeVar("_R", bound=Reader)
 
 

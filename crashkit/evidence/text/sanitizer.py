@@ -23,8 +23,10 @@ _ASAN = re.compile(
     r"(?:.*? on (?:unknown )?address (?P<address>0x[0-9a-f]+))?"
 )
 _TSAN = re.compile(r"WARNING: ThreadSanitizer: (?P<problem>[\w -]+?)(?: \(|$)")
-_NATIVE = re.compile(r"^\s*#(?P<level>\d+) (?:0x(?P<pc>[0-9a-f]+) in )?(?P<rest>\S.*)$")
-_PLACE = re.compile(r"^(?P<function>.*?) (?:(?P<file>[^\s()]+):(?P<line>\d+)(?::\d+)?|\((?P<module>[^()+]+)\+0x(?P<offset>[0-9a-f]+)\).*)$")
+_NATIVE = re.compile(r"^\s*#(?P<level>\d{1,9}) (?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>\S.*)$")
+_PLACE = re.compile(
+    r"^(?P<function>.*?) (?:(?P<file>[^\s()]+):(?P<line>\d{1,9})(?::\d+)?|\((?P<module>[^()+]+)\+0x(?P<offset>[0-9a-f]{1,16})\).*)$"
+)
 _OPERATION = re.compile(r"^\s*(?P<operation>READ|WRITE|Write|Read|Atomic write|Atomic read) of size (?P<size>\d+)")
 _END = re.compile(r"^(?:SUMMARY: \w+Sanitizer|==\d+==ABORTING|={60,}$)")
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import BinaryIO
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
+from crashkit.limits import LONGEST_LINE
+
 CHUNK = 1 << 20
-LONGEST_LINE = 1 << 16
-"""Bytes of a line that are examined, around the match."""
 LONGEST_PIECE = 4 << 20
 """Bytes without a line end that are kept in memory at once."""
 OVERLAP = 256
@@ -42,13 +43,19 @@ class _Search:
         return found
 
 
+@lru_cache(maxsize=8)
+def _search_for(texts: tuple[bytes, ...]) -> _Search:
+    """Building it takes as long as a small log."""
+    return _Search(texts)
+
+
 def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], bool]) -> Iterator[tuple[int, bytes]]:
     """Yield the lines that contain one of `texts`, and each following line while `attending()`, with their numbers from 1.
 
     `file` must be seekable. Lines over LONGEST_LINE bytes are cut around the match.
     """
-    everything = [text.encode() for text in texts]
-    search = _Search(everything)
+    everything = tuple(text.encode() for text in texts)
+    search = _search_for(everything)
     tail = file.seek(0, 2) - TAIL
     seen: Counter[bytes] = Counter()
     most = FLOOD
@@ -58,7 +65,7 @@ def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], 
         if offset + limit >= tail and (seen or attended):
             most = TAIL
             attended = -TAIL
-            search = _Search(everything)
+            search = _search_for(everything)
             tail = 1 << 62
         position = 0
         hits = iter(search.hits(chunk))
@@ -85,7 +92,7 @@ def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], 
             position = end + whole
         number += chunk.count(b"\n", position, limit)
         if flooded:
-            search = _Search([text for text in everything if seen[text] <= most])
+            search = _search_for(tuple(text for text in everything if seen[text] <= most))
 
 
 def _around(chunk: bytes, start: int, end: int, hit: int) -> bytes:

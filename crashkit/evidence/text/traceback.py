@@ -12,19 +12,20 @@ from crashkit.model import PythonFrame, Thread
 MOST_FRAMES = 1000
 
 _HEAD = re.compile(r"^(?P<margin>[ |+-]*)(?:\w[\w.]* +)?Traceback \(most recent call (?P<end>last|first)\):?$")
-_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+)(?:, in (?P<function>.*))?$')
+_FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?$')
 _IPYTHON_FRAME = re.compile(
-    r"^(?:File )?(?P<file>(?:<ipython-input-[^>]*>|[~/]?\S*/\S+\.py|Cell In\s?\[\d+\]))"
-    r"(?::(?P<line>\d+)|, line (?P<line2>\d+))?(?:,? in (?P<function>[\w<>.]+)\(.*)?$"
+    r"^(?:File )?(?P<file>(?:<ipython-input-[^>]*>|[~/]?\S*/[^\s/]+\.py|Cell In\s?\[\d+\]))"
+    r"(?::(?P<line>\d{1,9})|, line (?P<line2>\d{1,9}))?(?:,? in (?P<function>[\w<>.]+)\(.*)?$"
 )
-_IPYTHON_ARROW = re.compile(r"^-+> (?P<line>\d+) (?P<source>.*)$")
+_IPYTHON_ARROW = re.compile(r"^-+> (?P<line>\d{1,9}) (?P<source>.*)$")
 _EXCEPTION = re.compile(
-    r"^(?P<type>[A-Za-z_][\w.]*?(?:Error|Exception|Exit|Interrupt|Warning|Iteration|Group|Timeout|[A-Z]\w*))(?:: (?P<message>.*))?$"
+    # Any dotted name whose last part has a capital letter, as KeyError, but not only its first one, as a log's `Note: `.
+    r"^(?=[A-Za-z_](?:[\w.]*\.)?[^\WA-Z]*[A-Z]\w*(?:: |$))(?P<type>[\w.]+)(?:: (?P<message>.*))?$"
 )
 _LEVEL = re.compile(r"^(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL|FATAL|TRACE)\b")
 _MARGIN = re.compile(r"^ *(?:\| |\+-[+-]*)(?P<rest>.*)$")
 _MARKS = re.compile(r"^[ ~^|]*$")
-_RULE = re.compile(r"^[-+ |.]*\d*[-+ |.]*$")
+_RULE = re.compile(r"^[-+ |.]*(?:\d+[-+ |.]*)?$")
 
 
 class Traceback(Reader):

@@ -25,6 +25,18 @@
   const showRuntime = () => { root.dataset.runtime = runtime.checked ? "shown" : "hidden"; };
   runtime.addEventListener("change", showRuntime);
   showRuntime();
+  const mine = byId("mine");
+  const showMine = () => { root.dataset.mine = mine.checked ? "only" : "all"; };
+  mine.addEventListener("change", showMine);
+
+  // Small screens: sections and tools take no room until asked for.
+  const small = matchMedia("(max-width: 40rem)");
+  const more = byId("more");
+  const showTools = (shown) => { root.dataset.tools = shown ? "shown" : "folded"; more.setAttribute("aria-expanded", shown); };
+  more.addEventListener("click", () => showTools(root.dataset.tools !== "shown"));
+  const fit = () => { byId("sections").open = !small.matches; showTools(false); };
+  small.addEventListener("change", fit);
+  fit();
 
   // Folding.
   const fold = (open) => {
@@ -40,17 +52,21 @@
     if (!target) return;
     for (let box = target; box; box = box.parentElement) if (box.tagName === "DETAILS") box.open = true;
     if (target.classList.contains("runtime")) { runtime.checked = true; showRuntime(); }
+    if (target.classList.contains("frame") && !target.classList.contains("own")) { mine.checked = false; showMine(); }
     target.scrollIntoView({ block: target.classList.contains("frame") ? "center" : "start" });
   };
   addEventListener("hashchange", reveal);
   if (location.hash) reveal();
 
-  // Search over frames.
+  // Search over frames, threads, the log and modules.
   const find = byId("find");
   const found = byId("found");
-  const frames = all(".frame");
+  const frames = all(".frame, .log > li, #modules tbody tr, .group > summary");
   const groups = all(".group");
-  for (const id of ["find", "runtime"]) byId(id).parentElement.hidden = !frames.length;
+  const folds = all(".group, .rounds > details, #modules > details");
+  byId("find").parentElement.hidden = !frames.length;
+  byId("runtime").parentElement.hidden = !document.querySelector(".frame");
+  byId("mine").parentElement.hidden = !document.querySelector(".frame.own");
   let texts = null;
   let before = null;
   let hits = [];
@@ -90,19 +106,27 @@
     current = -1;
     if (!query) return clear();
     texts ||= frames.map((frame) => frame.textContent.toLowerCase());
-    before ||= new Map(groups.map((group) => [group, group.open]));
+    before ||= new Map(folds.map((box) => [box, box.open]));
     root.dataset.searching = "";
     hits = frames.filter((frame, index) => {
-      frame.hidden = !texts[index].includes(query);
-      return !frame.hidden;
+      const hit = texts[index].includes(query);
+      if (frame.tagName !== "SUMMARY") frame.hidden = !hit;
+      return hit;
     });
-    const holding = new Set(hits.map((frame) => frame.closest(".group")));
+    const holding = new Set();
+    for (const hit of hits) {
+      if (hit.tagName === "SUMMARY") holding.add(hit.parentElement);
+      else for (let box = hit.parentElement; box; box = box.parentElement) if (box.tagName === "DETAILS") holding.add(box);
+    }
+    const inside = new Set(hits.filter((hit) => hit.tagName !== "SUMMARY").map((hit) => hit.closest(".group")));
+    for (const box of folds) box.open = holding.has(box);
     for (const group of groups) {
       group.hidden = !holding.has(group);
-      group.open = holding.has(group);
+      group.open = inside.has(group);
     }
     found.textContent = `${hits.length} of ${frames.length}`;
     mark(query);
+    if (hits.length) hits[0].scrollIntoView({ block: "center" });
   };
 
   let waiting = 0;
@@ -123,12 +147,27 @@
       event.preventDefault();
       find.focus();
       find.select();
+    } else if ((event.key === "j" || event.key === "k") && !typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      step(event.key === "j" ? 1 : -1);
     } else if (event.key === "Escape" && (event.target === find || find.value)) {
       find.value = "";
       clear();
       find.blur();
     }
   });
+
+  // j and k: to the next and the previous frame.
+  let at = null;
+  const step = (by) => {
+    const shown = all(".frame").filter((frame) => frame.checkVisibility());
+    if (!shown.length) return;
+    const next = at && shown.includes(at) ? shown.indexOf(at) + by : by > 0 ? 0 : shown.length - 1;
+    at = shown[Math.min(Math.max(next, 0), shown.length - 1)];
+    const row = at.querySelector(".row");
+    if (row.tagName !== "SUMMARY") row.tabIndex = -1;
+    row.focus({ preventScroll: true });
+    at.scrollIntoView({ block: "center" });
+  };
 
   // Copying. The clipboard is closed to some pages opened from a file: a selection works there.
   const copy = async (text) => {

@@ -1,0 +1,14 @@
+"""What a shell completes: the ids of stored crashes."""
+
+from __future__ import annotations
+
+import click
+
+
+def stored_ids(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
+    """The ids in the store that begin so, newest first."""
+    from crashkit.crashfolder.store import Store, home
+
+    if not home().exists():
+        return []
+    return [crash.id for crash in Store().crashes() if crash.id.startswith(incomplete)]

@@ -1,0 +1,42 @@
+"""The evidence in a crash folder, as its manifest lists it."""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+
+from crashkit.collect.host.cuda import SUFFIXES
+from crashkit.crashfolder.files import open_regular
+from crashkit.crashfolder.manifest import File
+from crashkit.crashfolder.work import Work
+from crashkit.elf.core_head import read_head
+
+KINDS = {
+    "faulthandler.log": "faulthandler",
+    "core": "core",
+    "stderr.log": "log",
+    "gdb.txt": "gdb",
+    "dmesg.log": "kernel-log",
+}
+
+
+def inventory(work: Work) -> list[File]:
+    """The evidence that is in the folder; empty files are none. Raises OSError if the folder cannot be read."""
+    names = work.names()
+    kinds = {name: kind for name, kind in KINDS.items() if name in names}
+    kinds.update((name, "gpu-core") for name in names if name.endswith(SUFFIXES))
+    files: list[File] = []
+    for name, kind in kinds.items():
+        status = work.stat(name)
+        if status is None or not status.st_size or not stat.S_ISREG(status.st_mode):
+            continue
+        entry: File = {"name": name, "kind": kind}
+        if kind in ("core", "gpu-core"):
+            entry["size"] = status.st_size
+        if kind == "core":
+            with contextlib.suppress(OSError), open_regular(name, work.descriptor) as file:
+                head = read_head(file.fileno())
+                if head is not None:
+                    entry["expected"] = head.expected
+        files.append(entry)
+    return files

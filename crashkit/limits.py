@@ -1,0 +1,48 @@
+"""How much of hostile or endless evidence is read and shown: the limits that more than one room shares, each with its reason.
+
+Together they keep the promise of docs/security.md: any input of 10 MB takes less than 10 s and 500 MB, and gives a report of less
+than 20 MB. What is cut is said in the report.
+"""
+
+from __future__ import annotations
+
+LONGEST_LINE = 16 << 10
+"""Bytes of a line of text that are examined, around what was searched for: C++ functions in gdb's backtraces have up to 10 KB."""
+LONGEST_TEXT = 4096
+"""Characters of any one name, value or message in a report. Linux has no longer path (PATH_MAX), and nobody reads a longer name."""
+LONGEST_PATH = 4096
+"""Bytes (PATH_MAX, linux/limits.h): no file has a longer path, so none is looked for."""
+LONGEST_FILE_NAME = 255
+"""Bytes (NAME_MAX, linux/limits.h)."""
+MOST_PATH_PARTS = 128
+"""A path is resolved part by part in a sysroot; real ones have less than 50 parts."""
+MOST_SEGMENTS = 300_000
+"""Segments and file mappings of a core. Linux allows 65,530 of them (vm.max_map_count) unless it is set higher, usually to 262,144."""
+MOST_THREADS = 20_000
+"""Threads of a core: ten thousand were seen."""
+MOST_ARGUMENT_BYTES = 1 << 20
+"""Of argv and of the environment each, which together share a quarter of the stack's limit, 2 MB."""
+FINDING_SECONDS = 5.0
+"""Processor time to look for the files of a core's modules: a thousand real modules take 0.3 s."""
+PATTERN_SECONDS = 1.0
+"""Processor time for one match of a pattern that comes with a user's signature: ours take a millisecond."""
+SIGNATURE_SECONDS = 2.0
+"""Processor time for one signature: all of ours together take 0.1 s."""
+
+THREAD_BYTES = 5 << 20
+MAPPING_BYTES = 3 << 20
+MODULE_BYTES = 2 << 20
+LOG_BYTES = 1 << 20
+OTHER_BYTES = 512 << 10
+"""Bytes of JSON, without indentation, that threads, mappings, modules, log lines and anything else may take in a report, besides a share
+of the evidence's size: see `report_bytes`."""
+_SHARE = 16
+_MOST_REPORT = 64 << 20
+
+
+def report_bytes(base: int, size: int | None) -> int:
+    """How much of the report one of its lists may take if it may take `base` bytes of a report on a few megabytes of evidence.
+
+    A large process has more threads and mappings, and a large core: each list may have a sixteenth of its size in addition.
+    """
+    return base + min((size or 0) // _SHARE, _MOST_REPORT)

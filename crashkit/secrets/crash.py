@@ -1,0 +1,140 @@
+"""Masks the secrets in a finished crash, before anything shows it. Pure.
+
+Every string of the model is masked, whatever its field: what a field is called matters only where a name gives its meaning
+to a value (variables), and for source and command lines, which have rules of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from crashkit.model import Crash, LogLine, NativeFrame, Process, PythonFrame
+from crashkit.secrets.text import MASK, Secrets
+
+REPRS = {(PythonFrame, "locals"), (NativeFrame, "args"), (NativeFrame, "locals")}
+"""Dictionaries of reprs, by the name of a variable."""
+TEXTS = {(Process, "environment"), (Process, "versions"), (LogLine, "fields")}
+"""Dictionaries of plain texts, by their name."""
+
+
+def masked(crash: Crash, known: Iterable[str] = ()) -> Crash:
+    """The crash without secrets, and with their count. `known` secrets are masked wherever they stand, as are those found by name."""
+    secrets = Secrets()
+    secrets.found.update(known)
+    crash = _struct(crash, _Masking(secrets))
+    if secrets.found:
+        # A secret that one field names may stand in another one: in a message, or in a variable with another name.
+        crash = _struct(crash, _Repeated(secrets))
+    return replace(crash, masked=sum(text.count(MASK) for text in strings(crash)) or None)
+
+
+def without_locals(crash: Crash) -> Crash:
+    """The crash without the values of arguments and local variables."""
+
+    def bare(frame: Any) -> Any:
+        if isinstance(frame, PythonFrame):
+            return replace(frame, locals={}, args=())
+        return replace(frame, locals={}, args={}) if isinstance(frame, NativeFrame) else frame
+
+    return replace(
+        crash,
+        threads=tuple(
+            replace(thread, frames=tuple(map(bare, thread.frames)), python_frames=tuple(map(bare, thread.python_frames)))
+            for thread in crash.threads
+        ),
+    )
+
+
+def strings(value: Any) -> Iterator[str]:
+    """Every string in a fact or in a collection of them, keys included."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, msgspec.Struct):
+        for name in value.__struct_fields__:
+            yield from strings(getattr(value, name))
+    elif isinstance(value, dict):
+        yield from strings(tuple(value.items()))
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from strings(item)
+
+
+class _Repeated:
+    """Masks what is known to be a secret."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self.text = secrets.repetitions()
+
+    def field(self, owner: msgspec.Struct, name: str, value: Any) -> Any:
+        return value if (type(owner), name) == (Crash, "schema") else _mapped(value, self)
+
+
+class _Masking:
+    """Masks what its name or its shape shows to be a secret."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._known: dict[str, str] = {}
+        self._contexts: dict[tuple[str, ...], tuple[str, ...]] = {}
+
+    def text(self, text: str) -> str:
+        found = self._known.get(text)
+        if found is None:
+            found = self._known[text] = self._secrets.text(text)
+        return found
+
+    def field(self, owner: msgspec.Struct, name: str, value: Any) -> Any:
+        place = (type(owner), name)
+        if place in REPRS:
+            return {self.text(key): self._secrets.value(key, shown) for key, shown in value.items()}
+        if place in TEXTS:
+            return {self.text(key): self._secrets.variable(key, text) for key, text in value.items()}
+        if place == (Process, "argv"):
+            return tuple(self._secrets.arguments(value))
+        if isinstance(owner, PythonFrame) and name == "context":
+            return self._context(value)
+        if isinstance(owner, PythonFrame) and name == "source" and value is not None:
+            return self._source(owner, value)
+        return _mapped(value, self)
+
+    def _context(self, lines: tuple[str, ...]) -> tuple[str, ...]:
+        """Together: a call or a key may go over several lines."""
+        if lines not in self._contexts:
+            self._contexts[lines] = self._fresh_context(lines)
+        return self._contexts[lines]
+
+    def _fresh_context(self, lines: tuple[str, ...]) -> tuple[str, ...]:
+        clean = self._secrets.text("\n".join(lines), source=True).split("\n")
+        return tuple(clean) if len(clean) == len(lines) else tuple(self._secrets.text(line, source=True) for line in lines)
+
+    def _source(self, frame: PythonFrame, line: str) -> str:
+        at = (frame.line or 0) - (frame.context_start or 0)
+        if frame.context and 0 <= at < len(frame.context) and frame.context[at].strip() == line:
+            return self._context(frame.context)[at].strip()
+        return self._secrets.text(line, source=True)
+
+
+def _struct(fact: Any, masking: _Masking | _Repeated) -> Any:
+    changes = {}
+    for name in fact.__struct_fields__:
+        value = getattr(fact, name)
+        clean = masking.field(fact, name, value)
+        if clean is not value and clean != value:
+            changes[name] = clean
+    return replace(fact, **changes) if changes else fact
+
+
+def _mapped(value: Any, masking: _Masking | _Repeated) -> Any:
+    if isinstance(value, str):
+        return masking.text(value)
+    if isinstance(value, msgspec.Struct):
+        return _struct(value, masking)
+    if isinstance(value, tuple):
+        return tuple(_mapped(item, masking) for item in value)
+    if isinstance(value, dict):
+        return {_mapped(key, masking): _mapped(item, masking) for key, item in value.items()}
+    return value

@@ -1,0 +1,125 @@
+"""What the commands print for people in a hurry, and how they answer mistakes."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.collect.conftest import SEGFAULT, Crashkit
+from tests.crashes import an_interpreter, python_crash
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("anlyze", "core"), "no such command 'anlyze'; did you mean 'analyze'?"),
+        (("lsit",), "no such command 'lsit'; did you mean 'list'?"),
+        (("some.core",), "no such command 'some.core'; to analyze a file: crashkit analyze some.core"),
+        (("frobnicate",), "no such command 'frobnicate'\n"),
+        (("run", "--wat", "--", "true"), "No such option"),
+    ],
+)
+def test_mistyped(crashkit: Crashkit, arguments: tuple[str, ...], message: str) -> None:
+    (crashkit.cwd / "some.core").touch()
+    result = crashkit(*arguments)
+    assert result.returncode == 2 and message in result.stderr
+
+
+def test_options_of_the_command_are_its_own(crashkit: Crashkit) -> None:
+    assert crashkit("run", "--no-stderr", sys.executable, "-c", "print(1)", "--wat").stdout == "1\n"
+
+
+def test_analyze_says_as_much_as_asked_for(crashkit: Crashkit, tmp_path: Path) -> None:
+    core = python_crash("threads.py", python=an_interpreter()).core
+    whole, brief, quiet, markdown = (
+        crashkit("analyze", core, *options)
+        for options in (("--out", tmp_path / "1"), ("--brief", "--out", tmp_path / "2"), ("-q", "--out", tmp_path / "3"), ("--markdown",))
+    )
+    assert [one.returncode for one in (whole, brief, quiet, markdown)] == [0] * 4
+    assert "innermost first" in whole.stdout and "innermost first" not in brief.stdout
+    assert whole.stdout.splitlines()[0] == brief.stdout.splitlines()[0]
+    assert "report    " in brief.stdout
+    assert (quiet.stdout, quiet.stderr) == ("", "") and (tmp_path / "3" / "report.html").exists()
+    assert markdown.stdout.startswith("### ") and markdown.stderr == ""
+
+
+@pytest.mark.slow
+def test_show_in_markdown_in_brief_and_in_a_browser(crashkit: Crashkit, tmp_path: Path) -> None:
+    crashkit.python(SEGFAULT, options=())
+    assert crashkit("show", "--markdown").stdout.startswith("### Segmentation fault")
+    assert "innermost first" not in crashkit("show", "--brief").stdout
+    opened = tmp_path / "opened"
+    os.mkfifo(opened)
+    browser = crashkit.script("xdg-open", f"#!/bin/sh\necho $1 > {opened}\n")
+    browser.chmod(0o755)
+    crashkit.environment["PATH"] = f"{browser.parent}:{os.environ['PATH']}"
+    assert crashkit("show", "--open").returncode == 0
+    assert opened.read_text().strip() == (crashkit.crashes()[0]["folder"] / "report.html").as_uri()
+
+
+def test_all_crashes_are_removed_only_after_asking(crashkit: Crashkit) -> None:
+    crashkit.python(SEGFAULT)
+    assert _on_terminal(crashkit, "rm", "--all", answer="n\n") == 130 and len(crashkit.crashes()) == 1
+    assert _on_terminal(crashkit, "rm", "--all", answer="y\n") == 0 and crashkit.crashes() == []
+    crashkit.python(SEGFAULT)
+    assert _on_terminal(crashkit, "rm", "--all", "--yes", answer="") == 0 and crashkit.crashes() == []
+    crashkit.python(SEGFAULT)
+    assert crashkit("rm", "--all").returncode == 0, "a script is not asked"
+
+
+def _on_terminal(crashkit: Crashkit, *arguments: str, answer: str) -> int:
+    ours, theirs = pty.openpty()
+    try:
+        process = crashkit.start(*arguments, stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        os.write(ours, answer.encode())
+        return process.wait(60)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+
+
+@pytest.mark.parametrize(("name", "refused"), [("notes.txt", True), ("core_of_apples", True), ("core.123", False), ("report.html", False)])
+def test_demo_leaves_a_folder_with_other_files_alone(crashkit: Crashkit, name: str, refused: bool) -> None:
+    folder = crashkit.cwd / "mine"
+    folder.mkdir()
+    (folder / name).write_text("precious")
+    result = crashkit("demo", "--out", folder)
+    assert (f"mine holds other files, such as {name}" in result.stderr) == refused
+    assert not refused or (result.returncode == 1 and (folder / name).read_text() == "precious")
+
+
+def test_bash_completes_commands_options_and_ids(crashkit: Crashkit) -> None:
+    crashkit.python(SEGFAULT)
+    (crash,) = crashkit.crashes()
+    begun = crash["id"][:12]
+    assert _completed(crashkit, "ana") == ["analyze"]
+    assert "--markdown" in _completed(crashkit, "show", "--")
+    assert _completed(crashkit, "show", begun) == _completed(crashkit, "rm", begun) == [crash["id"]]
+
+
+def _completed(crashkit: Crashkit, *words: str) -> list[str]:
+    """What the function that the shell is given asks for and gets."""
+    environment = {"_CRASHKIT_COMPLETE": "bash_complete", "COMP_WORDS": " ".join(("crashkit", *words)), "COMP_CWORD": str(len(words))}
+    done = subprocess.run(
+        crashkit.argv(), env={**crashkit.environment, **environment}, cwd=crashkit.cwd, capture_output=True, text=True, check=True
+    )
+    return [line.partition(",")[2] for line in done.stdout.split()]
+
+
+@pytest.mark.slow
+def test_compare(crashkit: Crashkit) -> None:
+    for code in (SEGFAULT, SEGFAULT, "import os; os.abort()"):
+        crashkit.python(code, options=())
+    first, second, third = (crash["id"] for crash in crashkit.crashes())
+    equal = crashkit("compare", first, second)
+    assert equal.returncode == 0 and equal.stdout.startswith("The same crash twice: equal fingerprints.\n")
+    different = crashkit("compare", first, crashkit.home / third)
+    assert different.stdout.startswith("Different crashes.\n")
+    assert "signal\n  1  SIGSEGV\n  2  SIGABRT\n" in different.stdout
+    nothing = crashkit("compare", first, "zzz")
+    assert nothing.returncode == 1 and nothing.stderr.startswith("crashkit: no crash matches 'zzz'")

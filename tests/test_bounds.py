@@ -1,0 +1,57 @@
+"""Any input of 10 MB: less than 10 s of processor time, 500 MB of memory and 20 MB of report, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.hostile_inputs import HOSTILE
+from tests.test_patterns import pace
+
+ROOT = Path(__file__).parent.parent
+SECONDS, MEMORY, REPORT = 10, 500 << 20, 20 << 20
+CUT = ("left out", "cut at", "omitted", "not looked for", "missing", "truncated")
+# Nothing of these is worth a word: they are small, or what is there is all in the report.
+WHOLE = {"wide_sections", "modules_in_memory", "auxiliary_vectors", "manifest_name", "manifest_nesting"}
+
+
+def limited() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (120, 120))
+    resource.setrlimit(resource.RLIMIT_AS, (4 << 30, 4 << 30))
+
+
+@pytest.fixture(scope="module")
+def seconds() -> float:
+    return SECONDS * pace()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", HOSTILE)
+def test_bounds_hold(name, tmp_path, seconds):
+    arguments = HOSTILE[name](tmp_path)
+    command = [sys.executable, "-m", "crashkit", "analyze", *arguments, "--out", str(tmp_path / "report"), "--no-gdb"]
+    with (tmp_path / "said").open("wb") as said:
+        child = subprocess.Popen(command, stdout=said, stderr=subprocess.STDOUT, cwd=ROOT, preexec_fn=limited)
+        _, status, used = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+    shown = (tmp_path / "said").read_text()
+    assert child.returncode in (0, 1), shown[-2000:]
+    assert "Traceback" not in shown and "bug in crashkit" not in shown
+    assert used.ru_utime + used.ru_stime < seconds
+    assert used.ru_maxrss << 10 < MEMORY
+    assert len(shown) < 20_000
+    if child.returncode == 1:
+        assert shown.splitlines()[-2].startswith("crashkit: ")
+        return
+    documents = list((tmp_path / "report").iterdir())
+    assert {file.name for file in documents} == {"report.json", "report.html"}
+    assert sum(file.stat().st_size for file in documents) < REPORT
+    problems = [error["message"] for error in json.loads((tmp_path / "report" / "report.json").read_bytes()).get("soft_errors", ())]
+    assert not [problem for problem in problems if " failed: " in problem]
+    assert name in WHOLE or [problem for problem in problems if any(words in problem for words in CUT)]
