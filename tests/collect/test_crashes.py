@@ -362,17 +362,21 @@ def test_fifty_crashes_at_once_are_bounded_and_counted(crashkit: Crashkit) -> No
     _wait_for(lambda: _descriptors(process.pid).count("NSpid:") >= 50, "not every process is known")
     _, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0 and len(crashkit.crashes()) == 5
-    told = [line for line in errors.splitlines() if "not kept (" in line]
-    assert len(told) == 1 and "45 crashes were not kept (45 SIGSEGV)" in told[0], errors
+    assert len([line for line in errors.splitlines() if "not kept (" in line]) == 1, errors
+    # An ordinary user's supervisor may miss how a process ended on a busy machine; then its words on stderr count.
+    assert 5 + sum(map(int, _counts(errors))) == 50, errors
     assert crashkit.leftovers() == [] and [path.name for path in crashkit.cwd.iterdir()] == []
+
+
+def _counts(errors: str) -> list[str]:
+    return re.findall(r"^crashkit: (\d+) (?:crash\S* w|more fatal errors? on)", errors, re.MULTILINE)
 
 
 def test_of_crashes_before_anybody_was_known_none_goes_untold(crashkit: Crashkit) -> None:
     """Those whose end nobody could tell, with a core that another overwrote, are counted by their words on stderr."""
     result = crashkit.python(FIFTY, options=("--no-analyze", "--max-crashes", "5"))
-    counts = re.findall(r"^crashkit: (\d+) (?:crash\S* w|more fatal errors? on)", result.stderr, re.MULTILINE)
     kept = len(crashkit.crashes())
-    assert 0 < kept <= 5 and kept + sum(map(int, counts)) == 50, result.stderr
+    assert 0 < kept <= 5 and kept + sum(map(int, _counts(result.stderr))) == 50, result.stderr
     assert crashkit.leftovers() == [] and list(crashkit.cwd.iterdir()) == []
 
 

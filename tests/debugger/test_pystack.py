@@ -155,7 +155,8 @@ def test_overflowing_stack(interpreter: Interpreter, tmp_path: Path) -> None:
     assert (native.between or 0) + 1200 > (50_000 if interpreter.has_debug_info else python.total or 0) > 10_000
     assert (len(python.frames), len(python.outer)) == (len(native.frames), len(native.outer)) == (1000, 200)
     assert python.frames[500].function in ("recurse", "<listcomp>") and python.outer[-1].function == "<module>"
-    assert native.outer[-1].function == ("_start" if interpreter.has_debug_info else None)
+    # Debian's stripped interpreters export `_start` or do not.
+    assert native.outer[-1].function == "_start" or not interpreter.has_debug_info
 
 
 HOSTILE = f"""
