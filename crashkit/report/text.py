@@ -117,7 +117,7 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("thread", _thread(crash, thread), style=_BOLD)
     yield from _python(thread, page)
     if thread and wording.in_collector(thread.frames):
-        yield from page.field("", "the garbage collector was running: this line only set it off", style=_YELLOW)
+        yield from page.field("", wording.collector_note(thread), style=_YELLOW)
     native = wording.native_at(thread, crash.signal)
     if native and thread:
         yield from page.field("native", f"{wording.said(thread, native)}  {wording.native_place(native)}")

@@ -380,6 +380,12 @@ def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
     return bool(frame.module and (frame.module == interpreter or INTERPRETER.search(frame.module)))
 
 
+def collector_note(thread: Thread) -> str:
+    """What it means that the garbage collector was running."""
+    running = "the garbage collector was running"
+    return f"{running}: this line only set it off" if python_at(thread) else f"{running}, and no Python code"
+
+
 def awaited(thread: Thread) -> str | None:
     """What a thread was waiting for: `the GIL`."""
     if waits_for_gil(thread.frames):
