@@ -9,7 +9,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from crashkit.evidence.core.describe import Fault, Scene
-from crashkit.model import Address, Crash, Frame, NativeFrame, Thread
+from crashkit.model import Address, Crash, ElidedFrames, Frame, NativeFrame, Thread
 from crashkit.naming.failing import said
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import NESTED, is_outermost, is_signal_frame
@@ -25,7 +25,8 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     for fault in reversed(hidden):
         if fault.pc in interrupted:
             return _with(crash, thread, fault, interrupted[fault.pc])
-    if hidden and any(is_outermost(frame.function) for frame in thread.natives()):
+    whole = not any(isinstance(frame, ElidedFrames) for frame in thread.frames)
+    if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):
         return _with(crash, thread, sent, None)
     if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
         signal = replace(crash.signal, reason="abort", detail="a signal handler ended the process with abort()")

@@ -25,7 +25,7 @@ import crashkit_commands
 
 
 def test_there_are_scripts():
-    assert len(SCRIPTS) == 5
+    assert len(SCRIPTS) == 6
 
 
 @pytest.mark.slow
