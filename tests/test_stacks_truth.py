@@ -112,8 +112,10 @@ def test_warm_calls_of_classes(python, gdb):
     folder = python_crash("warm_calls.py", python=python)
     crash = analyze(folder.core, options=Options(gdb=gdb))
     assert not [error for error in crash.soft_errors if error.stage == "merge"]
-    truth = faulthandler(folder.stderr)
-    assert python_lines(crash.thread) == true_lines(truth[crash.thread.pthread])
+    ours, true = python_lines(crash.thread), true_lines(faulthandler(folder.stderr)[crash.thread.pthread])
+    # faulthandler of 3.14 itself breaks off at such a frame.
+    assert ours == true or ("<invalid frame>" in folder.stderr and ours[: len(true)] == true)
+    assert ours[-1][0] == "<module>"
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
