@@ -72,6 +72,7 @@ def begun(request, core, tmp_path):
     analysis.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_told_to_end(begun, number):
     """Only the analysis gets the signal, as from a service manager."""

@@ -50,6 +50,7 @@ def test_the_terminal_gets_no_control_characters(analyzed):
         assert not CONTROL.search(stream.decode())
 
 
+@pytest.mark.slow
 def test_the_report_has_no_markup_of_the_process(analyzed):
     _, folder = analyzed
     page = (folder / "report" / "report.html").read_text()

@@ -32,6 +32,7 @@ def answer(paths: tuple[Path, ...]) -> Crash:
     return replace(analyze(list(paths), options=Options(gdb=None)), seconds={})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_core", [False, True], ids=["logs", "core and logs"])
 def test_any_order_gives_the_same_report(with_core: bool, tmp_path: Path) -> None:
     for name, text in LOGS.items():

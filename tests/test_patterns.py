@@ -66,6 +66,7 @@ def test_every_pattern_is_linear_or_bounded(part):
     assert found(every_pattern()[part::4]) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -83,6 +84,7 @@ def test_the_test_finds_slow_patterns(pattern):
     assert found([Place("", re.compile(pattern), ("search",))])
 
 
+@pytest.mark.slow
 def test_every_kind_of_place_is_found():
     where = {place.where for place in every_pattern()}
     assert {

@@ -118,6 +118,7 @@ def test_warm_calls_of_classes(python, gdb):
     assert ours[-1][0] == "<module>"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("python", every_interpreter())
 def test_native_frames_of_every_thread_are_gdbs(python, script):

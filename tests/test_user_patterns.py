@@ -39,6 +39,7 @@ def test_of_lines(tmp_path):
     assert [error for error in crash.soft_errors if "(a+)+$" in error.message and "left out" in error.message]
 
 
+@pytest.mark.slow
 def test_of_conditions(tmp_path):
     """The signature is left out, all others are tried."""
     slow = analyzed(tmp_path, "{ log = 'fatal-python-error', pattern = '([a-z]+)+#' }")

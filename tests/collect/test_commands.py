@@ -34,6 +34,7 @@ def test_options_of_the_command_are_its_own(crashkit: Crashkit) -> None:
     assert crashkit("run", "--no-stderr", sys.executable, "-c", "print(1)", "--wat").stdout == "1\n"
 
 
+@pytest.mark.slow
 def test_analyze_says_as_much_as_asked_for(crashkit: Crashkit, tmp_path: Path) -> None:
     core = python_crash("threads.py", python=an_interpreter()).core
     whole, brief, quiet, markdown = (
@@ -83,6 +84,7 @@ def _on_terminal(crashkit: Crashkit, *arguments: str, answer: str) -> int:
         os.close(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "refused"), [("notes.txt", True), ("core_of_apples", True), ("core.123", False), ("report.html", False)])
 def test_demo_leaves_a_folder_with_other_files_alone(crashkit: Crashkit, name: str, refused: bool) -> None:
     folder = crashkit.cwd / "mine"

@@ -59,6 +59,7 @@ def test_no_debugger_and_no_files_are_needed(python: Interpreter, tmp_path: Path
     assert not any("PyStack found" in error.message or "disagree" in error.message for error in crash.soft_errors)
 
 
+@pytest.mark.slow
 def test_sources_agree(python: Interpreter) -> None:
     made = python_crash("asyncio_tasks.py", python=python)
     crash = analyze(made.core)
@@ -67,6 +68,7 @@ def test_sources_agree(python: Interpreter) -> None:
     assert "pystack" not in crash.seconds
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("debuggable", every_interpreter(debuggable=True))
 def test_where_interpreter_calls_begin(debuggable: Interpreter, tmp_path: Path) -> None:
     """As often as the native stack has the evaluating function."""
@@ -79,6 +81,7 @@ def test_where_interpreter_calls_begin(debuggable: Interpreter, tmp_path: Path) 
         assert len(runs(tuple(thread.pythons()))) == len(evaluations)
 
 
+@pytest.mark.slow
 def test_the_exception_that_was_handled_is_shown(python: Interpreter) -> None:
     crash = analyze(python_crash("handling.py", python=python).core)
     assert {thread.name: thread.exception for thread in crash.threads} == {
@@ -89,6 +92,7 @@ def test_the_exception_that_was_handled_is_shown(python: Interpreter) -> None:
     assert b"ValueError(&#39;bad row&#39;, 2)" in renderer("html").render(crash)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("alone", [True, False], ids=["core alone", "gdb"])
 def test_frames_of_subinterpreters_stand_above_those_that_run_them(python: Interpreter, alone: bool, tmp_path: Path) -> None:
     """They have thread states of their own on the same thread."""

@@ -63,6 +63,7 @@ def check(folder: Folder, fault: str, end: str, handler: str) -> None:
     assert not {finding.id for finding in crash.findings} & {"killed-by-sigterm", "python-fatal-error"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
 @pytest.mark.parametrize("end", ENDS)
 @pytest.mark.parametrize("fault", ["null", "divide"])
@@ -70,12 +71,14 @@ def test_every_way_to_end(fault: str, end: str, flags: tuple[str, ...]) -> None:
     check(c_crash("handlers.c", fault, end, *flags), fault, end, "on_info" if flags else "on_signal")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["wild", "unmapped", "read_only"])
 @pytest.mark.parametrize("end", ["abort", "kill", "masked"])
 def test_every_fault(fault: str, end: str) -> None:
     check(c_crash("handlers.c", fault, end), fault, end, "on_signal")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ["abort", "kill", "raise", "masked"])
 def test_an_overflow_is_handled_on_another_stack(end: str) -> None:
     check(c_crash("handlers.c", "overflow", end, "altstack"), "overflow", end, "on_signal")

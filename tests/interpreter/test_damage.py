@@ -84,6 +84,7 @@ def layout_of_core(core: Core) -> Layout:
     return found.layout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("percent", [97, 95, 90, 80])
 @pytest.mark.parametrize("python", every_interpreter())
 def test_every_frame_whose_memory_is_there_is_shown(python: Interpreter, percent: int, tmp_path: Path) -> None:

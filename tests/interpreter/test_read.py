@@ -26,6 +26,7 @@ def python(request: pytest.FixtureRequest) -> Interpreter:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("with_file", [True, False], ids=["file", "core alone"])
 @pytest.mark.parametrize("script", ["threads.py", "kinds_of_frames.py", "asyncio_tasks.py"])
 def test_every_frame_is_faulthandlers(python: Interpreter, script: str, with_file: bool) -> None:

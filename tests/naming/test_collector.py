@@ -28,6 +28,7 @@ def test_by_the_functions_of_the_collector(frames: tuple[str, ...], inside: bool
     assert in_collector([*(NativeFrame(function=name) for name in frames), LINE, NativeFrame(function="gc_collect_main")]) is inside
 
 
+@pytest.mark.slow
 @needs_gdb
 @pytest.mark.parametrize("python", every_interpreter(debuggable=True))
 def test_the_line_that_set_it_off_is_not_blamed(python) -> None:
@@ -38,6 +39,7 @@ def test_the_line_that_set_it_off_is_not_blamed(python) -> None:
     assert not [finding.summary for finding in crash.findings if "innocent" in (finding.summary or "")]
 
 
+@pytest.mark.slow
 @needs_gdb
 @pytest.mark.parametrize("python", every_interpreter(debuggable=True))
 def test_a_finalizer_that_fails_is(python) -> None:

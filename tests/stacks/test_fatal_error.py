@@ -19,6 +19,7 @@ ctypes.pythonapi.Py_FatalError(b"the 'words' of it, which are longer than what g
 """
 
 
+@pytest.mark.slow
 @needs_gdb
 @pytest.mark.parametrize("python", every_interpreter(debuggable=True))
 def test_as_the_process_wrote_them(python, tmp_path: Path) -> None:
