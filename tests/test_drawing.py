@@ -189,6 +189,14 @@ def test_what_runs_a_command_does_not_load_what_draws(environment: dict[str, str
     assert not re.search(r"\brich\b", done.stderr)
 
 
+def test_what_runs_a_command_does_not_load_what_reads_cores(environment: dict[str, str], tmp_path: Path) -> None:
+    """They cost as much as the rest of its start; a crash loads them in the process that keeps it."""
+    command = [sys.executable, "-X", "importtime", "-m", "crashkit", "run", "--", "/bin/true"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "crashkit.collect.run" in done.stderr
+    assert not re.search(r"\b(?:msgspec|crashkit\.(?:model|arch|memory|evidence\.core))\b", done.stderr)
+
+
 def test_a_pipe_gets_one_line_for_one_thing(environment: dict[str, str], tmp_path: Path) -> None:
     rows = piped(argv("doctor"), tmp_path, environment).splitlines()
     assert len(rows) == 5 and len(rows[3]) > 120

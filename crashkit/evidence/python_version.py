@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Optional
+from typing import TYPE_CHECKING, Optional
 
 from crashkit.crashfolder.files import open_real
-from crashkit.elf.file import open_elf
-from crashkit.evidence.core.core import Core
-from crashkit.evidence.core.modules import LoadedModule
+
+if TYPE_CHECKING:  # `crashkit run` asks for versions, too: what reads a core would take a third of its start
+    from crashkit.evidence.core.core import Core
+    from crashkit.evidence.core.modules import LoadedModule
 
 _MOST_BYTES = 64 << 20
 _RELEASE = rb"(?<![\d.])(%s\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?)"
@@ -39,6 +40,8 @@ def version_in_core(core: Core, interpreter: LoadedModule, minor: Optional[str])
 
 def version_in_file(path: Path, minor: Optional[str]) -> Optional[str]:
     """The full version from the interpreter's file; None if not found or ambiguous. `minor`: such as 3.13, if known."""
+    from crashkit.elf.file import open_elf  # as late as possible, for the same reason
+
     elf = open_elf(path)
     constants = elf.section(".rodata") if elf else None
     try:
