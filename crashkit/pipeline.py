@@ -114,7 +114,7 @@ def analyze(
         asked = _Asked(default_debuggers(options, finder, _crash_folders(places)), direct=True)
     else:
         asked = _Asked(debuggers, direct=False)
-    return _analyze(places, options, finder, asked, progress or (lambda _stage, _crash: None))
+    return _analyze(places, options, finder, asked, progress)
 
 
 def _absolute(options: Options) -> Options:
@@ -146,12 +146,13 @@ def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] 
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 
-def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _Asked, progress: Progress) -> Crash:
+def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
     clock = _Clock()
     with ExitStack() as stack:
         pieces = sort_out(paths, stack)
         fit = _fit_to_show(pieces.core, options)
-        told: Progress = lambda stage, so_far: progress(stage, fit(so_far))  # noqa: E731
+        # Masking takes its time: only where somebody listens.
+        told: Progress = (lambda stage, so_far: progress(stage, fit(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
