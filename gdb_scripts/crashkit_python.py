@@ -408,7 +408,9 @@ class Walker:
         return names
 
     def items(self, dictionary: Any) -> Iterator[Tuple[Any, Any]]:
-        """A dict's items, at most MOST_THREADS."""
+        """A dict's items, at most MOST_THREADS; none of anything else, such as the modules that the interpreter set to None at its end."""
+        if not hasattr(dictionary, "iteritems"):
+            return
         for index, pair in enumerate(dictionary.iteritems()):
             if index >= MOST_THREADS:
                 return

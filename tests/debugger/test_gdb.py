@@ -315,3 +315,10 @@ class TestNames:
         finally:
             os.chdir(before)
         assert not witness.exists()
+
+
+@needs_gdb
+def test_threads_without_names_at_the_end_of_the_interpreter() -> None:
+    """Its modules are None by then, `threading` among them."""
+    crash = analyze(python_crash("late_finalizer.py", python=a_debuggable_interpreter()).core)
+    assert not [error.message for error in crash.soft_errors if error.stage in ("gdb", "python")]
