@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from crashkit.cli.completion import stored_ids
+from crashkit.cli.show import MAX_REPORT
 from crashkit.model import Crash
 
 _MODULES = 8
@@ -45,11 +46,12 @@ def command(left: str, right: str) -> None:
 
 
 def _report(identity: str) -> Crash:
-    """The report of a stored crash, or of a path. Raises CollectError and EvidenceError."""
+    """The report of a stored crash, or of a path, masked as `show` masks it. Raises CollectError and EvidenceError."""
     from crashkit.crashfolder.files import open_regular
     from crashkit.crashfolder.store import Store
     from crashkit.errors import CollectError
     from crashkit.report.json import decode
+    from crashkit.secrets.crash import masked
 
     path = Path(identity)
     if not path.exists():
@@ -58,6 +60,6 @@ def _report(identity: str) -> Crash:
         path /= "report.json"
     try:
         with open_regular(path) as file:
-            return decode(file.read())
+            return masked(decode(file.read(MAX_REPORT)))
     except OSError as error:
         raise CollectError(f"cannot read {path}: {error.strerror}", "Analyze the crash first: crashkit analyze PATH --out DIR.") from error

@@ -13,7 +13,7 @@ from crashkit.crashfolder.store import StoredCrash
 if TYPE_CHECKING:
     from crashkit.model import Crash
 
-_MAX_REPORT = 256 << 20
+MAX_REPORT = 256 << 20
 _OPENERS = ("xdg-open", "sensible-browser")
 
 
@@ -77,7 +77,7 @@ def _read(crash: StoredCrash, name: str) -> Optional[bytes]:
 
     try:
         with open_regular(crash.path / name) as file:
-            return file.read(_MAX_REPORT)
+            return file.read(MAX_REPORT)
     except OSError:
         return None
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from itertools import pairwise
 
 from crashkit import arch
-from crashkit.model import Mapping, Module, Thread
+from crashkit.model import Address, Mapping, Module, Thread
 from crashkit.report.wording import base_name
 
 
@@ -16,7 +16,7 @@ from crashkit.report.wording import base_name
 class Cell:
     """A stretch of the address space: a mapping, or a gap between mappings."""
 
-    start: int
+    start: Address
     end: int
     mapping: Mapping | None
     name: str
@@ -56,10 +56,14 @@ class AddressSpace:
         near = ordered[max(after - (2 if self.mapping(address) else 1), 0) : after + 1]
         cells = [Cell(one.start, one.end, one, self.what(one.start), one.start <= address < one.end) for one in near]
         if cells and address < cells[0].start:
-            cells.insert(0, Cell(0, cells[0].start, None, "", True))
+            cells.insert(0, Cell(Address(0), cells[0].start, None, "", True))
         if cells and address >= cells[-1].end:
-            cells.append(Cell(cells[-1].end, 1 << 64, None, "", True))
-        gaps = [Cell(one.end, two.start, None, "", one.end <= address < two.start) for one, two in pairwise(cells) if one.end < two.start]
+            cells.append(Cell(Address(cells[-1].end), 1 << 64, None, "", True))
+        gaps = [
+            Cell(Address(one.end), two.start, None, "", one.end <= address < two.start)
+            for one, two in pairwise(cells)
+            if one.end < two.start
+        ]
         return sorted([*cells, *gaps], key=lambda cell: cell.start)
 
     def what(self, address: int) -> str:

@@ -436,7 +436,6 @@ def _names_of_template() -> Mapping[str, Any]:
         "prose": _prose,
         "is_link": _is_link,
         "size": _size,
-        "hexadecimal": lambda number: f"{number:#018x}",
         "names": _names,
     }
 
