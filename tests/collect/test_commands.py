@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.model import Crash, Process
+from crashkit.report.json import encode
 from tests.collect.conftest import SEGFAULT, Crashkit
 from tests.crashes import an_interpreter, python_crash
 
@@ -125,3 +127,12 @@ def test_compare(crashkit: Crashkit) -> None:
     assert "signal\n  1  SIGSEGV\n  2  SIGABRT\n" in different.stdout
     nothing = crashkit("compare", first, "zzz")
     assert nothing.returncode == 1 and nothing.stderr.startswith("crashkit: no crash matches 'zzz'")
+
+
+def test_compare_shows_no_secrets(crashkit: Crashkit) -> None:
+    """Also of reports that were written with --show-secrets."""
+    for name, password in (("one.json", "pl4ntOne"), ("two.json", "pl4ntTwo")):
+        crash = Crash(process=Process(argv=("python", "app.py", "--db-pass", password), environment={"PYTHONPATH": f"/srv/{name}"}))
+        (crashkit.cwd / name).write_bytes(encode(crash))
+    shown = crashkit("compare", "one.json", "two.json").stdout
+    assert "/srv/two.json" in shown and "pl4nt" not in shown
