@@ -65,9 +65,10 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
             work.write("stderr.log", clean.text(seen.stderr.decode("utf-8", "replace")).encode())
     if settings.capture == "ptrace":
         with _optional("gdb.txt", notes):
-            if stacks := _stacks_of_gdb(seen, settings):
+            entry = f"{seen.pid}.gdb.txt"
+            if stacks := stacks_of_gdb(settings.inbox, entry):
                 work.write("gdb.txt", clean.text(stacks).encode())
-                settings.inbox.remove(f"{seen.pid}.gdb.txt")
+                settings.inbox.remove(entry)
             elif work.stat("core") is None and seen.signal != signal.SIGKILL:
                 notes.append("gdb traced the process, but saved neither a core nor its stacks")
     if settings.gpu_folder is not None:
@@ -88,11 +89,11 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     return manifest
 
 
-def _stacks_of_gdb(seen: Sighting, settings: RunSettings) -> Optional[str]:
-    name = f"{seen.pid}.gdb.txt"
-    if settings.inbox.stat(name) is None:
+def stacks_of_gdb(run: Work, entry: str) -> Optional[str]:
+    """What gdb saved of a traced process in a run's folder; None if it is not there. Raises OSError."""
+    if run.stat(entry) is None:
         return None
-    with open_regular(name, settings.inbox.descriptor) as file:
+    with open_regular(entry, run.descriptor) as file:
         return file.read().decode("utf-8", "replace")
 
 

@@ -17,7 +17,7 @@ from crashkit import __version__
 from crashkit.collect.enable import adopt
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.collect.inventory import inventory
-from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish
+from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish, stacks_of_gdb
 from crashkit.collect.supervise.core_watch import CORE_SUFFIX, POINTER_SUFFIX
 from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
@@ -202,8 +202,7 @@ def _take(orphan: Orphan, work: Work, store: Store) -> Optional[str]:
                     return place
             orphan.remove()
         elif orphan.name == "gdb.txt":
-            with open_regular(orphan.entry, orphan.run.descriptor) as source:
-                work.write(orphan.name, Secrets().text(source.read().decode("utf-8", "replace")).encode())
+            work.write(orphan.name, Secrets().text(stacks_of_gdb(orphan.run, orphan.entry) or "").encode())
             orphan.remove()
         else:
             os.rename(orphan.entry, orphan.name, src_dir_fd=orphan.run.descriptor, dst_dir_fd=work.descriptor)
