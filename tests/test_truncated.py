@@ -84,9 +84,11 @@ def test_native_frames_that_are_there_are_gdbs_of_the_whole_core(crashed, cut, p
     crash = cut(percent)
     for thread in crash.threads:
         ours = without_the_interpreter([frame.function or "??" for frame in thread.natives()])
-        true = without_the_interpreter(truth[thread.tid])
-        # crashkit finds names in separate debug files that this gdb does not.
-        assert len(ours) <= len(true) and all(theirs in (mine, "??") for mine, theirs in zip(ours, true, strict=False)), thread.tid
+        # gdb has frames more: those that run Python, which a stripped interpreter does not name.
+        # It lacks names that crashkit finds in separate debug files.
+        rest = iter(without_the_interpreter(truth[thread.tid]))
+        for name in ours:
+            assert any(theirs in (name, "??") for theirs in rest), (thread.tid, name, ours, truth[thread.tid])
         assert ours, "a frame needs no memory: its registers are in the notes"
     deep = [thread for thread in crash.threads if _is_whole(thread, truth[thread.tid or 0])]
     assert len(deep) >= {95: 5, 60: 2, 30: 1, 5: 0}[percent]
