@@ -163,7 +163,7 @@ def count_program_headers(read: Read, header: Header) -> Optional[int]:
     """The number of program headers; None if it is in section header 0 (PN_XNUM) and that is missing."""
     if header.programs.entries != PN_XNUM:
         return header.programs.entries
-    first = _section_fields(read(header.sections.offset, header.sections.entry_size), header.word)
+    first = section_header(read(header.sections.offset, header.sections.entry_size), header.word)
     return first.info if first else None
 
 
@@ -180,43 +180,58 @@ def read_program_headers(read: Read, header: Header, most: int = MOST_HEADERS) -
 
 def read_sections(read: Read, header: Header) -> tuple[Section, ...]:
     """Read up to MOST_HEADERS sections, by section number; empty if the section names are missing."""
-    table, names_number = header.sections, header.names
-    if table.offset and (not table.entries or names_number == _SHN_XINDEX):
-        # More of them than the header can count: section header 0 has the numbers.
-        first = _section_fields(read(table.offset, table.entry_size), header.word)
-        if first is None:
-            return ()
-        table = table._replace(entries=table.entries or first.size)
-        names_number = first.link if names_number == _SHN_XINDEX else names_number
-    found = [_section_fields(entry, header.word) for entry in _entries(read, table, min(table.entries, MOST_HEADERS))]
-    fields = [one for one in found if one is not None]
-    if names_number >= len(fields):
+    table = header.sections
+    count, names_number = count_sections(read, header)
+    found = [section_header(entry, header.word) for entry in _entries(read, table, min(count, MOST_HEADERS))]
+    rows = [one for one in found if one is not None]
+    if names_number >= len(rows):
         return ()
-    names = read(fields[names_number].offset, min(fields[names_number].size, _MOST_NAMES))
+    names = read(rows[names_number].offset, min(rows[names_number].size, _MOST_NAMES))
     return tuple(
         Section(
-            names[one.name : max(names.find(b"\0", one.name), one.name)].decode("ascii", "replace"),
-            *one[1:7],
+            names[row.name : max(names.find(b"\0", row.name), row.name)].decode("ascii", "replace"),
+            *row[1:7],
             table.offset + number * table.entry_size,
         )
-        for number, one in enumerate(fields)
+        for number, row in enumerate(rows)
     )
 
 
-class _SectionFields(NamedTuple):
+def count_sections(read: Read, header: Header) -> tuple[int, int]:
+    """The number of sections that the file declares, and the number of the one that contains their names."""
+    table = header.sections
+    if not table.offset:
+        return 0, 0
+    if table.entries and header.names != _SHN_XINDEX:
+        return table.entries, header.names
+    # More of them than the header can count: section header 0 has the numbers.
+    first = section_header(read(table.offset, table.entry_size), header.word)
+    if first is None:
+        return 0, 0
+    return table.entries or first.size, first.link if header.names == _SHN_XINDEX else header.names
+
+
+class SectionHeader(NamedTuple):
+    """One section header (Elf64_Shdr or Elf32_Shdr)."""
+
     name: int
+    """Offset into the section names."""
     kind: int
+    """sh_type."""
     flags: int
     address: int
     offset: int
     size: int
     link: int
     info: int
+    align: int
+    entry_size: int
 
 
-def _section_fields(entry: bytes, word: Word) -> Optional[_SectionFields]:
-    layout = word.order + ("IIQQQQII" if word.size == 8 else "IIIIIIII")
-    return _SectionFields._make(struct.unpack_from(layout, entry)) if len(entry) >= struct.calcsize(layout) else None
+def section_header(data: bytes, word: Word, at: int = 0) -> Optional[SectionHeader]:
+    """The section header at this offset; None if it is incomplete."""
+    layout = word.order + ("IIQQQQIIQQ" if word.size == 8 else "IIIIIIIIII")
+    return SectionHeader._make(struct.unpack_from(layout, data, at)) if len(data) - at >= struct.calcsize(layout) else None
 
 
 def _entries(read: Read, table: Table, count: int) -> Iterator[bytes]:

@@ -5,34 +5,17 @@ A GPU core has a few sections per GPU thread, so a million of them: too many for
 
 from __future__ import annotations
 
-import struct
 import sys
 from array import array
 from collections.abc import Container, Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
 
-from crashkit.elf.headers import Header, Read, Section
+from crashkit.elf.headers import Header, Read, Section, SectionHeader, Word, count_sections, section_header
 
-_ROW = struct.Struct("<IIQQQQIIQQ")
+_WORD = Word(8, "<")
+_ROW = 64
 _MOST_NAMES = 1 << 28
 _LONGEST_NAME = 1 << 16
-
-
-class SectionRow(NamedTuple):
-    """One section header (Elf64_Shdr)."""
-
-    name: int
-    """Offset into the section names."""
-    kind: int
-    """sh_type."""
-    flags: int
-    address: int
-    offset: int
-    size: int
-    link: int
-    info: int
-    align: int
-    entry_size: int
 
 
 class SectionTable:
@@ -41,21 +24,14 @@ class SectionTable:
     def __init__(self, read: Read, header: Header, most: int) -> None:
         """Read at most `most` headers; none of a 32-bit or big-endian file."""
         self._read = read
-        self.declared = 0
-        """The number of sections by the file's header."""
-        self.names = 0
-        """The number of the section that contains the section names."""
+        self.declared, self.names = 0, 0
+        """How many sections the file declares; the number of the one that contains their names."""
         self._data = b""
-        if header.word.size != 8 or header.word.order != "<" or not header.sections.offset:
+        if header.word != _WORD or not header.sections.offset:
             return
-        count, self.names = header.sections.entries, header.names
-        first = read(header.sections.offset, _ROW.size)
-        if len(first) == _ROW.size and (not count or self.names == 0xFFFF):
-            row = SectionRow._make(_ROW.unpack(first))
-            count, self.names = count or row.size, row.link if self.names == 0xFFFF else self.names
-        self.declared = count
-        data = read(header.sections.offset, min(count, most) * _ROW.size)
-        self._data = data[: len(data) - len(data) % _ROW.size]
+        self.declared, self.names = count_sections(read, header)
+        data = read(header.sections.offset, min(self.declared, most) * _ROW)
+        self._data = data[: len(data) - len(data) % _ROW]
         words = array("I")
         words.frombytes(self._data)
         if sys.byteorder == "big":
@@ -63,23 +39,21 @@ class SectionTable:
         self._kinds, self._links = words[1::16], words[10::16]
 
     def __len__(self) -> int:
-        return len(self._data) // _ROW.size
+        return len(self._data) // _ROW
 
-    def row(self, number: int) -> Optional[SectionRow]:
+    def row(self, number: int) -> Optional[SectionHeader]:
         """The header of that number; None if there is none."""
-        if not 0 <= number < len(self):
-            return None
-        return SectionRow._make(_ROW.unpack_from(self._data, number * _ROW.size))
+        return section_header(self._data, _WORD, number * _ROW) if 0 <= number < len(self) else None
 
-    def of_kinds(self, kinds: Container[int]) -> Iterator[tuple[int, SectionRow]]:
+    def of_kinds(self, kinds: Container[int]) -> Iterator[tuple[int, SectionHeader]]:
         """Number and header of each section of these types, in the table's order."""
         if not self._data:
             return
         for number, kind in enumerate(self._kinds):
-            if kind in kinds:
-                yield number, SectionRow._make(_ROW.unpack_from(self._data, number * _ROW.size))
+            if kind in kinds and (row := self.row(number)):
+                yield number, row
 
-    def linked_to(self, link: int) -> Iterator[tuple[int, SectionRow]]:
+    def linked_to(self, link: int) -> Iterator[tuple[int, SectionHeader]]:
         """Number and header of each section behind number `link` whose sh_link it is."""
         start = link
         while self._data:
@@ -87,7 +61,8 @@ class SectionTable:
                 start = self._links.index(link, start)
             except ValueError:
                 return
-            yield start, SectionRow._make(_ROW.unpack_from(self._data, start * _ROW.size))
+            if row := self.row(start):
+                yield start, row
             start += 1
 
     def named(self) -> tuple[Section, ...]:
@@ -95,9 +70,10 @@ class SectionTable:
         names = self.row(self.names)
         strings = self._read(names.offset, min(names.size, _MOST_NAMES)) if names else b""
         found = []
-        for number, fields in enumerate(_ROW.iter_unpack(self._data)):
-            row = SectionRow._make(fields)
+        for number in range(len(self)):
+            if (row := self.row(number)) is None:
+                continue
             end = strings.find(b"\0", row.name, row.name + _LONGEST_NAME)
             name = strings[row.name : max(end, row.name)].decode("utf-8", "replace")
-            found.append(Section(name, row.kind, row.flags, row.address, row.offset, row.size, row.link, number * _ROW.size))
+            found.append(Section(name, row.kind, row.flags, row.address, row.offset, row.size, row.link, number * _ROW))
         return tuple(found)

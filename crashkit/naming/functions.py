@@ -76,6 +76,8 @@ def _without_arguments(name: str, templates: str) -> str:
                 if not at:
                     return name  # <signal handler called>, <module>
                 lists[len(kept)] = lists.get(len(kept), "") + templates
+            elif depth == 0 and kept and name[at + 1 : at + 2] in ("*", "&") and "operator" not in "".join(kept):
+                return _without_arguments(name[at + 2 :], templates)  # void (*f(int))(char): f returns a pointer to a function
             elif depth == 0 and kept and not (_is_decltype(kept) or _after(name, at).startswith("::")):
                 break
             depth += 1

@@ -1,8 +1,8 @@
-"""Demangles whole C++ names, such as those of GPU code: a dump holds them as the compiler wrote them, and there is no debugger to ask.
+"""Demangles C++ names, such as those of GPU code and of stacks in logs, where there is no debugger to ask.
 
-The Itanium C++ ABI, "External Names (a.k.a. Mangling)". Covers what kernels and device functions are named by: nested names, templates,
+The Itanium C++ ABI, "External Names (a.k.a. Mangling)". Covers what functions and kernels are named by: nested names, templates,
 literals, lambdas, local and anonymous names, function pointers, packs. What it does not cover (expressions, decltype) leaves the name
-as it was. Names are untrusted: their length and the result's are limited, and so is the depth (by Python).
+as it was, or without its parameters. Names are untrusted: their length and the result's are limited, and so is the depth (by Python).
 """
 
 from __future__ import annotations
@@ -107,6 +107,20 @@ def demangled(name: str) -> str:
     return text if reader.at == len(name) or name[reader.at] in ".@" else name
 
 
+def demangled_function(name: str) -> str:
+    """`at::native::add<float>` for `_ZN2at6native3addIfEEvPf`: without return type and parameters, which need not be understood.
+
+    Of a name that was cut off, or has a part that is not understood, what comes before; other names as they are.
+    """
+    if not name.startswith("_Z") or len(name) > _LONGEST:
+        return name
+    reader = _Reader(name)
+    try:
+        return reader.name()
+    except (_NotUnderstood, IndexError, ValueError, RecursionError):
+        return reader.outermost or name
+
+
 class _NotUnderstood(Exception):
     pass
 
@@ -118,8 +132,11 @@ class _Reader:
         """Substitution candidates."""
         self.arguments: list[str] = []
         """Template arguments of the innermost template, for T_."""
-        self.templated = self.conversion = False
+        self.templated = self.returns_nothing = False
         self.qualifiers = ""
+        self.outermost = ""
+        """What was read of the name's own nested parts, without those of its template arguments."""
+        self._depth = 0
 
     def peek(self, text: str) -> bool:
         return self.text.startswith(text, self.at)
@@ -139,7 +156,7 @@ class _Reader:
     def encoding(self, whole: bool = True) -> str:
         """A function with its parameters; its return type only where it is the `whole` name."""
         name = self.name()
-        returns = self.templated and not self.conversion
+        returns = self.templated and not self.returns_nothing
         qualifiers = self.qualifiers
         if self.at >= len(self.text) or self.text[self.at] in "E.@":
             return name
@@ -154,10 +171,13 @@ class _Reader:
         return "" if found == ["void"] else ", ".join(one for one in found if one)
 
     def name(self) -> str:
-        self.templated = self.conversion = False
+        self.templated = self.returns_nothing = False
         self.qualifiers = ""
         if self.take("N"):
-            return self.nested()
+            self._depth += 1
+            name = self.nested()
+            self._depth -= 1
+            return name
         if self.take("Z"):
             return self.local()
         standard = self.take("St")
@@ -203,8 +223,10 @@ class _Reader:
             self.at += 1
         qualifiers = self.qualifiers
         name, last = "", ""
-        templated = conversion = False
+        templated = returns_nothing = False
         while not self.take("E"):
+            if self._depth == 1:
+                self.outermost = name
             if self.peek("I"):
                 if not name:
                     raise _NotUnderstood
@@ -218,7 +240,7 @@ class _Reader:
                 name, templated = self.template_parameter(), False
             else:
                 standard = not name and self.take("St")
-                conversion = self.peek("cv")
+                returns_nothing = self.peek("cv") or self.text[self.at] in "CD"
                 part = self.part(last)
                 # nvcc wraps what has no linkage in two nameless namespaces.
                 if part != _NAMELESS or not name.endswith(_NAMELESS):
@@ -226,7 +248,7 @@ class _Reader:
                 last, templated = part, False
             if not self.peek("E"):
                 self.keep(name)
-        self.templated, self.conversion, self.qualifiers = templated, conversion, qualifiers
+        self.templated, self.returns_nothing, self.qualifiers = templated, returns_nothing, qualifiers
         return name
 
     def part(self, last: str) -> str:
@@ -384,9 +406,9 @@ class _Reader:
             if self.peek("I"):
                 return self.keep(text + self._arguments_aside())
             return text
-        saved = (self.templated, self.conversion, self.qualifiers, self.arguments)
+        saved = (self.templated, self.returns_nothing, self.qualifiers, self.arguments)
         text = self.name()
-        self.templated, self.conversion, self.qualifiers, self.arguments = saved
+        self.templated, self.returns_nothing, self.qualifiers, self.arguments = saved
         return self.keep(text)
 
     def _arguments_aside(self) -> str:

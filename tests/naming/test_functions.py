@@ -18,6 +18,8 @@ from crashkit.naming.functions import libc_name, plain, short_function, without_
         ("int *find(char)", "find"),
         ("Foo::operator bool() const", "Foo::operator bool"),
         ("void my_operator_x(int)", "my_operator_x"),
+        ("void (*conv::Base<int>::create<(Isa)3>(bool, int))(unsigned char const*, int*)", "conv::Base::create"),
+        ("Hook::operator void (*)(int)() const", "Hook::operator void"),
         ("read@plt", "read"),
         ("parse.llvm.1234567", "parse"),
         ("core::ptr::drop_in_place::h0123456789abcdef", "core::ptr::drop_in_place"),

@@ -9,8 +9,8 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
-from crashkit.elf.headers import ET_CORE, Read, bounded, read_header
-from crashkit.elf.section_table import SectionRow, SectionTable
+from crashkit.elf.headers import ET_CORE, Read, SectionHeader, bounded, read_header
+from crashkit.elf.section_table import SectionTable
 from crashkit.evidence.gpu import layout
 
 MOST_SECTIONS = 4 << 20
@@ -101,7 +101,7 @@ class GpuDump:
         """Whether whoever described it gave up before the end."""
         self._tables: dict[int, list[Table]] = {}
         self._children: dict[tuple[int, int, int], Table] = {}
-        self.images: list[tuple[int, SectionRow]] = []
+        self.images: list[tuple[int, SectionHeader]] = []
         """Number and header of each relocated image (cubin)."""
         end = 0
         wanted = {*layout.COLUMNS, layout.RELOCATED_IMAGE} - {layout.BACKTRACE}
@@ -116,7 +116,7 @@ class GpuDump:
                 self._children.setdefault((row.kind, row.link, row.info), table)
         self.missing = max(0, end - size)
         self._strings = self._find_strings()
-        self._belongings: Optional[tuple[int, list[tuple[int, SectionRow]]]] = None
+        self._belongings: Optional[tuple[int, list[tuple[int, SectionHeader]]]] = None
 
     def tables(self, kind: int) -> list[Table]:
         """Every table of that type, in the file's order."""
@@ -148,7 +148,7 @@ class GpuDump:
             return None
         return self._strings[offset : offset + _LONGEST_TEXT].partition(b"\0")[0].decode("utf-8", "replace") or None
 
-    def image(self, section: SectionRow) -> Read:
+    def image(self, section: SectionHeader) -> Read:
         """Reads within one image."""
 
         def read(offset: int, size: int) -> bytes:
@@ -163,13 +163,13 @@ class GpuDump:
             return self._read(section.offset, min(section.size, _MOST_ROWS))
         return b""
 
-    def _sections_of(self, row: Row, kind: int) -> Iterator[tuple[int, SectionRow]]:
+    def _sections_of(self, row: Row, kind: int) -> Iterator[tuple[int, SectionHeader]]:
         link = row.table.number
         if self._belongings is None or self._belongings[0] != link:
             self._belongings = link, list(self.sections.linked_to(link))
         return ((number, section) for number, section in self._belongings[1] if section.kind == kind and section.info == row.number)
 
-    def _table(self, number: int, row: SectionRow) -> Optional[Table]:
+    def _table(self, number: int, row: SectionHeader) -> Optional[Table]:
         stride = row.entry_size or (row.size if row.kind == layout.METADATA else 0)
         if not layout.SMALLEST[row.kind] <= stride <= _MOST_ROWS:
             return None

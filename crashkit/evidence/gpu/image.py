@@ -9,8 +9,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import NamedTuple, Optional
 
-from crashkit.elf.headers import SHF_EXECINSTR, SHT_NOBITS, Read, Section, of_bytes, read_header
-from crashkit.elf.section_table import SectionRow, SectionTable
+from crashkit.elf.headers import SHF_EXECINSTR, SHT_NOBITS, Read, Section, SectionHeader, of_bytes, read_header
+from crashkit.elf.section_table import SectionTable
 from crashkit.elf.symbols import Symbol, SymbolTable
 from crashkit.evidence.gpu.dump import GpuDump
 from crashkit.evidence.gpu.lines import LineTable, Place
@@ -110,7 +110,7 @@ class Images:
     def __init__(self, dump: GpuDump) -> None:
         self._dump = dump
         self._opened: list[Image] = []
-        self._unopened: Iterator[tuple[int, SectionRow]] = iter(dump.images)
+        self._unopened: Iterator[tuple[int, SectionHeader]] = iter(dump.images)
 
     def at(self, address: int) -> Optional[Image]:
         """The image whose code holds the address."""
