@@ -74,7 +74,9 @@ def test_threads_that_compete_for_it(python, tmp_path) -> None:
         names = [frame.function or "" for frame in thread.natives()]
         assert wording.awaited(thread) != "a condition", names
         stripped = replace(thread, frames=tuple(_stripped(frame) for frame in thread.frames))
-        assert waits_for_gil(stripped.frames) == waits_for_gil(thread.frames) or "take_gil" not in names, names
+        # Seldom caught: a thread that waits for the mutex around the condition, which looks like any other lock without names.
+        if "take_gil" in names and any("cond" in name for name in names):
+            assert waits_for_gil(stripped.frames) == waits_for_gil(thread.frames), names
 
 
 def _stripped(frame):
