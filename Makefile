@@ -4,6 +4,9 @@
 VENV = .venv
 BIN = $(VENV)/bin
 TORCH = 2.13.0
+
+# Where it is set, each worker of the tests compiles all of them again, which takes longer than many of them run.
+unexport PYTHONDONTWRITEBYTECODE
 PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: demo test test-fast test-anywhere lint bench mutate fuzz news clean
@@ -21,7 +24,7 @@ test: $(VENV)/.tests
 
 # Between edits: only quick tests that need no torch, browser, chroot or network. Installs nothing with apt-get.
 test-fast: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow)'
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow)' --durations 5
 
 # make demo and make test on minimal Debian systems in folders (needs root and debootstrap). Options: ANYWHERE='--on sid --as user'.
 test-anywhere: $(VENV)/.dev

@@ -110,6 +110,7 @@ def real(script: str, *arguments: str) -> Crash:
     return analyze(python_crash(script, *arguments, python=an_interpreter()).core)
 
 
+@pytest.mark.slow
 @needs_x86_64()
 @pytest.mark.parametrize(
     ("script", "argument", "line"),

@@ -144,6 +144,7 @@ class TestOutput:
         # A stripped C library has no name for the variant of strlen that the processor asked for.
         assert re.search(r"native +\S*(strlen.* in libc\.so\.6|code in libc\.so\.6, called by \S.* +libc\.so\.6\+0x)", first_screen)
 
+    @pytest.mark.slow
     def test_out(self, capfd, crashed, tmp_path):
         folder = tmp_path / "deep" / "er"
         assert status_of(capfd, "analyze", crashed.core, "--no-gdb", "--out", folder)[0] == 0
@@ -184,6 +185,7 @@ class TestOutput:
         assert any(frame.get("function") == "read" and frame["line"] == 70 for frame in crashed_thread["frames"])
         assert any(error["stage"] == "gdb" for error in document["soft_errors"])
 
+    @pytest.mark.slow
     @pytest.mark.skipif(subprocess.run(["unshare", "-rm", "true"], capture_output=True).returncode != 0, reason=NO_NAMESPACES)
     def test_input_on_a_read_only_disk(self, crashed, tmp_path):
         """The report goes to the working directory then."""
@@ -199,6 +201,7 @@ class TestOutput:
         assert {path.name for path in folder.iterdir()} == {"report.html", "report.json"}
         assert [path.name for path in evidence.iterdir()] == ["core"]
 
+    @pytest.mark.slow
     def test_nobody_reads_what_we_print(self, crashed):
         process = subprocess.Popen(
             [*CRASHKIT, "analyze", str(crashed.core), "--json"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT
@@ -268,6 +271,7 @@ class TestCommands:
     def test_version(self, capfd):
         assert status_of(capfd, "--version")[:2] == (0, f"crashkit, version {crashkit.__version__}\n")
 
+    @pytest.mark.slow
     def test_only_the_command_line_prints_and_exits(self):
         """And only the debugger speaks MI: the contract of the layers."""
         for path in (ROOT / "crashkit").rglob("*.py"):

@@ -100,6 +100,7 @@ def piped(command: list[str], folder: Path, environment: dict[str, str]) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [20, 40, 80])
 @pytest.mark.parametrize("name", COMMANDS)
 def test_rows_fit(name: str, columns: int, environment: dict[str, str], tmp_path: Path) -> None:
@@ -139,6 +140,7 @@ def test_strings_of_the_evidence_are_neither_markup_nor_control_characters(name:
         assert r"a\x1b[31m\nb\u202e [bold]x[/] [link=http://x]y[/link] :smile: 中文字 {} %s" in COLOR.sub("", shown)
 
 
+@pytest.mark.slow
 def test_those_of_a_log_neither(environment: dict[str, str], tmp_path: Path) -> None:
     for shown in (piped(argv("analyze"), tmp_path, environment), on_terminal(argv("analyze"), tmp_path, environment, 120)):
         assert "[red]app[/red]/:smile:/a/very" in COLOR.sub("", shown)
@@ -166,6 +168,7 @@ print("done")
 """
 
 
+@pytest.mark.slow
 def test_progress_on_a_terminal_is_drawn_and_gone_at_the_end(environment: dict[str, str], tmp_path: Path) -> None:
     shown = on_terminal([sys.executable, "-c", SLOW], tmp_path, environment, 40)
     assert "reading the core …" in shown and "reading stacks with gdb …" in shown
@@ -173,6 +176,7 @@ def test_progress_on_a_terminal_is_drawn_and_gone_at_the_end(environment: dict[s
     assert re.search(r"\x1b\[\?25h\r(?:\x1b\[1A)?\x1b\[2Kdone\n$", shown), "the cursor is back, and the line is free"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variables", [{}, {"TERM": "dumb"}])
 def test_progress_elsewhere_is_one_line(variables: dict[str, str], environment: dict[str, str], tmp_path: Path) -> None:
     if variables:

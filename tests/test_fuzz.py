@@ -16,6 +16,7 @@ def test_find(path):
     READERS[path.name.partition("-")[0]](path.read_bytes())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", READERS)
 def test_seeds_and_their_beginnings(name):
     """Truncated at every 97th byte of the first ones: enough to know that the reader itself runs."""

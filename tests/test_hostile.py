@@ -67,6 +67,7 @@ def crashed_thread(folder):
     return report["python"]["debug_info"], next(thread for thread in report["threads"] if thread.get("crashed"))
 
 
+@pytest.mark.slow
 def test_json_is_valid(analyzed):
     _, folder = analyzed
     _, crashed = crashed_thread(folder)

@@ -121,6 +121,7 @@ def test_cut_compressed_core_is_said_and_used(made: Folder, tmp_path: Path) -> N
     assert report["signal"]["name"] == "SIGSEGV" and report["threads"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -96,6 +96,7 @@ def resolved(node: ast.expr, names: dict[str, str]) -> str:
 
 
 class TestOneMechanism:
+    @pytest.mark.slow
     def test_every_start_goes_through_it(self) -> None:
         found = {(name, use) for name, path in SOURCES.items() for use in used(path) if use in STARTING | MODULES}
         assert found - ALLOWED == set()

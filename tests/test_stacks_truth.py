@@ -140,6 +140,7 @@ def test_stacks_are_merged_in_order(python):
     assert not any(name and name.startswith("_PyEval_EvalFrameDefault") for name in order)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter(debuggable=True))
 def test_functions_of_the_interpreter_are_merged_in_order(python):
     _, crash = crash_of("threads.py", python)

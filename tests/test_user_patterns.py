@@ -32,6 +32,7 @@ def analyzed(folder: Path, condition: str):
     return analyze(folder / "log", options=Options(signatures=(folder / "mine.toml",)))
 
 
+@pytest.mark.slow
 def test_of_lines(tmp_path):
     """It is left out; built-in kinds are found all the same."""
     crash = analyzed(tmp_path, "{ log = '*', pattern = 'marker (a+)+$' }")

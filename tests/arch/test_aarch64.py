@@ -214,6 +214,7 @@ int main(void) {
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not (shutil.which("qemu-aarch64") and shutil.which("aarch64-linux-gnu-gcc")), reason="no qemu-user and compiler here")
 def test_pthread_self_of_a_real_glibc(tmp_path):
     """The program tells its thread pointers (qemu-user writes no NT_ARM_TLS); what is made of them is what pthread_self() gave."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import resource
 
+import pytest
+
 from tests.collect.conftest import SEGFAULT, Crashkit
 from tests.crashes import needs_gdb
 
@@ -25,6 +27,7 @@ def _no_cores() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 
+@pytest.mark.slow
 def test_it_is_chosen_where_nothing_else_can_work_and_takes_the_core_of_a_worker(crashkit: Crashkit) -> None:
     result = crashkit.python(WORKER, preexec_fn=_no_cores)
     assert (result.stdout, result.returncode) == ("11\nafter\n", 5), result.stderr

@@ -119,6 +119,7 @@ def test_an_absolute_pattern_with_fields(own_pattern: tuple[Crashkit, Path]) -> 
     assert list(cores.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "uses_pid"), [("%e.%p.%s.%t.%h.core", False), ("sub/x%%.%P.%i.%I.%u.%g.%d.%f.%c", False), ("core.%E", True), ("core", True)]
 )

@@ -86,6 +86,7 @@ server.serve_forever()
 """
 
 
+@pytest.mark.slow
 def test_a_threaded_server_under_load(crashkit: Crashkit) -> None:
     process = crashkit.start("run", "--no-analyze", "--", sys.executable, crashkit.script("server.py", SERVER))
     assert process.stdout is not None
@@ -151,6 +152,7 @@ def test_gunicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> N
     assert len(crashkit.crashes()) == 1
 
 
+@pytest.mark.slow
 def test_uvicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> None:
     pytest.importorskip("uvicorn")
     crashkit.script(
@@ -256,6 +258,7 @@ def test_a_process_that_forks_and_executes(crashkit: Crashkit) -> None:
     assert crash["argv"][-1] == "inner" and not crash["is_command"]
 
 
+@pytest.mark.slow
 def test_a_child_that_forks_twice(crashkit: Crashkit) -> None:
     code = """
     import ctypes, os
@@ -287,6 +290,7 @@ def test_multiprocessing_that_terminates_its_workers_is_no_crash(crashkit: Crash
     assert crashkit.crashes() == []
 
 
+@pytest.mark.slow
 def test_a_worker_without_a_core_is_seen_by_its_status(crashkit: Crashkit) -> None:
     code = """
     import os, resource, signal
@@ -372,6 +376,7 @@ def _counts(errors: str) -> list[str]:
     return re.findall(r"^crashkit: (\d+) (?:crash\S* w|more fatal errors? on)", errors, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_of_crashes_before_anybody_was_known_none_goes_untold(crashkit: Crashkit) -> None:
     """Those whose end nobody could tell, with a core that another overwrote, are counted by their words on stderr."""
     result = crashkit.python(FIFTY, options=("--no-analyze", "--max-crashes", "5"))
@@ -416,6 +421,7 @@ def test_a_store_on_another_disk_gets_a_copy(crashkit: Crashkit) -> None:
         shutil.rmtree(folder)
 
 
+@pytest.mark.slow
 def test_restart_on_crash_with_a_limit_and_a_command_for_each(crashkit: Crashkit) -> None:
     script = crashkit.script("tell.sh", f'#!/bin/sh\necho "$CRASHKIT_FOLDER $1" >> {crashkit.home}/told\n')
     script.chmod(0o755)
@@ -444,6 +450,7 @@ def test_compressed_cores(crashkit: Crashkit) -> None:
         assert zstandard.ZstdDecompressor().stream_reader(file).read(4) == b"\x7fELF"
 
 
+@pytest.mark.slow
 def test_a_core_with_the_inode_number_of_one_that_is_gone(crashkit: Crashkit) -> None:
     """Compressing frees the core's inode, and most file systems give its number to the next core."""
     code = """
@@ -510,6 +517,7 @@ def test_enable_never_raises(crashkit: Crashkit) -> None:
         assert part in result.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("capture", ["core", "ptrace"])
 def test_a_working_directory_that_was_removed(crashkit: Crashkit, capture: str) -> None:
     if capture == "ptrace" and shutil.which("gdb") is None:
@@ -583,6 +591,7 @@ def test_a_kill_for_want_of_memory_is_told_with_its_evidence(crashkit: Crashkit)
         group.rmdir()
 
 
+@pytest.mark.slow
 def test_sigterm_waits_for_a_gpu_dump(crashkit: Crashkit) -> None:
     """A stand-in for the CUDA driver: a dump that grows until SIGTERM was held, and a moment longer."""
     code = """

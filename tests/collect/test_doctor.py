@@ -24,6 +24,7 @@ def _doctor(crashkit: Crashkit, *command: object, **options: object) -> tuple[in
     return result.returncode, {finding["check"]: finding for finding in json.loads(result.stdout)}
 
 
+@pytest.mark.slow
 def test_a_host_that_is_ready(crashkit: Crashkit) -> None:
     status, findings = _doctor(crashkit)
     assert {"core limit", "core pattern", "crash store", "gdb", "ptrace", "interpreter", "container"} <= set(findings)
@@ -44,6 +45,7 @@ def test_hard_limit_0_no_gdb_and_a_store_that_is_a_file(crashkit: Crashkit, tmp_
         assert findings[check]["state"] == state and findings[check]["mend"], check
 
 
+@pytest.mark.slow
 def test_no_problem_where_run_copes(crashkit: Crashkit, tmp_path: Path) -> None:
     """What doctor says of a store that is a file, and of a limit of 0, is what `crashkit run` does then."""
     (tmp_path / "file").touch()

@@ -322,6 +322,7 @@ os._exit(3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_daemon_that_crashes_after_the_command_has_ended(crashkit: Crashkit, waits: bool) -> None:
     options = ["run", "--no-analyze", *(["--wait-daemons"] if waits else []), "--", sys.executable, "-c", DAEMON]

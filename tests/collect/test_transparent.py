@@ -232,6 +232,7 @@ def test_large_output_on_stderr_passes_whole_and_its_end_is_kept(crashkit: Crash
     assert "199999\n" in kept
 
 
+@pytest.mark.slow
 def test_a_slow_reader_of_stderr_does_not_hold_up_signals(crashkit: Crashkit) -> None:
     code = """
 import os, signal, sys, threading

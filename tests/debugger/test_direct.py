@@ -115,6 +115,7 @@ work()
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sections", [True, False], ids=["as it is", "without section headers"])
 def test_python_in_an_executable_of_another_name(sections: bool, tmp_path: Path) -> None:
     """Without a single extension module, whose name would tell."""

@@ -86,6 +86,7 @@ def gdb_error(crash: Crash) -> str:
 
 
 class TestDeadline:
+    @pytest.mark.slow
     def test_gdb_that_never_answers(self, tmp_path, crashed):
         program = fake_gdb(tmp_path, "#!/bin/sh\necho still thinking >&2\nexec sleep 1000\n")
         began = time.monotonic()
@@ -98,6 +99,7 @@ class TestDeadline:
         program = fake_gdb(tmp_path, """#!/bin/sh\nwhile printf '~"more"\\n'; do :; done\n""")
         assert "did not finish" in str(command_fails(program, deadline=0.5))
 
+    @pytest.mark.slow
     def test_gdb_that_leaves_a_child_behind(self, tmp_path):
         """A FIFO that the child holds open ends when the child does."""
         held = tmp_path / "held"
@@ -109,6 +111,7 @@ class TestDeadline:
         with os.fdopen(reader) as file:
             assert file.read() == "started\n"
 
+    @pytest.mark.slow
     @needs_gdb
     def test_gdb_itself(self, crashed):
         """A loop in gdb's own Python, which no MI command interrupts."""
@@ -122,6 +125,7 @@ class TestDeath:
         assert str(command_fails(program)) == "gdb exited with status 127: error while loading shared libraries: libfoo.so"
         assert "libfoo.so" in gdb_error(notes_only(crashed.core, program))
 
+    @pytest.mark.slow
     def test_gdb_that_closes_its_output(self, tmp_path):
         program = fake_gdb(tmp_path, "#!/bin/sh\nexec 1>&-\nexec sleep 1000\n")
         assert "gdb ended" in str(command_fails(program))

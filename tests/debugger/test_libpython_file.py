@@ -254,6 +254,7 @@ class TestInAReport:
         interpreter = next(module for module in report.modules if module.path == report.python.executable)
         assert interpreter.found and Path(interpreter.found).is_relative_to(place / "root") and interpreter.symbols == "full"
 
+    @pytest.mark.slow
     def test_in_a_crash_folder(self, planted, place, monkeypatch):
         """Whether the folder is given or the core in it."""
         core, script, witness = planted

@@ -106,6 +106,7 @@ def test_every_instruction(python: Interpreter):
     assert instructions > 10000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_code_before_its_first_instruction_is_at_the_first_line(python: Interpreter):
     """A frame that was made and has run nothing: f_lasti is -1."""

@@ -184,6 +184,7 @@ def test_hostile_values_are_bounded_and_never_executed(python: Interpreter, tmp_
     msgspec.json.encode(Thread(frames=stack.frames))
 
 
+@pytest.mark.slow
 def test_hostile_names_are_survived(python: Interpreter) -> None:
     stacks = ask(python_crash("hostile.py", python=python)).python.values()
     frames = [frame for stack in stacks for frame in stack.frames]
@@ -207,6 +208,7 @@ def test_locals_may_be_left_out() -> None:
     assert not any(frame.locals or frame.args for stack in result.python.values() for frame in stack.frames)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kept", [0.05, 0.3, 0.6, 0.9, 0.99])
 def test_truncated_core_is_survived(kept: float, tmp_path: Path) -> None:
     made = python_crash("threads.py", python=an_interpreter())
@@ -253,6 +255,7 @@ def worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return script
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("program", "message"),
     [

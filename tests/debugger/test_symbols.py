@@ -60,6 +60,7 @@ table:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["libc", "ld.so", "python", "stripped python", "debug file", pytest.param("torch", marks=pytest.mark.torch)]
 )

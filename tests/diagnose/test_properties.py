@@ -115,6 +115,7 @@ def verdicts(findings: tuple[Finding, ...]) -> list[tuple[str, str]]:
     return [(finding.id, finding.confidence) for finding in findings]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CASES)
 def test_order_of_threads_does_not_matter(name: str, tmp_path: Any) -> None:
     subject = built(name, tmp_path)

@@ -76,6 +76,7 @@ NO_ROOM = {"c_overflow_thread", "python_overflow"}
 NOT_HANDLED = {"int3", *NO_ROOM}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("handler", [False, True], ids=["plain", "faulthandler"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_fault(kind, handler):
@@ -124,6 +125,7 @@ def test_the_size_of_a_stack_is_that_of_one_thread(handler):
     assert f"below the end of the thread's stack ({size / 2**20:.1f} MiB, all used)" in signal.detail
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_stack_overflow_in_c_on_other_versions(python):
     signal = signal_of(python_crash("faults.py", "c_overflow", python=python))

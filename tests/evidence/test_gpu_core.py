@@ -223,6 +223,7 @@ def test_truncated_anywhere(name: str) -> None:
         well_formed(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["null_store", "inlined_twice", "native_hang", "compiled_assert"])
 def test_damaged_anywhere(name: str) -> None:
     """Bytes and words of tables, headers and images replaced at random: never an exception, never long."""

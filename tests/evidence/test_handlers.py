@@ -84,12 +84,14 @@ def test_an_overflow_is_handled_on_another_stack(end: str) -> None:
     check(c_crash("handlers.c", "overflow", end, "altstack"), "overflow", end, "on_signal")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flag", ["nodefer", "resethand", "altstack"])
 @pytest.mark.parametrize("end", ["abort", "raise"])
 def test_flags_of_the_handler(end: str, flag: str) -> None:
     check(c_crash("handlers.c", "null", end, flag, "siginfo"), "null", end, "on_info")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
 def test_a_handler_that_jumped_out_is_over(flags: tuple[str, ...]) -> None:
     """Its signal frame may still lie in memory that is in use again: the abort that follows is not its fault."""

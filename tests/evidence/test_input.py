@@ -64,6 +64,7 @@ def test_plain_file_is_used_where_it_lies(tmp_path: Path) -> None:
     assert names(tmp_path) == ["core"]
 
 
+@pytest.mark.slow
 def test_compressed_file_is_told_by_its_content(tmp_path: Path, compression: str) -> None:
     core = tmp_path / "core.misleading"
     core.write_bytes(plain_as(compression))

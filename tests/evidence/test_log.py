@@ -244,6 +244,7 @@ def test_flood_is_bounded_and_rare_lines_survive_it(tmp_path: Path) -> None:
     assert any("were omitted" in error.message for error in evidence.soft_errors)
 
 
+@pytest.mark.slow
 def test_memory_is_bounded(tmp_path: Path) -> None:
     path = tmp_path / "large.log"
     with path.open("wb") as file:

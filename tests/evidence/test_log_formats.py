@@ -60,6 +60,7 @@ def kinds(evidence: LogEvidence) -> list[str | None]:
     return [line.kind for line in evidence.lines]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("interpreter", every_interpreter())
 @pytest.mark.parametrize("action", ["segv", "abort", "fatal"])
 def test_faulthandler_of_every_interpreter(interpreter: Interpreter, action: str, tmp_path: Path) -> None:

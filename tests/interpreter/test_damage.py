@@ -134,6 +134,7 @@ class Without:
         return self._core.threads()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", these_versions("3.12", "3.13"))
 def test_names_in_the_interpreters_file_are_read_from_it(python: Interpreter) -> None:
     """From 3.12 on, names that CPython uses itself, such as `run`, are constants of its own."""

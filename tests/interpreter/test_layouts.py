@@ -23,6 +23,7 @@ def test_every_supported_version_has_a_table() -> None:
     assert layout_of(Version(3, 5)) is None
 
 
+@pytest.mark.slow
 @needs_gdb
 @pytest.mark.parametrize("python", every_interpreter(debuggable=True))
 def test_table_is_what_the_debug_info_says(python: Interpreter) -> None:

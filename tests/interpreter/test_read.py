@@ -45,6 +45,7 @@ def test_every_frame_is_faulthandlers(python: Interpreter, script: str, with_fil
             assert holders == [faulting_thread(made.stderr)]
 
 
+@pytest.mark.slow
 def test_names_of_threads_are_threadings(python: Interpreter) -> None:
     with opened(python_crash("threads.py", python=python).core) as core:
         state = state_of(core)
@@ -61,6 +62,7 @@ def variables(state, thread: PythonThread, function: str) -> dict[str, str]:
     return {value.name: value.text for value in state.variables(frame)}
 
 
+@pytest.mark.slow
 def test_values(python: Interpreter) -> None:
     with opened(python_crash("kinds_of_frames.py", python=python).core) as core:
         state = state_of(core)
@@ -83,6 +85,7 @@ def test_values(python: Interpreter) -> None:
         assert variables(state, thread, "recursive") == {"depth": "0", "text": "'16'", "captured": "0"}
 
 
+@pytest.mark.slow
 def test_exceptions_that_are_handled(python: Interpreter) -> None:
     with opened(python_crash("handling.py", python=python).core) as core:
         state = state_of(core)

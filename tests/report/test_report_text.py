@@ -122,6 +122,7 @@ def test_no_character_without_a_shape(character: str) -> None:
     assert safe.block(f"a\n\tb{character}").replace("\n\t", "").isprintable()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", range(20, 40))
 @pytest.mark.parametrize("name", sorted(samples.ALL))
 def test_a_terminal_may_be_very_narrow(name: str, width: int) -> None:
