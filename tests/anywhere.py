@@ -1,6 +1,6 @@
 """Run `make demo` and `make test` on fresh machines: minimal Debian systems in folders with a clone of this repository.
 
-    python -m tests.anywhere [--on SUITE]... [--as USER]... [--demo-only] [--write]
+    python -m tests.anywhere [--on SUITE]... [--as USER]... [--demo-only | --quick] [--write]
 
 `make test-anywhere` runs all combinations. Needs root and debootstrap. The minimal systems are kept in CRASHKIT_TEST_CACHE (default:
 ~/.cache/crashkit-tests); each run uses a temporary copy. Such a system shares this machine's kernel, and so its core_pattern.
@@ -154,13 +154,13 @@ def closing_line(text: str) -> str:
     return (counts or lines or ["no output"])[-1].strip()
 
 
-def try_system(suite: str, user: str, demo_only: bool, logs: Path) -> list[Outcome]:
+def try_system(suite: str, user: str, commands: Sequence[str], logs: Path) -> list[Outcome]:
     outcomes = []
     with tempfile.TemporaryDirectory(prefix=f"{suite}-", dir=CACHE) as name:
         folder = Path(name)
         folder.chmod(0o755)
         clone = fresh_copy(suite, user, folder)
-        for command in ("make demo",) if demo_only or user == "guest" else ("make demo", "make test"):
+        for command in commands[:1] if user == "guest" else commands:
             log = logs / f"{suite}-{user}-{command.split()[-1]}.log"
             print(f"{SUITES[suite]}, {USERS[user]}: {command} ...", flush=True)
             before, began = received(), time.monotonic()
@@ -177,7 +177,7 @@ def try_system(suite: str, user: str, demo_only: bool, logs: Path) -> list[Outco
 
 def row(outcome: Outcome) -> str:
     result = "works" if outcome.passed else "**fails**"
-    detail = f" ({outcome.detail})" if outcome.command == "make test" or not outcome.passed else ""
+    detail = f" ({outcome.detail})" if outcome.command != "make demo" or not outcome.passed else ""
     size = f"{outcome.downloaded / 1e6:.0f} MB"
     return (
         f"| {SUITES[outcome.suite]} | {USERS[outcome.user]} | `{outcome.command}` | {result}{detail} | {outcome.seconds:.0f} s | {size} |"
@@ -200,7 +200,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.anywhere", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--on", action="append", choices=SUITES, help="only on this system (may be repeated)")
     parser.add_argument("--as", action="append", choices=USERS, dest="users", help="only as this user (may be repeated)")
-    parser.add_argument("--demo-only", action="store_true", help="skip make test")
+    fewer = parser.add_mutually_exclusive_group()
+    fewer.add_argument("--demo-only", action="store_const", dest="tests", const=(), default=("make test",), help="skip make test")
+    fewer.add_argument("--quick", action="store_const", dest="tests", const=("make test-fast",), help="make test-fast instead of make test")
     parser.add_argument("--write", action="store_true", help="write the table to docs/support-matrix.md")
     parser.add_argument("--logs", type=Path, default=ROOT / ".cache" / "anywhere", help="folder for the output of the commands")
     options = parser.parse_args()
@@ -211,7 +213,7 @@ def main() -> int:
         outcome
         for suite in options.on or SUITES
         for user in options.users or USERS
-        for outcome in try_system(suite, user, options.demo_only, options.logs)
+        for outcome in try_system(suite, user, ("make demo", *options.tests), options.logs)
     ]
     text = table(outcomes, datetime.datetime.now(datetime.timezone.utc).date())
     print(f"\n{text}\n\nOutput of the commands: {options.logs}")

@@ -74,6 +74,7 @@ def test_json_is_valid(analyzed):
     assert {"string_at", "crash", "run"} <= {frame["function"] for frame in crashed["frames"] if frame["kind"] == "python"}
 
 
+@pytest.mark.slow
 def test_json_keeps_what_was_there(analyzed):
     """PyStack leaves out the frame whose file has a name beyond Latin-1, and names no threads."""
     _, folder = analyzed

@@ -150,6 +150,7 @@ def test_functions_of_the_interpreter_are_merged_in_order(python):
     assert places == sorted(places)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter(debuggable=True))
 def test_names_of_threads(python):
     _, crash = crash_of("threads.py", python)

@@ -22,6 +22,7 @@ def said_by(python: Interpreter) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 @pytest.mark.parametrize("minor_is_known", [True, False])
 def test_core_and_file_tell_it_alone(python: Interpreter, minor_is_known: bool) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import tokenize
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def places(pattern: str, files: str) -> set[str]:
     return {name for name, path in paths.items() if re.search(pattern, code(path))}
 
 
+@cache
 def code(path: Path) -> str:
     """A Python file without comments and docstrings; another one as it is."""
     if path.suffix != ".py":
