@@ -9,10 +9,35 @@ import os
 import shutil
 import tempfile
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 
+from tests.crashes import NO_BINUTILS, NO_COMPILER
+
 _made: list[str] = []
+
+TOOLS = dict.fromkeys(("readelf", "objcopy", "strip", "nm", "objdump", "c++filt"), NO_BINUTILS) | dict.fromkeys(("gcc", "g++"), NO_COMPILER)
+"""Programs that only tests use, and why a test is skipped where one is missing (make test installs them)."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _skip_without_its_tool())
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    return (yield from _skip_without_its_tool())
+
+
+def _skip_without_its_tool() -> Generator[None, object, object]:
+    try:
+        return (yield)
+    except FileNotFoundError as error:
+        if error.filename in TOOLS:
+            pytest.skip(TOOLS[error.filename])
+        raise
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -25,11 +25,11 @@ from crashkit.debugger.pystack.debugger import ask_pystack
 from crashkit.errors import DebuggerError
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
-from tests.crashes import CRASHERS, Folder, a_debuggable_interpreter, an_interpreter, crash, python_crash
+from tests.crashes import CRASHERS, NO_COMPILER, Folder, a_debuggable_interpreter, an_interpreter, crash, python_crash
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("gdb") is None, reason="no gdb here"),
-    pytest.mark.skipif(shutil.which("gcc") is None, reason="no gcc here"),
+    pytest.mark.skipif(shutil.which("gcc") is None, reason=NO_COMPILER),
 ]
 PLAIN = ("-batch", "-iex", "set debuginfod enabled off", "-ex", "backtrace full")
 
