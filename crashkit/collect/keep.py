@@ -361,12 +361,12 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     except (OSError, CollectError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
         place = whereabouts(seen, settings, work)
-        mend = f"its core is {place}; crashkit list tries again" if place else "it has no core"
+        mend = f"its core stays at {place}; crashkit list tries again" if place else "it has no core"
         say(f"{_describe(seen, {})}: cannot be written to the crash store {settings.store.path}: {reason}; {mend}")
         return
     what = _describe(seen, manifest)
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
-        say(f"{what}: its core is not in the crash store yet, but {place}; crashkit list tries again")
+        say(f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again")
     try:
         done = settings.analyze and analyse_once(work, manifest, _shown(settings))
     except OSError as error:  # it stays pending

@@ -14,6 +14,7 @@ import select
 import shutil
 import stat
 import tempfile
+import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -29,6 +30,10 @@ MEMORY_LIMIT = 256 << 20
 """Bytes of unpacked data, not counting holes, that are kept in memory."""
 SIZE_LIMIT = 1 << 40
 """Bytes of unpacked data, counting holes: enough for a core of a large host, but stops a decompression bomb."""
+LIKELY_RATIO = 64
+UNLIKELY_SECONDS = 5.0
+"""Cores unpack to less than 64 times their compressed size. What unpacks to more may take 5 s of processor time: enough for 10 GB of
+zeros in zstd, which a process with large untouched arrays can leave."""
 DISK_RESERVE = 512 << 20
 """Bytes of disk space that unpacking leaves free."""
 
@@ -88,6 +93,8 @@ class Limits:
 
     memory: int = MEMORY_LIMIT
     size: int = SIZE_LIMIT
+    seconds: float = UNLIKELY_SECONDS
+    """Processor time for what unpacks to more than LIKELY_RATIO times its size."""
     disk_reserve: int = DISK_RESERVE
     folder: Optional[Path] = None
     """Folder of the temporary file; None: TMPDIR, or the one of /var/tmp and /tmp with more free space."""
@@ -307,7 +314,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
     compression = compression_of(head)
     sink = _Sink(limits)
     try:
-        problem = _pump(_decompress(source, compression) if compression else iter(source), sink)
+        problem = _pump(_in_time(_decompress(source, compression), source, sink) if compression else iter(source), sink)
         file = sink.finish()
     except BaseException:
         sink.file.close()
@@ -324,6 +331,17 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
         compression=compression,
         soft_errors=(problem,) if problem else (),
     )
+
+
+def _in_time(data: Iterator[bytes], source: _Counted, sink: _Sink) -> Iterator[bytes]:
+    """Raises _Full where the data is likely a decompression bomb and has taken its time."""
+    end = time.process_time() + sink.limits.seconds
+    for piece in data:
+        yield piece
+        if sink.size > LIKELY_RATIO * source.count and time.process_time() > end:
+            raise _Full(
+                f"it unpacks to more than {LIKELY_RATIO} times its size, and takes long", "unpack it yourself and pass the unpacked file"
+            )
 
 
 def _pump(data: Iterator[bytes], sink: _Sink) -> Optional[SoftError]:

@@ -149,6 +149,20 @@ def test_bomb_is_stopped_at_the_size_limit(tmp_path: Path, compression: str) -> 
         assert allocated(opened.path) == 0
 
 
+@pytest.mark.parametrize("compression", COMPRESS)
+def test_bomb_is_stopped_in_time(tmp_path: Path, compression: str) -> None:
+    """What has another ratio than cores, and its processor time is up."""
+    bomb, core = tmp_path / "bomb", tmp_path / "core"
+    bomb.write_bytes(COMPRESS[compression](bytes(256 * MIB)))
+    core.write_bytes(COMPRESS[compression](PLAIN))
+
+    with open_input(bomb, Limits(seconds=0)) as opened:
+        assert 0 < opened.size < 256 * MIB
+        assert "more than 64 times its size" in opened.soft_errors[0].message and "unpack it yourself" in str(opened.soft_errors[0].hint)
+    with open_input(core, Limits(seconds=0)) as opened:
+        assert opened.file.read() == PLAIN and not opened.soft_errors
+
+
 def test_full_disk_leaves_what_fitted(tmp_path: Path) -> None:
     core = tmp_path / "core.gz"
     core.write_bytes(plain_as("gzip"))
