@@ -81,6 +81,8 @@ def told(name: str) -> Told:
     head, *asked = (DUMPS / "told" / f"{case}.txt").read_text().split("\n=== cuda-gdb ")
     text = asked[int(number) - 1] if number else asked[0]
     log = [match[1] for match in re.finditer(r"exception of type CUDBG_EXCEPTION_(\w+)", head)]
+    if not log and "\nAssertion failed.\n" in text:  # without the driver's progress messages
+        log = ["WARP_ASSERT"]
     pc = re.search(r"triggered at PC (0x[0-9a-f]+)", text)
     focus = re.search(r"block \(([\d,]+)\), thread \(([\d,]+)\)", text)
     place = re.search(r"triggered at PC .*\(([^():]+):(\d+)(?: in [^()]*)?\)", text)

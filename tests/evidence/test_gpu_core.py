@@ -24,7 +24,7 @@ from crashkit.naming.gpu_exceptions import exception, meaning_of
 from crashkit.naming.itanium import demangled
 from crashkit.naming.kernels import known_as
 
-from ..gpu_cores import CORES, changed, data, described, gpu, told
+from ..gpu_cores import CORES, DUMPS, changed, data, described, gpu, told
 
 HANGS = ("native_hang", "torch_hang")
 SHARED_LOG = ("two_processes-2",)
@@ -57,6 +57,14 @@ def test_what_failed_is_what_cuda_gdb_says(name: str) -> None:
             operand[1],
             f"{operand[2]}]",
         )
+
+
+@pytest.mark.parametrize("name", ["second_device", "both_devices"])
+def test_of_several_devices_the_one_that_failed_is_named(name: str) -> None:
+    focus = re.search(r"device (\d+), sm (\d+)", (DUMPS / "told" / f"{name}.txt").read_text())
+    found = gpu(name)
+    assert focus is not None and [device.index for device in found.devices] == [0, 1]
+    assert [(one.name, one.device, one.sm) for one in found.exceptions] == [("WARP_ASSERT", int(focus[1]), int(focus[2]))]
 
 
 @pytest.mark.parametrize("name", [name for name in FAILED if told(name).facts.get("kernel") and name not in SHARED_LOG])
