@@ -68,13 +68,14 @@ def _show(crashes: Sequence[StoredCrash]) -> None:
     from rich.text import Text
 
     from crashkit.cli import terminal
+    from crashkit.crashfolder.manifest import ending
 
     now = time.time()
     rows = [
         (
             terminal.line(crash.id),
             terminal.line(age(now - crash.when)),
-            terminal.line(crash.manifest.get("signal_name", "-")),
+            terminal.line(ending(crash.manifest) or "-"),
             terminal.line(crash.core_state),
             terminal.line(size(crash.size)),
             terminal.line(crash.manifest.get("analysis", "-")),

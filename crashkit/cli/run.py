@@ -44,6 +44,13 @@ import click
 @click.option("--show-secrets", is_flag=True, help="Keep and show what looks like a password, token or key, instead of masking it.")
 @click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
 @click.option("--wait-daemons", is_flag=True, help="After the command has ended, stay while any process that it started lives.")
+@click.option(
+    "--on-exit",
+    type=click.Choice(["known", "never"]),
+    default="known",
+    show_default=True,
+    help="Report a command that ends by itself with an error if the end of its stderr is a known failure, such as a CUDA error.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -65,6 +72,7 @@ def command(
     show_secrets: bool,
     show_locals: bool,
     wait_daemons: bool,
+    on_exit: str,
     command: tuple[str, ...],
 ) -> int:
     """Run a command and write a report when it or a child process crashes.
@@ -94,6 +102,7 @@ def command(
         show_secrets=show_secrets,
         locals=show_locals,
         wait_daemons=wait_daemons,
+        on_exit=on_exit == "known",
     )
     return run(request)
 

@@ -113,6 +113,7 @@ def _print_report(report: Crash, crash: StoredCrash, as_markdown: bool, brief: b
 
 def _print_manifest(crash: StoredCrash) -> None:
     from crashkit.cli import terminal
+    from crashkit.crashfolder.manifest import ending
     from crashkit.report import safe
 
     manifest = crash.manifest
@@ -121,7 +122,7 @@ def _print_manifest(crash: StoredCrash) -> None:
         ("time", manifest.get("time", "unknown")),
         ("process", f"{manifest.get('name', 'unknown')} [{manifest.get('pid', '?')}]"),
         ("command", " ".join(manifest.get("argv") or manifest.get("command") or [])),
-        ("signal", manifest.get("signal_name", "unknown")),
+        ("signal", ending(manifest) or "unknown"),
         *(("killed", line) for line in _killed(crash)),
         ("core", crash.core_state),
         *(("note", note) for note in manifest.get("notes", [])),

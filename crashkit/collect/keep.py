@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import platform
 import shlex
@@ -17,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Optional
 
-from crashkit import __version__, isolation
+from crashkit import __version__, isolation, scratch
 from crashkit.collect.host import cuda, handlers, linux, oom
 from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
@@ -39,6 +40,9 @@ _RESERVE = 256 << 20
 _ANALYSIS_DEADLINE = 900
 _CHUNK, _BLOCK = 1 << 20, 4096
 _ZEROS = bytes(_BLOCK)
+_TRACEBACK = b"Traceback (most recent call last):"
+_CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception")
+_LAST_LINES = 40
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -305,6 +309,8 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
             manifest["namespace_pid"] = process.namespace_pid
     if seen.signal:
         manifest.update(ended_by(seen.signal))
+    elif seen.exit_status:
+        manifest["exit_status"] = seen.exit_status
     if seen.killed is not None:
         manifest["killed"] = seen.killed
     with contextlib.suppress(OSError):
@@ -331,6 +337,32 @@ def analyse(folder: Path, options: Sequence[str] = ()) -> bool:
     return (folder / "report.json").is_file()
 
 
+def end_of(stderr: bytes) -> bytes:
+    """How a log ends: its last traceback with those that it was raised from, and what follows; its last lines if it has none. Pure."""
+    begin = len(stderr)
+    while (found := stderr.rfind(_TRACEBACK, 0, begin)) >= 0:
+        chained = begin == len(stderr) or any(words in stderr[found:begin] for words in _CHAINED)
+        if not chained:
+            break
+        begin = found
+    if begin == len(stderr):
+        return b"\n".join(stderr.rstrip().split(b"\n")[-_LAST_LINES:])
+    return stderr[stderr.rfind(b"\n", 0, begin) + 1 :]
+
+
+def is_known_failure(log: bytes) -> bool:
+    """Whether a signature finds the cause in this log, at least as likely. False if the analysis fails."""
+    with scratch.Scratch("end") as folder:
+        (folder / "stderr.log").write_bytes(log)
+        command = isolation.crashkit("analyze", str(folder / "stderr.log"), "--json")
+        try:
+            done = isolation.run(command, _ANALYSIS_DEADLINE, folder=folder, keep=isolation.FOR_PYTHON)
+            findings = json.loads(done.stdout)["findings"]
+            return any(finding["confidence"] in ("certain", "likely") for finding in findings)
+        except (OSError, subprocess.TimeoutExpired, ValueError, KeyError, TypeError):
+            return False
+
+
 def compress_core(work: Work, manifest: Manifest) -> None:
     """Replace the core with core.zst. Raises OSError; the core is there until core.zst is complete."""
     import zstandard
@@ -353,6 +385,8 @@ def compress_core(work: Work, manifest: Manifest) -> None:
 def process(seen: Sighting, settings: RunSettings) -> None:
     """Keep one crash, analyze it, run the --on-crash command, and prune the store. Prints what becomes of it."""
     os.nice(19)
+    if seen.exit_status and not is_known_failure(end_of(seen.stderr)):
+        return
     work: Optional[Work] = None
     try:
         store = _present_store(settings.store)
@@ -419,6 +453,8 @@ def _present_store(store: Store) -> Store:
 def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
+    if seen.exit_status:
+        return f"{who} exited with status {seen.exit_status} after a known failure"
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")

@@ -44,6 +44,7 @@ class Request(NamedTuple):
     show_secrets: bool = False
     locals: bool = True
     wait_daemons: bool = False
+    on_exit: bool = True
 
 
 def run(request: Request) -> int:
@@ -86,6 +87,7 @@ def run(request: Request) -> int:
         analyze=request.analyze,
         show_secrets=request.show_secrets,
         locals=request.locals,
+        on_exit=request.on_exit,
     )
     options = Options(
         environment=environment,

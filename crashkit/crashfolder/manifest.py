@@ -124,3 +124,9 @@ def read_manifest(folder: Union[Path, int]) -> Optional[Manifest]:
 def _is_plain(name: str) -> bool:
     """No way out of the folder, and no name that a file cannot have."""
     return "/" not in name and "\0" not in name and name not in ("", ".", "..") and len(os.fsencode(name)) <= LONGEST_FILE_NAME
+
+
+def ending(manifest: Manifest) -> Optional[str]:
+    """How the process ended: `SIGSEGV`, `exit 1`; None if it is not known. Pure."""
+    status = manifest.get("exit_status")
+    return manifest.get("signal_name") or (f"exit {status}" if status else None)

@@ -32,6 +32,8 @@ class Sighting(NamedTuple):
     stderr: bytes
     killed: Optional[Killed]
     notes: tuple[str, ...] = ()
+    exit_status: int = 0
+    """Of a command that ended by itself: a crash only if the end of its stderr is a known failure."""
 
 
 class RunSettings(NamedTuple):
@@ -58,6 +60,8 @@ class RunSettings(NamedTuple):
     """Keep logs, arguments and variables as they are, and show them in the report."""
     locals: bool = True
     """Report the values of arguments and local variables."""
+    on_exit: bool = True
+    """Report a command that ends by itself with an error that is a known failure, such as a CUDA error."""
 
 
 def say(text: str) -> None:

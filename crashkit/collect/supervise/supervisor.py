@@ -113,6 +113,7 @@ class Supervisor:
         self._tracer = 0
         self._started = 0.0
         self._status: Optional[int] = None
+        self._end: Optional[Death] = None
         self._passed_on: set[int] = set()
         self._told_to_end = False
         self._held: list[int] = []
@@ -239,6 +240,9 @@ class Supervisor:
     def _finish(self) -> None:
         """Wait for the reports, unless we are asked to terminate."""
         self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
+        if (failure := self._failure()) is not None:
+            self._queue.append(failure)
+            self._wait_until(time.monotonic() + _DRAIN, self._idle)
         if self._worker:
             with contextlib.suppress(OSError):
                 os.killpg(self._worker, signal.SIGTERM)
@@ -260,6 +264,22 @@ class Supervisor:
             say(message)
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
+
+    def _failure(self) -> Optional[Sighting]:
+        """The end of a command that exited with an error, if nothing else died and nobody asked it to end."""
+        end, status = self._end, self._status
+        if end is None or status is None or not os.WIFEXITED(status) or not os.WEXITSTATUS(status):
+            return None
+        if not (self._settings.on_exit and self._settings.analyze):
+            return None
+        if self._reported or self._fatal_errors or self._told_to_end or self._passed_on & ENDING:
+            return None
+        self._tail.catch_up()
+        stderr = self._tail.tail()
+        if not stderr.strip():
+            return None
+        code = os.WEXITSTATUS(status)
+        return Sighting(time.time(), end.pid, end.start, 0, False, True, end.process, None, stderr, None, exit_status=code)
 
     def _idle(self) -> bool:
         if self._told_to_end:
@@ -389,7 +409,7 @@ class Supervisor:
                 continue
             death = self._tree.reaped(pid, status, stat.start if stat else 0)
             if pid == self._command:
-                self._status = status
+                self._status, self._end = status, death
             deaths.append((death, pid == self._command))
         return deaths
 
