@@ -9,18 +9,21 @@ from then on. Expected errors (CrashkitError) are no finds; soft errors of the n
 from __future__ import annotations
 
 import argparse
+import gzip
 import hashlib
 import importlib.util
 import io
 import os
 import random
 import re
+import struct
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +39,14 @@ from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.elf import notes
 from crashkit.elf.core_head import read_head
 from crashkit.elf.file import read_elf
-from crashkit.elf.headers import of_bytes
+from crashkit.elf.headers import SHT_NOBITS, of_bytes, read_header, read_sections
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
 from crashkit.errors import CrashkitError
 from crashkit.evidence.core.core import open_core
 from crashkit.evidence.core.describe import describe
+from crashkit.evidence.gpu.describe import describe_dump
+from crashkit.evidence.gpu.dump import open_dump
 from crashkit.evidence.input import Input, Limits, open_input
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import add_manifest
@@ -116,6 +121,39 @@ def core(data: bytes) -> object:
             source = Input(file=io.BytesIO(data), path=place, size=len(data), original=place, original_size=len(data))
             return finished(describe(opened, source, Finder()).crash)
     return None
+
+
+GPU_CORES = ("asserts", "cupy_misaligned", "compiled_beyond", "native_hang")
+
+
+@cache
+def gpu_core_parts(name: str) -> tuple[bytes, list[tuple[int, int]]]:
+    """A real GPU core, and where its headers and tables lie: offset and size."""
+    raw = gzip.decompress((ROOT / "fixtures" / "gpu" / "dumps" / "cores" / f"{name}.nvcudmp.gz").read_bytes())
+    header = read_header(of_bytes(raw))
+    assert header is not None
+    table = header.sections
+    contents = [
+        (section.offset, section.size) for section in read_sections(of_bytes(raw), header) if section.size > 0 and section.kind != 8
+    ]
+    return raw, [(0, 64), (table.offset, 64 * table.entries), *contents]
+
+
+@reader
+def gpu_core(data: bytes) -> object:
+    """A real GPU core with eight bytes changed in some places: the first byte chooses it, each 12 bytes one place."""
+    raw, parts = gpu_core_parts(GPU_CORES[data[0] % len(GPU_CORES) if data else 0])
+    changed = bytearray(raw)
+    for part, offset, value in struct.iter_unpack("<HHQ", data[1 : 1 + (len(data) - 1) // 12 * 12] if data else b""):
+        begin, size = parts[part % len(parts)]
+        at = begin + offset % max(1, size - 7)
+        changed[at : at + 8] = value.to_bytes(8, "little")
+    del changed[len(raw) :]
+    dump = open_dump(of_bytes(bytes(changed)), len(raw))
+    if dump is None:
+        return None
+    source = Source(path="x.nvcudmp", kind="gpu-core", size=len(raw))
+    return finished(Crash(source=source, gpu=(describe_dump(dump, Path("x.nvcudmp")),)), diagnosed=len(data) % 8 == 0)
 
 
 @reader
@@ -297,6 +335,7 @@ def seeds(name: str) -> Iterator[bytes]:
         "core": [core_bytes, synthetic.aarch64()[:LONGEST]],
         "core_head": [core_bytes],
         "core_notes": [b"\0\0" + core_bytes[64 + 56 * 3 :]],
+        "gpu_core": [bytes([number]) + random.Random(number).randbytes(36) for number in range(len(GPU_CORES))],
         "elf_file": [small_library()],
         "manifest": [
             b'{"schema":"crashkit.manifest/1","pid":7,"signal":9,"killed":{"by":"oom","evidence":["oom_kill 1"]},"argv":["a"],'
