@@ -133,9 +133,8 @@ def gpu_core_parts(name: str) -> tuple[bytes, list[tuple[int, int]]]:
     header = read_header(of_bytes(raw))
     assert header is not None
     table = header.sections
-    contents = [
-        (section.offset, section.size) for section in read_sections(of_bytes(raw), header) if section.size > 0 and section.kind != 8
-    ]
+    sections = read_sections(of_bytes(raw), header)
+    contents = [(section.offset, section.size) for section in sections if section.size > 0 and section.kind != SHT_NOBITS]
     return raw, [(0, 64), (table.offset, 64 * table.entries), *contents]
 
 
