@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.diagnose.stable_names import native_name, python_name
-from crashkit.model import Address, Crash, ElidedFrames, NativeFrame, Offset, PythonFrame, Signal, Thread
+from crashkit.model import Address, Crash, ElidedFrames, Gpu, GpuException, GpuKernel, NativeFrame, Offset, PythonFrame, Signal, Thread
 
 LIBC = "/lib/x86_64-linux-gnu/libc.so.6"
 PYTHON = "/usr/lib/libpython3.11.so.1.0"
@@ -224,3 +224,65 @@ def test_the_hash_belongs_to_a_version_of_the_algorithm():
     found = of(native("__strlen_evex", LIBC), native("PyBytes_FromString", PYTHON), *REQUEST)
     assert (found.version, found.hash) == (2, "028f7d5abcd95ed8")
     assert fingerprint(Crash()).version == 2
+
+
+def on_gpu(**facts):
+    return fingerprint(
+        Crash(gpu=(Gpu(path="x.nvcudmp", **facts),), threads=(Thread(tid=1, crashed=True, frames=(native("abort", LIBC),)),))
+    )
+
+
+def test_a_failure_on_the_gpu_is_the_exception_the_kernel_and_the_function():
+    inlined = GpuException(name="WARP_ASSERT", kernel="pick", frames=(native(None), native("check"), native("pick")))
+    assert on_gpu(exceptions=(inlined, GpuException(name="OTHER", kernel="other"))).frames == ("GPU", "WARP_ASSERT", "pick", "check")
+    itself = GpuException(name="WARP_ASSERT", kernel="pick", frames=(native("pick"),))
+    assert on_gpu(exceptions=(itself,)).frames == ("GPU", "WARP_ASSERT", "pick")
+    assert "the driver's" in on_gpu(exceptions=(itself,)).notes[-1]
+    assert on_gpu(exceptions=(GpuException(name="WARP_ASSERT", kernel="pick"),)).frames == ("GPU", "WARP_ASSERT", "pick")
+
+
+def test_a_gpu_core_without_a_kernel_leaves_the_thread():
+    found = on_gpu(exceptions=(GpuException(name="WARP_ASSERT"),))
+    assert "does not name the kernel" in found.notes[0] and found.frames[:1] != ("GPU",)
+
+
+def test_a_hang_on_the_gpu_is_its_first_kernel_with_a_name():
+    assert on_gpu(kernels=(GpuKernel(), GpuKernel(name="spin"), GpuKernel(name="copy"))).frames == ("GPU", "hang", "spin")
+    assert "names no kernel" in on_gpu(kernels=(GpuKernel(),)).notes[0]
+
+
+def test_what_was_left_out_is_counted():
+    general = [native("inner", LIBC), native("outer", LIBC)]
+    found = of(native(None), native("ffi_call"), native(None), native("ffi_prep"), *general, native("decode"), python("main"))
+    assert found.frames == ("decode", "server.main")
+    assert "omitted 2 native frames that surround every call and 2 without a name" in found.notes
+    assert any(note.startswith("omitted 2 native frames of general code") for note in found.notes)
+
+
+def test_the_interpreters_own_extension_modules_are_general():
+    of_math = native("math_sqrt", "/usr/lib/python3.11/lib-dynload/math.cpython-311-x86_64-linux-gnu.so")
+    assert of(of_math, native("decode"), python("main")).frames == ("decode", "server.main")
+
+
+def test_python_ends_what_counts_as_native():
+    """Frames behind Python are those that called it."""
+    assert of(native("decode"), python("main"), native("embedding")).frames == ("decode", "server.main")
+
+
+@pytest.mark.parametrize("length", [1, 2, 63, 64])
+def test_cycles_of_every_length(length):
+    names = [f"f{at:02}" for at in range(length)]
+    assert of(*deep(5, 64 * 3 + length * 4, names)).frames == ("recursion", *[f"server.{name}" for name in names])
+
+
+def test_what_is_repeated_too_seldom_is_no_recursion():
+    names = [f"f{at:02}" for at in range(64)]
+    twice = [python(name) for name in names * 2]
+    assert of(*twice, *[python(f"g{at}") for at in range(100)]).frames[0] != "recursion"
+    # Less than half of the stack, though often enough.
+    assert of(*deep(0, 90), *[python(f"g{at}") for at in range(150)]).frames[0] != "recursion"
+    assert of(*deep(0, 150), *[python(f"g{at}") for at in range(90)]).frames[0] == "recursion"
+
+
+def test_a_place_without_a_name_needs_both_its_module_and_its_offset():
+    assert of(native(None, None, offset=Offset(1)), native(None), native(None, offset=Offset(0))).frames == ("decoder.so+0x0",)
