@@ -109,8 +109,8 @@ def size(number: int) -> str:
     return f"{value:.1f}T"
 
 
-def parse_since(text: str, now: float) -> float:
-    """The time that --since means, in seconds since the epoch. Raises click.BadParameter if it is neither an age nor a date."""
+def parse_since(text: str, now: float, option: str = "--since") -> float:
+    """The time that --since or another option means, in seconds since the epoch. Raises click.BadParameter if it is neither age nor date."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
     if text[-1:] in units and text[:-1].replace(".", "", 1).isdigit():
         return now - float(text[:-1]) * units[text[-1]]
@@ -119,4 +119,4 @@ def parse_since(text: str, now: float) -> float:
             return time.mktime(time.strptime(text, form))
         except ValueError:
             continue
-    raise click.BadParameter(f"{text!r} is neither an age such as 2d nor a date such as 2026-11-20", param_hint="--since")
+    raise click.BadParameter(f"{text!r} is neither an age such as 2d nor a date such as 2026-11-20", param_hint=option)

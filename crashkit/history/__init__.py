@@ -9,7 +9,7 @@
     spool       entries that have not arrived yet, as files
     record      spools, writes, and delivers what waits
     query       groups and crashes out of the tables
-    since       from when on: an age, a date, a release, a commit
+    commits     when a commit was made
 """
 
 from crashkit.history.entry import Entry, of_crash, of_manifest

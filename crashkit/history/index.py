@@ -28,8 +28,8 @@ _BUSY_SECONDS = 30
 _UNANSWERED_MS = 15_000
 _UPGRADING = 0x63726B
 """The number of PostgreSQL's lock while tables are made or changed."""
-_EXTRA = "pip install 'crashkit[history]'"
-_POSTGRESQL_EXTRA = "pip install 'crashkit[postgresql]'"
+INSTALL = "pip install sqlalchemy alembic"
+_INSTALL_POSTGRESQL = "pip install 'psycopg[binary]'"
 
 
 class HistoryError(CrashkitError):
@@ -64,7 +64,7 @@ def connect(address: str, *, write: bool = False, upgrade: bool = False) -> Iter
     older one. Raises HistoryError.
     """
     if not installed():
-        raise HistoryError("the history needs SQLAlchemy and alembic, which are not installed", _EXTRA)
+        raise HistoryError("the history needs SQLAlchemy and alembic, which are not installed", INSTALL)
     with _plain_errors(address):
         url = _url(address)
         if url.get_backend_name() == "sqlite" and not write and not os.path.exists(url.database or ""):  # noqa: PTH110
@@ -100,7 +100,7 @@ def _url(address: str) -> URL:
     if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg") or (url.drivername.startswith("sqlite") and not url.database):
         raise HistoryError(f"{shown(address)} is no address of a history", "Pass a file, or postgresql://USER@HOST/DATABASE.")
     if url.get_backend_name() == "postgresql" and find_spec("psycopg") is None:
-        raise HistoryError("a history in PostgreSQL needs psycopg, which is not installed", _POSTGRESQL_EXTRA)
+        raise HistoryError("a history in PostgreSQL needs psycopg, which is not installed", _INSTALL_POSTGRESQL)
     return url
 
 
@@ -194,7 +194,7 @@ def _plain_errors(address: str) -> Iterator[None]:
     try:
         yield
     except ImportError as error:
-        raise HistoryError(f"cannot open {shown(address)}: {error}", _EXTRA) from error
+        raise HistoryError(f"cannot open {shown(address)}: {error}", INSTALL) from error
     except Exception as error:
         from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 

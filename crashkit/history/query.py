@@ -48,8 +48,13 @@ class Occurrence(NamedTuple):
     versions: Mapping[str, str]
 
 
-def groups_since(connection: Connection, new_since: float, trend_from: float, now: float, limit: Optional[int] = None) -> list[Group]:
-    """Groups that were first seen at or after `new_since`, the most frequent first; their trends begin at `trend_from`."""
+def groups_since(
+    connection: Connection, new_since: float, trend_from: float, now: float, limit: Optional[int] = None, only: Optional[str] = None
+) -> list[Group]:
+    """Groups that were first seen at or after `new_since`, the most frequent first; their trends begin at `trend_from`.
+
+    With `only`, the group of this key.
+    """
     number = func.count(crashes.c.key)
     total = (number + groups.c.forgotten).label("total")
     found: Select[Any] = (
@@ -60,6 +65,8 @@ def groups_since(connection: Connection, new_since: float, trend_from: float, no
         .order_by(total.desc(), groups.c.last_seen.desc(), groups.c.key)
         .limit(limit)
     )
+    if only is not None:
+        found = found.where(groups.c.key == only)
     rows = connection.execute(found).mappings().all()
     trends = _trends(connection, trend_from, now)
     return [
@@ -82,7 +89,9 @@ def groups_since(connection: Connection, new_since: float, trend_from: float, no
 
 def _trends(connection: Connection, begin: float, now: float) -> dict[str, dict[int, int]]:
     width = max((now - begin) / BUCKETS, 1.0)
-    bucket = cast(func.floor((crashes.c.seen - begin) / width), Integer).label("bucket")
+    part_of = (crashes.c.seen - begin) / width
+    # PostgreSQL rounds where SQLite, which may have been built without floor(), cuts off.
+    bucket = cast(func.floor(part_of) if connection.dialect.name == "postgresql" else part_of, Integer).label("bucket")
     found: dict[str, dict[int, int]] = {}
     counted = (
         select(crashes.c.group_key, bucket, func.count())
@@ -97,13 +106,9 @@ def _trends(connection: Connection, begin: float, now: float) -> dict[str, dict[
 
 def find_group(connection: Connection, text: str) -> str:
     """The key of the one group whose key, or whose fingerprint, begins so. Raises CrashkitError."""
-    keys = list(
-        connection.execute(
-            select(groups.c.key)
-            .where(groups.c.key.startswith(text, autoescape=True) | groups.c.fingerprint.startswith(text, autoescape=True))
-            .order_by(groups.c.key)
-        ).scalars()
-    )
+    begins = groups.c.key.startswith(text, autoescape=True) | groups.c.fingerprint.startswith(text, autoescape=True)
+    kept = select(crashes.c.key).where(crashes.c.group_key == groups.c.key).exists()
+    keys = list(connection.execute(select(groups.c.key).where(begins, kept).order_by(groups.c.key)).scalars())
     if text in keys:
         return text
     if len(keys) == 1:

@@ -45,6 +45,6 @@ crashes = Table(
     Column("crashkit", Text, nullable=False),
     Column("versions", JSON, nullable=False),
     Index("crashes_by_group", "group_key", "seen"),
-    Index("crashes_by_time", "seen"),
+    Index("crashes_by_time", "recorded"),
     Index("crashes_by_release", "release", "seen"),
 )

@@ -75,23 +75,24 @@ def _crash(entry: Entry) -> dict[str, Any]:
 
 
 def forget(connection: Connection, before: float) -> int:
-    """Remove the crashes seen before a time, and groups that have no others; how many crashes. What is left of a group keeps its count."""
-    counted = select(crashes.c.group_key, func.count()).where(crashes.c.seen < before).group_by(crashes.c.group_key)
+    """Remove the crashes recorded before a time, and groups that have no others; how many crashes. Other groups keep their count."""
+    doomed = crashes.c.recorded < before
+    counted = select(crashes.c.group_key, func.count()).where(doomed).group_by(crashes.c.group_key)
     for key, number in sorted(connection.execute(counted).tuples()):
         connection.execute(update(groups).where(groups.c.key == key).values(forgotten=groups.c.forgotten + number))
-    gone = connection.execute(delete(crashes).where(crashes.c.seen < before)).rowcount
+    gone = connection.execute(delete(crashes).where(doomed)).rowcount
     left = select(crashes.c.key).where(crashes.c.group_key == groups.c.key).exists()
-    connection.execute(delete(groups).where(groups.c.last_seen < before, ~left))
+    connection.execute(delete(groups).where(~left))
     return gone
 
 
 def overdue(connection: Connection, keep: Retention, now: float) -> float:
-    """Crashes seen before this time are beyond the retention; 0 if none is."""
+    """Crashes recorded before this time are beyond the retention; 0 if none is."""
     before = 0.0
-    oldest = connection.execute(select(func.min(crashes.c.seen))).scalar()
+    oldest = connection.execute(select(func.min(crashes.c.recorded))).scalar()
     if oldest is not None and oldest < now - keep.age:
         before = now - keep.age
     if (connection.execute(select(func.count()).select_from(crashes)).scalar() or 0) > keep.crashes:
-        last_kept = select(crashes.c.seen).order_by(crashes.c.seen.desc()).offset(keep.crashes - 1).limit(1)
+        last_kept = select(crashes.c.recorded).order_by(crashes.c.recorded.desc()).offset(keep.crashes - 1).limit(1)
         before = max(before, connection.execute(last_kept).scalar() or 0.0)
     return before

@@ -41,4 +41,4 @@ def upgrade() -> None:
         sa.Column("versions", sa.JSON, nullable=False),
     )
     op.create_index("crashes_by_group", "crashes", ["group_key", "seen"])
-    op.create_index("crashes_by_time", "crashes", ["seen"])
+    op.create_index("crashes_by_time", "crashes", ["recorded"])
