@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
+from crashkit.cli.index_option import checked_index
+
 if TYPE_CHECKING:
     from sqlalchemy import Connection
 
@@ -30,7 +32,11 @@ _SHORT = 12
 @click.command()
 @click.argument("group", required=False)
 @click.option(
-    "--index", envvar="CRASHKIT_INDEX", metavar="URL", help="The history: a file, or postgresql://...  [default: that of the crash store]"
+    "--index",
+    envvar="CRASHKIT_INDEX",
+    callback=checked_index,
+    metavar="URL",
+    help="The history: a file, or postgresql://...  [default: that of the crash store]",
 )
 @click.option(
     "--since", metavar="WHEN", help="Only groups that are new since an age such as 2d, a date, a release, or a commit of this working copy."
@@ -47,7 +53,8 @@ def command(
     The most frequent group first. With GROUP, the name of a group or its beginning, show that group and its crashes, newest first.
     """
     from crashkit.crashfolder.store import home
-    from crashkit.history.index import connect, default
+    from crashkit.history.address import default
+    from crashkit.history.index import connect
     from crashkit.history.record import record
 
     if group and since:
@@ -152,7 +159,9 @@ def _print_group(group: Group, crashes: Sequence[Occurrence], now: float) -> Non
 
     first, last = _ages(group, now)
     releases = sorted({crash.release for crash in crashes if crash.release})
-    versions = sorted({f"{name} {version}" for crash in crashes for name, version in (("python", crash.python), *crash.versions.items()) if version})
+    versions = sorted(
+        {f"{name} {version}" for crash in crashes for name, version in (("python", crash.python), *crash.versions.items()) if version}
+    )
     facts = (
         ("group", group.key),
         ("signal", group.signal),

@@ -21,6 +21,7 @@ from crashkit.collect.supervise.supervisor import Options, Supervisor
 from crashkit.crashfolder.store import Retention, Store, home, temporary_store
 from crashkit.crashfolder.work import LOCK, Work
 from crashkit.errors import CollectError
+from crashkit.history.address import INSTALL, NONE, installed
 
 
 class Request(NamedTuple):
@@ -43,6 +44,8 @@ class Request(NamedTuple):
     analyze: bool = True
     show_secrets: bool = False
     locals: bool = True
+    index: Optional[str] = None
+    """The history, if it is not the store's own."""
     wait_daemons: bool = False
 
 
@@ -63,6 +66,8 @@ def run(request: Request) -> int:
     if capture != "ptrace":
         for problem in problems:
             say(f"{problem.message}; {problem.mend}")
+    if request.index not in (None, NONE) and not installed():
+        say(f"the history needs SQLAlchemy: until it is installed, crashes wait for it in the crash store; {INSTALL}")
     gpu_folder = None
     if request.cuda:
         gpu_folder = folder / "gpu"
@@ -86,6 +91,7 @@ def run(request: Request) -> int:
         analyze=request.analyze,
         show_secrets=request.show_secrets,
         locals=request.locals,
+        index=request.index,
     )
     options = Options(
         environment=environment,

@@ -1,8 +1,11 @@
-"""The history: every crash in a database, equal ones in groups. `record` writes it, `query` reads it; nothing else imports SQLAlchemy.
+"""The history: every crash in a database, equal ones in groups. `record.record` writes it, `query` reads it.
+
+Nothing outside of this room imports SQLAlchemy, and `address` imports nothing that takes time.
 
     entry       what the history keeps of one crash: plain, masked
     release     which version of the user's program ran
-    index       the address of a database, and a connection to it
+    address     where a history is: a file, or a database that a team shares
+    index       a connection to it
     tables      its tables
     migrations  how a database of an older crashkit becomes one of this
     write       entries into the tables; idempotent
@@ -11,9 +14,3 @@
     query       groups and crashes out of the tables
     commits     when a commit was made
 """
-
-from crashkit.history.entry import Entry, of_crash, of_manifest
-from crashkit.history.index import HistoryError
-from crashkit.history.record import Outcome, record
-
-__all__ = ["Entry", "HistoryError", "Outcome", "of_crash", "of_manifest", "record"]

@@ -59,7 +59,7 @@ def of_crash(crash: Crash, place: str, *, host: str, release: str = "", now: Opt
     print_ = crash.fingerprint
     return Entry(
         key=_key(host, identity, place),
-        group=f"{print_.version}-{print_.hash}" if print_ and print_.hash else _nameless(signal, program),
+        group=group_of(crash) or _nameless(signal, program),
         seen=_seconds(crash.time) or recorded,
         recorded=recorded,
         id=_cut(identity),
@@ -98,6 +98,12 @@ def of_manifest(manifest: Manifest, place: str, *, host: str, release: str = "",
         crashkit=_cut(manifest.get("crashkit", "")),
         versions=_versions({name: secrets.text(text) for name, text in manifest.get("versions", {}).items()}),
     )
+
+
+def group_of(crash: Crash) -> Optional[str]:
+    """The name that equal crashes share; None for a crash without a fingerprint."""
+    found = crash.fingerprint
+    return f"{found.version}-{found.hash}" if found and found.hash else None
 
 
 def _telling(crash: Crash) -> Crash:

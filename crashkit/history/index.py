@@ -1,4 +1,4 @@
-"""The address of a history and a connection to it: SQLite in a file, or PostgreSQL where a team shares one."""
+"""A connection to a history: SQLite in a file, or PostgreSQL where a team shares one."""
 
 from __future__ import annotations
 
@@ -12,38 +12,24 @@ from typing import TYPE_CHECKING, Optional
 
 from crashkit.environment import absolute_folders
 from crashkit.errors import CrashkitError
+from crashkit.history.address import INSTALL, POSTGRESQL, SQLITE, installed, problem
 from crashkit.secrets.text import Secrets
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
     from sqlalchemy.engine import URL
 
-VARIABLE = "CRASHKIT_INDEX"
-NONE = "none"
-"""The address that stands for no history at all."""
-_FILE = "history.sqlite"
 _CONNECT_SECONDS = 5
 _BUSY_SECONDS = 30
 """How long a writer waits for another one: each holds the file for milliseconds."""
 _UNANSWERED_MS = 15_000
 _UPGRADING = 0x63726B
 """The number of PostgreSQL's lock while tables are made or changed."""
-INSTALL = "pip install sqlalchemy alembic"
 _INSTALL_POSTGRESQL = "pip install 'psycopg[binary]'"
 
 
 class HistoryError(CrashkitError):
     """The history cannot be read or written now."""
-
-
-def default(home: Path) -> str:
-    """The history of a crash store."""
-    return str(home / _FILE)
-
-
-def installed() -> bool:
-    """Whether what a history needs is there, without importing it."""
-    return find_spec("sqlalchemy") is not None and find_spec("alembic") is not None
 
 
 def digest(address: str) -> str:
@@ -84,22 +70,21 @@ def connect(address: str, *, write: bool = False, upgrade: bool = False) -> Iter
 
 
 def _url(address: str) -> URL:
-    """Raises HistoryError for a kind of database that is not supported."""
+    """Raises HistoryError for a kind of database that is not supported, or whose driver is not installed."""
+    if wrong := problem(address):
+        raise HistoryError(f"{shown(address)} cannot be used: {wrong}", "Pass another one with --index.")
     _import_safely()
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError
 
     if "://" not in address:
         return URL.create("sqlite", database=os.path.abspath(address))  # noqa: PTH100
+    scheme, _, rest = address.partition("://")
     try:
-        url = make_url(address.replace("postgres://", "postgresql://", 1) if address.startswith("postgres://") else address)
+        url = make_url(f"sqlite://{rest}" if scheme in SQLITE else f"postgresql+psycopg://{rest}")
     except (ArgumentError, ValueError):
         raise HistoryError(f"{shown(address)} is no address of a database", "Pass a file, or postgresql://USER@HOST/DATABASE.") from None
-    if url.drivername == "postgresql":
-        url = url.set(drivername="postgresql+psycopg")
-    if url.drivername not in ("sqlite", "sqlite+pysqlite", "postgresql+psycopg") or (url.drivername.startswith("sqlite") and not url.database):
-        raise HistoryError(f"{shown(address)} is no address of a history", "Pass a file, or postgresql://USER@HOST/DATABASE.")
-    if url.get_backend_name() == "postgresql" and find_spec("psycopg") is None:
+    if scheme in POSTGRESQL and find_spec("psycopg") is None:
         raise HistoryError("a history in PostgreSQL needs psycopg, which is not installed", _INSTALL_POSTGRESQL)
     return url
 

@@ -61,7 +61,7 @@ class Spool:
     def waiting(self) -> list[Path]:
         """The files, oldest first."""
         with contextlib.suppress(OSError):
-            names = sorted(name for name in os.listdir(self.folder) if name.startswith(f"{self._index}-") and name.endswith(_SUFFIX))
+            names = sorted(name for name in _names(self.folder) if name.startswith(f"{self._index}-"))
             return [self.folder / name for name in names]
         return []
 
@@ -100,5 +100,9 @@ class Spool:
 def waiting_anywhere(home: Path) -> int:
     """How many files wait in a store, whatever their index."""
     with contextlib.suppress(OSError):
-        return sum(name.endswith(_SUFFIX) and not name.startswith(".") for name in os.listdir(home / _FOLDER))
+        return len(_names(home / _FOLDER))
     return 0
+
+
+def _names(folder: Path) -> list[str]:
+    return [path.name for path in folder.iterdir() if path.suffix == _SUFFIX and not path.name.startswith(".")]

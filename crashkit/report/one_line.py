@@ -9,7 +9,7 @@ _LONGEST = 200
 
 
 def where(crash: Crash) -> str:
-    """The user's own line, such as `decode (app.py:17)`; else the innermost Python line, a GPU kernel or a native function; '' if unknown."""
+    """The user's own line, such as `decode (app.py:17)`; else the innermost Python line, a GPU kernel, a native function, or ''."""
     gpu = crash.failed_gpu
     if gpu is not None and gpu.exceptions and gpu.exceptions[0].kernel:
         first = gpu.exceptions[0]
