@@ -23,7 +23,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 _HEADS = ("GROUP", "COUNT", "FIRST", "LAST", "TREND", "HOSTS", "SIGNAL", "WHERE", "CAUSE")
 _DISPENSABLE = (5, 2, 4, 6, 3)
 """Columns that a narrow terminal does without, in this order."""
-_LEAST = 10
+_LEAST = 16
 _SHORTEST_COMMIT = 7
 _SHORT = 12
 """Characters of a group's name in the list, which `groups NAME` takes."""
@@ -159,9 +159,8 @@ def _print_group(group: Group, crashes: Sequence[Occurrence], now: float) -> Non
 
     first, last = _ages(group, now)
     releases = sorted({crash.release for crash in crashes if crash.release})
-    versions = sorted(
-        {f"{name} {version}" for crash in crashes for name, version in (("python", crash.python), *crash.versions.items()) if version}
-    )
+    ran = [{"python": crash.python, **crash.versions} for crash in crashes]
+    versions = sorted({f"{name} {version}" for one in ran for name, version in one.items() if version})
     facts = (
         ("group", group.key),
         ("signal", group.signal),

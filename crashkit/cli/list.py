@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 _HEADS = ("ID", "N", "AGE", "SIGNAL", "CORE", "SIZE", "REPORT", "COMMAND", "WHERE", "CAUSE")
 _DISPENSABLE = (5, 4, 6, 7, 3)
 """Columns that a narrow terminal does without, in this order."""
-_LEAST = 10
+_LEAST = 16
+"""Cells of the cause that are worth a column."""
 
 
 class _Row(NamedTuple):
@@ -34,9 +35,7 @@ class _Row(NamedTuple):
     "--since", metavar="WHEN", help="Only newer crashes: an age such as 90s, 30m, 6h, 2d, or a date such as 2026-11-20 or 2026-11-20T23:12."
 )
 @click.option("--all", "each", is_flag=True, help="Each crash in a row of its own, also equal ones.")
-@click.option(
-    "--group", metavar="GROUP", help="Only crashes of this group, or of those that begin so (see crashkit groups), each in a row."
-)
+@click.option("--group", metavar="GROUP", help="Only the crashes of this group, or of those that begin so (see crashkit groups).")
 @click.option("--json", "as_json", is_flag=True, help="Print only the manifests, as a JSON list.")
 def command(match: Optional[str], since: Optional[str], each: bool, group: Optional[str], as_json: bool) -> None:
     """List the crashes in the store, newest first.
@@ -127,7 +126,7 @@ def _show(rows: Sequence[_Row]) -> None:
         crash, manifest = row.crash, row.crash.manifest
         argv = " ".join(manifest.get("argv") or manifest.get("command") or [])
         facts = (crash.id, str(row.count), age(now - crash.when), manifest.get("signal_name", "-"), crash.core_state, size(crash.size))
-        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 3), terminal.part(row.where or "-", 4)]
+        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 4), terminal.part(row.where or "-", 4)]
         table.append([*cells, terminal.line(row.cause or "-")])
     terminal.show_rows(table, _DISPENSABLE, _LEAST)
 

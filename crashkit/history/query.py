@@ -98,7 +98,7 @@ def _trends(connection: Connection, begin: float, now: float) -> dict[str, dict[
         .where(crashes.c.seen >= begin, crashes.c.seen <= now)
         .group_by(crashes.c.group_key, bucket)
     )
-    for key, part, number in connection.execute(counted).tuples():
+    for key, part, number in connection.execute(counted):
         parts = found.setdefault(key, {})
         parts[min(part, BUCKETS - 1)] = parts.get(min(part, BUCKETS - 1), 0) + number
     return found

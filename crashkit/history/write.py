@@ -78,7 +78,7 @@ def forget(connection: Connection, before: float) -> int:
     """Remove the crashes recorded before a time, and groups that have no others; how many crashes. Other groups keep their count."""
     doomed = crashes.c.recorded < before
     counted = select(crashes.c.group_key, func.count()).where(doomed).group_by(crashes.c.group_key)
-    for key, number in sorted(connection.execute(counted).tuples()):
+    for key, number in sorted(map(tuple, connection.execute(counted))):
         connection.execute(update(groups).where(groups.c.key == key).values(forgotten=groups.c.forgotten + number))
     gone = connection.execute(delete(crashes).where(doomed)).rowcount
     left = select(crashes.c.key).where(crashes.c.group_key == groups.c.key).exists()
