@@ -69,9 +69,8 @@ def test_what_a_database_cannot_store_is_replaced(address: str, store: Path) -> 
     from crashkit.history.entry import of_crash
     from crashkit.model import Crash, Finding, Signal
 
-    crash = Crash(
-        id="x\0y\udc80", signal=Signal(number=1, name="S\0"), findings=(Finding(id="a", title="t\0\ud800" * 1000, confidence="likely"),)
-    )
+    finding = Finding(id="a", title="t\0\ud800" * 1000, confidence="likely")
+    crash = Crash(id="x\0y\udc80", signal=Signal(number=1, name="S\0"), findings=(finding,))
     assert record(address, [of_crash(crash, "/a\0\udcff", host="h\0", release="r\0")], store) == (1, None)
 
 
@@ -195,9 +194,8 @@ module.record(address, [entry(9)], store)
 @pytest.mark.parametrize("when", ["in the transaction", "written"])
 def test_a_delivery_that_is_killed_is_done_again(address: str, store: Path, when: str) -> None:
     """Before the commit, nothing is there and all of it waits; after it, all is there and waits as well: nothing counts twice."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, address, str(store), when], env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False
-    )
+    command = [sys.executable, "-c", KILLED, address, str(store), when]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False)
     assert done.returncode == -signal.SIGKILL and waiting_anywhere(store) == 6
     assert record(address, [], store) == (6, None)
     assert counts(address) == {f"2-{0:016x}": 6} and waiting_anywhere(store) == 0
