@@ -79,6 +79,7 @@ def test_several_processes_may_migrate_at_once(first: str) -> None:
 
 def test_a_migration_that_fails_changes_nothing(first: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = Path(first).read_bytes()
+
     def fails(connection: Connection, version: str) -> None:
         migrate(connection, version)
         raise HistoryError("the disk is full", "")
