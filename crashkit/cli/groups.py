@@ -94,8 +94,9 @@ def _list(connection: Connection, since: Optional[str], limit: int, as_json: boo
     found = groups_since(connection, begin or 0.0, now - _TREND if begin is None else begin, now, limit)
     if as_json:
         import json
+        from dataclasses import asdict
 
-        click.echo(json.dumps([one._asdict() for one in found], indent=1))
+        click.echo(json.dumps(list(map(asdict, found)), indent=1))
     elif found:
         _print_groups(found, now)
     else:

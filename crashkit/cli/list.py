@@ -19,14 +19,14 @@ _LEAST = 16
 
 
 class _Row(NamedTuple):
-    """A crash, and how many newer and older ones are equal to it."""
+    """A crash, and how many the row stands for."""
 
     crash: StoredCrash
     group: str = ""
     """'' without a report, or without a fingerprint."""
     where: str = ""
     cause: str = ""
-    count: int = 1
+    number: int = 1
 
 
 @click.command()
@@ -110,7 +110,7 @@ def _together(rows: Sequence[_Row]) -> list[_Row]:
     found: dict[str, _Row] = {}
     for row in rows:
         key = row.group or row.crash.id
-        found[key] = found[key]._replace(count=found[key].count + 1) if key in found else row
+        found[key] = found[key]._replace(number=found[key].number + 1) if key in found else row
     return list(found.values())
 
 
@@ -125,7 +125,7 @@ def _show(rows: Sequence[_Row]) -> None:
     for row in rows:
         crash, manifest = row.crash, row.crash.manifest
         argv = " ".join(manifest.get("argv") or manifest.get("command") or [])
-        facts = (crash.id, str(row.count), age(now - crash.when), manifest.get("signal_name", "-"), crash.core_state, size(crash.size))
+        facts = (crash.id, str(row.number), age(now - crash.when), manifest.get("signal_name", "-"), crash.core_state, size(crash.size))
         cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 4), terminal.part(row.where or "-", 4)]
         table.append([*cells, terminal.line(row.cause or "-")])
     terminal.show_rows(table, _DISPENSABLE, _LEAST)

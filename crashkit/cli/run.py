@@ -103,7 +103,7 @@ def command(
         analyze=analyze,
         show_secrets=show_secrets,
         locals=show_locals,
-        index=index,
+        history=index,
         wait_daemons=wait_daemons,
     )
     return run(request)

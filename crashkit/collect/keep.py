@@ -373,7 +373,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
         say(f"{what}: its core is not in the crash store yet, but {place}; crashkit list tries again")
     try:
-        done = settings.analyze and analyse_once(work, manifest, _shown(settings), settings.index)
+        done = settings.analyze and analyse_once(work, manifest, _shown(settings), settings.history)
     except OSError as error:  # it stays pending
         say(f"{what}: evidence in {work.path}; no report: {error.strerror}; crashkit show {work.path.name} tries again")
         return

@@ -44,8 +44,8 @@ class Request(NamedTuple):
     analyze: bool = True
     show_secrets: bool = False
     locals: bool = True
-    index: Optional[str] = None
-    """The history, if it is not the store's own."""
+    history: Optional[str] = None
+    """Its address, if it is not the store's own."""
     wait_daemons: bool = False
 
 
@@ -66,7 +66,7 @@ def run(request: Request) -> int:
     if capture != "ptrace":
         for problem in problems:
             say(f"{problem.message}; {problem.mend}")
-    if request.index not in (None, NONE) and not installed():
+    if request.history not in (None, NONE) and not installed():
         say(f"the history needs SQLAlchemy: until it is installed, crashes wait for it in the crash store; {INSTALL}")
     gpu_folder = None
     if request.cuda:
@@ -91,7 +91,7 @@ def run(request: Request) -> int:
         analyze=request.analyze,
         show_secrets=request.show_secrets,
         locals=request.locals,
-        index=request.index,
+        history=request.history,
     )
     options = Options(
         environment=environment,

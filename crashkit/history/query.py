@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
 from sqlalchemy import Connection, Integer, Select, cast, func, select
@@ -13,7 +14,8 @@ from crashkit.history.tables import crashes, groups
 BUCKETS = 12
 
 
-class Group(NamedTuple):
+@dataclass(frozen=True)
+class Group:
     """Equal crashes. Signal, where and cause are those of the newest one; times are in seconds since the epoch."""
 
     key: str

@@ -58,8 +58,8 @@ class RunSettings(NamedTuple):
     """Keep logs, arguments and variables as they are, and show them in the report."""
     locals: bool = True
     """Report the values of arguments and local variables."""
-    index: Optional[str] = None
-    """The history, if it is not the store's own."""
+    history: Optional[str] = None
+    """Its address, if it is not the store's own."""
 
 
 def say(text: str) -> None:
