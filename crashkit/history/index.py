@@ -110,12 +110,11 @@ def _engine(url: URL, write: bool) -> Engine:
         return create_engine(url, poolclass=NullPool, connect_args={**patience, **url.query})
     if write:
         _make_private(Path(url.database or ""))
-    # Without a level, the driver begins no transactions by itself: it would begin them late, and tables outside of them.
-    engine = create_engine(url, poolclass=NullPool, connect_args={"isolation_level": None, "timeout": _BUSY_SECONDS})
+    engine = create_engine(url, poolclass=NullPool, connect_args={"timeout": _BUSY_SECONDS})
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        # A writer that took the lock only when it writes could meet another one that waits for it.
+        # The driver would begin one late, and not for tables; two writers that take the lock only to write could wait for each other.
         connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
     return engine
