@@ -408,10 +408,11 @@ def analyse_once(work: Work, manifest: Manifest, options: Sequence[str] = (), in
     release = named(os.environ) or (commit_of(Path(manifest["cwd"])) if manifest.get("cwd", "").startswith("/") else "")
     # In the environment: a command line shows everybody the password in a URL.
     variables = {VARIABLE: index, RELEASE: release, "CRASHKIT_HOME": str(store)}
-    done = os.path.samestat(here, os.fstat(work.descriptor)) and analyse(work.path, options, variables)
+    in_place = os.path.samestat(here, os.fstat(work.descriptor))
+    done = in_place and analyse(work.path, options, variables)
     manifest["analysis"] = "done" if done else "failed"
     write_manifest(work.descriptor, manifest)
-    if not done and index != NONE:
+    if in_place and not done and index != NONE:
         _remember(work, manifest, index, release)
     return done
 

@@ -10,7 +10,6 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
-from crashkit.environment import absolute_folders
 from crashkit.errors import CrashkitError
 from crashkit.history.address import INSTALL, POSTGRESQL, SQLITE, installed, problem
 from crashkit.secrets.text import Secrets
@@ -73,7 +72,6 @@ def _url(address: str) -> URL:
     """Raises HistoryError for a kind of database that is not supported, or whose driver is not installed."""
     if wrong := problem(address):
         raise HistoryError(f"{shown(address)} cannot be used: {wrong}", "Pass another one with --index.")
-    _import_safely()
     from sqlalchemy.engine import URL, make_url
     from sqlalchemy.exc import ArgumentError
 
@@ -87,18 +85,6 @@ def _url(address: str) -> URL:
     if scheme in POSTGRESQL and find_spec("psycopg") is None:
         raise HistoryError("a history in PostgreSQL needs psycopg, which is not installed", _INSTALL_POSTGRESQL)
     return url
-
-
-def _import_safely() -> None:
-    """Some versions of SQLAlchemy look at the platform when they are imported, for which Python runs programs of PATH."""
-    path = os.environ.get("PATH")
-    if path is not None:
-        os.environ["PATH"] = absolute_folders(path)
-    try:
-        import sqlalchemy  # noqa: F401
-    finally:
-        if path is not None:
-            os.environ["PATH"] = path
 
 
 def _engine(url: URL, write: bool) -> Engine:

@@ -242,3 +242,23 @@ def test_without_sqlalchemy_crashes_wait(store: Path, tmp_path: Path, monkeypatc
     assert "SQLAlchemy" in str(record(address, [entry(1)], store).problem)
     monkeypatch.undo()
     assert record(address, [], store) == (1, None)
+
+
+STARTS = """
+import sys
+from pathlib import Path
+def hook(event, arguments):
+    if event in ("subprocess.Popen", "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty"):
+        print(event, arguments)
+sys.addaudithook(hook)
+from crashkit.history.record import record
+from tests.history.conftest import entry
+assert record(sys.argv[1], [entry(1)], Path(sys.argv[2])) == (1, None)
+"""
+
+
+def test_what_talks_to_the_database_starts_no_program(address: str, store: Path) -> None:
+    """`isolation` does not see what libraries do: here they are watched."""
+    command = [sys.executable, "-c", STARTS, address, str(store)]
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=True)
+    assert done.stdout == ""
