@@ -126,7 +126,7 @@ def _show(rows: Sequence[_Row]) -> None:
         crash, manifest = row.crash, row.crash.manifest
         argv = " ".join(manifest.get("argv") or manifest.get("command") or [])
         facts = (crash.id, str(row.number), age(now - crash.when), manifest.get("signal_name", "-"), crash.core_state, size(crash.size))
-        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 4), terminal.part(row.where or "-", 4)]
+        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 3), terminal.part(row.where or "-", 4)]
         table.append([*cells, terminal.line(row.cause or "-")])
     terminal.show_rows(table, _DISPENSABLE, _LEAST)
 

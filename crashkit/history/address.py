@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Optional
 
@@ -29,6 +28,8 @@ def chosen(given: Optional[str], environment: Mapping[str, str], home: Path) -> 
 
 def installed() -> bool:
     """Whether what a history needs is there, without importing it."""
+    from importlib.util import find_spec
+
     return find_spec("sqlalchemy") is not None and find_spec("alembic") is not None
 
 

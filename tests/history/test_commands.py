@@ -17,11 +17,13 @@ from crashkit.cli.groups import sparkline
 from crashkit.collect import keep
 from crashkit.crashfolder.manifest import SCHEMA, Manifest
 from crashkit.crashfolder.store import Store
+from crashkit.history import index
 from crashkit.history.record import record
 from crashkit.history.spool import waiting_anywhere
 from crashkit.report import safe
 from tests.collect.conftest import SEGFAULT, Crashkit, crashkit  # noqa: F401 (a fixture)
 from tests.history.conftest import entry
+from tests.postgres import Server
 from tests.test_drawing import CONTROL, HOSTILE, on_terminal, piped
 
 PASSWORD = "hunter2-Zk3Qx9"
@@ -183,6 +185,21 @@ def test_rows_fit(runner: Crashkit, columns: int) -> None:
         assert shown.strip() and not CONTROL.search(shown)
         assert [row for row in shown.splitlines() if safe.cells(row.rstrip()) > columns] == []
         assert r"a\x1b[31m\nb\u202e [bold]x[/] [link=http://x]y[/link] :smile: 中文字 {} %s" in piped(command, runner.cwd, environment)
+
+
+@pytest.mark.slow
+def test_a_team_shares_a_server(runner: Crashkit, server: Server) -> None:
+    """Two hosts' stores, one index; its tables are changed on request."""
+    runner.environment["CRASHKIT_INDEX"] = address = server.emptied()
+    with index._engine(index._url(address), True).connect() as connection, connection.begin():
+        index.migrate(connection, "0001")
+    assert "older crashkit" in runner("analyze", "dump.log", "--no-gdb").stderr
+    refused = runner("groups")
+    assert refused.returncode == 1 and "crashkit groups --upgrade" in refused.stderr
+    done = runner("groups", "--upgrade")
+    assert done.returncode == 0 and "infer" in done.stdout and "1 crash that had waited" in done.stderr
+    record(address, [entry(1, host="another")], runner.home.parent / "other")
+    assert sorted(group["count"] for group in groups(runner)) == [1, 1]
 
 
 def test_sparklines() -> None:
