@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 from crashkit.errors import CrashkitError
-from crashkit.history.address import INSTALL, POSTGRESQL, SQLITE, installed, problem
+from crashkit.history.address import INSTALL, NONE, POSTGRESQL, SQLITE, installed, problem
 from crashkit.secrets.text import Secrets
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ def connect(address: str, *, write: bool = False, upgrade: bool = False) -> Iter
     Missing tables are made, those of an older crashkit changed: in PostgreSQL only with `upgrade`, since its other users may run that
     older one. Raises HistoryError.
     """
+    if address == NONE:
+        raise HistoryError("no history is kept here: the index is none", "Pass another one with --index.")
     if not installed():
         raise HistoryError("the history needs SQLAlchemy and alembic, which are not installed", INSTALL)
     with _plain_errors(address):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.crashfolder.store import home
+from crashkit.history.address import NONE
 from crashkit.history.entry import Entry
 from crashkit.history.index import HistoryError, connect
 from crashkit.history.spool import Spool
@@ -28,8 +29,10 @@ class Outcome(NamedTuple):
 def record(address: str, entries: Sequence[Entry], store: Optional[Path] = None) -> Outcome:
     """Write entries into the index, and those that wait in the spool of the store. Never raises because the index is away.
 
-    Several processes may do so at once.
+    Several processes may do so at once. Where the address is `none`, nothing is written.
     """
+    if address == NONE:
+        return Outcome(0)
     spool = Spool(store or home(), address)
     spooled: Optional[Path] = None
     unkept: Optional[OSError] = None

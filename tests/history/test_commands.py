@@ -17,7 +17,7 @@ from crashkit.cli.groups import sparkline
 from crashkit.collect import keep
 from crashkit.crashfolder.manifest import SCHEMA, Manifest
 from crashkit.crashfolder.store import Store
-from crashkit.history import index
+from crashkit.history import index, release
 from crashkit.history.record import record
 from crashkit.history.spool import waiting_anywhere
 from crashkit.report import safe
@@ -73,26 +73,30 @@ def test_crashes_of_runs_are_recorded_in_groups(crashkit: Crashkit) -> None:  # 
     assert [row.split()[0] for row in crashkit("list", "--group", segfaults["key"]).stdout.splitlines()[1:]] == [
         crash["id"] for crash in occurrences
     ]
+    for columns, shown in ((80, {"WHERE", "CAUSE"}), (250, {"WHERE", "CAUSE", "SIZE", "CORE", "REPORT", "COMMAND"})):
+        head = on_terminal(crashkit.argv("list"), crashkit.cwd, {**crashkit.environment, "NO_COLOR": "1"}, columns).splitlines()[0]
+        assert set(head.split()) - {"ID", "N", "AGE", "SIGNAL"} == shown
     crashkit("rm", "--all")
     assert len(groups(crashkit)) == 2, "the history outlives the store"
 
 
+@pytest.mark.slow
 def test_a_crash_whose_analysis_fails_is_recorded_too(runner: Crashkit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep, "analyse", lambda *_: False)
     store = Store(runner.home)
     work = store.begin("crash")
-    manifest: Manifest = {
-        "schema": SCHEMA,
-        "id": "20260101T000000-7-x",
-        "time": "2026-01-01T00:00:00Z",
-        "signal_name": "SIGSEGV",
-        "name": "x",
-    }
+    for words in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=b@c", "commit", "-q", "--allow-empty", "-m", "x"]):
+        subprocess.run(["git", *words], cwd=runner.cwd, check=True)
+    commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=runner.cwd, capture_output=True, text=True, check=True).stdout.strip()
+    for name in release.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    manifest: Manifest = {"schema": SCHEMA, "time": "2026-01-01T00:00:00Z", "pid": 7, "signal_name": "SIGSEGV", "cwd": str(runner.cwd)}
     keep.publish(work, manifest, store, 1767225600.0)
     assert not keep.analyse_once(work, manifest) and manifest["analysis"] == "failed"
     assert waiting_anywhere(store.path) == 1
     (group,) = groups(runner)
     assert group["key"].startswith("0-") and (group["signal"], group["first_seen"]) == ("SIGSEGV", 1767225600.0)
+    assert group["first_release"] == commit
     assert waiting_anywhere(store.path) == 0
 
 
@@ -101,6 +105,9 @@ def test_a_run_may_do_without(crashkit: Crashkit) -> None:  # noqa: F811
     crashkit.python(SEGFAULT, options=("--index", "none"))
     assert len(crashkit.crashes()) == 1 and not list(crashkit.home.glob("history*"))
     assert "there is no history" in crashkit("groups").stderr
+    crashkit.environment["CRASHKIT_INDEX"] = "none"
+    assert "no history is kept" in crashkit("groups").stderr and not (crashkit.cwd / "none").exists()
+    assert "no history of crashes is kept" in crashkit("doctor").stdout
 
 
 @pytest.mark.slow
