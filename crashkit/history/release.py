@@ -10,7 +10,7 @@ from pathlib import Path
 from crashkit.crashfolder.files import open_regular
 
 VARIABLE = "CRASHKIT_RELEASE"
-_VARIABLES = (
+VARIABLES = (
     VARIABLE,
     "GITHUB_SHA",  # https://docs.github.com/actions/reference/variables-reference
     "CI_COMMIT_SHA",  # https://docs.gitlab.com/ci/variables/predefined_variables/
@@ -30,7 +30,7 @@ _DEEPEST = 64
 
 def named(environment: Mapping[str, str]) -> str:
     """The release that the environment names; '' if none."""
-    return next((environment[name] for name in _VARIABLES if environment.get(name)), "")
+    return next((environment[name] for name in VARIABLES if environment.get(name)), "")
 
 
 def commit_of(folder: Path) -> str:

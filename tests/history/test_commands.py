@@ -88,7 +88,7 @@ def test_a_crash_whose_analysis_fails_is_recorded_too(runner: Crashkit, monkeypa
     for words in (["init", "-q"], ["-c", "user.name=a", "-c", "user.email=b@c", "commit", "-q", "--allow-empty", "-m", "x"]):
         subprocess.run(["git", *words], cwd=runner.cwd, check=True)
     commit = subprocess.run(["git", "rev-parse", "HEAD"], cwd=runner.cwd, capture_output=True, text=True, check=True).stdout.strip()
-    for name in release.VARIABLES:
+    for name in (*release.VARIABLES, "CRASHKIT_INDEX"):
         monkeypatch.delenv(name, raising=False)
     manifest: Manifest = {"schema": SCHEMA, "time": "2026-01-01T00:00:00Z", "pid": 7, "signal_name": "SIGSEGV", "cwd": str(runner.cwd)}
     keep.publish(work, manifest, store, 1767225600.0)
