@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,9 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     return tmp_path / "store"
+
+
+needs_git = pytest.mark.skipif(shutil.which("git") is None, reason="needs git (apt-get install git)")
 
 
 def entry(number: int, group: int = 0, seen: float = 0.0, **facts: Any) -> Entry:

@@ -22,7 +22,7 @@ from crashkit.history.record import record
 from crashkit.history.spool import waiting_anywhere
 from crashkit.report import safe
 from tests.collect.conftest import SEGFAULT, Crashkit, crashkit  # noqa: F401 (a fixture)
-from tests.history.conftest import entry
+from tests.history.conftest import entry, needs_git
 from tests.postgres import Server
 from tests.test_drawing import CONTROL, HOSTILE, on_terminal, piped
 
@@ -80,6 +80,7 @@ def test_crashes_of_runs_are_recorded_in_groups(crashkit: Crashkit) -> None:  # 
     assert len(groups(crashkit)) == 2, "the history outlives the store"
 
 
+@needs_git
 @pytest.mark.slow
 def test_a_crash_whose_analysis_fails_is_recorded_too(runner: Crashkit, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keep, "analyse", lambda *_: False)
@@ -152,6 +153,7 @@ def test_what_needs_no_database_imports_none(runner: Crashkit, arguments: tuple[
     assert "crashkit.cli" in done.stderr and not re.search(r"\b(?:sqlalchemy|alembic|psycopg)\b", done.stderr)
 
 
+@needs_git
 @pytest.mark.slow
 def test_new_since(runner: Crashkit) -> None:
     """An age, a date, a tag or a commit of the working copy, a release; a commit that begins like an age is one."""

@@ -28,6 +28,7 @@ from crashkit.model import (
 )
 from crashkit.report import one_line
 from crashkit.report.json import encode, outline
+from tests.history.conftest import needs_git
 
 SECRET = "ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56Qr78"
 OWN = PythonFrame(function="decode", file="/srv/app/app.py", line=17, locals={"password": "'hunter2xyz'"})
@@ -136,6 +137,7 @@ def git(tmp_path: Path) -> Callable[..., str]:
     return run
 
 
+@needs_git
 def test_the_commit_that_is_checked_out(git: Callable[..., str], tmp_path: Path) -> None:
     """On a branch, with packed references, detached, in another working tree; as git says."""
     folder = tmp_path / "repository" / "src" / "deep"
@@ -156,6 +158,7 @@ def test_what_is_no_commit(head: str, tmp_path: Path) -> None:
     assert commit_of(tmp_path) == ""
 
 
+@needs_git
 def test_when_a_commit_was_made(git: Callable[..., str], tmp_path: Path) -> None:
     folder = tmp_path / "repository"
     made = float(git("show", "-s", "--format=%ct", "HEAD"))
