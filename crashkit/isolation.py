@@ -81,24 +81,26 @@ def run(
     *,
     folder: Union[str, Path] = NEUTRAL_FOLDER,
     keep: tuple[str, ...] = (),
+    extra: Optional[Mapping[str, str]] = None,
     stdout: Optional[_File] = None,
     stderr: Optional[_File] = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program to its end; streams that are not given are returned.
+    """Run a program to its end, with these variables as for `start`; streams that are not given are returned.
 
     Raises OSError, and subprocess.TimeoutExpired after `seconds`.
     """
     import subprocess
 
     pipe = subprocess.PIPE
-    process = start(command, folder=folder, keep=keep, stdout=pipe if stdout is None else stdout, stderr=pipe if stderr is None else stderr)
+    out, complaints = pipe if stdout is None else stdout, pipe if stderr is None else stderr
+    process = start(command, folder=folder, keep=keep, extra=extra, stdout=out, stderr=complaints)
     with process:
         try:
-            out, complaints = process.communicate(timeout=seconds)
+            texts = process.communicate(timeout=seconds)
         except BaseException:
             process.kill()
             raise
-    words = [(part or b"").decode("utf-8", "replace") for part in (out, complaints)]
+    words = [(part or b"").decode("utf-8", "replace") for part in texts]
     return subprocess.CompletedProcess(command, process.returncode, *words)
 
 

@@ -18,7 +18,9 @@ from msgspec.structs import replace
 
 from crashkit.attempt import attempt
 from crashkit.cli.ending import cleaned_up
+from crashkit.cli.index_option import checked_index
 from crashkit.errors import CrashkitError
+from crashkit.history.address import NONE
 from crashkit.model import Crash, SoftError
 
 WRITTEN = ("json", "html")
@@ -47,6 +49,13 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 @click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
 @click.option("--show-secrets", is_flag=True, help="Show what looks like a password, token or key, instead of masking it.")
 @click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option(
+    "--index",
+    envvar="CRASHKIT_INDEX",
+    callback=checked_index,
+    metavar="URL",
+    help="Record the crash in this history: a file, or postgresql://... (see crashkit groups).",
+)
 @click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json. [default: next to the first PATH]")
 @click.option("--json", "as_json", is_flag=True, help="Print only the report, as JSON; write files only with --out.")
 @click.option(
@@ -69,6 +78,7 @@ def command(
     signatures: tuple[Path, ...],
     show_secrets: bool,
     show_locals: bool,
+    index: Optional[str],
     out: Optional[Path],
     as_json: bool,
     as_markdown: bool,
@@ -105,6 +115,23 @@ def command(
         print_document(crash, document)
     elif not quiet:
         print_summary(crash, written, brief)
+    if index and index != NONE:
+        _record(index, crash, paths[0])
+
+
+def _record(index: str, crash: Crash, path: Path) -> None:
+    """Record the crash in the history; if that is away, say so and let it wait."""
+    import socket
+
+    from crashkit.history.entry import of_crash
+    from crashkit.history.record import record
+    from crashkit.history.release import named
+    from crashkit.report import safe
+
+    entry = of_crash(crash, str(path.absolute()), host=socket.gethostname(), release=named(os.environ))
+    problem = record(index, [entry]).problem
+    if problem is not None:
+        click.echo(f"crashkit: the crash is not in the history yet: {safe.line(str(problem))}\n{safe.line(problem.hint)}", err=True)
 
 
 def print_document(crash: Crash, name: str) -> None:

@@ -2,18 +2,31 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 import click
 
 if TYPE_CHECKING:
     from crashkit.crashfolder.store import StoredCrash
 
-_LEAST = 10
-"""Cells of the command needed to tell crashes apart."""
+_HEADS = ("ID", "N", "AGE", "SIGNAL", "CORE", "SIZE", "REPORT", "COMMAND", "WHERE", "CAUSE")
+_DISPENSABLE = (5, 4, 6, 7, 3)
+"""Columns that a narrow terminal does without, in this order."""
+_LEAST = 16
+"""Cells of the cause that are worth a column."""
+
+
+class _Row(NamedTuple):
+    """A crash, and how many the row stands for."""
+
+    crash: StoredCrash
+    group: str = ""
+    """'' without a report, or without a fingerprint."""
+    where: str = ""
+    cause: str = ""
+    number: int = 1
 
 
 @click.command()
@@ -21,13 +34,16 @@ _LEAST = 10
 @click.option(
     "--since", metavar="WHEN", help="Only newer crashes: an age such as 90s, 30m, 6h, 2d, or a date such as 2026-11-20 or 2026-11-20T23:12."
 )
+@click.option("--all", "each", is_flag=True, help="Each crash in a row of its own, also equal ones.")
+@click.option("--group", metavar="GROUP", help="Only the crashes of this group, or of those that begin so (see crashkit groups).")
 @click.option("--json", "as_json", is_flag=True, help="Print only the manifests, as a JSON list.")
-def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
+def command(match: Optional[str], since: Optional[str], each: bool, group: Optional[str], as_json: bool) -> None:
     """List the crashes in the store, newest first.
 
     MATCH is a pid, part of the executable's name, a signal such as SIGSEGV or 11, or part of an id. Exits with status 1 if
-    nothing matches. CORE is present, truncated or missing. REPORT is done, failed, pending (an analysis runs, or was killed and now goes
-    on in the background), or none if it was not asked for.
+    nothing matches. Equal crashes share a row, which shows the newest of them; N is their number. CORE is present, truncated or missing.
+    REPORT is done, failed, pending (an analysis runs, or was killed and now goes on in the background), or none if it was not asked
+    for. WHERE is the line to look at, CAUSE the known failure or the reason.
     """
     from crashkit.collect import recover
     from crashkit.collect.enable import adopt
@@ -47,49 +63,73 @@ def command(match: Optional[str], since: Optional[str], as_json: bool) -> None:
                 f"crashkit: {waiting} interrupted {'analyses go' if waiting > 1 else 'analysis goes'} on in the background", err=True
             )
     crashes = [crash for crash in store.crashes() if crash.when >= oldest and (match is None or crash.matches(match))] if store else []
+    rows = list(map(_row, crashes))
+    if group:
+        rows = [row for row in rows if row.group.startswith(group) or row.group.partition("-")[2].startswith(group)]
     if as_json:
         import json
 
-        documents = [{**crash.manifest, "id": crash.id, "path": str(crash.path), "core_state": crash.core_state} for crash in crashes]
-        click.echo(json.dumps(documents, indent=1))
-    if not crashes:
-        if match or since:
+        click.echo(json.dumps(list(map(_document, rows)), indent=1))
+    if not rows:
+        if match or since or group:
             raise CollectError("no crash matches", "Run crashkit list to see all crashes.")
         if not as_json:
             click.echo(f"No crashes in {home()}.", err=True)
         return
     if as_json:
         return
-    _show(crashes)
+    _show(rows if each or group else _together(rows))
 
 
-def _show(crashes: Sequence[StoredCrash]) -> None:
-    """One line per crash, three on a narrow terminal."""
+def _row(crash: StoredCrash) -> _Row:
+    """What its report says of a crash, without likely secrets."""
+    from crashkit.cli.show import MAX_REPORT
+    from crashkit.crashfolder.files import open_regular
+    from crashkit.errors import CrashkitError
+    from crashkit.history.entry import group_of
+    from crashkit.report import one_line
+    from crashkit.report.json import outline
+    from crashkit.secrets.text import Secrets
+
+    try:
+        with open_regular(crash.path / "report.json") as file:
+            report = outline(file.read(MAX_REPORT))
+    except (OSError, CrashkitError):
+        return _Row(crash)
+    secrets = Secrets()
+    return _Row(crash, group_of(report) or "", secrets.text(one_line.where(report)), secrets.text(one_line.cause(report)))
+
+
+def _document(row: _Row) -> dict[str, object]:
+    told = {name: text for name, text in (("group", row.group), ("where", row.where), ("cause", row.cause)) if text}
+    return {**row.crash.manifest, "id": row.crash.id, "path": str(row.crash.path), "core_state": row.crash.core_state, **told}
+
+
+def _together(rows: Sequence[_Row]) -> list[_Row]:
+    """One row for each group, that of the newest crash; crashes that are of no group each have one."""
+    found: dict[str, _Row] = {}
+    for row in rows:
+        key = row.group or row.crash.id
+        found[key] = found[key]._replace(number=found[key].number + 1) if key in found else row
+    return list(found.values())
+
+
+def _show(rows: Sequence[_Row]) -> None:
+    """One line per row, three on a narrow terminal."""
     from rich.text import Text
 
     from crashkit.cli import terminal
     from crashkit.crashfolder.manifest import ending
 
     now = time.time()
-    rows = [
-        (
-            terminal.line(crash.id),
-            terminal.line(age(now - crash.when)),
-            terminal.line(ending(crash.manifest) or "-"),
-            terminal.line(crash.core_state),
-            terminal.line(size(crash.size)),
-            terminal.line(crash.manifest.get("analysis", "-")),
-            terminal.line(" ".join(crash.manifest.get("argv") or crash.manifest.get("command") or [])),
-        )
-        for crash in crashes
-    ]
-    heads = [Text(head, style="bold") for head in ("ID", "AGE", "SIGNAL", "CORE", "SIZE", "REPORT", "COMMAND")]
-    if terminal.fits([heads, *rows], least=_LEAST):
-        terminal.show(terminal.clipped_columns([heads, *rows]))
-        return
-    for first, *facts, argv in rows:
-        argv.truncate(terminal.width(sys.stdout) - 2, overflow="ellipsis")
-        terminal.show(terminal.stacked([(first, Text("\n").join((Text("  ").join(facts), argv)))]))
+    table = [[Text(head, style="bold") for head in _HEADS]]
+    for row in rows:
+        crash, manifest = row.crash, row.crash.manifest
+        argv = " ".join(manifest.get("argv") or manifest.get("command") or [])
+        facts = (crash.id, str(row.number), age(now - crash.when), ending(manifest) or "-", crash.core_state, size(crash.size))
+        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 3), terminal.part(row.where or "-", 4)]
+        table.append([*cells, terminal.line(row.cause or "-")])
+    terminal.show_rows(table, _DISPENSABLE, _LEAST)
 
 
 def age(seconds: float) -> str:
@@ -110,8 +150,8 @@ def size(number: int) -> str:
     return f"{value:.1f}T"
 
 
-def parse_since(text: str, now: float) -> float:
-    """The time that --since means, in seconds since the epoch. Raises click.BadParameter if it is neither an age nor a date."""
+def parse_since(text: str, now: float, option: str = "--since") -> float:
+    """The time that an option means, in seconds since the epoch. Raises click.BadParameter if it is neither an age nor a date."""
     units = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
     if text[-1:] in units and text[:-1].replace(".", "", 1).isdigit():
         return now - float(text[:-1]) * units[text[-1]]
@@ -120,4 +160,4 @@ def parse_since(text: str, now: float) -> float:
             return time.mktime(time.strptime(text, form))
         except ValueError:
             continue
-    raise click.BadParameter(f"{text!r} is neither an age such as 2d nor a date such as 2026-11-20", param_hint="--since")
+    raise click.BadParameter(f"{text!r} is neither an age such as 2d nor a date such as 2026-11-20", param_hint=option)

@@ -6,6 +6,8 @@ from typing import Optional
 
 import click
 
+from crashkit.cli.index_option import checked_index
+
 
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option(
@@ -43,6 +45,13 @@ import click
 @click.option("--analyze/--no-analyze", default=True, help="Write the report immediately, or only keep the evidence.")
 @click.option("--show-secrets", is_flag=True, help="Keep and show what looks like a password, token or key, instead of masking it.")
 @click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option(
+    "--index",
+    envvar="CRASHKIT_INDEX",
+    callback=checked_index,
+    metavar="URL",
+    help="Record the crashes in this history: a file, postgresql://..., or none.  [default: that of the crash store]",
+)
 @click.option("--wait-daemons", is_flag=True, help="After the command has ended, stay while any process that it started lives.")
 @click.option(
     "--on-exit",
@@ -71,6 +80,7 @@ def command(
     analyze: bool,
     show_secrets: bool,
     show_locals: bool,
+    index: Optional[str],
     wait_daemons: bool,
     on_exit: str,
     command: tuple[str, ...],
@@ -101,6 +111,7 @@ def command(
         analyze=analyze,
         show_secrets=show_secrets,
         locals=show_locals,
+        history=index,
         wait_daemons=wait_daemons,
         on_exit=on_exit == "known",
     )

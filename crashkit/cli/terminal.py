@@ -81,6 +81,30 @@ def fits(rows: Sequence[Sequence[Text]], indent: int = 0, least: int = LEAST) ->
     return _room(others, indent) >= min(least, wanted)
 
 
+def show_rows(rows: Sequence[Sequence[Text]], dispensable: Sequence[int], least: int) -> None:
+    """Print a table, one line per row, the first of which are the headings.
+
+    Where the last column has less than `least` cells beside the others, the columns of these indices are left out, one after the
+    other; where that is not enough, each row is stacked in lines without headings.
+    """
+    for number in range(len(dispensable) + 1):
+        left_out = dispensable[:number]
+        kept = [[cell for index, cell in enumerate(row) if index not in left_out] for row in rows]
+        if fits(kept, least=least):
+            show(clipped_columns(kept))
+            return
+    for first, *facts, last in rows[1:]:
+        last.truncate(width(sys.stdout) - GAP, overflow="ellipsis")
+        show(stacked([(first, Text("\n").join((Text("  ").join(facts), last)))]))
+
+
+def part(text: str, share: int) -> Text:
+    """Untrusted text, truncated at this part of the terminal's width; whole elsewhere."""
+    shown = line(text)
+    shown.truncate(max(width(sys.stdout) // share, GAP), overflow="ellipsis")
+    return shown
+
+
 def columns(rows: Sequence[Sequence[Text]], indent: int = 0) -> RenderableType:
     """Columns at their natural width, the last one wrapped; it moves below the others if it does not fit beside them."""
     if not fits(rows, indent):

@@ -22,6 +22,9 @@ from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.errors import CollectError
 from crashkit.gdb_files import SAFE_START, gdb_program
+from crashkit.history.address import INSTALL, NONE, VARIABLE, chosen, installed
+from crashkit.history.index import shown
+from crashkit.history.spool import waiting_anywhere
 
 _GDB_NEEDED = 12
 _SECONDS = 30
@@ -41,7 +44,7 @@ class Finding(NamedTuple):
 def examine(command: tuple[str, ...] = ()) -> list[Finding]:
     """All findings for a command started here and now; for this interpreter if none is given."""
     facts = outlook.gather(working_folder())
-    findings = [*core_findings(facts), filter_finding(_filter()), *store_findings(), *gdb_findings(), ptrace_finding()]
+    findings = [*core_findings(facts), filter_finding(_filter()), *store_findings(), *history_findings(), *gdb_findings(), ptrace_finding()]
     findings += interpreter_findings(command)
     if os.path.exists("/proc/driver/nvidia/version") or any(name.startswith("CUDA_") for name in os.environ):
         findings += cuda_findings(os.environ)
@@ -162,6 +165,23 @@ def _no_store(message: str, mend: Optional[str]) -> Finding:
     if parent is None:
         return Finding("crash store", "problem", message, mend)
     return Finding("crash store", "warning", f"{message}: crashkit run keeps crashes below {parent} instead", mend)
+
+
+def history_findings() -> Iterator[Finding]:
+    """Whether crashes are recorded in a history, and whether some wait for it."""
+    index = chosen(None, os.environ, home())
+    if index == NONE:
+        why = "SQLAlchemy is not installed" if not installed() else f"{VARIABLE} is {NONE}, or the crash store cannot be written"
+        yield Finding("history", "ok", f"no history of crashes is kept: {why}", None if installed() else INSTALL)
+    else:
+        yield Finding("history", "ok", f"crashes are recorded in {shown(index)}; crashkit groups lists them")
+    if waiting := waiting_anywhere(home()):
+        yield Finding(
+            "history",
+            "warning",
+            f"{waiting} {'crash waits' if waiting == 1 else 'crashes wait'} in {home()} for a history that was away",
+            "crashkit groups, with the same --index",
+        )
 
 
 def gdb_findings() -> Iterator[Finding]:

@@ -32,6 +32,9 @@ from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
 from crashkit.environment import shown
 from crashkit.errors import CollectError
+from crashkit.history.address import NONE, VARIABLE, chosen
+from crashkit.history.release import VARIABLE as RELEASE
+from crashkit.history.release import commit_of, named
 from crashkit.naming.signals import signal_name
 from crashkit.secrets.text import Secrets
 
@@ -323,15 +326,17 @@ def ended_by(number: int) -> Manifest:
     return {"signal": number, "signal_name": signal_name(number), "exit_status": 128 + number}
 
 
-def analyse(folder: Path, options: Sequence[str] = ()) -> bool:
+def analyse(folder: Path, options: Sequence[str] = (), variables: Optional[Mapping[str, str]] = None) -> bool:
     """Run `crashkit analyze` in a separate process, at our priority; whether it wrote a report. It may take 15 minutes.
+
+    `variables` are added to its environment.
 
     Our working directory is the command's, where anyone may have put a `json.py`: the analysis starts in the private crash folder.
     """
     command = isolation.crashkit("analyze", str(folder), "--out", str(folder), *options)
     try:
         with create(folder / "analysis.log") as log:
-            isolation.run(command, _ANALYSIS_DEADLINE, folder=folder, keep=isolation.FOR_PYTHON, stdout=log, stderr=log)
+            isolation.run(command, _ANALYSIS_DEADLINE, folder=folder, keep=isolation.FOR_PYTHON, extra=variables, stdout=log, stderr=log)
     except (OSError, subprocess.TimeoutExpired):
         return False
     return (folder / "report.json").is_file()
@@ -402,7 +407,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
         say(f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again")
     try:
-        done = settings.analyze and analyse_once(work, manifest, _shown(settings))
+        done = settings.analyze and analyse_once(work, manifest, _shown(settings), settings.history)
     except OSError as error:  # it stays pending
         say(f"{what}: evidence in {work.path}; no report: {error.strerror}; crashkit show {work.path.name} tries again")
         return
@@ -425,14 +430,36 @@ def process(seen: Sighting, settings: RunSettings) -> None:
         say(f"removed {len(gone)} old crash{'es' if len(gone) > 1 else ''} from {store.path}")
 
 
-def analyse_once(work: Work, manifest: Manifest, options: Sequence[str] = ()) -> bool:
-    """Analyze a published crash and record how that went; whether there is a report. Raises OSError if it cannot be recorded."""
+def analyse_once(work: Work, manifest: Manifest, options: Sequence[str] = (), index: Optional[str] = None) -> bool:
+    """Analyze a published crash and record how that went; whether there is a report. Raises OSError if it cannot be recorded.
+
+    The analysis writes the crash into the history, `index` or the store's own; of one that failed, the manifest's facts go there.
+    """
     work.remove("analysis.log")
     here = os.stat(work.path, follow_symlinks=False)
-    done = os.path.samestat(here, os.fstat(work.descriptor)) and analyse(work.path, options)
+    store = work.path.parent
+    index = chosen(index, os.environ, store)
+    release = named(os.environ) or (commit_of(Path(manifest["cwd"])) if manifest.get("cwd", "").startswith("/") else "")
+    # In the environment: a command line shows everybody the password in a URL.
+    variables = {VARIABLE: index, RELEASE: release, "CRASHKIT_HOME": str(store)}
+    in_place = os.path.samestat(here, os.fstat(work.descriptor))
+    done = in_place and analyse(work.path, options, variables)
     manifest["analysis"] = "done" if done else "failed"
     write_manifest(work.descriptor, manifest)
+    if in_place and not done and index != NONE:
+        _remember(work, manifest, index, release)
     return done
+
+
+def _remember(work: Work, manifest: Manifest, index: str, release: str) -> None:
+    """Leave what is known of a crash without a report for the history: the next crash, or `crashkit groups`, takes it there."""
+    import socket
+
+    from crashkit.history.entry import of_manifest
+    from crashkit.history.spool import Spool
+
+    with contextlib.suppress(OSError):
+        Spool(work.path.parent, index).put([of_manifest(manifest, str(work.path), host=socket.gethostname(), release=release)])
 
 
 def _present_store(store: Store) -> Store:

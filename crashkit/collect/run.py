@@ -21,6 +21,7 @@ from crashkit.collect.supervise.supervisor import Options, Supervisor
 from crashkit.crashfolder.store import Retention, Store, home, temporary_store
 from crashkit.crashfolder.work import LOCK, Work
 from crashkit.errors import CollectError
+from crashkit.history.address import INSTALL, NONE, installed
 
 
 class Request(NamedTuple):
@@ -43,6 +44,8 @@ class Request(NamedTuple):
     analyze: bool = True
     show_secrets: bool = False
     locals: bool = True
+    history: Optional[str] = None
+    """Its address, if it is not the store's own."""
     wait_daemons: bool = False
     on_exit: bool = True
 
@@ -64,6 +67,8 @@ def run(request: Request) -> int:
     if capture != "ptrace":
         for problem in problems:
             say(f"{problem.message}; {problem.mend}")
+    if request.history not in (None, NONE) and not installed():
+        say(f"the history needs SQLAlchemy: until it is installed, crashes wait for it in the crash store; {INSTALL}")
     gpu_folder = None
     if request.cuda:
         gpu_folder = folder / "gpu"
@@ -88,6 +93,7 @@ def run(request: Request) -> int:
         show_secrets=request.show_secrets,
         locals=request.locals,
         on_exit=request.on_exit,
+        history=request.history,
     )
     options = Options(
         environment=environment,

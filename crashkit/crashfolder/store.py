@@ -18,7 +18,8 @@ Folders are 0700, files 0600. The state of a crash shows in its folder:
 
 `.run-PID-TIME` is the folder of a live `crashkit run`, where cores arrive; `.enabled-PID-TIME` that of a process that called
 `crashkit.enable()`; `.removed-...` is on its way out. Whether somebody still works on a folder is told by its lock (`work`); what was
-abandoned is finished by `collect.recover`. Contents are untrusted: links are not followed, and only regular files are opened.
+abandoned is finished by `collect.recover`. Beside the folders, `history.sqlite` is the store's history, and `history.spool` what has not
+arrived in one yet. Contents are untrusted: links are not followed, and only regular files are opened.
 """
 
 from __future__ import annotations

@@ -62,6 +62,8 @@ class RunSettings(NamedTuple):
     """Report the values of arguments and local variables."""
     on_exit: bool = True
     """Report a command that ends by itself with an error that is a known failure, such as a CUDA error."""
+    history: Optional[str] = None
+    """Its address, if it is not the store's own."""
 
 
 def say(text: str) -> None:
