@@ -44,6 +44,10 @@ class Request(NamedTuple):
     show_secrets: bool = False
     locals: bool = True
     wait_daemons: bool = False
+    again: Optional[Callable[[int, bytes], bool]] = None
+    """See `Options.again` of the supervisor."""
+    kept: Optional[Path] = None
+    """See `RunSettings.kept`."""
 
 
 def run(request: Request) -> int:
@@ -86,11 +90,13 @@ def run(request: Request) -> int:
         analyze=request.analyze,
         show_secrets=request.show_secrets,
         locals=request.locals,
+        kept=request.kept,
     )
     options = Options(
         environment=environment,
         cuda=request.cuda,
         keep_stderr=request.keep_stderr and 2 not in closed,
+        again=request.again,
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
         watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,

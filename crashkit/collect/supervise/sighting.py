@@ -58,6 +58,8 @@ class RunSettings(NamedTuple):
     """Keep logs, arguments and variables as they are, and show them in the report."""
     locals: bool = True
     """Report the values of arguments and local variables."""
+    kept: Optional[Path] = None
+    """A file to which the folder of each crash is added, one a line, once its analysis has ended."""
 
 
 def say(text: str) -> None:

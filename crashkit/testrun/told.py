@@ -1,0 +1,80 @@
+"""What the reports of a session's crashes say, in the few lines that a test's report and the terminal have room for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+from crashkit.crashfolder.manifest import Manifest, read_manifest
+
+if TYPE_CHECKING:
+    from crashkit.model import Crash
+
+KEPT = "kept"
+"""The file in the folder of the session to which the supervisor adds each crash folder."""
+TIMED_OUT = "timed out: pytest-timeout ended the process"
+
+
+class Told(NamedTuple):
+    """One crash of the session, from its folder in the store."""
+
+    path: Path
+    manifest: Manifest
+    report: Optional[Crash]
+    """None if the analysis failed."""
+
+    @property
+    def pid(self) -> int:
+        """As the process itself sees it; 0 if only the log shows the crash."""
+        return self.manifest.get("namespace_pid") or self.manifest.get("pid") or 0
+
+
+def crashes(folder: Path) -> list[Told]:
+    """Those that are reported by now, in the order of their reports."""
+    try:
+        paths = [Path(line) for line in (folder / KEPT).read_text(encoding="utf-8").split("\n")[:-1]]
+    except FileNotFoundError:
+        return []
+    return [open_folder(path) for path in paths]
+
+
+def of_process(folder: Path, pid: int) -> Optional[Told]:
+    """The latest crash of this process, if it is reported by now."""
+    return next((crash for crash in reversed(crashes(folder)) if crash.pid == pid), None)
+
+
+def open_folder(path: Path) -> Told:
+    """What a crash folder says; a report that cannot be read counts as none."""
+    from crashkit.errors import EvidenceError
+    from crashkit.report.json import decode
+
+    try:
+        report = decode((path / "report.json").read_bytes())
+    except (OSError, EvidenceError):
+        report = None
+    return Told(path, read_manifest(path) or {}, report)
+
+
+def text(crash: Told) -> str:
+    """Signal, reason and line; the diagnosis; the report's path."""
+    from crashkit.report import safe, wording
+    from crashkit.report.first_answer import first_answer
+
+    if crash.report is None:
+        lines = [crash.manifest.get("signal_name", "crashed")]
+    else:
+        lines = [first_answer(crash.report).split("\n")[0]]
+        if finding := wording.best_finding(crash.report):
+            lines.append(f"  {wording.confidence(finding).lower()}: {safe.line(finding.title)}")
+    html = crash.path / "report.html"
+    lines.append(f"  report: {html if html.exists() else crash.path}")
+    return "\n".join(lines)
+
+
+def exited(status: int) -> str:
+    """What to say of a process that ended without a report. `status` is as subprocess has it. Pure."""
+    from crashkit.naming.signals import signal_name
+
+    if status < 0:
+        return f"killed by {signal_name(-status)}; there is no report"
+    return f"the process exited with status {status} in the middle of the test, as os._exit() does; there is no report"
