@@ -5,7 +5,6 @@ Without `--crashkit`, this module is all that is loaded, and nothing but its opt
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Generator
@@ -16,6 +15,7 @@ import pytest
 
 FOLDER = "CRASHKIT_PYTEST"
 """The variable in which the supervisor names the folder of the session to the pytest that it starts."""
+_folder = pytest.StashKey[str]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,7 +28,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=False,
         help="Implies --crashkit. After a test has killed pytest, run the remaining tests in a fresh process.",
     )
-    group.addoption("--crashkit-folder", default=None, help=argparse.SUPPRESS)
     parser.addini("crashkit", "Report tests that crash or hang, as --crashkit does.", type="bool", default=False)
 
 
@@ -36,26 +35,29 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(hookwrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None, None, None]:
     """Hand over to the supervisor before anything else is imported; in the pytest that it starts, go on."""
-    options = early_config.known_args_namespace
-    # pytest-xdist gives the folder to its workers as an option; no program that a test starts may find it.
-    if _wanted(early_config) and options.crashkit_folder is None:
-        folder = os.environ.pop(FOLDER, None)
+    if _wanted(early_config) and _is_command_line(early_config):
+        folder = os.environ.pop(FOLDER, None)  # no program that a test starts may find it
         if folder is None:
-            _hand_over(early_config)
-        early_config.option.crashkit_folder = options.crashkit_folder = folder
+            _hand_over()
+        early_config.stash[_folder] = folder
     yield
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record what runs."""
+    """Record what runs. Raises pytest.UsageError where nothing could be handed over."""
     if not _wanted(config):
         return
-    folder = config.option.crashkit_folder
-    if folder is None:
-        raise pytest.UsageError("crashkit was loaded too late for --crashkit; load it with -p crashkit.pytest_plugin or install crashkit")
-    from crashkit.testrun.session import register
+    worker = getattr(config, "workerinput", None)
+    folder = config.stash.get(_folder, None) if worker is None else worker.get(FOLDER)
+    if folder is not None:
+        from crashkit.testrun.session import register
 
-    register(config, Path(folder))
+        register(config, Path(folder))
+    elif worker is None:
+        raise pytest.UsageError(
+            "--crashkit needs pytest to be started from the command line, not with pytest.main(), and crashkit to be installed or "
+            "loaded with -p crashkit.pytest_plugin, not from a conftest.py"
+        )
 
 
 def _wanted(config: pytest.Config) -> bool:
@@ -63,13 +65,13 @@ def _wanted(config: pytest.Config) -> bool:
     return bool(options.crashkit or options.crashkit_rerun or config.getini("crashkit"))
 
 
-def _hand_over(config: pytest.Config) -> NoReturn:
-    """Become the supervisor, which starts this very command again. Raises pytest.UsageError if that would start something else."""
-    if config.invocation_params.args != tuple(sys.argv[1:]):
-        raise pytest.UsageError(
-            "--crashkit works only if pytest is started from the command line, not with pytest.main(); "
-            "run the program with crashkit run -- instead"
-        )
+def _is_command_line(config: pytest.Config) -> bool:
+    """Whether this process is `pytest` or `python -m pytest`: neither a program that calls pytest.main(), nor a worker of pytest-xdist."""
+    return config.invocation_params.args == tuple(sys.argv[1:]) and sys.argv[0] != "-c"
+
+
+def _hand_over() -> NoReturn:
+    """Become the supervisor, which starts this very command again."""
     from crashkit import isolation
 
     sys.stdout.flush()

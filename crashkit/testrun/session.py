@@ -15,6 +15,7 @@ from typing import Any, Optional
 
 import pytest
 
+from crashkit.pytest_plugin import FOLDER
 from crashkit.testrun import stacks, verdicts
 from crashkit.testrun.journal import History, Journal, read
 
@@ -106,6 +107,11 @@ class Recorder:
         self._journal.write("finish")
 
     # pytest-xdist
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:
+        if node.gateway.spec.popen:  # not on another machine
+            node.workerinput[FOLDER] = str(self._folder)
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
