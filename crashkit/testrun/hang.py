@@ -37,9 +37,14 @@ class Hang(NamedTuple):
     def place(self) -> Optional[str]:
         """The innermost line of the user's own code, `test_x.py:12 in test_hang`; None if there is none."""
         threads = [_frames(block) for block in self.text.split("\n\n")]
-        test = next((frames for frames in threads if self.function in [frame.function for frame in frames]), sum(threads, []))
+        test = next((frames for frames in threads if self.function in [frame.function for frame in frames]), threads[0])
         own = own_line(test)
         return f"{own.file}:{own.line} in {own.function}" if own else None
+
+    @property
+    def answer(self) -> str:
+        """How long it took and where it was, in one line."""
+        return f"timed out after {self.seconds:g} s" + (f", at {place}" if (place := self.place) else "")
 
     @property
     def function(self) -> str:
@@ -62,8 +67,10 @@ def hangs(history: History, stderr: str) -> list[Hang]:
     slow = [run for run in history.runs() if run.patience and (run.ended is None or run.ended - run.began >= run.patience)]
     for dump in on_stderr(stderr):
         run = _run_of(dump, slow)
-        if run is not None:
-            slow.remove(run)
+        if run is None:
+            continue
+        slow.remove(run)
+        if (run.node, run.pid) not in [(one.node, one.pid) for one in found]:  # both may dump: faulthandler first, pytest-timeout later
             found.append(Hang(run.node, run.pid, dump.seconds, dump.text))
     return found
 

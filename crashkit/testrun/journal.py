@@ -98,12 +98,16 @@ class History:
         return current
 
     def describe(self, pid: int) -> Optional[str]:
-        """The process in a few words, where it is one of the session's and ran no test."""
+        """How a process of the session crashed, in a few words, where it ran no test."""
         if pid not in self._processes:
             return None
         worker = self._processes[pid].get("worker")
-        who = f"pytest-xdist's worker {worker}" if worker else "pytest"
-        return f"{who}, {'at its exit' if self.finished(pid) else 'outside of any test'}"
+        who = f"worker {worker} of pytest-xdist" if worker else "pytest"
+        return f"{who} crashed {'at exit' if self.finished(pid) else 'outside of any test'}"
+
+    def forked_by(self, pid: int) -> Optional[str]:
+        """The test that forked this process."""
+        return next((event["node"] for event in reversed(self.events) if event["event"] == "fork" and event["pid"] == pid), None)
 
     def runs(self) -> list[Run]:
         """Every run of a test, in the order of their beginnings."""
@@ -115,9 +119,9 @@ class History:
         ]
 
     def running_at(self, pid: int, when: float) -> Optional[str]:
-        """The test that this process ran at a time, in seconds since the epoch."""
+        """The test that this process ran at a time, in seconds since the epoch; None if it may have been one of several."""
         nodes = [run.node for run in self.runs() if run.pid == pid and run.began <= when + _GRACE and (run.ended or when) >= when - _GRACE]
-        return nodes[-1] if nodes else None
+        return nodes[0] if len(nodes) == 1 else None
 
     def done(self) -> frozenset[str]:
         """The tests that pytest itself ran to their end, in any of its processes."""

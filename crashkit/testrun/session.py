@@ -5,6 +5,7 @@ Nothing here reads cores: the supervisor does (`supervise`).
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 import time
@@ -48,8 +49,8 @@ class Recorder:
         self._dump: Any = getattr(self._timeout, "dump_stacks", None)
         if self._dump is not None:
             self._timeout.dump_stacks = self._hang  # type: ignore[union-attr]
-        worker = config.workerinput["workerid"] if self._is_worker else None
-        self._journal.write("start", worker=worker)
+        os.register_at_fork(after_in_child=self._forked)
+        self._journal.write("start", worker=getattr(config, "workerinput", {}).get("workerid"))
 
     def _hang(self, *arguments: Any, **options: Any) -> Any:
         """In place of pytest-timeout's dump_stacks: it knows the moment, and exits after it with `timeout_method = thread`."""
@@ -57,7 +58,12 @@ class Recorder:
         self._journal.write("hang", node=self._current, text=text)
         return self._dump(*arguments, **options)
 
+    def _forked(self) -> None:
+        if self._current:
+            self._journal.write("fork", node=self._current)
+
     def pytest_unconfigure(self) -> None:
+        """Leave pytest-timeout as it was."""
         if self._dump is not None:
             self._timeout.dump_stacks = self._dump  # type: ignore[union-attr]
 
@@ -79,6 +85,7 @@ class Recorder:
         self._journal.write("begin", node=item.nodeid, patience=self._patience)
         yield
         self._journal.write("end", node=item.nodeid)
+        self._current = ""
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
@@ -129,12 +136,9 @@ class Recorder:
         from crashkit.testrun import told
 
         until = time.monotonic() + (_REPORT_PATIENCE if status < 0 and -status not in EXPECTED else 0.0)
-        while not (crash := told.of_process(self._folder, pid)) and time.monotonic() < until:
+        while not told.of_process(self._folder, pid) and time.monotonic() < until:
             time.sleep(_POLL)
-        if crash:
-            return told.text(crash)
-        hang = next((event for event in reversed(History(read(self._folder)).hangs()) if event["pid"] == pid), None)
-        return f"{told.TIMED_OUT}\n{hang['text']}" if hang else told.exited(status)
+        return told.verdict(self._folder, History(read(self._folder)), pid, status)
 
 
 class Continued:

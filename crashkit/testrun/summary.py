@@ -32,8 +32,8 @@ def owner(history: History, crash: Told) -> str:
     if step is not None:
         return f"{step.node} crashed" + {"collect": " while it was collected", "call": ""}.get(step.when, f" in {step.when}")
     if said := history.describe(crash.pid):
-        return f"{said}, crashed"
-    test = _from_environment(crash) or _from_parent(history, crash)
+        return said
+    test = history.forked_by(crash.pid) or _from_environment(crash) or _from_parent(history, crash)
     name = crash.manifest.get("name") or "a process"
     return f"{name}[{crash.pid}], started by {test}, crashed" if test else f"{name}[{crash.pid}] crashed"
 
@@ -57,8 +57,7 @@ def _text(hang: Hang) -> str:
     crash = keep(hang)
     if crash is None:
         return hang.text
-    place = f"after {hang.seconds:g} s" + (f", {hang.place}" if hang.place else "")
-    return "\n".join([place, f"  report: {crash / 'report.html'}"])
+    return f"{hang.answer}\n  report: {crash / 'report.html'}"
 
 
 def _indented(text: str) -> str:

@@ -14,10 +14,11 @@ from typing import NoReturn
 from crashkit.collect.run import Request, run
 from crashkit.collect.supervise.sighting import say
 from crashkit.collect.supervise.supervisor import EXPECTED
+from crashkit.naming.signals import signal_name
 from crashkit.pytest_plugin import FOLDER
 from crashkit.scratch import Scratch
 from crashkit.testrun import told, verdicts
-from crashkit.testrun.journal import History, Step, read
+from crashkit.testrun.journal import History, read
 from crashkit.testrun.told import KEPT
 
 _MOST_STARTS = 100
@@ -56,25 +57,22 @@ class Session:
         if pid is None or history.finished(pid):
             return False
         step = history.step(pid)
+        if step is None:
+            return False
+        os.write(1, b"\n")  # its last line may not have ended
+        doing = f"collecting {step.node}" if step.when == "collect" else f"running {step.node}"
         ended = os.waitstatus_to_exitcode(status)
-        if step is None or -ended in EXPECTED:
+        if -ended in EXPECTED:
+            say(f"pytest was terminated by {signal_name(-ended)} while {doing}")
             return False
         if self._starts >= _MOST_STARTS:
-            say(f"{self._starts} tests killed pytest; it is not started again")
+            say(f"pytest died while {doing}; after {self._starts} times it is not started again")
             return False
-        self._verdicts[step.node] = verdicts.Verdict(step.when, self._verdict(history, pid, step, ended))
+        self._verdicts[step.node] = verdicts.Verdict(step.when, told.verdict(self._folder, history, pid, ended, stderr))
         verdicts.write(self._folder, self._verdicts)
         self._starts += 1
-        doing = f"collecting {step.node}" if step.when == "collect" else step.node
-        os.write(1, b"\n")  # its last line may not have ended
-        say(f"pytest died while running {doing}; a fresh process reports what it ran")
+        say(f"pytest died while {doing}; a fresh process reports the results")
         return True
-
-    def _verdict(self, history: History, pid: int, step: Step, ended: int) -> str:
-        if crash := told.of_process(self._folder, pid):
-            return told.text(crash)
-        hang = next((event for event in history.hangs() if event["pid"] == pid and event["node"] == step.node), None)
-        return f"{told.TIMED_OUT}\n{hang['text']}" if hang else told.exited(ended)
 
     def summary(self) -> str:
         """For the terminal, after pytest's own; empty if nothing crashed or hung."""

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from crashkit.crashfolder.manifest import Manifest, read_manifest
+from crashkit.testrun.journal import History
 
 if TYPE_CHECKING:
     from crashkit.model import Crash
 
 KEPT = "kept"
 """The file in the folder of the session to which the supervisor adds each crash folder."""
-TIMED_OUT = "timed out: pytest-timeout ended the process"
 
 
 class Told(NamedTuple):
@@ -71,10 +71,17 @@ def text(crash: Told) -> str:
     return "\n".join(lines)
 
 
-def exited(status: int) -> str:
-    """What to say of a process that ended without a report. `status` is as subprocess has it. Pure."""
+def verdict(folder: Path, history: History, pid: int, status: int, stderr: bytes = b"") -> str:
+    """What to say of a test whose process ended in the middle of it. `status` is as subprocess has it."""
+    if crash := of_process(folder, pid):
+        return text(crash)
     from crashkit.naming.signals import signal_name
+    from crashkit.testrun.hang import hangs
 
+    step = history.step(pid)
+    for hang in hangs(history, stderr.decode("utf-8", "replace")):
+        if hang.pid == pid and step is not None and hang.node == step.node:
+            return hang.answer
     if status < 0:
         return f"killed by {signal_name(-status)}; there is no report"
     return f"the process exited with status {status} in the middle of the test, as os._exit() does; there is no report"
