@@ -51,7 +51,7 @@ class Session:
 
     def again(self, status: int, stderr: bytes) -> bool:
         """Whether to start a fresh pytest, because a test killed this one. `status` is as in wait(2)."""
-        self._stderr = stderr
+        self._stderr += stderr
         history = History(read(self._folder))
         pid = history.main
         if pid is None or history.finished(pid):

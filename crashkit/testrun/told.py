@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
@@ -60,10 +61,12 @@ def text(crash: Told) -> str:
     from crashkit.report import safe, wording
     from crashkit.report.first_answer import first_answer
 
-    if crash.report is None:
-        lines = [crash.manifest.get("signal_name", "crashed")]
-    else:
-        lines = [first_answer(crash.report).split("\n")[0]]
+    # Nothing dumps a stack on SIGKILL: one in the log is of another process with the same stderr.
+    killed = crash.manifest.get("signal") == signal.SIGKILL
+    lines = [crash.manifest.get("signal_name", "crashed")]
+    if crash.report is not None:
+        if not killed:
+            lines = [first_answer(crash.report).split("\n")[0]]
         if finding := wording.best_finding(crash.report):
             lines.append(f"  {wording.confidence(finding).lower()}: {safe.line(finding.title)}")
     html = crash.path / "report.html"

@@ -17,6 +17,9 @@ import pytest
 from tests import crashes
 from tests.collect.conftest import ROOT, Crashkit
 
+DEADLINE = 280
+"""Seconds: five crashes are analyzed, one after the other, with the lowest priority."""
+
 
 class Done:
     """One run of pytest that has ended."""
@@ -89,7 +92,7 @@ class Pytest:
             start_new_session=True,
         )
         self.runner._started.append(process)
-        out, err = process.communicate(timeout=crashes.DEADLINE)
+        out, err = process.communicate(timeout=DEADLINE)
         return Done(subprocess.CompletedProcess(argv, process.returncode, out, err), self.folder)
 
 

@@ -156,6 +156,7 @@ class Supervisor:
         while True:
             self._watch_command()
             if self._run_again():
+                self._tail.forget()
                 self._start()
                 continue
             pause = self._pause_before_restart()
