@@ -57,21 +57,34 @@ def open_folder(path: Path) -> Told:
 
 
 def text(crash: Told) -> str:
-    """Signal, reason and line; the diagnosis; the report's path."""
+    """Signal and reason; the line; the diagnosis; the report's path: a line each."""
     from crashkit.report import safe, wording
-    from crashkit.report.first_answer import first_answer
 
-    # Nothing dumps a stack on SIGKILL: one in the log is of another process with the same stderr.
-    killed = crash.manifest.get("signal") == signal.SIGKILL
     lines = [crash.manifest.get("signal_name", "crashed")]
-    if crash.report is not None:
-        if not killed:
-            lines = [first_answer(crash.report).split("\n")[0]]
-        if finding := wording.best_finding(crash.report):
+    report = crash.report
+    if report is not None:
+        # Nothing dumps a stack on SIGKILL: one in the log is of another process with the same stderr.
+        if crash.manifest.get("signal") != signal.SIGKILL:
+            lines = _answer(report)
+        if finding := wording.best_finding(report):
             lines.append(f"  {wording.confidence(finding).lower()}: {safe.line(finding.title)}")
     html = crash.path / "report.html"
     lines.append(f"  report: {html if html.exists() else crash.path}")
     return "\n".join(lines)
+
+
+def _answer(report: Crash) -> list[str]:
+    from crashkit.report import gpu_wording, safe, wording
+
+    if report.failed_gpu is not None:
+        return [safe.line(gpu_wording.sentence(report, report.failed_gpu))]
+    one = report.signal
+    where = f", at {one.address}" if one and one.address is not None else ""
+    lines = [f"{one.name}: {wording.why(one) or wording.ended(report).lower()}{where}" if one else wording.ended(report)]
+    frame = wording.own_at(report.thread) or wording.python_at(report.thread)
+    if frame is not None and frame.file:
+        lines.append(f"  {wording.full_place(frame)} in {frame.function or '(no name)'}")
+    return list(map(safe.line, lines))
 
 
 def verdict(folder: Path, history: History, pid: int, status: int, stderr: bytes = b"") -> str:

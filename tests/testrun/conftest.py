@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import resource
 import subprocess
@@ -66,7 +67,7 @@ class Pytest:
         declared = re.search(r"\[project\.entry-points\.pytest11\]\n(.*?)\n\n", (ROOT / "pyproject.toml").read_text(), re.S)
         assert declared is not None
         (site / "entry_points.txt").write_text("[pytest11]\n" + declared[1].replace('"', ""))
-        runner.environment["PYTHONPATH"] = f"{site.parent}:{ROOT}"
+        runner.environment["PYTHONPATH"] = ":".join(map(str, [site.parent, ROOT, *os.environ.get("PYTHONPATH", "").split(":")])).rstrip(":")
         runner.environment.pop("PYTEST_ADDOPTS", None)
         (self.folder / "pytest.ini").write_text("[pytest]\n")  # not the one of the repository
         self.write(
