@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,6 +138,22 @@ def test_the_action_fails_where_it_is_to(commands: str, fail_on: str, status: in
     action = Action(project, run=commands, **{"fail-on": fail_on})
     assert action.run() == status, action.said
     assert list(action.said)[-1] == "Exit as the commands did", "the report is written and uploaded before the job fails"
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("sysctl") is None, reason="not root, or no sysctl here")
+@pytest.mark.parametrize(
+    ("before", "after"), [("|/usr/share/apport/apport %p", "core.%p"), ("core", "core"), ("/var/crash/%e", "/var/crash/%e")]
+)
+def test_the_action_changes_core_pattern_only_where_it_is_a_pipe(before: str, after: str) -> None:
+    (step,) = (step["run"] for step in ACTION["runs"]["steps"] if step["name"] == "Enable cores")
+    with crashes.lock(crashes.PATTERN_LOCK):
+        own = crashes.PATTERN.read_text()
+        try:
+            crashes.PATTERN.write_text(before)
+            subprocess.run(["bash", "-eo", "pipefail", "-c", step], check=True, timeout=DEADLINE, stdout=subprocess.DEVNULL)
+            assert crashes.PATTERN.read_text().strip() == after
+        finally:
+            crashes.PATTERN.write_text(own)
 
 
 def gitlab(project: Path, command: str, **inputs: str) -> subprocess.CompletedProcess[str]:
