@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 
 import pytest
@@ -154,6 +156,20 @@ def test_who_terminates_pytest_is_obeyed(run: Pytest) -> None:
     done = run("--crashkit-rerun", tests="import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGTERM)\ndef test_last(): pass\n")
     assert done.status == 143 and done.ran == ["test_it"]
     assert "crashkit: pytest was terminated by SIGTERM while running test_it.py::test_it\n" in done.err
+
+
+def test_ctrl_c_ends_pytest_once(run: Pytest) -> None:
+    """The signal reaches the supervisor, which is the process that was started; pytest ends as it always does."""
+    tests = "import os, time\ndef test_it():\n    os.close(os.open('started', os.O_WRONLY))\n    time.sleep(60)\ndef test_last(): pass\n"
+    os.mkfifo(run.folder / "started")
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(run, "--crashkit-rerun", tests=tests)
+        (run.folder / "started").read_bytes()
+        (process,) = run.runner._started
+        process.send_signal(signal.SIGINT)
+        done = waiting.result()
+    assert done.status == pytest.ExitCode.INTERRUPTED and done.ran == ["test_it"]
+    assert "KeyboardInterrupt" in done.out and done.out.count("test session starts") == 1
 
 
 @pytest.mark.slow
