@@ -169,10 +169,9 @@ class Continued:
         for item in session.items:
             if item.nodeid in self._done or item.nodeid in self._told:
                 self._replay(item)
-                _stop(session)
             else:
                 left.append(item)
-        if left and not session.config.option.crashkit_rerun:
+        if left and not session.shouldfail and not session.config.option.crashkit_rerun:
             many = f"{len(left)} tests were" if len(left) > 1 else "1 test was"
             session.shouldfail = f"a test killed pytest, and {many} not run; --crashkit-rerun runs them in a fresh process"
         _stop(session)

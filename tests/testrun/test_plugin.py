@@ -173,9 +173,10 @@ def test_ctrl_c_ends_pytest_once(run: Pytest) -> None:
 
 
 @pytest.mark.slow
-def test_maxfail_counts_the_tests_of_all_processes(run: Pytest) -> None:
-    done = run("--crashkit-rerun", "--maxfail=2", tests=DEADLY)
-    assert done.ran == ["test_first", "test_segfault", "test_fails"] and "stopping after 2 failures" in done.out
+@pytest.mark.parametrize(("most", "ran"), [(1, ["test_first", "test_segfault"]), (2, ["test_first", "test_segfault", "test_fails"])])
+def test_maxfail_counts_the_tests_of_all_processes(most: int, ran: list[str], run: Pytest) -> None:
+    done = run("--crashkit-rerun", f"--maxfail={most}", tests=DEADLY)
+    assert done.ran == ran and f"stopping after {most} failures" in done.out and done.status == 1
 
 
 MODULES = """
