@@ -52,6 +52,13 @@ class Session:
     def again(self, status: int, stderr: bytes) -> bool:
         """Whether to start a fresh pytest, because a test killed this one. `status` is as in wait(2)."""
         self._stderr += stderr
+        try:
+            return self._is_to_continue(status, stderr)
+        except OSError as error:  # a full disk
+            say(f"pytest is not started again: {error.strerror}")
+            return False
+
+    def _is_to_continue(self, status: int, stderr: bytes) -> bool:
         history = History(read(self._folder))
         pid = history.main
         if pid is None or history.finished(pid):

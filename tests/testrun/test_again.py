@@ -25,8 +25,8 @@ def again(status, stderr):
     return len(seen) < 3
 
 command = (
-    "import os; number = len(os.listdir('runs')); open(f'runs/{number}', 'w'); "
-    "os.write(2, f'run {number}\\n'.encode()); os.kill(os.getpid(), 9)"
+    "import os, sys; number = len(os.listdir('runs')); open(f'runs/{number}', 'w'); "
+    "print(f'run {number}', file=sys.stderr, flush=True); os.kill(os.getpid(), 9)"
 )
 status = run(Request(command=(sys.executable, "-c", command), analyze=False, again=again, kept=Path("kept").absolute()))
 print(status, seen)
