@@ -44,6 +44,8 @@ class Request(NamedTuple):
     show_secrets: bool = False
     locals: bool = True
     wait_daemons: bool = False
+    kills_on_purpose: bool = False
+    """See `Options.kills_on_purpose` of the supervisor."""
     again: Optional[Callable[[int, bytes], bool]] = None
     """See `Options.again` of the supervisor."""
     kept: Optional[Path] = None
@@ -97,6 +99,7 @@ def run(request: Request) -> int:
         cuda=request.cuda,
         keep_stderr=request.keep_stderr and 2 not in closed,
         again=request.again,
+        kills_on_purpose=request.kills_on_purpose,
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
         watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,

@@ -17,6 +17,7 @@ from crashkit.crashfolder.store import Store
 from crashkit.errors import CollectError
 from crashkit.model import PythonFrame
 from crashkit.naming.own_code import own_line
+from crashkit.report import safe
 from crashkit.secrets.text import Secrets
 from crashkit.testrun.journal import History, Run
 from crashkit.testrun.stacks import Dump, on_stderr
@@ -44,7 +45,7 @@ class Hang(NamedTuple):
     @property
     def answer(self) -> str:
         """How long it took and where it was, in one line."""
-        return f"timed out after {self.seconds:g} s" + (f", at {place}" if (place := self.place) else "")
+        return safe.line(f"timed out after {self.seconds:g} s" + (f", at {place}" if (place := self.place) else ""))
 
     @property
     def function(self) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from crashkit.collect.run import Request, run
-from crashkit.collect.supervise.sighting import say
+from crashkit.collect.supervise.sighting import printable, say
 from crashkit.collect.supervise.supervisor import EXPECTED
 from crashkit.naming.signals import signal_name
 from crashkit.pytest_plugin import FOLDER
@@ -31,7 +31,8 @@ def main() -> NoReturn:
     with Scratch("pytest") as folder:
         os.environ[FOLDER] = str(folder)
         session = Session(folder)
-        status = run(Request(command=tuple(sys.argv[1:]), burst=_BURST, again=session.again, kept=folder / KEPT))
+        command = tuple(sys.argv[1:])
+        status = run(Request(command=command, burst=_BURST, kills_on_purpose=True, again=session.again, kept=folder / KEPT))
         signal.pthread_sigmask(signal.SIG_SETMASK, set())  # the supervisor blocked them all
         summary = session.summary()
     if summary:
@@ -67,7 +68,7 @@ class Session:
         if step is None:
             return False
         os.write(1, b"\n")  # its last line may not have ended
-        doing = f"collecting {step.node}" if step.when == "collect" else f"running {step.node}"
+        doing = ("collecting " if step.when == "collect" else "running ") + printable(step.node)
         ended = os.waitstatus_to_exitcode(status)
         if -ended in EXPECTED:
             say(f"pytest was terminated by {signal_name(-ended)} while {doing}")

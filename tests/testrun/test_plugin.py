@@ -23,6 +23,9 @@ def test_fixture(deadly): pass
 def test_killed(): os.kill(os.getpid(), signal.SIGKILL)
 def test_leaves(): os._exit(0)
 def test_program(): subprocess.run([sys.executable, "-c", "import ctypes; ctypes.string_at(0)"], stderr=subprocess.DEVNULL)
+def test_ends_its_server():
+    server = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    server.kill(); server.wait()
 def die(): os.abort()
 def test_child():
     child = multiprocessing.get_context("fork").Process(target=die)
@@ -33,11 +36,10 @@ def test_parameters(value): pass
 def test_skipped(): pass
 def test_last(): assert "CRASHKIT_PYTEST" not in os.environ
 """
-NAMES = "first segfault fails fixture killed leaves program child parameters[a[b] parameters[c::d] last".split()
+NAMES = "first segfault fails fixture killed leaves program ends_its_server child parameters[a[b] parameters[c::d] last".split()
 CRASHES = {
     "test_it.py::test_segfault crashed SIGSEGV: a null pointer was read, at 0x0000000000000000 ",
     "/test_it.py:8 in deadly certain: ",
-    "test_it.py::test_killed crashed SIGKILL",
     "started by test_it.py::test_program, crashed SIGSEGV",
     "started by test_it.py::test_child, crashed SIGABRT",
 }
@@ -62,8 +64,8 @@ def test_each_test_that_kills_pytest_is_a_failed_one_and_the_rest_run(run: Pytes
     assert done.said_in_junit("test_segfault").startswith("SIGSEGV: a null pointer was read, at 0x0000000000000000\n")
     assert "Null (or near-null) pointer dereference" in done.said_in_junit("test_segfault")
     assert "exited with status 0 in the middle of the test" in done.said_in_junit("test_leaves")
-    assert "4 failed, 6 passed, 1 skipped, 1 error" in done.out
-    assert done.summary[0] == "5 crashes" and told(done.summary, CRASHES) == []
+    assert "4 failed, 7 passed, 1 skipped, 1 error" in done.out
+    assert done.summary[0] == "5 crashes" and told(done.summary, {*CRASHES, "test_it.py::test_killed crashed SIGKILL possible: "}) == []
     assert f"{run.folder}/test_it.py:5 in test_segfault" in done.summary[1]
     assert run.runner.leftovers() == [] and list(run.folder.glob("core*")) == []
 
@@ -74,7 +76,7 @@ def test_without_rerun_the_rest_does_not_run(run: Pytest) -> None:
     assert done.status == 1
     assert done.ran == ["test_first", "test_segfault"]
     assert done.outcomes == {"test_first": "passed", "test_segfault": "failure"}
-    assert "10 tests were not run; --crashkit-rerun runs them in a fresh process" in done.out
+    assert "11 tests were not run; --crashkit-rerun runs them in a fresh process" in done.out
     assert "1 failed, 1 passed" in done.out and len(done.summary) == 2
 
 
@@ -83,12 +85,13 @@ def test_with_xdist(run: Pytest) -> None:
     done = run("-n2", "-o", "crashkit=true", tests=DEADLY)
     assert done.status == 1, done.out + done.err
     assert sorted(done.ran) == sorted(f"test_{name}" for name in NAMES)
-    assert "5 failed, 6 passed, 1 skipped" in done.out
-    assert done.summary[0] == "5 crashes" and told(done.summary, CRASHES) == []
+    assert "5 failed, 7 passed, 1 skipped" in done.out
+    assert done.summary[0] == "4 crashes" and told(done.summary, CRASHES) == []
     # pytest-xdist's own report has it, too, and with it the JUnit file.
     junit = (run.folder / "junit.xml").read_text()
     assert "while running 'test_it.py::test_segfault'\nSIGSEGV: a null pointer was read" in junit
     assert "while running 'test_it.py::test_leaves'\nthe process exited with status 0" in junit
+    assert "while running 'test_it.py::test_killed'\nkilled by SIGKILL; there is no report" in junit
 
 
 @pytest.mark.slow

@@ -82,6 +82,8 @@ class Options(NamedTuple):
     restart: Optional[Restart] = None
     again: Optional[Callable[[int, bytes], bool]] = None
     """Asked when the command has ended and its crashes are reported, with its status as in wait(2) and the end of stderr: once more?"""
+    kills_on_purpose: bool = False
+    """Whether a SIGKILL of unknown sender is no crash, except of the command itself: tests kill the servers that they start."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes that run already."""
     wait_daemons: bool = False
@@ -415,7 +417,7 @@ class Supervisor:
             return
         if number == signal.SIGKILL:
             killed = self._blame()
-            if killed["by"] == "unknown" and not is_command and self._passed_on & ENDING:
+            if killed["by"] == "unknown" and not is_command and (self._passed_on & ENDING or self._options.kills_on_purpose):
                 return  # a terminating master kills workers that take too long
             self._crash(death, is_command, None, killed)
             return
