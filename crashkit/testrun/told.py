@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
@@ -63,9 +62,7 @@ def text(crash: Told) -> str:
     lines = [crash.manifest.get("signal_name", "crashed")]
     report = crash.report
     if report is not None:
-        # Nothing dumps a stack on SIGKILL: one in the log is of another process with the same stderr.
-        if crash.manifest.get("signal") != signal.SIGKILL:
-            lines = _answer(report)
+        lines = _answer(report)
         if finding := wording.best_finding(report):
             lines.append(f"  {wording.confidence(finding).lower()}: {safe.line(finding.title)}")
     html = crash.path / "report.html"
