@@ -111,7 +111,12 @@ def python(*arguments: str) -> list[str]:
 
 def crashkit(*arguments: str) -> list[str]:
     """The command that runs this very crashkit, wherever it was imported from."""
-    return python("-c", f"import sys; sys.path += {module_path()!r}; from crashkit.cli import main; main()", *arguments)
+    return entry("crashkit.cli", *arguments)
+
+
+def entry(module: str, *arguments: str) -> list[str]:
+    """The command that runs `main` of a module of this very crashkit."""
+    return python("-c", f"import sys; sys.path += {module_path()!r}; from {module} import main; main()", *arguments)
 
 
 def module_path() -> list[str]:

@@ -51,6 +51,8 @@ ALLOWED = {
     ("crashkit/collect/doctor.py", "shutil.which"),  # what the command would be; it is only looked at
     ("crashkit/collect/doctor.py", "sys.executable"),
     ("crashkit/collect/enable.py", "sys.executable"),  # for the manifest
+    ("crashkit/pytest_plugin.py", "os.execv"),  # the supervisor, through isolation, and below it the user's command as it was
+    ("crashkit/pytest_plugin.py", "sys.executable"),
     ("crashkit/debugger/pystack/process.py", "sys.executable"),  # whether there is one
 }
 

@@ -411,6 +411,9 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     except OSError as error:  # it stays pending
         say(f"{what}: evidence in {work.path}; no report: {error.strerror}; crashkit show {work.path.name} tries again")
         return
+    if settings.kept is not None:
+        with contextlib.suppress(OSError), open(settings.kept, "a", encoding="utf-8") as kept:
+            kept.write(f"{work.path}\n")
     report = work.path / "report.html"
     if done:
         say(f"{what}: {report if report.exists() else work.path / 'report.json'}")

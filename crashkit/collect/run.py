@@ -48,6 +48,12 @@ class Request(NamedTuple):
     """Its address, if it is not the store's own."""
     wait_daemons: bool = False
     on_exit: bool = True
+    kills_on_purpose: bool = False
+    """See `Options.kills_on_purpose` of the supervisor."""
+    again: Optional[Callable[[int, bytes], bool]] = None
+    """See `Options.again` of the supervisor."""
+    kept: Optional[Path] = None
+    """See `RunSettings.kept`."""
 
 
 def run(request: Request) -> int:
@@ -94,11 +100,14 @@ def run(request: Request) -> int:
         locals=request.locals,
         on_exit=request.on_exit,
         history=request.history,
+        kept=request.kept,
     )
     options = Options(
         environment=environment,
         cuda=request.cuda,
         keep_stderr=request.keep_stderr and 2 not in closed,
+        again=request.again,
+        kills_on_purpose=request.kills_on_purpose,
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
         watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,

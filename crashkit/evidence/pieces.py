@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from signal import SIGKILL
 from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
@@ -117,6 +118,9 @@ def _text_kinds() -> frozenset[str]:
 
 def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
     """Add what the collector recorded, for facts that the evidence itself lacks."""
+    number = manifest.get("signal")
+    if number == SIGKILL and crash.signal is not None and crash.signal.number != SIGKILL:
+        crash = _without_another_death(crash)
     process = crash.process or Process()
     process = replace(
         process,
@@ -131,7 +135,6 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
         versions={**process.versions, **manifest.get("versions", {})},
     )
     signal = crash.signal
-    number = manifest.get("signal")
     if signal is None and number:
         signal = Signal(number=number, name=signal_name(number))
     killed = manifest.get("killed")
@@ -145,6 +148,16 @@ def add_manifest(crash: Crash, manifest: Manifest) -> Crash:
         log=(*crash.log, *lines),
         soft_errors=(*crash.soft_errors, *(SoftError(stage="collect", message=note) for note in manifest.get("notes", ()))),
     )
+
+
+def _without_another_death(crash: Crash) -> Crash:
+    """SIGKILL leaves neither a dump nor a line in the kernel's log: those are of another process with the same stderr or kernel."""
+    name = crash.signal.name if crash.signal else "another signal"
+    note = SoftError(
+        stage="log", message=f"the logs tell of {name}: that was another process, as this one was killed; its stacks are omitted"
+    )
+    log = tuple(line for line in crash.log if line.kind not in ("kernel-segfault", "kernel-trap"))
+    return replace(crash, signal=None, process=None, threads=(), crashed_thread=None, log=log, soft_errors=(*crash.soft_errors, note))
 
 
 def _oom_line(text: str) -> LogLine:

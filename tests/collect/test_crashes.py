@@ -618,3 +618,16 @@ def test_who_asks_us_to_end_need_not_wait_for_a_report(crashkit: Crashkit) -> No
     assert process.wait(DEADLINE) == 139
     assert "some reports are not finished" in process.stderr.read()
     assert len(crashkit.crashes()) == 1
+
+
+@pytest.mark.slow
+def test_a_killed_process_has_no_part_in_the_crash_of_another_one(crashkit: Crashkit) -> None:
+    """Its child's dump is in the same stderr, and the kernel's log tells of the child's fault."""
+    code = f"import os, subprocess, sys; subprocess.run([sys.executable, '-c', {SEGFAULT!r}]); os.kill(os.getpid(), 9)"
+    crashkit.python(code, options=())
+    (killed,) = (crash for crash in crashkit.crashes() if crash["signal_name"] == "SIGKILL")
+    assert "Fatal Python error" in (killed["folder"] / "stderr.log").read_text()
+    report = json.loads((killed["folder"] / "report.json").read_text())
+    assert (report["signal"]["name"], report["process"]["pid"]) == ("SIGKILL", killed["pid"])
+    assert report.get("threads", []) == [] and "null-deref" not in [finding["id"] for finding in report["findings"]]
+    assert any("SIGSEGV: that was another process" in error["message"] for error in report["soft_errors"])

@@ -64,6 +64,8 @@ class RunSettings(NamedTuple):
     """Report a command that ends by itself with an error that is a known failure, such as a CUDA error."""
     history: Optional[str] = None
     """Its address, if it is not the store's own."""
+    kept: Optional[Path] = None
+    """A file to which the folder of each crash is added, one a line, once its analysis has ended."""
 
 
 def say(text: str) -> None:

@@ -81,6 +81,9 @@ class StderrTail:
         """The last 256 KiB at most."""
         return b""
 
+    def forget(self) -> None:
+        """Keep nothing of what was written so far: it is of another run of the command."""
+
     def leave(self) -> None:
         """Pass on the rest before we exit; descendants that outlive us keep a working stderr."""
 
@@ -91,6 +94,11 @@ class FileTail(StderrTail):
     def __init__(self, descriptor: int) -> None:
         self._path = f"/proc/self/fd/{descriptor}"
         self._start = os.fstat(descriptor).st_size
+
+    def forget(self) -> None:
+        """Read only what is written from now on."""
+        with contextlib.suppress(OSError):
+            self._start = os.stat(self._path).st_size
 
     def tail(self) -> bytes:
         """The end of what was written since the start; empty if it cannot be read."""
@@ -208,6 +216,10 @@ class RelayTail(StderrTail):
     def tail(self) -> bytes:
         """The last 256 KiB at most, including data not yet passed on."""
         return self._ring.tail()
+
+    def forget(self) -> None:
+        """Empty the buffer; what is pending is still passed on."""
+        self._ring = Ring()
 
     def leave(self) -> None:
         """Pass on what is left; fork a process for writers that outlive us."""

@@ -80,6 +80,10 @@ class Options(NamedTuple):
     cuda: bool = False
     keep_stderr: bool = True
     restart: Optional[Restart] = None
+    again: Optional[Callable[[int, bytes], bool]] = None
+    """Asked when the command has ended and its crashes are reported, with its status as in wait(2) and the end of stderr: once more?"""
+    kills_on_purpose: bool = False
+    """Whether a SIGKILL of unknown sender is no crash, except of the command itself: tests kill the servers that they start."""
     helpers: frozenset[int] = frozenset()
     """Pids of our own processes that run already."""
     wait_daemons: bool = False
@@ -150,10 +154,14 @@ class Supervisor:
             self._poll.register(descriptor, select.POLLIN)
         self._cores.watch({working_folder()})
         self._start()
-        if self._options.restart is None:
+        if self._options.restart is None and self._options.again is None:
             self._give_up_descriptors()
         while True:
             self._watch_command()
+            if self._run_again():
+                self._tail.forget()
+                self._start()
+                continue
             pause = self._pause_before_restart()
             if pause is None:
                 break
@@ -219,6 +227,14 @@ class Supervisor:
         if pause is None:
             say(f"the command crashed {self._options.restart.limit + 1} times and is not started again")
         return pause
+
+    def _run_again(self) -> bool:
+        if self._options.again is None or self._told_to_end or self._passed_on & ENDING:
+            return False
+        assert self._status is not None
+        self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
+        self._tail.catch_up()
+        return self._options.again(self._status, self._tail.tail()) and not self._told_to_end
 
     def _wait_until(self, deadline: float, done: Callable[[], bool]) -> None:
         while not done() and (left := deadline - time.monotonic()) > 0:
@@ -421,7 +437,7 @@ class Supervisor:
             return
         if number == signal.SIGKILL:
             killed = self._blame()
-            if killed["by"] == "unknown" and not is_command and self._passed_on & ENDING:
+            if killed["by"] == "unknown" and not is_command and (self._passed_on & ENDING or self._options.kills_on_purpose):
                 return  # a terminating master kills workers that take too long
             self._crash(death, is_command, None, killed)
             return
