@@ -85,6 +85,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Leave what looks like a secret as it is."""
     locals: bool = True
     """Report the values of arguments and local variables."""
+    threads: tuple[int, ...] = ()
+    """Without a core: identifiers (pthread_self) of the crash's threads, which tell which of several crashes in a log is meant."""
 
 
 def analyze(
@@ -154,7 +156,7 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _As
         # Masking takes its time: only where somebody listens.
         told: Progress = (lambda stage, so_far: progress(stage, fit(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
-        logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
+        logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads) if pieces.texts or options.signatures else []
         clock.lap("log")
         broken: list[SoftError] = []
         gpus = _describe_gpus(pieces, finder, broken)
@@ -214,10 +216,10 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
         return load_catalog(options.signatures), (SoftError(stage="diagnose", message=str(error), hint=error.hint),)
 
 
-def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
+def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int]) -> list[_Log]:
     """Read the logs. Without a core or a manifest, at least one must hold evidence."""
     logs, problems = [], []
-    threads = _idents(pieces.core) if pieces.core is not None else frozenset()
+    threads = _idents(pieces.core) if pieces.core is not None else frozenset(idents)
     for text in pieces.texts:
         try:
             logs.append(_Log(text, read_log_input(text, patterns, threads)))

@@ -24,7 +24,7 @@ class Artefact(NamedTuple):
     """A core, a GPU core, a crash folder, a bundle, or one crash of a log."""
 
     kind: str
-    """core, gpu-core, folder, bundle, log."""
+    """core, gpu-core, folder, bundle, log, junit (the output of failed tests)."""
     path: Path
     """Where it can be read."""
     shown: str

@@ -55,7 +55,7 @@ def find(paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path] =
     for path, shown in paths:
         search.take(path, shown)
     return Found(
-        tuple(search.artefacts), tuple(search.nodes), tuple(search.programs), search.files, tuple(search.problems)
+        tuple(search.artefacts), tuple({node.name: node for node in search.nodes}.values()), tuple(search.programs), search.files, tuple(search.problems)
     )
 
 
@@ -172,7 +172,7 @@ class _Search:
             for file in sorted(place.iterdir()):
                 self.take(file, f"{named}/{file.name}" if "!" in named[len(shown) :] else f"{named}!{file.name}", depth + 1)
 
-    def _log(self, path: Path, shown: str, name: str) -> None:
+    def _log(self, path: Path, shown: str, name: str, kind: str = "log") -> None:
         with open_input(path, Limits(size=_MOST_LOG)) as source:
             crashes = read_crashes(source)
             source.file.seek(0)
@@ -180,7 +180,7 @@ class _Search:
         when = path.stat().st_mtime
         for part, evidence in crashes:
             lines = (part.first, part.last) if len(crashes) > 1 else None
-            self._found("log", path, shown, facts.of_log(part, evidence, name, when), lines)
+            self._found(kind, path, shown, facts.of_log(part, evidence, name, when), lines)
 
     def _junit(self, path: Path, shown: str) -> None:
         with open_input(path, Limits(size=_MOST_JUNIT)) as source:
@@ -197,7 +197,7 @@ class _Search:
         text = self.budget.place(shown, "junit-output.log")
         text.write_text(said, encoding="utf-8", errors="replace")
         os.utime(text, (path.stat().st_mtime,) * 2)
-        self._log(text, shown, shown.rpartition("/")[2])
+        self._log(text, shown, shown.rpartition("/")[2], "junit")
 
     def _found(self, kind: str, path: Path, shown: str, known: Facts, lines: Optional[tuple[int, int]] = None) -> None:
         self.artefacts.append(Artefact(kind, path, shown, known, lines))

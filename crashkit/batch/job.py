@@ -34,6 +34,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     paths: tuple[Path, ...]
     shown: tuple[str, ...]
     """What the user calls each path."""
+    threads: tuple[int, ...] = ()
+    """As `Options.threads`."""
     nodes: tuple[Node, ...] = ()
 
     @property

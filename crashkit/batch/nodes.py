@@ -25,6 +25,8 @@ def of_lines(lines: Iterable[str], shown: str) -> list[NodeId]:
     for line in lines:
         if _MARK in line and (match := _WORKER.search(line[:LONGEST_LINE])):
             name = match[2].strip()
+            if name.endswith("..."):
+                continue  # pytest's short summary is cut at the width of the terminal
             found.setdefault(name, NodeId(name, shown, match[1]))
     return list(found.values())
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Optional
 
 import msgspec
+from msgspec.structs import replace
 
 from crashkit.batch.artefact import NodeId
 from crashkit.batch.job import Done, Job, Task
@@ -30,7 +31,7 @@ def done(job: Job, task: Task) -> Done:
     """The job done. Whatever goes wrong with this crash is told in its entry: it stays in the list."""
     began = time.monotonic()
     try:
-        crash = analyze(job.paths, options=task.options)
+        crash = analyze(job.paths, options=replace(task.options, threads=job.threads))
         crash = _renamed(crash, dict(zip(map(str, job.paths), job.shown, strict=True)))
         report = _write(crash, task.out / FOLDER / job.name)
         nodes = [NodeId(node.name, node.shown) for node in job.nodes]

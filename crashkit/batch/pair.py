@@ -45,7 +45,8 @@ class Paired(NamedTuple):
     soft_errors: tuple[SoftError, ...]
 
 
-_WEIGHT = ("bundle", "folder", "core", "gpu-core", "log")
+_WEIGHT = ("bundle", "folder", "core", "gpu-core", "log", "junit")
+_TEXTS = frozenset({"log", "junit"})
 _FIRST = frozenset({"bundle", "folder", "core"})
 
 
@@ -65,12 +66,14 @@ def pair(artefacts: Iterable[Artefact]) -> Paired:
     for artefact in ordered:
         if artefact.kind == "gpu-core":
             _join(cases, artefact, _of_gpu(cases, artefact))
-    logs = [artefact for artefact in ordered if artefact.kind == "log"]
+    logs = [artefact for artefact in ordered if artefact.kind in _TEXTS]
     # What knows most of its process goes first: the others may then repeat it.
     for artefact in sorted(logs, key=lambda one: (not one.facts.idents, not one.facts.has_stack, one.facts.signal is None)):
         at = _of_log(cases, artefact, logs)
         if at is None and (other := _repeated(cases, artefact)):
-            problems.append(_note(f"{artefact.shown} tells of a death, but not of whose: it was taken for that of {other.main.shown}"))
+            # A JUnit file always repeats what the log has.
+            if artefact.kind != "junit":
+                problems.append(_note(f"{artefact.shown} tells of a death, but not of whose: it was taken for that of {other.main.shown}"))
             continue
         _join(cases, artefact, at)
     return Paired(tuple(cases), tuple(problems))

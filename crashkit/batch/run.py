@@ -47,7 +47,7 @@ def plan(paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path], 
 
 
 def _job(number: int, case: Case, nodes: Sequence[NodeId], cuts: Path) -> Job:
-    alone = case.main.kind == "log"
+    alone = case.main.kind in ("log", "junit")
     paths = [_cut(artefact, cuts) if alone else artefact.path for artefact in case.artefacts]
     shown = [artefact.shown for artefact in case.artefacts]
     unique = dict(zip(paths, shown, strict=True))
@@ -55,13 +55,17 @@ def _job(number: int, case: Case, nodes: Sequence[NodeId], cuts: Path) -> Job:
         number=number,
         paths=tuple(unique),
         shown=tuple(unique.values()),
+        threads=tuple(sorted(case.facts.idents)) if alone else (),
         nodes=tuple(Node(node.name, node.shown) for node in nodes),
     )
 
 
 def _cut(log: Artefact, cuts: Path) -> Path:
-    """The one crash of a log that holds several, in a file of its own, where its lines keep their numbers."""
-    if log.lines is None:
+    """The one crash of a log that holds several, in a file of its own, where its lines keep their numbers.
+
+    One that names its threads is found by them (`Options.threads`), with all that belongs to it.
+    """
+    if log.lines is None or log.facts.idents:
         return log.path
     from crashkit.evidence.input import open_input
 
