@@ -84,4 +84,3 @@ def of_log(part: Part, evidence: LogEvidence, name: str, when: float) -> Facts:
         time=when,
         has_stack=bool(evidence.threads),
     )
-

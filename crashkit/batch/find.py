@@ -55,7 +55,11 @@ def find(paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path] =
     for path, shown in paths:
         search.take(path, shown)
     return Found(
-        tuple(search.artefacts), tuple({node.name: node for node in search.nodes}.values()), tuple(search.programs), search.files, tuple(search.problems)
+        tuple(search.artefacts),
+        tuple({node.name: node for node in search.nodes}.values()),
+        tuple(search.programs),
+        search.files,
+        tuple(search.problems),
     )
 
 
@@ -249,4 +253,3 @@ def _special(mode: int) -> str:
 def _without(message: str, path: Path, shown: str) -> str:
     """What a reader said, with the user's name for the file in place of where it was unpacked."""
     return message.replace(str(path), shown)
-

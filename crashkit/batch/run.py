@@ -20,7 +20,6 @@ from crashkit.model import SoftError
 from crashkit.report.index.document import Entry, Index
 
 
-
 class Plan(NamedTuple):
     """What there is to do."""
 
@@ -31,7 +30,9 @@ class Plan(NamedTuple):
     soft_errors: tuple[SoftError, ...]
 
 
-def plan(paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path], looked: Optional[Callable[[int, int], None]] = None) -> Plan:
+def plan(
+    paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path], looked: Optional[Callable[[int, int], None]] = None
+) -> Plan:
     """Find the evidence below the paths and sort it into crashes; `scratch` must outlive the analyses. Raises OSError if it is full."""
     unpacked, cuts, programs = scratch / "unpacked", scratch / "cuts", scratch / "programs"
     for folder in (unpacked, cuts, programs):
