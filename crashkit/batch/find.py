@@ -116,7 +116,7 @@ class _Search:
         if self.out is not None and folder.resolve() == self.out:
             return
         manifest = read_manifest(folder)
-        names = sorted(os.listdir(folder))
+        names = sorted(entry.name for entry in folder.iterdir())
         if manifest is not None:
             cores = []
             for file in manifest.get("files", []):

@@ -49,7 +49,7 @@ def _badness(group: Group, entries: Sequence[Entry]) -> tuple[bool, bool, int, s
     """Smallest first: new ones, then those that failed by themselves, then the frequent ones, then the earliest."""
     signal = entries[0].signal or ""
     fault = signal in _FAULTS or "_" in signal
-    return group.before not in (None, 0), not fault, -len(entries), min((one.time or "~" for one in entries)), entries[0].number
+    return group.before not in (None, 0), not fault, -len(entries), min(one.time or "~" for one in entries), entries[0].number
 
 
 def _gone(groups: Iterable[Group], baseline: Optional[Index]) -> tuple[Gone, ...]:

@@ -23,7 +23,7 @@ _JUNIT = re.compile(rb"<testsuites?[\s>]")
 
 
 def kind_of(head: bytes) -> Optional[str]:
-    """core (of a CPU or a GPU), program (an executable or a library), zip, tar, compressed, junit, text; None for what holds no evidence."""
+    """core (of a CPU or a GPU), program (an executable or a library), zip, tar, compressed, junit, text; None: it holds no evidence."""
     if head.startswith(b"\x7fELF"):
         order: Literal["big", "little"] = "big" if head[5:6] == b"\2" else "little"
         return _ELF_KINDS.get(int.from_bytes(head[16:18], order))

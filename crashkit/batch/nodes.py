@@ -16,7 +16,8 @@ _MARK = "crashed while running"
 # pytest-xdist 1 to 3, dsession.py: the worker's name stands before it, in quotes from 1.20 on.
 _WORKER = re.compile(r"worker '?(gw\d+)'? crashed while running '?([^'\n]{1,1000})'?")
 _DIED = re.compile(
-    r"(?i)crashed while running|fatal python error|segmentation fault|\bSIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)\b|node down|core dumped|CRASHED with signal"
+    r"(?i)crashed while running|fatal python error|segmentation fault|\bSIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)\b|core dumped"
+    r"|crashed with signal"
 )
 _MOST_CASES = 100_000
 

@@ -84,7 +84,7 @@ class _Worker:
         self.late = False
         self._limit = task.options.deadline + _SLACK
         self._rest = b""
-        self._words: IO[bytes] = tempfile.TemporaryFile()
+        self._words: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
         code = f"import sys; sys.path += {isolation.module_path()!r}; from crashkit.batch.worker import main; main()"
         self._process = isolation.start(
             isolation.python("-c", code),

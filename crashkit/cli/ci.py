@@ -77,8 +77,9 @@ def command(
     """Find, analyze and group all crashes among the artefacts of a run.
 
     PATHs are folders, files and zip or tar archives with cores, GPU cores, crash folders, logs and JUnit files, in any number and under
-    any name; or URLs that fsspec reads. Writes into --out: index.html with a report for each crash, index.json (a later run's --baseline), summary.md
-    (for a job's summary), crashes.sarif, junit.xml and gl-code-quality-report.json. Under GitHub Actions it prints annotations, too.
+    any name; or URLs that fsspec reads. Writes into --out: index.html with a report for each crash, index.json (a later run's
+    --baseline), summary.md (for a job's summary), crashes.sarif, junit.xml and gl-code-quality-report.json. Under GitHub Actions it
+    prints annotations, too.
     """
     from crashkit.batch.job import Task
     from crashkit.batch.remote import local

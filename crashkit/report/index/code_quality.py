@@ -1,4 +1,4 @@
-"""`gl-code-quality-report.json`: GitLab's code quality report, a subset of Code Climate's format. It shows places in the repository only."""
+"""`gl-code-quality-report.json`: GitLab's code quality report, a subset of Code Climate's. It shows places in the repository only."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def entry(
         test=test,
         signal=_signal(crash),
         what=_text(wording.sentence(crash)),
-        cause=finding and _text(finding.title),
+        cause=_text(finding.title) if finding else None,
         finding=finding.id if finding else None,
         confidence=finding.confidence if finding else None,
         fix=_text(finding.fix[0].split("\n")[0]) if finding and finding.fix else None,

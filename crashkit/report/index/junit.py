@@ -33,7 +33,8 @@ def render(index: Index) -> bytes:
     ElementTree.SubElement(suite, "system-out")
     ElementTree.SubElement(suite, "system-err")
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="utf-8", xml_declaration=True) + b"\n"
+    document: bytes = ElementTree.tostring(root, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
 
 
 def names(entry: Entry) -> tuple[str, str]:

@@ -18,7 +18,7 @@ def counts(index: Index) -> str:
         text += (
             " in 1 group"
             if len(index.groups) == 1
-            else f", all different"
+            else ", all different"
             if len(index.groups) == len(index.entries)
             else f" in {plural(len(index.groups), 'group')}"
         )
