@@ -37,7 +37,8 @@ def plan(
     unpacked, cuts, programs = scratch / "unpacked", scratch / "cuts", scratch / "programs"
     for folder in (unpacked, cuts, programs):
         folder.mkdir(mode=0o700)
-    found = find(paths, unpacked, out, looked)
+    # Workers run elsewhere.
+    found = find([(path.absolute(), shown) for path, shown in paths], unpacked, out, looked)
     paired = pair(found.artefacts)
     jobs = tuple(_job(number, case, found.nodes, cuts) for number, case in enumerate(paired.cases, 1))
     for number, path in enumerate(found.programs):
