@@ -81,7 +81,7 @@ def members(path: Path, shown: str, budget: Budget, wanted: Wanted, problems: li
 
 def first_member(path: Path, most: int) -> tuple[str, bytes]:
     """Name and content of an archive's first file, `most` bytes of it. Raises whatever a damaged archive makes zipfile or tarfile raise."""
-    with _opened(path, 4 * most, []) as archive:
+    with _opened(path, 4 * most + (1 << 20), []) as archive:
         if isinstance(archive, zipfile.ZipFile):
             info = next(info for info in archive.infolist() if not info.is_dir())
             with archive.open(info) as member:

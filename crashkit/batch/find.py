@@ -216,7 +216,7 @@ def _core(path: Path, shown: str) -> tuple[str, Path, str, Facts]:
 
 
 def _lines(file: Iterable[bytes]) -> Iterator[str]:
-    return (line.decode("utf-8", "replace") for line in file if b"crashed while running" in line)
+    return (line.decode("utf-8", "replace") for line in file if nodes.may_name(line))
 
 
 def _wanted(name: str, head: bytes) -> bool:

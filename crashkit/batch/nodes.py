@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Optional
 from xml.etree import ElementTree
 
 from crashkit.batch.artefact import NodeId
 from crashkit.limits import LONGEST_LINE
-from crashkit.model import Crash, PythonFrame
+from crashkit.model import Crash, PythonFrame, Thread
 
 _MARK = "crashed while running"
 # pytest-xdist 1 to 3, dsession.py: the worker's name stands before it, in quotes from 1.20 on.
@@ -19,19 +20,39 @@ _DIED = re.compile(
     r"(?i)crashed while running|fatal python error|segmentation fault|\bSIG(?:SEGV|ABRT|BUS|FPE|ILL|KILL)\b|core dumped"
     r"|crashed with signal"
 )
+# pytest -v: the test that began stands before what its process said last.
+_FATAL = " Fatal Python error: "
+_RUNS_TEST = "pytest_pyfunc_call"
 _MOST_CASES = 100_000
 
 
 def of_lines(lines: Iterable[str], shown: str) -> list[NodeId]:
-    """The tests that xdist says crashed its workers."""
+    """The tests that xdist says crashed its workers, and those that began last before a fatal error."""
     found: dict[str, NodeId] = {}
     for line in lines:
-        if _MARK in line and (match := _WORKER.search(line[:LONGEST_LINE])):
+        line = line[:LONGEST_LINE]
+        if _MARK in line and (match := _WORKER.search(line)):
             name = match[2].strip()
             if name.endswith("..."):
                 continue  # pytest's short summary is cut at the width of the terminal
             found.setdefault(name, NodeId(name, shown, match[1]))
+        elif name := _began(line):
+            found.setdefault(name, NodeId(name, shown))
     return list(found.values())
+
+
+def _began(line: str) -> str:
+    """The test before a fatal error; pytest names the file of an inherited one behind it: `test_a.py::test_b <- base.py`."""
+    before, fatal, _ = line.partition(_FATAL)
+    words = before.split()
+    if words[-2:-1] == ["<-"]:
+        del words[-2:]
+    return words[-1] if fatal and words and "::" in words[-1] else ""
+
+
+def may_name(line: bytes) -> bool:
+    """Whether `of_lines` may find something in this line."""
+    return b"crashed while running" in line or (b"::" in line and b"Fatal Python error" in line)
 
 
 def of_junit(document: bytes, shown: str) -> tuple[list[NodeId], str]:
@@ -77,7 +98,18 @@ def of_crash(crash: Crash, nodes: Sequence[NodeId]) -> Optional[str]:
     stacks = [thread] if thread is not None and next(thread.pythons(), None) else crash.threads
     frames = {(PurePosixPath(frame.file or "").name, _last(frame.function)) for one in stacks for frame in one.pythons()}
     matches = [node.name for node in nodes if _place(node.name) in frames]
+    if not matches:
+        return next(filter(None, map(_of_stack, stacks)), None)
     return matches[0] if len(set(matches)) == 1 else _by_parameters(matches, crash)
+
+
+def _of_stack(thread: Thread) -> Optional[str]:
+    """The test function that pytest called, where no text names the test."""
+    frames = list(thread.pythons())
+    called = next((inner for inner, outer in pairwise(frames) if _last(outer.function) == _RUNS_TEST), None)
+    if called is None or not called.file or not called.function:
+        return None
+    return f"{PurePosixPath(called.file).name}::{called.function.replace('.', '::')}"
 
 
 def _by_parameters(matches: Sequence[str], crash: Crash) -> Optional[str]:

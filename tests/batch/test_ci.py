@@ -65,6 +65,7 @@ class TestFolderOfAFailedRun:
     def test_the_test_is_named(self, done) -> None:
         *_, out, _ = done
         (entry,) = [entry for entry in index_of(out).entries if entry.signal == "SIGABRT"]
+        assert entry.test == "tests/test_parser.py::TestParser::test_parses"
         own = entry.own
         assert own is not None and (own.function, own.path, own.line) == ("parse", "tests/test_parser.py", 5)
 
@@ -145,7 +146,9 @@ class TestFolderOfAFailedRun:
 
 
 def test_fail_on_crash(tmp_path: Path) -> None:
-    (tmp_path / "a.log").write_text("Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f0000000001 (most recent call first):\n")
+    (tmp_path / "a.log").write_text(
+        "Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f0000000001 (most recent call first):\n"
+    )
     assert ci(tmp_path, "--out", tmp_path / "out", "--fail-on", "crash").returncode == 1
     assert ci(tmp_path, "--out", tmp_path / "out").returncode == 0
     # What was written is not found again.
