@@ -25,6 +25,8 @@ from crashkit.model import SoftError
 
 MANIFEST = "manifest.json"
 _OURS = frozenset({MANIFEST, "report.json", "report.html", "analysis.log", "index.html", "index.json"})
+WRITTEN = frozenset({"crashes", "index.html", "index.json", "summary.md", "crashes.sarif", "junit.xml", "gl-code-quality-report.json"})
+"""What an earlier run wrote beside its index."""
 _NEVER = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})
 _MOST_MANIFEST = 4 << 20
 _MOST_JUNIT = 64 << 20
@@ -49,9 +51,9 @@ Progress = Callable[[int, int], None]
 """Called with the numbers of files looked at and of artefacts found."""
 
 
-def find(paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path] = None, progress: Optional[Progress] = None) -> Found:
-    """All evidence below the paths, each with what the user calls it. `scratch` takes what comes out of archives; `out` is left out."""
-    search = _Search(scratch, out, progress or (lambda files, artefacts: None))
+def find(paths: Iterable[tuple[Path, str]], scratch: Path, progress: Optional[Progress] = None) -> Found:
+    """All evidence below the paths, each with what the user calls it. `scratch` takes what comes out of archives."""
+    search = _Search(scratch, progress or (lambda files, artefacts: None))
     for path, shown in paths:
         search.take(path, shown)
     return Found(
@@ -64,9 +66,8 @@ def find(paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path] =
 
 
 class _Search:
-    def __init__(self, scratch: Path, out: Optional[Path], progress: Progress) -> None:
+    def __init__(self, scratch: Path, progress: Progress) -> None:
         self.budget = Budget(scratch)
-        self.out = out.resolve() if out else None
         self.progress = progress
         self.artefacts: list[Artefact] = []
         self.nodes: list[NodeId] = []
@@ -113,8 +114,6 @@ class _Search:
             self._file(path, shown, status.st_size, depth)
 
     def _folder(self, folder: Path, shown: str, depth: int) -> None:
-        if self.out is not None and folder.resolve() == self.out:
-            return
         manifest = read_manifest(folder)
         names = sorted(entry.name for entry in folder.iterdir())
         if manifest is not None:
@@ -125,10 +124,9 @@ class _Search:
                         cores.append(facts.of_core(folder / file.get("name", ""))[1])
             self._found("folder", folder, shown, facts.of_folder(manifest, cores, folder.stat().st_mtime))
             return
-        if {"index.json", "index.html"} <= set(names) and _is_index(folder / "index.json"):
-            return  # what an earlier run wrote
+        written = WRITTEN if "index.json" in names and _is_index(folder / "index.json") else frozenset()
         for name in names:
-            if name not in _NEVER:
+            if name not in _NEVER and name not in written:
                 place = folder / name
                 if place.is_symlink() and place.is_dir():
                     continue  # it may lead anywhere, and round in circles

@@ -30,15 +30,13 @@ class Plan(NamedTuple):
     soft_errors: tuple[SoftError, ...]
 
 
-def plan(
-    paths: Iterable[tuple[Path, str]], scratch: Path, out: Optional[Path], looked: Optional[Callable[[int, int], None]] = None
-) -> Plan:
+def plan(paths: Iterable[tuple[Path, str]], scratch: Path, looked: Optional[Callable[[int, int], None]] = None) -> Plan:
     """Find the evidence below the paths and sort it into crashes; `scratch` must outlive the analyses. Raises OSError if it is full."""
     unpacked, cuts, programs = scratch / "unpacked", scratch / "cuts", scratch / "programs"
     for folder in (unpacked, cuts, programs):
         folder.mkdir(mode=0o700)
     # Workers run elsewhere.
-    found = find([(path.absolute(), shown) for path, shown in paths], unpacked, out, looked)
+    found = find([(path.absolute(), shown) for path, shown in paths], unpacked, looked)
     paired = pair(found.artefacts)
     jobs = tuple(_job(number, case, found.nodes, cuts) for number, case in enumerate(paired.cases, 1))
     for number, path in enumerate(found.programs):

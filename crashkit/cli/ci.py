@@ -105,7 +105,7 @@ def command(
         given = local(paths, scratch)
         _refuse_nothing(given)
         progress.say("looking for crashes")
-        work = plan(given, scratch, out, progress.looked)
+        work = plan(given, scratch, progress.looked)
         progress.begin(len(work.jobs))
         task = Task(options=options, out=out.absolute(), repository=repo and repo.absolute())
         index = analyzed(work, task, jobs or len(os.sched_getaffinity(0)), progress.done, former)

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from crashkit.batch.find import WRITTEN
 from crashkit.report.index.document import Index, decode
 from tests.batch.artefacts import Run, failed_run, pytest_crash
 from tests.crashes import needs_gdb, python_crash
@@ -151,8 +152,10 @@ def test_fail_on_crash(tmp_path: Path) -> None:
     )
     assert ci(tmp_path, "--out", tmp_path / "out", "--fail-on", "crash").returncode == 1
     assert ci(tmp_path, "--out", tmp_path / "out").returncode == 0
-    # What was written is not found again.
+    # What was written is not found again, and all else in its folder is.
     assert len(index_of(tmp_path / "out").entries) == 1
+    assert ci(tmp_path, "--out", tmp_path).returncode == ci(tmp_path, "--out", tmp_path).returncode == 0
+    assert len(index_of(tmp_path).entries) == 1 and {path.name for path in tmp_path.iterdir()} == {"a.log", "out", *WRITTEN}
 
 
 def test_nothing(tmp_path: Path) -> None:
