@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any, Optional
 
 import msgspec
 
 from crashkit.pipeline import Options
-from crashkit.report.index.document import Entry
+from crashkit.report.index.document import Entry, compact
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +55,7 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(message: Any) -> bytes:
     """One line."""
-    return msgspec.json.encode(message, enc_hook=_encode) + b"\n"
+    return compact(message, _encode) + b"\n"
 
 
 def decode_task(line: bytes) -> Task:
@@ -74,11 +75,11 @@ def decode_done(line: bytes) -> Done:
 
 def _encode(value: Any) -> Any:
     if isinstance(value, Path):
-        return str(value)
+        return os.fsencode(value).hex()  # a file's name may be any bytes
     raise NotImplementedError(type(value).__name__)
 
 
 def _decode(kind: type, value: Any) -> Any:
     if issubclass(kind, Path):
-        return Path(value)
+        return Path(os.fsdecode(bytes.fromhex(value)))
     raise NotImplementedError(kind.__name__)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from crashkit.report import safe
 from crashkit.report.index import wording
-from crashkit.report.index.document import Index
+from crashkit.report.index.document import Index, packed
 
 FILE = "gl-code-quality-report.json"
 
@@ -29,4 +27,4 @@ def render(index: Index) -> bytes:
                 "location": {"path": where.path, "lines": {"begin": max(1, where.line or 1)}},
             }
         )
-    return msgspec.json.format(msgspec.json.encode(issues), indent=1) + b"\n"
+    return packed(issues)

@@ -5,12 +5,14 @@ Like those of `report.json`, any fact may be missing, and readers must accept va
 
 from __future__ import annotations
 
-from typing import Optional
+from collections.abc import Callable
+from typing import Any, Optional
 
 import msgspec
 
 from crashkit.errors import EvidenceError
 from crashkit.model import SoftError
+from crashkit.report.json import unicode
 
 SCHEMA = "crashkit.index/1"
 FILE = "index.json"
@@ -147,7 +149,20 @@ class Index(_Fact, frozen=True):
 
 def encode(index: Index) -> bytes:
     """The document: UTF-8, indented, with a newline at the end."""
-    return msgspec.json.format(msgspec.json.encode(index), indent=1) + b"\n"
+    return packed(index)
+
+
+def packed(document: Any) -> bytes:
+    """JSON of anything that msgspec knows, indented. What is not Unicode, such as bytes of a file's name, becomes U+FFFD."""
+    return msgspec.json.format(compact(document), indent=1) + b"\n"
+
+
+def compact(document: Any, enc_hook: Optional[Callable[[Any], Any]] = None) -> bytes:
+    """The same on one line."""
+    try:
+        return msgspec.json.encode(document, enc_hook=enc_hook)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(unicode(msgspec.to_builtins(document, enc_hook=enc_hook)))
 
 
 def decode(document: bytes) -> Index:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crashkit.report import safe
 from crashkit.report.index import wording
 from crashkit.report.index.document import Group, Index
 from crashkit.report.markdown import escaped, fenced
@@ -64,9 +65,9 @@ def _group(index: Index, group: Group) -> str:
             "",
         ]
     if first.fix:
-        lines += ["What to do:", "", escaped(first.fix) if is_prose(first.fix) else fenced(first.fix), ""]
+        lines += ["What to do:", "", escaped(first.fix) if is_prose(first.fix) else fenced(safe.line(first.fix)), ""]
     if first.stack:
-        lines += [fenced("\n".join(f"{one.function or '(no name)'}  {wording.place(one)}" for one in first.stack[:_FRAMES])), ""]
+        lines += [fenced("\n".join(safe.line(f"{one.function or '(no name)'}  {wording.place(one)}") for one in first.stack[:_FRAMES])), ""]
     lines += [f"- {escaped(near)}" for near in _near(index, group)]
     lines += [f"- Evidence: {escaped(wording.several(short_path(path) for entry in entries for path in entry.evidence))}"]
     if first.fingerprint:

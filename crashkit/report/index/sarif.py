@@ -9,12 +9,10 @@ from collections.abc import Sequence
 from typing import Any, Optional
 from urllib.parse import quote
 
-import msgspec
-
 from crashkit import __version__
 from crashkit.report import safe
 from crashkit.report.index import wording
-from crashkit.report.index.document import Entry, Group, Index, Place
+from crashkit.report.index.document import Entry, Group, Index, Place, packed
 
 FILE = "crashes.sarif"
 
@@ -42,7 +40,7 @@ def render(index: Index) -> bytes:
         "results": [_result(group, entries, numbers) for group, entries in groups],
     }
     document = {"$schema": _SCHEMA, "version": _VERSION, "runs": [run]}
-    return msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n"
+    return packed(document)
 
 
 def _rule_id(entry: Entry) -> str:
