@@ -18,6 +18,7 @@ from crashkit.batch.pair import Case, pair
 from crashkit.batch.pool import pooled
 from crashkit.model import SoftError
 from crashkit.report.index.document import Entry, Index
+from crashkit.secrets.text import Secrets
 
 
 class Plan(NamedTuple):
@@ -43,20 +44,24 @@ def plan(paths: Iterable[tuple[Path, str]], scratch: Path, looked: Optional[Call
         # A folder for each: two may have one name.
         (programs / str(number)).mkdir()
         (programs / str(number) / path.name).symlink_to(path.absolute())
-    return Plan(jobs, programs if found.programs else None, found.files, (*found.soft_errors, *paired.soft_errors))
+    text = Secrets().text
+    problems = (replace(error, message=text(error.message)) for error in (*found.soft_errors, *paired.soft_errors))
+    return Plan(jobs, programs if found.programs else None, found.files, tuple(problems))
 
 
 def _job(number: int, case: Case, nodes: Sequence[NodeId], cuts: Path) -> Job:
     alone = case.main.kind in ("log", "junit")
     paths = [_cut(artefact, cuts) if alone else artefact.path for artefact in case.artefacts]
-    shown = [artefact.shown for artefact in case.artefacts]
+    # Names of files and tests, and URLs, are what the evidence says, too.
+    text = Secrets().text
+    shown = [text(artefact.shown) for artefact in case.artefacts]
     unique = dict(zip(paths, shown, strict=True))
     return Job(
         number=number,
         paths=tuple(unique),
         shown=tuple(unique.values()),
         threads=tuple(sorted(case.facts.idents)) if alone else (),
-        nodes=tuple(Node(node.name, node.shown) for node in nodes),
+        nodes=tuple(Node(text(node.name), text(node.shown)) for node in nodes),
     )
 
 
