@@ -59,7 +59,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         sizes: list[int] = []
         pids: set[int] = set()
         began, used = time.monotonic(), processor_time()
-        for done in pooled(jobs, Task(options=Options(), out=folder / "out"), PROCESSORS, lambda job, pid: pids.add(pid)):
+        (folder / "indexes").mkdir()
+        task = Task(options=Options(indexes=folder / "indexes"), out=folder / "out")
+        for done in pooled(jobs, task, PROCESSORS, lambda job, pid: pids.add(pid)):
             assert not done.entry.failed, done.entry.failed
             sizes.append(max(map(memory, pids)))
         wall, used = time.monotonic() - began, processor_time() - used

@@ -85,6 +85,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Leave what looks like a secret as it is."""
     locals: bool = True
     """Report the values of arguments and local variables."""
+    indexes: Optional[Path] = None
+    """For many cores of one program: a private folder where gdb keeps what it computed of debug info, by build-id."""
     threads: tuple[int, ...] = ()
     """Without a core: identifiers (pthread_self) of the crash's threads, which tell which of several crashes in a log is meant."""
 
@@ -144,7 +146,9 @@ def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] 
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign))
+    settings = GdbSettings(
+        options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign), options.indexes
+    )
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 

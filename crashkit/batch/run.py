@@ -27,14 +27,16 @@ class Plan(NamedTuple):
     jobs: tuple[Job, ...]
     programs: Optional[Path]
     """A folder with the executables and libraries that were found beside the evidence."""
+    indexes: Path
+    """A folder for what the debugger keeps from one crash to the next."""
     files: int
     soft_errors: tuple[SoftError, ...]
 
 
 def plan(paths: Iterable[tuple[Path, str]], scratch: Path, looked: Optional[Callable[[int, int], None]] = None) -> Plan:
     """Find the evidence below the paths and sort it into crashes; `scratch` must outlive the analyses. Raises OSError if it is full."""
-    unpacked, cuts, programs = scratch / "unpacked", scratch / "cuts", scratch / "programs"
-    for folder in (unpacked, cuts, programs):
+    unpacked, cuts, programs, indexes = (scratch / name for name in ("unpacked", "cuts", "programs", "indexes"))
+    for folder in (unpacked, cuts, programs, indexes):
         folder.mkdir(mode=0o700)
     # Workers run elsewhere.
     found = find([(path.absolute(), shown) for path, shown in paths], unpacked, looked)
@@ -46,7 +48,7 @@ def plan(paths: Iterable[tuple[Path, str]], scratch: Path, looked: Optional[Call
         (programs / str(number) / path.name).symlink_to(path.absolute())
     text = Secrets().text
     problems = (replace(error, message=text(error.message)) for error in (*found.soft_errors, *paired.soft_errors))
-    return Plan(jobs, programs if found.programs else None, found.files, tuple(problems))
+    return Plan(jobs, programs if found.programs else None, indexes, found.files, tuple(problems))
 
 
 def _job(number: int, case: Case, nodes: Sequence[NodeId], cuts: Path) -> Job:
@@ -88,9 +90,12 @@ def analyzed(
     work: Plan, task: Task, workers: int, done: Optional[Callable[[Entry], None]] = None, baseline: Optional[Index] = None
 ) -> Index:
     """Analyze all crashes and group them. `done` is told of each as it is finished."""
+    options = task.options
     if work.programs is not None:
-        options = replace(task.options, extra_dirs=(*task.options.extra_dirs, work.programs))
-        task = replace(task, options=options)
+        task = replace(task, options=replace(options, extra_dirs=(*options.extra_dirs, work.programs)))
+    elif options.sysroot is None and not options.extra_dirs and not options.path_maps:
+        # An index is known by a build-id, which a foreign file may claim: only indexes of this machine's files are kept.
+        task = replace(task, options=replace(options, indexes=work.indexes))
     entries = []
     for result in _results(work.jobs, task, workers):
         entries.append(result)

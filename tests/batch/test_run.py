@@ -6,12 +6,14 @@ import os
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from crashkit.batch import job as messages
 from crashkit.batch.job import Job, Node, Task
 from crashkit.batch.run import Plan, analyzed, plan
-from crashkit.pipeline import Options
+from crashkit.pipeline import Options, analyze
 from crashkit.report.index import document
+from tests.crashes import a_debuggable_interpreter, needs_gdb, python_crash
 
 TOKEN = "ghp_" + "a8F3kQ9zX2mN7bV4cL1pR6tY0wE5sD8gH3jK"
 DUMP = 'Fatal Python error: {}\n\nCurrent thread 0x{:016x} (most recent call first):\n  File "/srv/{}.py", line {} in {}\n\n'
@@ -75,3 +77,31 @@ def test_programs_beside_the_evidence_are_used(tmp_path: Path) -> None:
     (folder / "program").write_bytes(Path("/bin/true").read_bytes())
     work = made(folder)
     assert work.programs is not None and [path.name for path in work.programs.rglob("program")] == ["program"]
+
+
+@needs_gdb
+@pytest.mark.slow
+def test_what_gdb_keeps_changes_no_report(tmp_path: Path) -> None:
+    """The first core of a program makes the index, the second one uses it."""
+    crashed = python_crash("threads.py", python=a_debuggable_interpreter())
+    (tmp_path / "indexes").mkdir()
+    plain, *kept = (
+        analyze(crashed.core, options=Options(indexes=indexes)) for indexes in (None, tmp_path / "indexes", tmp_path / "indexes")
+    )
+    assert [path.suffix for path in (tmp_path / "indexes").iterdir()].count(".gdb-index") >= 1
+    assert all(replace(one, seconds={}) == replace(plain, seconds={}) for one in kept)
+
+
+def test_nothing_is_kept_of_foreign_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may have the build-id of a file of this machine."""
+    asked: list[Task] = []
+    monkeypatch.setattr("crashkit.batch.run.pooled", lambda jobs, task, workers: asked.append(task) or ())
+    folder = tmp_path / "run"
+    folder.mkdir()
+    analyzed(made(folder), Task(options=Options(), out=tmp_path / "out"), 1)
+    (folder / "program").write_bytes(Path("/bin/true").read_bytes())
+    folder.with_name("scratch2").mkdir()
+    work = plan([(folder, "run")], folder.with_name("scratch2"))
+    analyzed(work, Task(options=Options(), out=tmp_path / "out"), 1)
+    analyzed(work._replace(programs=None), Task(options=Options(sysroot=tmp_path), out=tmp_path / "out"), 1)
+    assert [task.options.indexes is not None for task in asked] == [True, False, False]
