@@ -16,16 +16,19 @@ from crashkit.batch.find import WRITTEN
 from crashkit.report.index.document import Index, decode
 from tests.batch.artefacts import Run, failed_run, pytest_crash
 from tests.crashes import needs_gdb, python_crash
+from tests.test_drawing import on_terminal
 
 pytestmark = pytest.mark.slow
 
+ROOT = Path(__file__).parent.parent.parent
+DUMP = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f0000000001 (most recent call first):\n  File "/srv/a.py", line 3 in f\n'
 SCHEMAS = Path(os.environ.get("CRASHKIT_TEST_SCHEMAS", "/nowhere"))
 NO_SCHEMA = "CRASHKIT_TEST_SCHEMAS names no folder with {}: get it from {}"
 
 
 def ci(*arguments: str | Path, github: bool = False, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     environment = {name: value for name, value in os.environ.items() if name not in ("GITHUB_ACTIONS", "COLUMNS")}
-    environment["PYTHONPATH"] = str(Path(__file__).parent.parent.parent)
+    environment["PYTHONPATH"] = str(ROOT)
     if github:
         environment["GITHUB_ACTIONS"] = "true"
     command = [sys.executable, "-m", "crashkit", "ci", *map(str, arguments)]
@@ -156,6 +159,26 @@ def test_fail_on_crash(tmp_path: Path) -> None:
     assert len(index_of(tmp_path / "out").entries) == 1
     assert ci(tmp_path, "--out", tmp_path).returncode == ci(tmp_path, "--out", tmp_path).returncode == 0
     assert len(index_of(tmp_path).entries) == 1 and {path.name for path in tmp_path.iterdir()} == {"a.log", "out", *WRITTEN}
+
+
+@pytest.mark.parametrize("columns", [30, 100])
+def test_on_a_terminal(columns: int, tmp_path: Path) -> None:
+    """Progress is drawn, and gone at the end; what stays fits, but for paths, which are copied."""
+    (tmp_path / "a.log").write_text(DUMP)
+    environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    environment.pop("GITHUB_ACTIONS", None)
+    shown = on_terminal([sys.executable, "-m", "crashkit", "ci", "a.log", "--out", "out"], tmp_path, environment, columns)
+    assert "\x1b[?25l" in shown and shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
+    rest = re.sub(r"\x1b\[[0-9;]*m", "", shown[shown.rindex("\x1b[2K") + 4 :])
+    assert rest.startswith("1 crash\n1 x SIGSEGV  f (/srv/a.py:3)") and "\x1b" not in rest
+    assert [row for row in rest.splitlines() if len(row.rstrip()) > columns and "/report" not in row] == []
+
+
+def test_elsewhere_progress_is_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(DUMP)
+    shown = ci("a.log", "--out", "out", folder=tmp_path)
+    assert shown.stderr == "looking for crashes …\nanalyzing 1 crash …\n" and "\x1b" not in shown.stdout
+    assert (quiet := ci("a.log", "--out", "out", "-q", folder=tmp_path)).stdout == quiet.stderr == ""
 
 
 def test_nothing(tmp_path: Path) -> None:
