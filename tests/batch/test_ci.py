@@ -21,7 +21,12 @@ from tests.test_drawing import on_terminal
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parent.parent.parent
-DUMP = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007f0000000001 (most recent call first):\n  File "/srv/a.py", line 3 in f\n'
+DUMP = """\
+Fatal Python error: Segmentation fault
+
+Current thread 0x00007f0000000001 (most recent call first):
+  File "/srv/a.py", line 3 in f
+"""
 SCHEMAS = Path(os.environ.get("CRASHKIT_TEST_SCHEMAS", "/nowhere"))
 NO_SCHEMA = "CRASHKIT_TEST_SCHEMAS names no folder with {}: get it from {}"
 
