@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Optional
 
 import msgspec
@@ -43,11 +43,22 @@ def done(job: Job, task: Task) -> Done:
             test=of_crash(crash, nodes),
             in_repository=_in_repository(task.repository),
         )
+        found = replace(found, test=_in_place(found))
     except CrashkitError as error:
         found = failure(job, f"{_plain(str(error), job)}. {error.hint}")
     except Exception as error:
         found = failure(job, f"{type(error).__name__}: {' '.join(str(error).split())[:300]} (a bug in crashkit: please report it)")
     return Done(number=job.number, entry=found, seconds=round(time.monotonic() - began, 3))
+
+
+def _in_place(found: Entry) -> Optional[str]:
+    """The test's node id from the root of the repository: pytest prints it from where it was started, the stack knows no folder."""
+    if found.test is None:
+        return None
+    file, _, rest = found.test.partition("::")
+    name = PurePosixPath(file).name
+    path = next((place.path for place in found.stack if place.path and PurePosixPath(place.path).name == name), None)
+    return f"{path}::{rest}" if path else found.test
 
 
 def failure(job: Job, why: str) -> Entry:
