@@ -28,6 +28,14 @@ PATTERN_SECONDS = 1.0
 """Processor time for one match of a pattern that comes with a user's signature: ours take a millisecond."""
 SIGNATURE_SECONDS = 2.0
 """Processor time for one signature: all of ours together take 0.1 s."""
+MOST_MEMBERS = 200_000
+"""Files in all archives of one run: the artefacts of a large CI run have some thousand."""
+MOST_ARCHIVE_BYTES = 256 << 30
+"""Bytes that may come out of all archives of one run: two hundred cores of 1 GiB. The disk's free space bounds them, too."""
+DEEPEST_ARCHIVE = 4
+"""Archives within archives: a zip of CI with a tar with a bundle is three."""
+MOST_FOUND = 100_000
+"""Files that one run looks at."""
 GPU_SECONDS = 3.0
 """Processor time to look through one GPU core: that of a whole GPU full of threads takes 0.5 s."""
 

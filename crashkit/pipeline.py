@@ -85,6 +85,10 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Leave what looks like a secret as it is."""
     locals: bool = True
     """Report the values of arguments and local variables."""
+    indexes: Optional[Path] = None
+    """For many cores of one program: a private folder where gdb keeps what it computed of debug info, by build-id."""
+    threads: tuple[int, ...] = ()
+    """Without a core: identifiers (pthread_self) of the crash's threads, which tell which of several crashes in a log is meant."""
 
 
 def analyze(
@@ -142,7 +146,9 @@ def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] 
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign))
+    settings = GdbSettings(
+        options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign), options.indexes
+    )
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 
@@ -154,7 +160,7 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _As
         # Masking takes its time: only where somebody listens.
         told: Progress = (lambda stage, so_far: progress(stage, fit(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
-        logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
+        logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads) if pieces.texts or options.signatures else []
         clock.lap("log")
         broken: list[SoftError] = []
         gpus = _describe_gpus(pieces, finder, broken)
@@ -214,10 +220,10 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
         return load_catalog(options.signatures), (SoftError(stage="diagnose", message=str(error), hint=error.hint),)
 
 
-def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
+def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int]) -> list[_Log]:
     """Read the logs. Without a core or a manifest, at least one must hold evidence."""
     logs, problems = [], []
-    threads = _idents(pieces.core) if pieces.core is not None else frozenset()
+    threads = _idents(pieces.core) if pieces.core is not None else frozenset(idents)
     for text in pieces.texts:
         try:
             logs.append(_Log(text, read_log_input(text, patterns, threads)))

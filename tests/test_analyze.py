@@ -90,7 +90,7 @@ class TestBadInput:
         expected_error(status_of(capfd, "analyze", tmp_path), "contains no crash evidence")
 
     def test_two_cores(self, capfd, crashed):
-        expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "both cores, so they are two crashes")
+        expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "these are 2 crashes, not one")
 
     @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root reads everything, and there is no setpriv here")
     @pytest.mark.parametrize("what", ["file", "folder"])

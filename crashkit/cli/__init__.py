@@ -19,6 +19,7 @@ from crashkit.errors import CrashkitError
 COMMANDS = {
     "analyze": "Show where and why a process died, from its core or other evidence.",
     "run": "Run a command and write a report when it or a child process crashes.",
+    "ci": "Find, analyze and group all crashes among the artefacts of a run.",
     "list": "List the crashes in the store, newest first.",
     "show": "Show one crash from the store.",
     "compare": "Show what differs between two crashes.",

@@ -23,6 +23,7 @@ from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 from crashkit.naming.signals import signal_name
 
 _CORES = frozenset({"core", "gpu-core"})
+_NAMED = 4
 _OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
 
 
@@ -48,7 +49,7 @@ class Pieces(NamedTuple):
 def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     """Open every path; `open_files` closes them.
 
-    Raises EvidenceError if one cannot be opened, or if more than one is a core (two crashes).
+    Raises EvidenceError if one cannot be opened, or if more than one is a core: these are several crashes.
     """
     core: Optional[Core] = None
     core_input: Optional[Input] = None
@@ -57,6 +58,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     manifest: Optional[Manifest] = None
     folder: Optional[Path] = None
     soft_errors: list[SoftError] = []
+    others = 0
     # The order on the command line means nothing, nor does naming one twice.
     for path in sorted(dict.fromkeys(paths)):
         pieces = [path]
@@ -88,10 +90,14 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
             elif core is None:
                 core, core_input = opened, source
             else:
-                raise EvidenceError(
-                    f"{core.path} and {piece} are both cores, so they are two crashes",
-                    "Analyze one crash at a time: all PATHs of a call must belong to the same crash.",
-                )
+                others += 1
+                source.close()
+    if others:
+        given = " ".join(map(str, paths[:_NAMED])) + (" …" if len(paths) > _NAMED else "")
+        raise EvidenceError(
+            f"these are {others + 1} crashes, not one: each core is of another one",
+            f"Analyze them together, in groups of equal ones: crashkit ci {given} --out DIR",
+        )
     return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors))
 
 

@@ -45,6 +45,13 @@ def render(crash: Crash) -> str:
     return _environment().get_template(_TEMPLATE).render(page=Page(crash))
 
 
+def document(template: str, styles: Sequence[str], script: str, **values: Any) -> str:
+    """Another page of crashkit's: a template with its styles and its script, and the same safety."""
+    style, code = "".join(map(_asset, styles)), _asset(script)
+    given = {"style": Markup(style), "script": Markup(code), "policy": "; ".join(_policy(style, code)), **values}
+    return _environment().get_template(template).render(given)
+
+
 def warm() -> None:
     """Load and compile what `render` needs, once. A caller that waits for a debugger can call this in another thread meanwhile."""
     with _WARMING:

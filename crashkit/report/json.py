@@ -119,4 +119,7 @@ def _known_frame(frame: Any) -> Any:
     return frame
 
 
+unicode = _unicode
+"""For other documents in JSON."""
+
 RENDERER = Renderer("report.json", encode)

@@ -121,4 +121,7 @@ def _fenced(text: str) -> str:
     return f"{fence}\n{text}\n{fence}"
 
 
+escaped, fenced = _text, _fenced
+"""For other documents in Markdown."""
+
 RENDERER = Renderer("report.md", lambda crash: summary(crash).encode())

@@ -42,6 +42,8 @@ class GdbSettings(NamedTuple):
     """The crashed system's root folder."""
     foreign: tuple[Path, ...] = ()
     """Further folders of files that came with the crash."""
+    indexes: Optional[Path] = None
+    """As in `Session`."""
 
 
 class GdbDebugger:
@@ -83,7 +85,14 @@ class GdbDebugger:
                 self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
             with (
                 Scratch("twins") as twins,
-                Session(core, settings.deadline, debug_folders=settings.debug_folders, sysroot=settings.sysroot, gdb=self._gdb) as session,
+                Session(
+                    core,
+                    settings.deadline,
+                    debug_folders=settings.debug_folders,
+                    sysroot=settings.sysroot,
+                    gdb=self._gdb,
+                    indexes=settings.indexes,
+                ) as session,
             ):
                 notebook.debugger = session.version
                 _native(session, scene, twins, notebook)

@@ -115,6 +115,8 @@ class PythonResult(msgspec.Struct, frozen=True):
 class Session:
     """One gdb with one core, closed at the end: a context manager. `gdb` is an already started one.
 
+    `indexes` is a private folder where gdb keeps the indexes of debug info that it made, by build-id, for the next session.
+
     Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
     """
 
@@ -126,6 +128,7 @@ class Session:
         debug_folders: Sequence[Path] = (),
         sysroot: Optional[Path] = None,
         gdb: Optional[Gdb] = None,
+        indexes: Optional[Path] = None,
     ) -> None:
         self._folder = Scratch("gdb")
         self._count = 0
@@ -141,6 +144,10 @@ class Session:
             if sysroot:
                 # Read-only data is not in a core: gdb reads it from the files that were mapped.
                 self._gdb.console(f"set sysroot {sysroot.absolute()}")
+            if indexes:
+                # Half of gdb's time for an interpreter with debug info goes into its index: another core needs the same.
+                self._gdb.console(f"set index-cache directory {indexes.absolute()}")
+                self._gdb.console("set index-cache enabled on")
             # gdb's versions differ in how they unquote a core's path: give it one without anything to quote.
             link = self._folder.path / "core"
             link.symlink_to(core.absolute())

@@ -87,6 +87,14 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), threads: frozens
     return log.evidence(source.soft_errors, threads)
 
 
+def read_crashes(source: Input) -> tuple[tuple[Part, LogEvidence], ...]:
+    """Every crash that an open text holds, in order; empty where it holds no evidence of one."""
+    source.file.seek(0)
+    log = _Log(source.original, ())
+    log.read(source.file)
+    return log.crashes()
+
+
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
     """The crash as described by a text alone. `size`: bytes of the text."""
     return Crash(
@@ -268,10 +276,25 @@ class _Log:
             found.append(SoftError(stage="log", message=message, hint=hint))
         return tuple(found)
 
+    def crashes(self) -> tuple[tuple[Part, LogEvidence], ...]:
+        crashes = self._crashes(self._in_order())
+        found = []
+        for part in crashes:
+            try:
+                found.append((part, self._evidence(crashes, part, ())))
+            except EvidenceError:
+                continue
+        return tuple(found)
+
     def evidence(self, errors: tuple[SoftError, ...], threads: frozenset[int] = frozenset()) -> LogEvidence:
-        lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
-        crashes = self._crashes(lines)
-        part = right_one(crashes, threads)
+        crashes = self._crashes(self._in_order())
+        return self._evidence(crashes, right_one(crashes, threads), errors)
+
+    def _in_order(self) -> tuple[LogLine, ...]:
+        return tuple(sorted(self._lines, key=lambda line: line.line or 0))
+
+    def _evidence(self, crashes: Sequence[Part], part: Part, errors: tuple[SoftError, ...]) -> LogEvidence:
+        lines = self._in_order()
         lines = tuple(line for line in lines if part.first <= (line.line or 0) <= part.last)
         texts = {format: [(who, one) for who, one, at in told if part.first <= at <= part.last] for format, told in self._texts.items()}
         accounts = [(format, self._told(format, told)) for format, told in texts.items()]
@@ -306,9 +329,10 @@ class _Log:
     def _crashes(self, lines: Sequence[LogLine]) -> list[Part]:
         """The crashes in the log. Where prefixes name the processes, their lines are interleaved: nothing is split."""
         texts = [text for told in self._texts.values() for text in told]
+        dumps = [Dump(at, reader.crashed_threads) for _, reader, at in texts if reader.crashed_threads]
         if any(who for who, _, _ in texts) or any(line.process for line in lines):
-            return parts((), ())
-        return parts(lines, [Dump(at, reader.crashed_threads) for _, reader, at in texts if reader.crashed_threads])
+            return [part._replace(threads=frozenset().union(*(dump.threads for dump in dumps))) for part in parts((), ())]
+        return parts(lines, dumps)
 
 
 def _several(crashes: Sequence[Part], part: Part) -> SoftError:

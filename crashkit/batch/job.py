@@ -1,0 +1,85 @@
+"""What the pool is asked, and what it answers: the messages between it and its workers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Optional
+
+import msgspec
+
+from crashkit.pipeline import Options
+from crashkit.report.index.document import Entry, compact
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """What is the same for all crashes of a run."""
+
+    options: Options
+    out: Path
+    """Where reports are written: one numbered folder a crash."""
+    repository: Optional[Path] = None
+
+
+class Node(msgspec.Struct, frozen=True):
+    """A test that was running when a process died."""
+
+    name: str
+    shown: str
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One crash to analyze."""
+
+    number: int
+    paths: tuple[Path, ...]
+    shown: tuple[str, ...]
+    """What the user calls each path."""
+    threads: tuple[int, ...] = ()
+    """As `Options.threads`."""
+    nodes: tuple[Node, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The folder of its report below `crashes`."""
+        return f"{self.number:04d}"
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """A job's result."""
+
+    number: int
+    entry: Entry
+    seconds: float = 0.0
+
+
+def encode(message: Any) -> bytes:
+    """One line."""
+    return compact(message, _encode) + b"\n"
+
+
+def decode_task(line: bytes) -> Task:
+    """What `encode` made of a Task."""
+    return msgspec.json.decode(line, type=Task, dec_hook=_decode)
+
+
+def decode_job(line: bytes) -> Job:
+    """What `encode` made of a Job."""
+    return msgspec.json.decode(line, type=Job, dec_hook=_decode)
+
+
+def decode_done(line: bytes) -> Done:
+    """What `encode` made of a Done. Raises msgspec.MsgspecError."""
+    return msgspec.json.decode(line, type=Done)
+
+
+def _encode(value: Any) -> Any:
+    if isinstance(value, Path):
+        return os.fsencode(value).hex()  # a file's name may be any bytes
+    raise NotImplementedError(type(value).__name__)
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if issubclass(kind, Path):
+        return Path(os.fsdecode(bytes.fromhex(value)))
+    raise NotImplementedError(kind.__name__)

@@ -1,0 +1,59 @@
+"""Artefacts behind URLs: fsspec reads them (an optional extra), and what is there is copied into a scratch folder."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+
+from crashkit.errors import CrashkitError
+from crashkit.evidence.input import DISK_RESERVE
+from crashkit.limits import MOST_FOUND
+
+_URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)", re.I)
+_BLOCK = 1 << 20
+_UNFIT = re.compile(r"[^A-Za-z0-9._+=@,-]")
+
+
+def is_url(text: str) -> bool:
+    """Whether this names something behind a protocol: s3://bucket/run, zip::https://host/a.zip."""
+    return bool(_URL.match(text))
+
+
+def local(paths: Iterable[str], scratch: Path) -> list[tuple[Path, str]]:
+    """Each path with what the user calls it; what is behind a URL is copied. Raises CrashkitError if a URL cannot be read."""
+    found: list[tuple[Path, str]] = []
+    for number, text in enumerate(dict.fromkeys(paths)):
+        found.append((_copied(text, scratch / f"url-{number}"), text) if is_url(text) else (Path(text), text))
+    return found
+
+
+def _copied(url: str, folder: Path) -> Path:
+    try:
+        import fsspec
+    except ImportError as error:
+        raise CrashkitError(
+            f"{url} is a URL, which needs fsspec", "pip install 'crashkit[urls]', and what your storage needs (s3fs)."
+        ) from error
+    folder.mkdir(mode=0o700)
+    try:
+        system, root = fsspec.core.url_to_fs(url)
+        names = sorted(system.find(root))[:MOST_FOUND] if system.isdir(root) else [root]
+        for name in names:
+            # Whatever the storage calls it, it stays in the folder.
+            parts = [_UNFIT.sub("_", part).lstrip(".") or "_" for part in str(name).removeprefix(root).split("/") if part]
+            place = folder.joinpath(*(parts or [_UNFIT.sub("_", root.rstrip("/").rpartition("/")[2]).lstrip(".") or "file"]))
+            place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with system.open(name, "rb") as source, place.open("xb") as target:
+                while block := source.read(_BLOCK):
+                    if shutil.disk_usage(folder).free < DISK_RESERVE + len(block):
+                        raise CrashkitError(f"{url} is too large for {folder.parent}", "Set TMPDIR to a folder with more space.")
+                    target.write(block)
+    except CrashkitError:
+        raise
+    # Storage of any kind raises whatever its library raises.
+    except Exception as error:
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise CrashkitError(f"{url} cannot be read: {words[:300]}", "Check the URL, and the credentials of its storage.") from error
+    return folder if system.isdir(root) else next(folder.iterdir())

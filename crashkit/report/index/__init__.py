@@ -1,0 +1,1 @@
+"""The summary of many crashes, one file a format. Pure."""
