@@ -22,6 +22,7 @@ COMMANDS = {
     "list": "List the crashes in the store, newest first.",
     "show": "Show one crash from the store.",
     "compare": "Show what differs between two crashes.",
+    "bundle": "Put a crash and what another machine needs to analyze it into one file.",
     "rm": "Remove crashes from the store.",
     "doctor": "Check whether a crash would leave evidence here, and how to fix problems.",
     "signatures": "List, show and test the known failures.",

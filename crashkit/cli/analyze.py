@@ -77,7 +77,8 @@ def command(
 ) -> None:
     """Show where and why a process died, from its core or other evidence.
 
-    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a log, a faulthandler dump, gdb output.
+    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a bundle, a tar or zip archive of one crash,
+    a log, a faulthandler dump, gdb output.
     Use - as PATH to read from standard input.
     """
     from crashkit.pipeline import Options, analyze
@@ -85,7 +86,7 @@ def command(
     options = Options(
         exe=exe,
         sysroot=sysroot,
-        path_maps=tuple(map(_path_map, path_maps)),
+        path_maps=tuple(map(path_map, path_maps)),
         extra_dirs=extra_dirs,
         debuginfod=debuginfod,
         libpython=libpython,
@@ -169,7 +170,8 @@ def default_folder(path: Path, crash: Crash) -> Path:
     return Path.cwd() / f"crashkit-report-{crash.id or 'unknown'}"
 
 
-def _path_map(text: str) -> tuple[str, Path]:
+def path_map(text: str) -> tuple[str, Path]:
+    """FROM=TO of `--path-map`. Raises BadParameter."""
     source, separator, target = text.partition("=")
     if not separator or not source or not target:
         raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--path-map")

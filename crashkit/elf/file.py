@@ -117,6 +117,17 @@ def _holds(path: Path, *names: str) -> bool:
     return elf is not None and any(section.name in names and section.kind not in (SHT_NULL, SHT_NOBITS) for section in elf.sections)
 
 
+def alternate_debug_file(path: Path) -> Optional[str]:
+    """Build-id, in hexadecimal, of the debug file that this one shares with others (`.gnu_debugaltlink`, as dwz writes it)."""
+    with _opened(path) as read:
+        elf = read_elf(read) if read else None
+        section = elf.section(".gnu_debugaltlink") if elf else None
+        if read is None or section is None:
+            return None
+        _, end, build_id = read(section.offset, min(section.size, _MOST_NOTES)).partition(b"\0")
+        return build_id.hex() if end and build_id else None
+
+
 def holds_code(path: Path) -> bool:
     """Whether an ELF file contains code; False for a separate debug file, whose `.text` is empty (SHT_NOBITS)."""
     elf = open_elf(path)
