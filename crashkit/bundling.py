@@ -19,7 +19,7 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 import msgspec
 
 from crashkit import __version__
-from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SUFFIX, WARNING, BundleManifest, Member, write_bundle
+from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, BundleManifest, Member, write_bundle
 from crashkit.crashfolder.files import open_real
 from crashkit.crashfolder.manifest import File, Manifest
 from crashkit.elf.file import read_build_id
@@ -86,6 +86,7 @@ def bundle(
         manifest = _manifest(pieces, (*texts, *binary), masking)
         members = masking.again([*manifest, *(text.member for text in texts), *_first_of_each(root)])
         facts = BundleManifest(
+            schema=SCHEMA,
             crashkit=__version__,
             id=crash.id,
             warning=WARNING if binary else "",

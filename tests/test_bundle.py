@@ -30,6 +30,7 @@ from crashkit.secrets.text import MASK
 from tests import bare_image
 from tests.crashes import Folder, a_debuggable_interpreter, an_interpreter, crash, needs_gdb, python_crash
 
+SYSTEM = Path("/usr/bin/python3")
 REPO = Path(__file__).parent.parent
 TOKEN = "ghp_" + "b1N2d3L4" * 4 + "abcd"
 PASSWORD = "correcthorse77battery"
@@ -55,19 +56,20 @@ class Place(NamedTuple):
         return [self.made.core, self.made.path / "stderr.txt"]
 
     def vanish(self) -> None:
-        """The program and its sources."""
+        """Delete the program and its sources."""
         shutil.rmtree(self.folder / "app")
 
 
 @pytest.fixture(params=["with debug info", "as it is"])
 def place(tmp_path: Path, request: pytest.FixtureRequest) -> Place:
     """A copy of an interpreter and a script: nothing else on this machine has their build-ids and paths."""
-    return copied(tmp_path, a_debuggable_interpreter().path if request.param == "with debug info" else Path("/usr/bin/python3"))
+    return copied(tmp_path, a_debuggable_interpreter().path if request.param == "with debug info" else SYSTEM)
 
 
 @pytest.fixture
 def simple(tmp_path: Path) -> Place:
-    return copied(tmp_path, an_interpreter().path)
+    """The one of the distribution is small."""
+    return copied(tmp_path, SYSTEM if SYSTEM.exists() else an_interpreter().path)
 
 
 def copied(folder: Path, python: Path) -> Place:
@@ -141,7 +143,7 @@ class TestTheSameReport:
         made = bundle(place.evidence, place.folder / "x.tar.zst")
         place.vanish()
         without = report(analyze(place.evidence))
-        assert len(list(differences(here, without))) > 20, "the program is needed"
+        assert "!= 'missing'" in "".join(differences(here, without)), "it is needed"
         (place.made.path / "core").unlink()
         there = report(analyze(made.path))
         assert list(differences(under(here, place.made.path, f"{made.path}/{EVIDENCE}/"), there)) == []
@@ -156,12 +158,18 @@ class TestTheSameReport:
         (place.folder / "carried").mkdir()
         bundle(place.evidence, place.folder / "carried" / "x.tar.zst", options=options)
         done = bare_image.crashkit(
-            "analyze", "/tmp/x.tar.zst", "--json", "--no-gdb", root=place.folder / "bare", writable="evidence", folder=place.folder / "carried"
+            "analyze",
+            "/tmp/x.tar.zst",
+            "--json",
+            "--no-gdb",
+            root=place.folder / "bare",
+            writable="evidence",
+            folder=place.folder / "carried",
         )
         assert done.returncode == 0, done.stderr
         there = json.loads(done.stdout)
         del there["seconds"]
-        assert list(differences(under(here, place.made.path, f"/tmp/x.tar.zst/{EVIDENCE}/"), there)) == []
+        assert "\n".join(differences(under(here, place.made.path, f"/tmp/x.tar.zst/{EVIDENCE}/"), there)) == ""
 
     @needs_gdb
     @pytest.mark.slow

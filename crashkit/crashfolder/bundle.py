@@ -60,7 +60,7 @@ class BundledFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 class BundleManifest(msgspec.Struct, frozen=True, kw_only=True):
     """bundle.json."""
 
-    schema: str = SCHEMA
+    schema: str
     crashkit: Optional[str] = None
     """The version that made the bundle."""
     id: Optional[str] = None

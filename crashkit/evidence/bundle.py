@@ -56,9 +56,9 @@ class Opened(NamedTuple):
             return crash
         renamed: Crash = self._renamed(crash)
         # What a bundle has lies at the path that it had in the crashed system.
-        own = {f"{archive / ROOT}" for folder, archive in self.names if self.root == folder / ROOT}
-        modules = [replace(one, found=None) if one.found in {f"{root}{one.path}" for root in own} else one for one in renamed.modules]
-        return replace(renamed, modules=tuple(modules))
+        root = self._text(str(self.root))
+        modules = tuple(replace(one, found=None) if one.found == f"{root}{one.path}" else one for one in renamed.modules)
+        return replace(renamed, modules=modules)
 
     @contextmanager
     def by_their_names(self) -> Iterator[None]:
