@@ -214,12 +214,10 @@ class _Chosen:
             self.missing.append(module.path)
             return
         self._found.append(module.path)
-        facts = {"path": module.path, "build_id": module.build_id}
-        time = _modified(file.path)
+        member = Member(name, "module", Path(os.path.realpath(file.path)), _modified(file.path), module.path, module.build_id)
         if not whole and file.path.stat().st_size >= BIG and (twin := write_twin(file.path, self._twins)) is not None:
-            yield Member(name, "unwind-tables", twin, time, **facts)
-        else:
-            yield Member(name, "module", Path(os.path.realpath(file.path)), time, **facts)
+            member = member._replace(kind="unwind-tables", content=twin)
+        yield member
 
     def _debug(self, debug: Path) -> Iterator[Member]:
         for file in (debug, self._finder.shared_debug_file(debug)):

@@ -160,7 +160,7 @@ def _write(file: BinaryIO, members: Sequence[Member], manifest: BundleManifest) 
     compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True, threads=max(1, os.cpu_count() or 1))
     with (
         compressor.stream_writer(file, closefd=False) as packed,
-        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,  # type: ignore[arg-type]
+        tarfile.open(fileobj=packed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
         document = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
         archive.addfile(_header(MANIFEST, len(document), 0), io.BytesIO(document))
@@ -168,19 +168,19 @@ def _write(file: BinaryIO, members: Sequence[Member], manifest: BundleManifest) 
             with _opened(member) as source:
                 seen = _Seen(source)
                 try:
-                    archive.addfile(_header(member.name, described.size, member.time), seen)  # type: ignore[arg-type]
+                    archive.addfile(_header(member.name, described.size, member.time), seen)
                 except OSError as error:
                     # tarfile's own, for a file that ends too early, has no number.
                     if error.errno is not None:
                         raise
                 if seen.digest.hexdigest() != described.sha256:
-                    message = f"{member.content} changed while it was bundled"
+                    message = f"{member.content if isinstance(member.content, Path) else member.name} changed while it was bundled"
                     raise CollectError(message, "Wait until whatever writes it has ended, and try again.")
 
 
 def _header(name: str, size: int, time: float) -> tarfile.TarInfo:
     header = tarfile.TarInfo(name)
-    header.size, header.mtime, header.mode = size, time, 0o600  # type: ignore[assignment]
+    header.size, header.mtime, header.mode = size, time, 0o600
     return header
 
 
