@@ -10,6 +10,7 @@ import click
 
 from crashkit.cli.completion import stored_ids_and_files
 from crashkit.cli.ending import cleaned_up
+from crashkit.cli.options import path_map, system_files
 
 if TYPE_CHECKING:
     from crashkit.bundling import Bundled
@@ -30,13 +31,7 @@ _KINDS = {
 @click.argument("paths", nargs=-1, required=True, metavar="PATH|ID...", shell_complete=stored_ids_and_files)
 @click.option("--output", "-o", type=click.Path(path_type=Path), help="The bundle to write. [default: ID.tar.zst in the working directory]")
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
-@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core.")
-@click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
-@click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM.")
-@click.option(
-    "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
-)
-@click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS.")
+@system_files
 @click.option("--no-gdb", is_flag=True, help="Do not use gdb to find out which files are needed.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the path of the bundle.")
 @cleaned_up()
@@ -59,7 +54,7 @@ def command(
     The core in it is not masked: it holds what the process had in memory, passwords and keys included.
     """
     from crashkit.bundling import bundle
-    from crashkit.cli.analyze import Progress, path_map
+    from crashkit.cli.analyze import Progress
     from crashkit.pipeline import Options
 
     if output is not None and not output.name.endswith(".tar.zst"):
