@@ -170,8 +170,6 @@ class _Target:
             self._leave_out(member, _ELSEWHERE)
         elif member.kind == "other":
             self._leave_out(member, _NO_FILE)
-        elif "/".join(parts) in self.files:
-            self._leave_out(member, _TWICE)
         else:
             try:
                 self._make_folders(parts if member.kind == "folder" else parts[:-1])
@@ -205,18 +203,14 @@ class _Target:
 
     def _unpack_file(self, member: _Member, parts: tuple[str, ...]) -> None:
         digest = hashlib.sha256()
-        try:
-            with member.open() as source, create(self._folder.joinpath(*parts)) as target:
-                # From here on it is there, if only in part.
-                self.files["/".join(parts)] = ""
-                try:
-                    self._copy(source, target, digest.update)
-                finally:
-                    with suppress(OSError, OverflowError, ValueError):
-                        os.utime(target.fileno(), (member.time, member.time))
-        finally:
-            if "/".join(parts) in self.files:
+        with member.open() as source, create(self._folder.joinpath(*parts)) as target:
+            try:
+                self._copy(source, target, digest.update)
+            finally:
+                # It is there, if only in part.
                 self.files["/".join(parts)] = digest.hexdigest()
+                with suppress(OSError, OverflowError, ValueError):
+                    os.utime(target.fileno(), (member.time, member.time))
 
     def _copy(self, source: IO[bytes], target: BinaryIO, seen: Callable[[bytes], None]) -> None:
         """Zeros become holes: cores are sparse."""

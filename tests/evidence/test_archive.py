@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import os
 import random
@@ -97,6 +98,7 @@ class TestNames:
     def test_that_stand_twice(self, pack, place):
         unpacked = opened(place, pack(("a", b"first"), ("./a", b"second"), ("a/b", b"x"), ("c/d", b"y"), ("c", b"z")))
         assert list(unpacked.files) == ["a", "c/d"] and (place / "inner/a").read_bytes() == b"first"
+        assert unpacked.files["a"] == hashlib.sha256(b"first").hexdigest()
         assert "3 members were left out, because their names are taken" in unpacked.soft_errors[0].message
 
     def test_of_what_is_left_out_are_few(self, place):
@@ -211,6 +213,16 @@ class TestDamage:
             assert "damaged or truncated" in unpacked.soft_errors[-1].message, cut
             for path in sorted(everything(inner), reverse=True):
                 path.rmdir() if path.is_dir() else path.unlink()
+
+    def test_truncated_between_two_members(self, place):
+        """tarfile takes that for the end."""
+        unpacked = opened(place, self.WHOLE[: 512 + 1024])
+        assert list(unpacked.files) == ["a"] and "its end is missing" in only_error(unpacked)
+
+    def test_a_damaged_header(self, place):
+        """The same."""
+        unpacked = opened(place, self.WHOLE[: 512 + 1024] + b"x" * 512 + self.WHOLE[512 + 1024 + 512 :])
+        assert list(unpacked.files) == ["a"] and "damaged" in only_error(unpacked)
 
     def test_what_was_read_by_then_is_kept(self, place):
         unpacked = opened(place, self.WHOLE[: 512 + 300])
