@@ -28,7 +28,17 @@ from crashkit.pipeline import Options, analyze
 from crashkit.report.json import encode
 from crashkit.secrets.text import MASK
 from tests import bare_image
-from tests.crashes import Folder, a_debuggable_interpreter, an_interpreter, crash, needs_gdb, python_crash
+from tests.crashes import (
+    CRASHERS,
+    Folder,
+    a_debuggable_interpreter,
+    an_interpreter,
+    compile_c,
+    crash,
+    needs_binutils,
+    needs_gdb,
+    python_crash,
+)
 
 pytestmark = pytest.mark.slow
 
@@ -36,11 +46,15 @@ SYSTEM = Path("/usr/bin/python3")
 REPO = Path(__file__).parent.parent
 TOKEN = "ghp_" + "b1N2d3L4" * 4 + "abcd"
 PASSWORD = "correcthorse77battery"
+"""In the environment, too."""
+KEY = "x7Kq2mP9vR4tY8wZ"
+"""In the source alone."""
 SCRIPT = f'''# -*- coding: latin-1 -*-
 import ctypes, os, sys, threading
 # caf\xe9
 def read(address):
     password = "{PASSWORD}"
+    secret_key = "{KEY}"
     return ctypes.string_at(address)
 print("token is {TOKEN}", file=sys.stderr, flush=True)
 read(16)
@@ -172,6 +186,25 @@ class TestTheSameReport:
         assert "\n".join(differences(under(here, place.made.path, f"/tmp/x.tar.zst/{EVIDENCE}/"), there)) == ""
 
     @needs_gdb
+    @needs_binutils
+    def test_with_the_debug_info_in_a_separate_file(self, tmp_path: Path) -> None:
+        (tmp_path / "app").mkdir()
+        (tmp_path / "died").mkdir()
+        program = tmp_path / "app" / "program"
+        compile_c(CRASHERS / "no_python.c", program)
+        subprocess.run(["objcopy", "--only-keep-debug", program, f"{program}.debug"], check=True)
+        subprocess.run(["objcopy", "--strip-all", f"--add-gnu-debuglink={program}.debug", program], check=True)
+        made = crash([program], tmp_path / "died")
+        here = report(analyze(made.core))
+        bundled = bundle([made.core], tmp_path / "x.tar.zst")
+        assert "debug-info" in [file.kind for file in bundled.manifest.files if "/app/" not in file.name]
+        shutil.rmtree(tmp_path / "app")
+        without = report(analyze(made.core))
+        assert "no_python.c" in json.dumps(here) and "no_python.c" not in json.dumps(without), "it is needed"
+        there = report(analyze(bundled.path))
+        assert list(differences(under(here, made.path, f"{bundled.path}/{EVIDENCE}/"), there)) == []
+
+    @needs_gdb
     def test_of_threads_with_the_tests_own_python(self, tmp_path: Path) -> None:
         made = python_crash("threads.py")
         there = report(analyze(bundle([made.core], tmp_path / "x.tar.zst").path))
@@ -230,7 +263,7 @@ class TestSecrets:
         assert kinds == {"manifest": True, "log": True, "source": True, "core": False, "module": False} | {
             kind: kind == "package" for kind in kinds if kind in ("debug-info", "package", "unwind-tables")
         }
-        told = [name for name in (MANIFEST, *texts) if PASSWORD.encode() in files[name] or TOKEN.encode() in files[name]]
+        told = [name for name in (MANIFEST, *texts) for secret in (PASSWORD, TOKEN, KEY) if secret.encode() in files[name]]
         assert told == []
         assert MASK.encode() in files[f"{EVIDENCE}/stderr.log"] and MASK.encode() in files[f"{EVIDENCE}/manifest.json"]
         assert f"{EVIDENCE}/report.json" not in files
@@ -242,7 +275,7 @@ class TestSecrets:
     def test_lines_stay_where_they_are(self, files: dict[str, bytes]) -> None:
         (source,) = (content for name, content in files.items() if name.endswith("/main.py"))
         lines = source.decode("latin-1").splitlines()
-        assert lines == [line.replace(PASSWORD, MASK).replace(TOKEN, MASK) for line in SCRIPT.splitlines()]
+        assert lines == [line.replace(PASSWORD, MASK).replace(TOKEN, MASK).replace(KEY, MASK) for line in SCRIPT.splitlines()]
 
     def test_a_crash_folders_manifest_is_read_again(self, files: dict[str, bytes], simple: Place) -> None:
         again = analyze(packed(simple.folder / "again.tar.zst", files), options=Options(gdb=None))
