@@ -68,7 +68,8 @@ def bundle(
     """
     options = msgspec.structs.replace(options or Options(), show_secrets=True)
     for path in paths:
-        if path.exists() and not path.is_file() and not path.is_dir():
+        if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
+            # It is read twice.
             raise EvidenceError(f"{path} is neither a file nor a folder", "Write the core into a file first, and pass that.")
     crash = analyze(paths, options=options, progress=progress)
     with ExitStack() as stack:

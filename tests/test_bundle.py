@@ -537,6 +537,7 @@ class TestCommand:
             (["empty"], 1, "empty is empty"),
             (["core", "-o", "x.zip"], 2, "does not end in .tar.zst"),
             (["fifo"], 1, "fifo is neither a file nor a folder"),
+            (["-"], 1, "- is neither a file nor a folder"),
             ([], 2, "Missing argument"),
         ],
     )
@@ -546,6 +547,14 @@ class TestCommand:
         done = self.run("bundle", *arguments, folder=tmp_path)
         assert done.returncode == status and words in done.stderr and "Traceback" not in done.stderr
         assert not list(tmp_path.glob("*.tar.zst"))
+
+    def test_an_archive_cannot_come_through_a_pipe(self, tmp_path: Path) -> None:
+        path = packed(tmp_path / "x.tar.zst", {f"{EVIDENCE}/log": b"Fatal Python error: Aborted\n"})
+        command = [sys.executable, "-m", "crashkit", "analyze", "-"]
+        environment = {**os.environ, "PYTHONPATH": str(REPO)}
+        done = subprocess.run(command, input=path.read_bytes(), env=environment, cwd=tmp_path, capture_output=True, timeout=120)
+        assert done.returncode == 1 and b"is an archive that was not unpacked: it came through a pipe" in done.stderr
+        assert done.stderr.count(b"\n") == 2
 
     def test_ids_and_files_are_completed(self, simple: Place) -> None:
         crash = simple.folder / "store" / "20260101T000000-4711-python3"

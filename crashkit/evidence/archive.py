@@ -102,6 +102,11 @@ def archive_kind(path: Path) -> Optional[str]:
                     break
     except (OSError, ValueError, Damaged, RuntimeError):
         return None
+    return kind_of_head(head)
+
+
+def kind_of_head(head: bytes) -> Optional[str]:
+    """tar or zip, by the first 512 plain bytes."""
     if head.startswith(_ZIP):
         return "zip"
     return "tar" if head[_TAR_AT:].startswith(_TAR) else None

@@ -13,6 +13,7 @@ from crashkit.attempt import failed
 from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
+from crashkit.evidence.archive import kind_of_head
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input
@@ -69,6 +70,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 source = open_files.enter_context(open_input(piece))
                 dump = open_dump(of_file(source.file), source.size)
                 opened = open_core(source.file, piece, source.size) if dump is None else None
+                if dump is None and opened is None:
+                    _refuse_archive(source, piece)
             except EvidenceError as error:
                 if piece is path:
                     raise
@@ -93,6 +96,15 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                     "Analyze one crash at a time: all PATHs of a call must belong to the same crash.",
                 )
     return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors))
+
+
+def _refuse_archive(source: Input, piece: Path) -> None:
+    """Archives were unpacked before, where they can be. Raises EvidenceError."""
+    source.file.seek(0)
+    if kind_of_head(source.file.read(512)) is not None:
+        message = f"{piece} is an archive that was not unpacked: it came through a pipe, or lies in a crash folder or too deep"
+        raise EvidenceError(message, "Pass it as a file, or unpack it yourself and pass its files.")
+    source.file.seek(0)
 
 
 def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
