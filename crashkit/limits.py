@@ -39,6 +39,9 @@ MOST_FOUND = 100_000
 GPU_SECONDS = 3.0
 """Processor time to look through one GPU core: that of a whole GPU full of threads takes 0.5 s."""
 
+MOST_MEMBERS = 20_000
+"""Files and folders of an archive: a bundle of a process with a thousand modules has some thousand."""
+
 THREAD_BYTES = 5 << 20
 MAPPING_BYTES = 3 << 20
 MODULE_BYTES = 2 << 20
@@ -57,3 +60,16 @@ def report_bytes(base: int, size: int | None) -> int:
     A large process has more threads and mappings, and a large core: each list may have a sixteenth of its size in addition.
     """
     return base + min((size or 0) // _SHARE, _MOST_REPORT)
+
+
+_UNPACKED = 16 << 30
+_MOST_UNPACKED = 1 << 40
+_RATIO = 1000
+
+
+def unpacked_bytes(size: int) -> int:
+    """How many bytes an archive of this size may unpack to, counting holes.
+
+    Cores are sparse, and zeros nearly vanish in an archive: zstd makes 4 bytes of 128 KiB.
+    """
+    return min(_UNPACKED + size * _RATIO, _MOST_UNPACKED)

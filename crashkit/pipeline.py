@@ -33,6 +33,7 @@ from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
+from crashkit.evidence.bundle import Opened, open_archives
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.gpu.describe import describe_dump
@@ -113,12 +114,23 @@ def analyze(
     options = _absolute(options)
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
-    finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
-    if debuggers is None:
-        asked = _Asked(default_debuggers(options, finder, _crash_folders(places)), direct=True)
-    else:
-        asked = _Asked(debuggers, direct=False)
-    return _analyze(places, options, finder, asked, progress)
+    with ExitStack() as stack:
+        opened = open_archives(places, stack)
+        options = with_files_of(opened, options)
+        finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
+        if debuggers is None:
+            asked = _Asked(default_debuggers(options, finder, (*_crash_folders(opened.paths), *opened.folders)), direct=True)
+        else:
+            asked = _Asked(debuggers, direct=False)
+        with opened.by_their_names():
+            return _analyze(opened, options, finder, asked, progress)
+
+
+def with_files_of(opened: Opened, options: Options) -> Options:
+    """The options, with the files of the crashed system that came in an archive; those that the user names count first."""
+    if opened.root is not None and options.sysroot is None:
+        return replace(options, sysroot=opened.root, extra_dirs=(*options.extra_dirs, *opened.loose))
+    return replace(options, extra_dirs=(*options.extra_dirs, *opened.folders))
 
 
 def _absolute(options: Options) -> Options:
@@ -152,10 +164,10 @@ def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] 
     return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
 
 
-def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
+def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
     clock = _Clock()
     with ExitStack() as stack:
-        pieces = sort_out(paths, stack)
+        pieces = sort_out(opened.paths, stack)
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
         told: Progress = (lambda stage, so_far: progress(stage, fit(so_far))) if progress else (lambda _stage, _crash: None)
@@ -179,7 +191,8 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _As
     manifest = pieces.manifest
     if manifest is not None:
         crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
-    crash = replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *pieces.soft_errors, *problems, *broken))
+    told_of = (*opened.soft_errors, *pieces.soft_errors, *problems, *broken)
+    crash = opened.named(replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *told_of)))
     if not options.locals:
         crash = without_locals(crash)
     crash = shortened(crash)

@@ -22,12 +22,15 @@ _MOST_SWEPT = 100
 
 
 class Scratch:
-    """A private temporary folder, locked: a context manager, or `close` it. Raises OSError if it cannot be made."""
+    """A private temporary folder, locked: a context manager, or `close` it. Raises OSError if it cannot be made.
 
-    def __init__(self, purpose: str) -> None:
-        swept()
+    It is made in `parent`, or else where temporary files belong.
+    """
+
+    def __init__(self, purpose: str, parent: Optional[Path] = None) -> None:
+        swept(parent or Path(tempfile.gettempdir()))
         while True:
-            self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-"))
+            self.path = Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-", dir=parent))
             try:
                 self._lock = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             except FileNotFoundError:
@@ -54,10 +57,10 @@ class Scratch:
 
 
 @cache
-def swept() -> None:
-    """Sweep once in the life of this process."""
+def swept(folder: Path) -> None:
+    """Sweep this folder once in the life of this process."""
     with suppress(OSError):
-        sweep(Path(tempfile.gettempdir()))
+        sweep(folder)
 
 
 def sweep(folder: Path) -> list[Path]:

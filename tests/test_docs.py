@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from crashkit import limits
 from crashkit.collect.supervise.stderr_tail import KEPT
+from crashkit.crashfolder import bundle
 from crashkit.crashfolder.store import Retention
 from crashkit.debugger.gdb.session import _FRAMES
 from crashkit.elf.twin import BIG
-from crashkit.evidence.input import _FORMATS
+from crashkit.evidence.input import _FORMATS, DISK_RESERVE
 
 ROOT = Path(__file__).parent.parent
 DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -27,6 +29,14 @@ DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
             "docs/run.md",
             f"The newest {Retention().crashes} crashes of {Retention().age / 86400:.0f} days and {Retention().size >> 30} GiB stay",
         ),
+        ("docs/bundle.md", f"format (`{bundle.SCHEMA}`)"),
+        ("docs/bundle.md", f"$ crashkit: {bundle.WARNING[:100]}"[2:]),
+        ("docs/bundle.md", f"if they have less than {BIG >> 20} MiB"),
+        ("docs/bundle.md", f"compressed with {', '.join([*_FORMATS][:-1])} or {[*_FORMATS][-1]}"),
+        ("docs/bundle.md", f"too many members: {limits.MOST_MEMBERS:,} files"),
+        ("docs/bundle.md", f"{limits.unpacked_bytes(0) >> 30} GiB and a thousand times its size"),
+        ("docs/bundle.md", f"never more than {limits.unpacked_bytes(1 << 60) >> 40} TiB"),
+        ("docs/bundle.md", f"less than {DISK_RESERVE >> 20} MiB left"),
         ("crashkit/crashfolder/store.py", f"the last {KEPT >> 10} KiB of the command's stderr"),
     ],
 )
@@ -45,3 +55,10 @@ def test_files_that_are_named_exist(path: Path) -> None:
         and not any(list((ROOT / room).rglob(name)) for room in ("crashkit", "gdb_scripts"))
         and name != "libpython.py"
     ] == []
+
+
+def test_every_kind_of_file_in_a_bundle_is_described() -> None:
+    kinds = re.findall(r"^- `([a-z-]+)`:", (ROOT / "docs/bundle.md").read_text(), re.M)
+    told = " ".join((ROOT / "crashkit/crashfolder/bundle.py").read_text().split())
+    (listed,) = re.findall(r'kind: str """(.*?)\.?"""', told)
+    assert {"core", "gpu-core", "log", "manifest", *kinds} == {re.sub(r" \(.*?\)", "", kind) for kind in re.split(r", (?![^(]*\))", listed)}

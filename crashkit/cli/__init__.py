@@ -24,6 +24,7 @@ COMMANDS = {
     "show": "Show one crash from the store.",
     "compare": "Show what differs between two crashes.",
     "groups": "List equal crashes in groups, from the history.",
+    "bundle": "Put a crash and what another machine needs to analyze it into one file.",
     "rm": "Remove crashes from the store.",
     "doctor": "Check whether a crash would leave evidence here, and how to fix problems.",
     "signatures": "List, show and test the known failures.",

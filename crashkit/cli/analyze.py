@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from crashkit.attempt import attempt
 from crashkit.cli.ending import cleaned_up
 from crashkit.cli.index_option import checked_index
+from crashkit.cli.options import path_map, system_files
 from crashkit.errors import CrashkitError
 from crashkit.history.address import NONE
 from crashkit.model import Crash, SoftError
@@ -33,13 +34,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 
 @click.command()
 @click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="PATH...")
-@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core.")
-@click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
-@click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM.")
-@click.option(
-    "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
-)
-@click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS.")
+@system_files
 @click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed. It is run.")
 @click.option("--gdb", "gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
 @click.option("--no-gdb", is_flag=True, help="Do not use gdb.")
@@ -87,7 +82,8 @@ def command(
 ) -> None:
     """Show where and why a process died, from its core or other evidence.
 
-    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a log, a faulthandler dump, gdb output.
+    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a bundle, a tar or zip archive of one crash,
+    a log, a faulthandler dump, gdb output.
     Use - as PATH to read from standard input.
     """
     from crashkit.pipeline import Options, analyze
@@ -95,7 +91,7 @@ def command(
     options = Options(
         exe=exe,
         sysroot=sysroot,
-        path_maps=tuple(map(_path_map, path_maps)),
+        path_maps=tuple(map(path_map, path_maps)),
         extra_dirs=extra_dirs,
         debuginfod=debuginfod,
         libpython=libpython,
@@ -194,13 +190,6 @@ def default_folder(path: Path, crash: Crash) -> Path:
     if regular and os.access(path.absolute().parent, os.W_OK):
         return path.absolute().with_name(f"{path.absolute().name}-report")
     return Path.cwd() / f"crashkit-report-{crash.id or 'unknown'}"
-
-
-def _path_map(text: str) -> tuple[str, Path]:
-    source, separator, target = text.partition("=")
-    if not separator or not source or not target:
-        raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--path-map")
-    return source, Path(target)
 
 
 def _warm() -> None:

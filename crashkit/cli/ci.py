@@ -84,7 +84,7 @@ def command(
     from crashkit.batch.job import Task
     from crashkit.batch.remote import local
     from crashkit.batch.run import analyzed, plan
-    from crashkit.cli.analyze import _path_map
+    from crashkit.cli.options import path_map
     from crashkit.pipeline import Options
     from crashkit.scratch import Scratch
 
@@ -93,7 +93,7 @@ def command(
     former = _former(baseline) if baseline else None
     options = Options(
         sysroot=sysroot and sysroot.absolute(),
-        path_maps=tuple((before, after.absolute()) for before, after in map(_path_map, path_maps)),
+        path_maps=tuple((before, after.absolute()) for before, after in map(path_map, path_maps)),
         extra_dirs=tuple(folder.absolute() for folder in extra_dirs),
         gdb=None if no_gdb else gdb,
         deadline=timeout,

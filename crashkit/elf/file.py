@@ -117,6 +117,28 @@ def _holds(path: Path, *names: str) -> bool:
     return elf is not None and any(section.name in names and section.kind not in (SHT_NULL, SHT_NOBITS) for section in elf.sections)
 
 
+def debug_link(path: Path) -> Optional[str]:
+    """Name of the separate debug file, without its folder (`.gnu_debuglink`); None if the file names none."""
+    name = _linked(path, ".gnu_debuglink")[0].decode("utf-8", "surrogateescape").rpartition("/")[2]
+    return name or None
+
+
+def alternate_debug_file(path: Path) -> Optional[str]:
+    """Build-id, in hexadecimal, of the debug file that this one shares with others (`.gnu_debugaltlink`, as dwz writes it)."""
+    return _linked(path, ".gnu_debugaltlink")[1].hex() or None
+
+
+def _linked(path: Path, name: str) -> tuple[bytes, bytes]:
+    """A file name, and what follows it in the section of this name; empty if there is none."""
+    with _opened(path) as read:
+        elf = read_elf(read) if read else None
+        section = elf.section(name) if elf else None
+        if read is None or section is None or section.kind == SHT_NOBITS:
+            return b"", b""
+        file, _, rest = read(section.offset, min(section.size, _MOST_NOTES)).partition(b"\0")
+        return file, rest
+
+
 def holds_code(path: Path) -> bool:
     """Whether an ELF file contains code; False for a separate debug file, whose `.text` is empty (SHT_NOBITS)."""
     elf = open_elf(path)

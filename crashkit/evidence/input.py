@@ -210,6 +210,13 @@ def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
     return Input(file=file, path=plain, size=size, original=path, original_size=size)
 
 
+def plain_pieces(file: BinaryIO) -> Iterator[bytes]:
+    """The plain bytes of a regular file that was just opened, as they are unpacked. The iterator raises Damaged, and OSError."""
+    source = _Counted(_file_pieces(file))
+    compression = compression_of(source.peek(8))
+    return _decompress(source, compression) if compression else iter(source)
+
+
 def _file_pieces(file: BinaryIO) -> Iterator[bytes]:
     while piece := file.read(_READ):
         yield piece
@@ -238,7 +245,7 @@ class _Sink:
         self.file = _memory_file()
         self.size = 0
         self.room = limits.memory
-        self.folder = limits.folder or _roomy_folder()
+        self.folder = limits.folder or roomy_folder()
         self.on_disk = False
         self.pending = b""
 
@@ -348,7 +355,7 @@ def _pump(data: Iterator[bytes], sink: _Sink) -> Optional[SoftError]:
     try:
         for piece in data:
             sink.write(piece)
-    except _Damaged as error:
+    except Damaged as error:
         message = f"{error} after {_amount(sink.size + len(sink.pending))} of unpacked data: the rest is missing"
         return SoftError(stage="input", message=message, hint="copy or compress the core again if you still have it")
     except _Full as error:
@@ -356,8 +363,8 @@ def _pump(data: Iterator[bytes], sink: _Sink) -> Optional[SoftError]:
     return None
 
 
-class _Damaged(Exception):
-    pass
+class Damaged(Exception):
+    """Compressed data ends too early, or is not what it should be."""
 
 
 class _Counted:
@@ -386,7 +393,7 @@ class _Counted:
 def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
     """Plain data of one or more concatenated streams (`cat a.gz b.gz`, pzstd, pixz).
 
-    Raises _Damaged if the data is truncated or damaged.
+    Raises Damaged if the data is truncated or damaged.
     """
     start = _FORMATS[compression][1]
     stream, produced, whole_streams = start(), False, 0
@@ -405,12 +412,12 @@ def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
                 except Exception as error:
                     if whole_streams and not produced:
                         return  # what follows the last stream is no stream
-                    raise _Damaged(f"the {compression} data is damaged ({str(error) or type(error).__name__})") from error
+                    raise Damaged(f"the {compression} data is damaged ({str(error) or type(error).__name__})") from error
                 produced = produced or bool(plain)
                 yield plain
                 data = stream.unused_data if stream.eof else b""
     if not stream.eof:
-        raise _Damaged(f"the {compression} data is truncated")
+        raise Damaged(f"the {compression} data is truncated")
 
 
 def _memory_file() -> BinaryIO:
@@ -421,7 +428,8 @@ def _nameless_file(folder: Path) -> BinaryIO:
     return cast(BinaryIO, tempfile.TemporaryFile(dir=folder, buffering=0))
 
 
-def _roomy_folder() -> Path:
+def roomy_folder() -> Path:
+    """TMPDIR where it is set, or the one of /var/tmp and /tmp with more free space: /tmp may be memory."""
     if "TMPDIR" in os.environ:
         return Path(tempfile.gettempdir())
     folders = [folder for folder in (Path("/var/tmp"), Path("/tmp"), Path(tempfile.gettempdir())) if os.access(folder, os.W_OK)]

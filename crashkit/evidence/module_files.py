@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from typing import Optional
 
 from crashkit import isolation
-from crashkit.elf.file import has_debug_symbols, holds_code, read_build_id
+from crashkit.elf.file import alternate_debug_file, has_debug_symbols, holds_code, read_build_id
 from crashkit.evidence.file_tree import FileTree, PathMap
 
 DEBUG_ROOT = "/usr/lib/debug"
@@ -87,6 +87,14 @@ class Finder:
             detail = f"{other[0]} is a different build: its build-id is {other[1] or 'missing'}, the core has {build_id}"
             return ModuleFile("mismatch", debug=debug, detail=detail, hint=_hint(path), other=other[0])
         return ModuleFile("missing", debug=debug, detail=f"{path} is not on this machine", hint=_hint(path))
+
+    def shared_debug_file(self, debug: Path) -> Optional[Path]:
+        """The file that a debug file shares with others (dwz), if there is one and it is here."""
+        build_id = alternate_debug_file(debug)
+        if build_id is None:
+            return None
+        found = (place for place in self._debug_candidates("", build_id) if _is_file(place) and read_build_id(place) == build_id)
+        return next(found, None)
 
     def given_folders(self) -> list[Path]:
         """The folders whose files are the crashed system's, not this machine's."""

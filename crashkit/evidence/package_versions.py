@@ -6,14 +6,15 @@ A package that is merely installed is not told: it may be another environment's,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from crashkit.crashfolder.files import open_real
 
 _IN_PACKAGES = re.compile(r"^(?P<folder>.*/(?:site|dist)-packages)/(?P<name>[^/]+)")
+_TOP_LEVEL, _RECORD, _TORCH = "top_level.txt", "RECORD", Path("torch", "version.py")
 _MOST_METADATA = 2000
 _MOST_TEXT = 1 << 16
 _MOST_RECORD = 1 << 24
@@ -31,25 +32,48 @@ def package_paths(files: Iterable[str]) -> tuple[str, ...]:
 def package_versions(files: Iterable[str], locate: Locate = Path) -> dict[str, str]:
     """Versions, by distribution name (lower case, hyphens), of the packages that contain these files; with torch, that of its `cuda`."""
     found: dict[str, str] = {}
-    for path in package_paths(files):
-        folder, _, name = path.rpartition("/")
-        here = locate(folder)
-        if here is None:
-            continue
-        # `_cffi_backend.cpython-311-x86_64-linux-gnu.so`; `numpy.libs` has what numpy brought with it.
-        module = name.partition(".")[0]
-        distribution = _distributions(here).get(module) or _distributions(here).get(_normal(module))
+    for _, here, module, distribution in _used(files, locate):
         if distribution is not None:
-            found.setdefault(*distribution)
+            found.setdefault(distribution.name, distribution.version)
         if module == "torch" and (cuda := _cuda(here)) is not None:
             found.setdefault("cuda", cuda)
     return found
 
 
+def metadata_files(files: Iterable[str], locate: Locate = Path) -> dict[str, Path]:
+    """The files from which `package_versions` knows the versions, by their paths in the crashed system: for another machine."""
+    found: dict[str, Path] = {}
+    for folder, here, module, distribution in _used(files, locate):
+        told = _told(distribution.entry) if distribution is not None else None
+        for file in (told, here / _TORCH if module == "torch" else None):
+            if file is not None and file.is_file():
+                found[f"{folder}/{file.relative_to(here)}"] = file
+    return found
+
+
+class _Distribution(NamedTuple):
+    name: str
+    """Lower case, hyphens."""
+    version: str
+    entry: Path
+    """Its folder of metadata, or, of old ones, its file."""
+
+
+def _used(files: Iterable[str], locate: Locate) -> Iterator[tuple[str, Path, str, Optional[_Distribution]]]:
+    """The folder that holds each package (there and here), the module's name, and the distribution that it is of."""
+    for path in package_paths(files):
+        folder, _, name = path.rpartition("/")
+        here = locate(folder)
+        if here is not None:
+            # `_cffi_backend.cpython-311-x86_64-linux-gnu.so`; `numpy.libs` has what numpy brought with it.
+            module = name.partition(".")[0]
+            yield folder, here, module, _distributions(here).get(module) or _distributions(here).get(_normal(module))
+
+
 @lru_cache(maxsize=64)
-def _distributions(folder: Path) -> dict[str, tuple[str, str]]:
-    """Name and version by the names of the modules that each distribution installed here."""
-    found: dict[str, tuple[str, str]] = {}
+def _distributions(folder: Path) -> dict[str, _Distribution]:
+    """By the names of the modules that each distribution installed here."""
+    found: dict[str, _Distribution] = {}
     try:
         metadata = sorted(entry for entry in folder.iterdir() if entry.name.endswith((".dist-info", ".egg-info")))[:_MOST_METADATA]
     except OSError:
@@ -59,15 +83,21 @@ def _distributions(folder: Path) -> dict[str, tuple[str, str]]:
         if not version:
             continue
         # An egg-info's name goes on with the Python version: `name-1.0-py3.11.egg-info`.
-        told = (_normal(name), re.sub(r"-py\d.*$", "", version))
+        told = _Distribution(_normal(name), re.sub(r"-py\d.*$", "", version), entry)
         for module in (name, _normal(name), _normal(name).replace("-", "_"), *_top_levels(entry)):
             found.setdefault(module, told)
     return found
 
 
+def _told(entry: Path) -> Optional[Path]:
+    """What tells the modules of a distribution, or else any file that lets its folder be: the folder's name has the version."""
+    files = (entry / _TOP_LEVEL, entry / _RECORD, entry / "METADATA", entry / "PKG-INFO", entry)
+    return next((file for file in files if file.is_file()), None)
+
+
 def _top_levels(entry: Path) -> list[str]:
     try:
-        return _beginning(entry / "top_level.txt").split()
+        return _beginning(entry / _TOP_LEVEL).split()
     except OSError:
         return _recorded(entry)
 
@@ -75,7 +105,7 @@ def _top_levels(entry: Path) -> list[str]:
 def _recorded(entry: Path) -> list[str]:
     """The first parts of the files in RECORD, for build tools that write no top_level.txt."""
     try:
-        lines = _beginning(entry / "RECORD", _MOST_RECORD).splitlines()
+        lines = _beginning(entry / _RECORD, _MOST_RECORD).splitlines()
     except OSError:
         return []
     return sorted({line.partition(",")[0].partition("/")[0].partition(".")[0] for line in lines if not line.startswith((".", "/"))} - {""})
@@ -95,7 +125,7 @@ def _normal(name: str) -> str:
 def _cuda(folder: Path) -> Optional[str]:
     """The CUDA that torch was built for; its wheel's version has it only in the local part (+cu130)."""
     try:
-        text = _beginning(folder / "torch" / "version.py")
+        text = _beginning(folder / _TORCH)
     except OSError:
         return None
     match = re.search(r"^cuda\b[^=]*= '([\d.]+)'", text, re.MULTILINE)

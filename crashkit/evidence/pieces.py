@@ -14,6 +14,7 @@ from crashkit.attempt import failed
 from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
+from crashkit.evidence.archive import kind_of_head
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input
@@ -24,7 +25,8 @@ from crashkit.naming.signals import signal_name
 
 _CORES = frozenset({"core", "gpu-core"})
 _NAMED = 4
-_OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
+OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
+"""Files of a crash folder that are no evidence: crashkit wrote them."""
 
 
 class GpuPiece(NamedTuple):
@@ -71,6 +73,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 source = open_files.enter_context(open_input(piece))
                 dump = open_dump(of_file(source.file), source.size)
                 opened = open_core(source.file, piece, source.size) if dump is None else None
+                if dump is None and opened is None:
+                    _refuse_archive(source, piece)
             except EvidenceError as error:
                 if piece is path:
                     raise
@@ -101,6 +105,15 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors))
 
 
+def _refuse_archive(source: Input, piece: Path) -> None:
+    """Archives were unpacked before, where they can be. Raises EvidenceError."""
+    source.file.seek(0)
+    if kind_of_head(source.file.read(512)) is not None:
+        message = f"{piece} is an archive that was not unpacked: it came through a pipe, or lies in a crash folder or too deep"
+        raise EvidenceError(message, "Pass it as a file, or unpack it yourself and pass its files.")
+    source.file.seek(0)
+
+
 def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
     """The evidence in a folder: what its manifest lists, or else every regular file that is not ours."""
     if manifest is not None:
@@ -108,7 +121,7 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
         names = [name for wanted in (_CORES, _text_kinds()) for name, kind in kinds.items() if kind in wanted]
     else:
         try:
-            names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
+            names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in OURS)
         except OSError as error:
             raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner or as root.") from error
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]

@@ -25,7 +25,7 @@ RULES = {
     "the null area": (r"\b0x10000\b|NULL_(?:PAGE|AREA) =", {"naming/addresses.py"}),
     "fill bytes": (r"\b0xDD\b", {"naming/addresses.py"}),
     "ids of crashes": (r"%Y%m%dT%H%M%S", {"crashfolder/ids.py"}),
-    "environment of tools": (r"DEBUGINFOD[_\" ]|GCONV_PATH", {"environment.py", "cli/analyze.py", "evidence/module_files.py"}),
+    "environment of tools": (r"DEBUGINFOD[_\" ]|GCONV_PATH", {"environment.py", "cli/options.py", "evidence/module_files.py"}),
     "what stands for a secret": (r"<masked>", {"secrets/text.py"}),
     "gdb's safe start": (r"set auto-load no", {"gdb_files.py"}),
 }

@@ -57,7 +57,8 @@ class PystackDebugger:
             hint = "Pass it with --exe, or the crashed system's root folder with --sysroot."
             return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
         files = {path: found.path for path, found in scene.files.items() if found.path}
-        return ask_pystack(core, file.path, files, self._deadline, native=native, running=self._running)
+        debug = {path: found.debug for path, found in scene.files.items() if found.debug}
+        return ask_pystack(core, file.path, files, self._deadline, native=native, running=self._running, debug=debug)
 
 
 def ask_pystack(
@@ -68,10 +69,12 @@ def ask_pystack(
     locals: bool = True,
     native: bool = False,
     running: Optional[Running] = None,
+    debug: Mapping[str, Path] = _NO_FILES,
 ) -> Answer:
     """Ask PyStack for every thread of a core.
 
-    `executable` is its file on this machine; `files` maps a module's path in the core to its path here, where they differ.
+    `executable` is its file on this machine; `files` maps a module's path in the core to its path here, where they differ, and
+    `debug` to its separate debug file.
     `deadline` is in seconds. Never raises for what the core holds: a failure is a soft error.
 
     Frames whose code or file has a name beyond Latin-1 are silently omitted by PyStack 1.7: it reads names of one byte a
@@ -83,7 +86,7 @@ def ask_pystack(
     for with_locals in (True, False) if locals else (False,):
         left = ends - time.monotonic()
         try:
-            threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native, running)
+            threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native, running, debug)
         except PystackFailed as failure:
             last = not (with_locals and failure.again)
             what = "" if last else "; retried without local variables"

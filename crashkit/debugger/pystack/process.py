@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Optional
 
 from crashkit import isolation
+from crashkit.elf.file import debug_link
 from crashkit.scratch import Scratch
 
 _INNER, _OUTER = 1000, 200
@@ -27,6 +28,7 @@ _MEMORY = 8 << 30
 _MOST_RESULT = 256 << 20
 _INSTALL = "Install it: pip install pystack."
 _WORKER = Path(__file__).with_name("worker.py")
+_NONE: Mapping[str, Path] = {}
 
 
 class PystackFailed(Exception):
@@ -63,9 +65,18 @@ class Running:
 
 
 def run_pystack(
-    core: Path, executable: Path, files: Mapping[str, Path], deadline: float, locals: bool, native: bool, running: Optional[Running] = None
+    core: Path,
+    executable: Path,
+    files: Mapping[str, Path],
+    deadline: float,
+    locals: bool,
+    native: bool,
+    running: Optional[Running] = None,
+    debug: Mapping[str, Path] = _NONE,
 ) -> list[dict[str, Any]]:
     """The rows of every thread, as the worker's docstring describes them. `deadline` is in seconds.
+
+    `files` and `debug` are the modules and their separate debug files here, by the modules' paths in the core.
 
     Raises PystackFailed, and OSError where the temporary folder cannot be used.
     """
@@ -77,7 +88,7 @@ def run_pystack(
             "path": isolation.module_path(),
             "core": str(core.absolute()),
             "executable": str(executable.absolute()),
-            "search_path": _link(files, folder / "modules"),
+            "search_path": _link(files, debug, folder / "modules"),
             "locals": locals,
             "native": native,
             "inner": _INNER,
@@ -95,8 +106,11 @@ def run_pystack(
         return _read(result)
 
 
-def _link(files: Mapping[str, Path], folder: Path) -> str:
-    """A folder with links to these files, for PyStack to search by name; '' where every file is at its path in the core."""
+def _link(files: Mapping[str, Path], debug: Mapping[str, Path], folder: Path) -> str:
+    """A folder with links to these files, for PyStack to search by name; '' where every file is at its path in the core.
+
+    elfutils looks for their debug files in `.debug` beside them (libdwfl, find_debuginfo), and in this machine's /usr/lib/debug.
+    """
     moved = {name: file for name, file in files.items() if str(file) != name and ":" not in name}
     if not moved:
         return ""
@@ -104,6 +118,10 @@ def _link(files: Mapping[str, Path], folder: Path) -> str:
     for name, file in moved.items():
         with suppress(FileExistsError):
             Path(folder, PurePosixPath(name).name).symlink_to(file.absolute())
+        if name in debug and (link := debug_link(file)):
+            Path(folder, ".debug").mkdir(exist_ok=True)
+            with suppress(OSError, ValueError):
+                Path(folder, ".debug", link).symlink_to(debug[name].absolute())
     return str(folder)
 
 

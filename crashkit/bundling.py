@@ -1,0 +1,364 @@
+"""Puts a crash and all that another machine needs to analyze it into one file.
+
+The crash is analyzed first: its stacks say which files are needed. Those are the modules on the stacks, whole; of large modules
+elsewhere the unwind tables; the debug files of both; the Python sources of the frames; and the metadata from which the versions of
+packages are known. Texts are masked, what is binary is not.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import tokenize
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace as with_changes
+from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple, Optional
+
+import msgspec
+
+from crashkit import __version__
+from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, BundleManifest, Member, write_bundle
+from crashkit.crashfolder.files import open_real
+from crashkit.crashfolder.manifest import File, Manifest
+from crashkit.elf.file import read_build_id
+from crashkit.elf.twin import BIG, write_twin
+from crashkit.errors import EvidenceError
+from crashkit.evidence.bundle import open_archives
+from crashkit.evidence.input import Input, roomy_folder
+from crashkit.evidence.module_files import DEBUG_ROOT, Finder, ModuleFile
+from crashkit.evidence.package_versions import metadata_files
+from crashkit.evidence.pieces import OURS, Pieces, sort_out
+from crashkit.model import Crash, Module, NativeFrame, PythonFrame
+from crashkit.pipeline import Options, Progress, analyze, with_files_of
+from crashkit.scratch import Scratch
+from crashkit.secrets.text import Secrets, of_environment
+from crashkit.stacks.source import read_source
+
+_DELETED = " (deleted)"
+_CHUNK = 4 << 20
+"""Bytes of a log that are masked at a time, in whole lines."""
+_LONGEST_LINE = 1 << 20
+_COMPRESSED = (".gz", ".xz", ".zst", ".lz4")
+_WHOLE = frozenset({"full", "table", "exports", "none"})
+"""What `Module.symbols` says where a frame is in the module."""
+
+
+class Bundled(NamedTuple):
+    """A bundle that was written."""
+
+    path: Path
+    size: int
+    """Bytes."""
+    manifest: BundleManifest
+
+
+def bundle(
+    paths: Sequence[Path],
+    target: Optional[Path] = None,
+    *,
+    options: Optional[Options] = None,
+    replace: bool = False,
+    progress: Optional[Progress] = None,
+) -> Bundled:
+    """Bundle the evidence of one crash at `paths` into `target` (None: named after the crash, in the working directory).
+
+    Raises EvidenceError if a path holds no evidence or cannot be read twice, CollectError if the bundle cannot be written.
+    """
+    options = msgspec.structs.replace(options or Options(), show_secrets=True)
+    for path in paths:
+        if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
+            # It is read twice.
+            raise EvidenceError(f"{path} is neither a file nor a folder", "Write the core into a file first, and pass that.")
+    crash = analyze(paths, options=options, progress=progress)
+    with ExitStack() as stack:
+        opened = open_archives(paths, stack)
+        options = with_files_of(opened, options)
+        with opened.by_their_names():
+            pieces = sort_out(opened.paths, stack)
+        scratch = stack.enter_context(Scratch("bundle", roomy_folder()))
+        finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
+        masking = _Masking(pieces, scratch)
+        chosen = _Chosen(crash, finder, options.exe, masking, scratch)
+        texts = list(_texts(pieces, masking))
+        binary = list(_binary_evidence(pieces, [text.member.name for text in texts]))
+        root = sorted([*chosen.modules(), *chosen.sources(), *chosen.packages()], key=lambda member: member.name)
+        manifest = _manifest(pieces, (*texts, *binary), masking)
+        members = masking.again([*manifest, *(text.member for text in texts), *_first_of_each(root)])
+        facts = BundleManifest(
+            schema=SCHEMA,
+            crashkit=__version__,
+            id=crash.id,
+            warning=WARNING if binary else "",
+            missing=tuple(map(masking.text, chosen.missing)),
+            versions=_versions(crash),
+        )
+        path = target or Path(f"{crash.id or 'crash'}{SUFFIX}")
+        written = write_bundle(path, [*members, *(piece.member for piece in binary)], facts, replace)
+    return Bundled(path, path.stat().st_size, written)
+
+
+def _versions(crash: Crash) -> dict[str, str]:
+    return dict(sorted(crash.process.versions.items())) if crash.process else {}
+
+
+def _first_of_each(members: Sequence[Member]) -> list[Member]:
+    return list({member.name: member for member in reversed(members)}.values())[::-1]
+
+
+def _modified(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return 0.0
+
+
+# Evidence
+
+
+class _Piece(NamedTuple):
+    """A file of the evidence, and what it was called."""
+
+    original: str
+    member: Member
+
+
+def _texts(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
+    names: list[str] = []
+    for text in pieces.texts:
+        name = text.original.name.lstrip(".") or "log"
+        if text.compression:
+            # It is bundled as it is read.
+            name = name.removesuffix(next((ending for ending in _COMPRESSED if name.endswith(ending)), ""))
+        names.append(_free(name, names))
+    if names != sorted(names):
+        # Their order is that of the report's lines.
+        names = [f"{number:03}-{name}" for number, name in enumerate(names)]
+    for name, text in zip(names, pieces.texts, strict=True):
+        member = Member(f"{EVIDENCE}/{name}", "log", masking.log(text), _modified(text.original), masked=True)
+        yield _Piece(text.original.name, member)
+
+
+def _binary_evidence(pieces: Pieces, taken: Sequence[str]) -> Iterator[_Piece]:
+    """GPU cores, then the core: it is the largest, and more can be done without its end than without anything else."""
+    gpus = [("gpu-core", source) for _, source in sorted(pieces.gpus, key=lambda gpu: gpu.source.original.name)]
+    core = [("core", pieces.core_input)] if pieces.core_input is not None else []
+    names = [name.rpartition("/")[2] for name in taken]
+    for kind, source in (*gpus, *core):
+        names.append(_free(source.original.name.lstrip(".") or kind, names))
+        # As it was found, also if it is compressed: the report says how large it was.
+        content = Path(os.path.realpath(source.original))
+        yield _Piece(source.original.name, Member(f"{EVIDENCE}/{names[-1]}", kind, content, _modified(content)))
+
+
+def _free(name: str, taken: Sequence[str]) -> str:
+    number, free = 1, name
+    while free in taken or free in OURS:
+        number += 1
+        free = f"{number}-{name}"
+    return free
+
+
+def _manifest(pieces: Pieces, evidence: Sequence[_Piece], masking: _Masking) -> Iterator[Member]:
+    """The crash folder's, with the names that its files have in the bundle."""
+    if pieces.manifest is None:
+        return
+    known = {str(file.get("name")): file for file in pieces.manifest.get("files", [])}
+    files: list[File] = []
+    for original, member in evidence:
+        file = File(**known.get(original, {"kind": member.kind}))
+        file["name"] = member.name.rpartition("/")[2]
+        files.append(file)
+    clean = {**masking.manifest(pieces.manifest), "files": files}
+    yield Member(f"{EVIDENCE}/manifest.json", "manifest", msgspec.json.format(msgspec.json.encode(clean), indent=1), 0.0, masked=True)
+
+
+# Files of the crashed system
+
+
+class _Chosen:
+    """Which files of the crashed system are needed, by what its stacks say."""
+
+    def __init__(self, crash: Crash, finder: Finder, exe: Optional[Path], masking: _Masking, scratch: Path) -> None:
+        self.missing: list[str] = []
+        self._crash = crash
+        self._finder = finder
+        self._exe = exe
+        self._masking = masking
+        self._twins = scratch
+        self._found: list[str] = []
+
+    def modules(self) -> Iterator[Member]:
+        """Modules and their debug files."""
+        process, python = self._crash.process, self._crash.python
+        main = process.executable if process else None
+        needed = {main, python.executable if python else None}
+        for thread in self._crash.threads:
+            needed |= {frame.module for frame in thread.natives()}
+        seen: set[str] = set()
+        for module in self._crash.modules:
+            if module.path in seen:
+                continue
+            seen.add(module.path)
+            file = self._finder.find(module.path, module.build_id)
+            if self._exe is not None and module.path == main and module.found == str(self._exe):
+                file = with_changes(file, state="found", path=self._exe)
+            whole = module.path in needed or module.symbols in _WHOLE
+            yield from self._module(module, file, whole)
+            if whole and file.debug is not None:
+                yield from self._debug(file.debug)
+
+    def _module(self, module: Module, file: ModuleFile, whole: bool) -> Iterator[Member]:
+        name = _in_root(module.path.removesuffix(_DELETED))
+        if file.path is None or name is None:
+            self.missing.append(module.path)
+            return
+        self._found.append(module.path)
+        member = Member(name, "module", Path(os.path.realpath(file.path)), _modified(file.path), module.path, module.build_id)
+        if not whole and file.path.stat().st_size >= BIG and (twin := write_twin(file.path, self._twins)) is not None:
+            member = member._replace(kind="unwind-tables", content=twin)
+        yield member
+
+    def _debug(self, debug: Path) -> Iterator[Member]:
+        for file in (debug, self._finder.shared_debug_file(debug)):
+            build_id = read_build_id(file) if file is not None else None
+            if file is not None and build_id:
+                path = f"{DEBUG_ROOT}/.build-id/{build_id[:2]}/{build_id[2:]}.debug"
+                yield Member(f"{ROOT}{path}", "debug-info", Path(os.path.realpath(file)), _modified(file), path, build_id)
+
+    def sources(self) -> Iterator[Member]:
+        """The sources that the report shows lines of."""
+        base = self._crash.process.environment.get("PWD", "") if self._crash.process else ""
+        for file in dict.fromkeys(_source_files(self._crash)):
+            path = file if file.startswith("/") else f"{base}/{file}"
+            name, here = _in_root(path), self._finder.source(path)
+            if name is None or here is None:
+                continue
+            try:
+                read = read_source(here)
+            except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+                continue
+            if read is not None:
+                text, time = read
+                yield Member(name, "source", _encoded(self._masking.source(text)), time, path, masked=True)
+
+    def packages(self) -> Iterator[Member]:
+        """Metadata of the packages whose versions the report tells."""
+        files = [*_source_files(self._crash), *self._found]
+        for path, here in metadata_files(files, self._finder.folder).items():
+            name = _in_root(path)
+            if name is not None:
+                yield Member(name, "package", self._masking.file(here), _modified(here), path, masked=True)
+
+
+def _source_files(crash: Crash) -> Iterator[str]:
+    """Files of Python frames and of GPU kernels, as the crashed process called them."""
+    for thread in crash.threads:
+        for frame in (*thread.frames, *thread.python_frames):
+            if isinstance(frame, PythonFrame) and frame.file and not frame.file.startswith("<"):
+                yield frame.file
+    for gpu in crash.gpu:
+        for exception in gpu.exceptions:
+            frames = [frame.file for frame in exception.frames if isinstance(frame, (NativeFrame, PythonFrame))]
+            yield from filter(None, (exception.file, *frames))
+        yield from filter(None, (kernel.file for kernel in gpu.kernels))
+
+
+def _in_root(path: str) -> Optional[str]:
+    """The name in the bundle for a path of the crashed system; None for one that no file has."""
+    if not path.startswith("/") or "\0" in path:
+        return None
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return "/".join((ROOT, *parts)) if parts else None
+
+
+def _encoded(text: str) -> bytes:
+    """The source in the encoding that it declares."""
+    try:
+        encoding, _ = tokenize.detect_encoding(io.BytesIO(text.encode("utf-8", "replace")).readline)
+    except SyntaxError:
+        encoding = "utf-8"
+    return text.encode(encoding, "replace")
+
+
+# Masking
+
+
+class _Masking:
+    """Masks texts; a secret that one of them names, or the process's environment, is masked in all of them."""
+
+    def __init__(self, pieces: Pieces, scratch: Path) -> None:
+        self._secrets = Secrets()
+        self._scratch = scratch
+        self._logs = 0
+        if pieces.core is not None:
+            entries = pieces.core.arguments_and_environment()[1]
+            self._secrets.found.update(of_environment(dict(entry.split("=", 1) for entry in entries if "=" in entry)))
+
+    def source(self, text: str) -> str:
+        """Lines of a program; there are as many as before."""
+        return self._secrets.text(text, source=True)
+
+    def file(self, path: Path) -> bytes:
+        """A small text of another tool's. Raises OSError."""
+        with open_real(path) as file:
+            return _cleaned(file.read(), self._secrets.text)
+
+    def manifest(self, manifest: Manifest) -> dict[str, Any]:
+        """What was recorded of a crash."""
+        clean: dict[str, Any] = {}
+        for name, value in manifest.items():
+            if name == "environment" and isinstance(value, dict):
+                clean[name] = self._secrets.environment(value)
+            elif name in ("argv", "command") and isinstance(value, list):
+                clean[name] = self._secrets.arguments(value)
+            else:
+                clean[name] = self._each(value)
+        return clean
+
+    def _each(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._secrets.text(value)
+        if isinstance(value, list):
+            return list(map(self._each, value))
+        return {key: self._each(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+    def text(self, text: str) -> str:
+        """A short text of any kind."""
+        return self._secrets.text(text)
+
+    def log(self, log: Input) -> Path:
+        """A log, which may be large: masked into a file."""
+        log.file.seek(0)
+        return self._rewritten(log.file, self._secrets.text)
+
+    def _rewritten(self, source: BinaryIO, clean: Callable[[str], str]) -> Path:
+        self._logs += 1
+        path = self._scratch / f"log-{self._logs}"
+        with path.open("wb") as target:
+            while chunk := source.read(_CHUNK):
+                target.write(_cleaned(chunk + source.readline(_LONGEST_LINE), clean))
+        return path
+
+    def again(self, members: Sequence[Member]) -> list[Member]:
+        """The texts among the members once more, now that all secrets are known."""
+        if not self._secrets.found:
+            return list(members)
+        clean = self._secrets.repetitions()
+        return [self._once_more(member, clean) if member.masked else member for member in members]
+
+    def _once_more(self, member: Member, clean: Callable[[str], str]) -> Member:
+        if isinstance(member.content, bytes):
+            return member._replace(content=_cleaned(member.content, clean))
+        with member.content.open("rb") as source:
+            return member._replace(content=self._rewritten(source, clean))
+
+
+def _cleaned(data: bytes, clean: Callable[[str], str]) -> bytes:
+    return clean(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")

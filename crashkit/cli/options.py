@@ -1,0 +1,40 @@
+"""Options that several commands have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+
+_Command = TypeVar("_Command", bound=Callable[..., Any])
+
+_SYSTEM_FILES = (
+    click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core."),
+    click.option(
+        "--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system."
+    ),
+    click.option(
+        "--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM."
+    ),
+    click.option(
+        "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
+    ),
+    click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS."),
+)
+
+
+def system_files(command: _Command) -> _Command:
+    """Where the files of the crashed system are: exe, sysroot, path_maps, extra_dirs, debuginfod."""
+    for option in reversed(_SYSTEM_FILES):
+        command = option(command)
+    return command
+
+
+def path_map(text: str) -> tuple[str, Path]:
+    """FROM=TO of `--path-map`. Raises BadParameter."""
+    source, separator, target = text.partition("=")
+    if not separator or not source or not target:
+        raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--path-map")
+    return source, Path(target)

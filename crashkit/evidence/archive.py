@@ -1,0 +1,339 @@
+"""Unpacks tar and zip archives, which may be hostile, into a private folder.
+
+Only regular files and folders come out of an archive, under names that stay below the folder, and only so many of them
+(`limits`). Links, devices and whatever else are left out, as is the second one of two members of a name; what was left out is told.
+What cannot be unpacked completely (truncated, damaged, disk full) is unpacked as far as possible.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import stat
+import struct
+import tarfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, BinaryIO, NamedTuple, Optional, cast
+
+from crashkit.crashfolder.files import create, open_real
+from crashkit.evidence.input import DISK_RESERVE, Damaged, plain_pieces
+from crashkit.limits import LONGEST_FILE_NAME, LONGEST_PATH, MOST_MEMBERS, MOST_PATH_PARTS, unpacked_bytes
+from crashkit.model import SoftError
+
+_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
+_TAR, _TAR_AT = b"ustar", 257
+_HEAD = 512
+_CHUNK = 1 << 20
+_BLOCK = 16 << 10
+_ZEROS = bytes(_BLOCK)
+_MOST_HEADER = 64 << 10
+"""Bytes of a tar header for a long name: PATH_MAX is 4096. tarfile reads it into memory at once, whatever size it claims."""
+_MOST_DIRECTORY = 16 << 20
+"""Bytes that zipfile may read at once: the table of contents of 20,000 long names."""
+_HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
+_NAMED = 3
+"""Names in one message."""
+
+_ELSEWHERE = "their names lead out of the archive or cannot be used"
+_NO_FILE = "they are links, devices or other special files"
+_TWICE = "their names are taken by others before them"
+_DAMAGED = "their contents are damaged"
+_UNREADABLE = "they cannot be unpacked"
+
+
+class Unpacked(NamedTuple):
+    """What came out of an archive."""
+
+    files: dict[str, str]
+    """SHA-256 in hexadecimal by the file's path below the folder, in the order of the archive."""
+    soft_errors: tuple[SoftError, ...]
+
+
+@dataclass
+class Budget:
+    """How much may still be unpacked: shared by the archives within an archive."""
+
+    size: int
+    """Bytes, counting holes."""
+    members: int = MOST_MEMBERS
+    """Files and folders."""
+
+    @classmethod
+    def of(cls, path: Path) -> Budget:
+        """What an archive of this file's size is granted. Raises OSError."""
+        return cls(unpacked_bytes(path.stat().st_size))
+
+
+class _Member(NamedTuple):
+    name: str
+    kind: str
+    """file, folder, other."""
+    time: float
+    """Seconds since the epoch."""
+    open: Callable[[], IO[bytes]]
+
+
+class _Full(Exception):
+    """A limit or the disk is reached."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.hint = hint
+
+
+_BROKEN = (Damaged, tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RecursionError, UnicodeError, struct.error)
+
+
+def archive_kind(path: Path) -> Optional[str]:
+    """tar (also compressed) or zip, by the file's contents; None if it is neither, no regular file, or cannot be read."""
+    try:
+        with open_real(path) as file:
+            head = b""
+            for piece in plain_pieces(file):
+                head += piece
+                if len(head) >= _HEAD:
+                    break
+    except (OSError, ValueError, Damaged, RuntimeError):
+        return None
+    return kind_of_head(head)
+
+
+def kind_of_head(head: bytes) -> Optional[str]:
+    """tar or zip, by the first 512 plain bytes."""
+    if head.startswith(_ZIP):
+        return "zip"
+    return "tar" if head[_TAR_AT:].startswith(_TAR) else None
+
+
+def unpack(path: Path, folder: Path, budget: Budget) -> Unpacked:
+    """Unpack the archive at `path` into the empty private `folder`, as far as the budget allows.
+
+    Raises OSError if the archive cannot be opened.
+    """
+    with open_real(path) as file:
+        head = file.read(4)
+        file.seek(0)
+        target = _Target(path, folder, budget)
+        target.fill(_of_zip(file) if head.startswith(_ZIP) else _of_tar(file))
+    return Unpacked(target.files, target.soft_errors())
+
+
+class _Target:
+    """The folder that is filled, and what may still come into it."""
+
+    def __init__(self, path: Path, folder: Path, budget: Budget) -> None:
+        self.files: dict[str, str] = {}
+        self._path = path
+        self._folder = folder
+        self._folders: set[tuple[str, ...]] = {()}
+        self._budget = budget
+        self._room = shutil.disk_usage(folder).free - DISK_RESERVE
+        self._left_out: dict[str, list[str]] = {}
+        self._ends: Optional[SoftError] = None
+
+    def fill(self, members: Iterator[_Member]) -> None:
+        """Take one member after the other, until the archive or a limit ends it."""
+        try:
+            for member in members:
+                self._take(member)
+        except _Full as full:
+            self._ends = self._error(f"only the first {len(self.files)} files were unpacked: {full}", full.hint)
+        except _BROKEN as error:
+            what = str(error) or type(error).__name__
+            hint = "Copy the archive again if you still have it."
+            self._ends = self._error(f"the archive is damaged or truncated after {len(self.files)} files: {what}", hint)
+
+    def soft_errors(self) -> tuple[SoftError, ...]:
+        """What was left out, and why."""
+        errors = []
+        for why, names in self._left_out.items():
+            hint = (
+                "Pack plain files with relative names."
+                if why in (_ELSEWHERE, _NO_FILE, _TWICE)
+                else "Unpack it yourself and pass its files."
+            )
+            some = ", ".join(map(repr, names[:_NAMED])) + (", ..." if len(names) > _NAMED else "")
+            count = "1 member was" if len(names) == 1 else f"{len(names):,} members were"
+            errors.append(self._error(f"{count} left out, because {why}: {some}", hint))
+        return (*errors, *([self._ends] if self._ends else []))
+
+    def _error(self, message: str, hint: str) -> SoftError:
+        return SoftError(stage="archive", message=f"{self._path}: {message}", hint=hint)
+
+    def _take(self, member: _Member) -> None:
+        # Also what is left out costs time.
+        self._count()
+        parts = _parts(member.name)
+        if parts is None:
+            self._leave_out(member, _ELSEWHERE)
+        elif member.kind == "other":
+            self._leave_out(member, _NO_FILE)
+        else:
+            try:
+                self._make_folders(parts if member.kind == "folder" else parts[:-1])
+                if member.kind == "file":
+                    self._unpack_file(member, parts)
+            except FileExistsError:
+                self._leave_out(member, _TWICE)
+            # Of a zip, where the next member does not depend on this one. What could be read of it is kept.
+            except (zipfile.BadZipFile, zlib.error, EOFError):
+                self._leave_out(member, _DAMAGED)
+            # zipfile: of an encrypted member, and of a compression that it does not know.
+            except (RuntimeError, NotImplementedError):
+                self._leave_out(member, _UNREADABLE)
+            except OSError as error:
+                self._leave_out(member, f"{_UNREADABLE} ({error.strerror})")
+
+    def _leave_out(self, member: _Member, why: str) -> None:
+        self._left_out.setdefault(why, []).append(member.name[:LONGEST_FILE_NAME])
+
+    def _count(self) -> None:
+        if not self._budget.members:
+            raise _Full("it has too many files and folders", "Pass an archive of one crash, or unpack it yourself and pass its files.")
+        self._budget.members -= 1
+
+    def _make_folders(self, parts: tuple[str, ...]) -> None:
+        for depth in range(1, len(parts) + 1):
+            if parts[:depth] not in self._folders:
+                self._count()
+                self._folder.joinpath(*parts[:depth]).mkdir(mode=0o700)
+                self._folders.add(parts[:depth])
+
+    def _unpack_file(self, member: _Member, parts: tuple[str, ...]) -> None:
+        digest = hashlib.sha256()
+        with member.open() as source, create(self._folder.joinpath(*parts)) as target:
+            try:
+                self._copy(source, target, digest.update)
+            finally:
+                # It is there, if only in part.
+                self.files["/".join(parts)] = digest.hexdigest()
+                with suppress(OSError, OverflowError, ValueError):
+                    os.utime(target.fileno(), (member.time, member.time))
+
+    def _copy(self, source: IO[bytes], target: BinaryIO, seen: Callable[[bytes], None]) -> None:
+        """Zeros become holes: cores are sparse."""
+        position = 0
+        try:
+            while chunk := source.read(_CHUNK):
+                seen(chunk)
+                self._budget.size -= len(chunk)
+                if self._budget.size < 0:
+                    raise _Full("it unpacks to too much", "Unpack it yourself and pass its files.")
+                for start in range(0, len(chunk), _BLOCK):
+                    block = chunk[start : start + _BLOCK]
+                    if block != _ZEROS[: len(block)]:
+                        self._room -= len(block)
+                        if self._room < 0:
+                            raise _Full(f"no space left in {self._folder.parent}", "Set TMPDIR to a folder with more space.")
+                        os.pwrite(target.fileno(), block, position + start)
+                position += len(chunk)
+        finally:
+            target.truncate(position)
+
+
+def _parts(name: str) -> Optional[tuple[str, ...]]:
+    """The components of a relative name; None for one that leads elsewhere, or that no file can have."""
+    if name.startswith("/") or "\0" in name:
+        return None
+    parts = tuple(part for part in name.split("/") if part not in ("", "."))
+    try:
+        lengths = [len(os.fsencode(part)) for part in parts]
+    except UnicodeError:
+        return None
+    fits = len(parts) <= MOST_PATH_PARTS and max(lengths, default=0) <= LONGEST_FILE_NAME and sum(lengths) + len(parts) <= LONGEST_PATH
+    return parts if parts and fits and ".." not in parts else None
+
+
+class _Stream:
+    """Pieces of bytes as what tarfile reads: it asks for a few kilobytes at a time."""
+
+    def __init__(self, pieces: Iterator[bytes]) -> None:
+        self._pieces = pieces
+        self._ahead = b""
+        self._at = 0
+
+    def read(self, size: int) -> bytes:
+        found = self._ahead[self._at : self._at + size]
+        self._at += len(found)
+        while len(found) < size:
+            piece = next(self._pieces, None)
+            if piece is None:
+                break
+            part = piece[: size - len(found)]
+            self._ahead, self._at = piece, len(part)
+            found += part
+        return found
+
+
+class _Bounded(tarfile.TarInfo):
+    """A header that does not make tarfile read gigabytes into memory."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Bounded:
+        if len(buf) != tarfile.BLOCKSIZE:
+            raise Damaged("its end is missing")
+        try:
+            header = super().frombuf(buf, encoding, errors)
+        except tarfile.HeaderError as error:
+            if any(buf):
+                # tarfile would take that for the end.
+                raise Damaged(str(error)) from error
+            raise
+        if header.size < 0 or (header.type in _HEADERS and header.size > _MOST_HEADER):
+            raise Damaged(f"a header claims {header.size} bytes")
+        return header
+
+
+def _of_tar(file: BinaryIO) -> Iterator[_Member]:
+    stream = cast(IO[bytes], _Stream(plain_pieces(file)))
+    with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Bounded, format=tarfile.PAX_FORMAT, errorlevel=2) as archive:
+        for header in archive:
+            if header.size < 0:
+                raise Damaged(f"a header claims {header.size} bytes")
+            # GNU's sparse files have a table of their own, which may claim anything.
+            kind = "folder" if header.isdir() else "file" if header.isreg() and not header.issparse() else "other"
+            yield _Member(header.name, kind, float(header.mtime), lambda header=header: _file_in(archive, header))  # type: ignore[misc]
+
+
+def _file_in(archive: tarfile.TarFile, header: tarfile.TarInfo) -> IO[bytes]:
+    file = archive.extractfile(header)
+    if file is None:
+        raise Damaged(f"{header.name!r} is no file")
+    return file
+
+
+class _SmallReads:
+    """A file of which zipfile does not read gigabytes into memory: it reads the table of contents at once."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.seek, self.tell, self.seekable = file.seek, file.tell, file.seekable
+
+    def read(self, size: int = -1) -> bytes:
+        if size > _MOST_DIRECTORY:
+            raise Damaged(f"its table of contents claims {size} bytes")
+        return self._file.read(size if size >= 0 else _MOST_DIRECTORY)
+
+
+def _of_zip(file: BinaryIO) -> Iterator[_Member]:
+    with zipfile.ZipFile(cast(BinaryIO, _SmallReads(file))) as archive:
+        for entry in archive.infolist():
+            mode = entry.external_attr >> 16
+            plain = stat.S_IFMT(mode) in (0, stat.S_IFREG)
+            kind = "folder" if entry.is_dir() else "file" if plain else "other"
+            yield _Member(entry.filename, kind, _zip_time(entry), lambda entry=entry: archive.open(entry))  # type: ignore[misc]
+
+
+def _zip_time(entry: zipfile.ZipInfo) -> float:
+    """A zip has local times, of nobody knows where."""
+    try:
+        return time.mktime((*entry.date_time, 0, 0, -1))
+    except (OverflowError, ValueError):
+        return 0.0
