@@ -11,6 +11,7 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.collector import visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in
 from crashkit.naming.gil import ACQUIRES
@@ -292,6 +293,18 @@ def freed_pattern(case: Case) -> Outcome:
     return no("no register holds a freed-memory pattern") if case.crashed.thread.registers else unknown("the registers")
 
 
+def collector_visits(case: Case) -> Outcome:
+    """The crashed thread failed in Python's garbage collector, while that followed the references between objects."""
+    if case.crashed is None:
+        return unknown("the crashed thread")
+    container = visited(case.crashed.thread.frames)
+    if container is not None:
+        which = f"{'an' if container[0] in 'aeiou' else 'a'} {container}"
+        evidence = Evidence(text=f"the garbage collector was following the references of {which}", thread=case.crashed.thread.tid)
+        return Outcome(True, (evidence,), {"container": which[0].upper() + which[1:]})
+    return unknown("the names of the native frames") if _nameless(case.crashed) else no("the garbage collector is not on the stack")
+
+
 def null_address(case: Case) -> Outcome:
     """The fault address is a null pointer plus an offset: nothing can be mapped that low."""
     address = fault_address(case)
@@ -551,6 +564,7 @@ FACTS: dict[str, Fact] = {
     "single-thread": single_thread,
     "deep-cycle": deep_cycle,
     "freed-pattern": freed_pattern,
+    "collector-visits": collector_visits,
     "null-address": null_address,
     "free-threaded": free_threaded,
     "runs-python": runs_python,
