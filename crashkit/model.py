@@ -131,6 +131,8 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
+    columns: Optional[tuple[int, int]] = None
+    """Start and end of the expression that was running, in characters of the line as it is in the file, from 0 (Python 3.11 and newer)."""
     source: Optional[str] = None
     """The source line, stripped, if the file could be read."""
     context: tuple[str, ...] = ()

@@ -14,6 +14,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.model import Crash, PythonFrame, SoftError
 
@@ -117,6 +118,7 @@ class DirectReader:
             function=code.name if code else None,
             file=code.file if code else None,
             line=state.position.line if state.position else None,
+            columns=_columns(state.position),
             args=tuple(value.name for value in values if value.is_argument),
             locals={value.name: value.text for value in values},
             origin=ORIGIN,
@@ -139,6 +141,14 @@ class DirectReader:
             yield SoftError(
                 stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
             )
+
+
+def _columns(position: Optional[Position]) -> Optional[tuple[int, int]]:
+    """In bytes. An end of 0 stands for that of the line: the expression goes on in the next one."""
+    if position is None or position.column is None:
+        return None
+    within = position.end_line in (None, position.line)
+    return position.column, (position.end_column or 0) if within else 0
 
 
 def _version(scene: Scene) -> Optional[Version]:

@@ -12,10 +12,11 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup, escape
 
@@ -62,6 +63,14 @@ class Line:
     number: int | None
     code: Markup
     current: bool
+
+
+class Mark(NamedTuple):
+    """The expression that was running: the line's index among those shown, and the characters in it."""
+
+    row: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True)
@@ -218,7 +227,7 @@ class Page:
             place = wording.python_place(frame)
             opened = thread is self.thread and frame is self.own and bool(frame.locals)
             # Other threads are folded: their source is not worth the time that highlighting takes.
-            source, context = _excerpts(frame) if thread is self.thread else (_source(frame, escape), ())
+            source, context = _excerpts(frame) if thread is self.thread else (_source(frame, _plain), ())
             return Row(
                 anchor,
                 index,
@@ -302,7 +311,8 @@ def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """The lines seen at once, and all of them: a few for the user's own code, the current one for other code."""
     if not frame.context or frame.context_start is None or frame.line is None:
         return _source(frame, _highlighted), ()
-    coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
+    shown = tuple(dedent("\n".join(map(_shown, frame.context))).split("\n"))
+    coded = highlight(shown, _mark(frame, shown))
     lines = tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
     if not wording.is_own(frame):
         return _source(frame, _highlighted), lines
@@ -310,26 +320,49 @@ def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     return near, lines if len(near) < len(lines) else ()
 
 
-def _source(frame: PythonFrame, code: Callable[[str], Markup]) -> tuple[Line, ...]:
+def _mark(frame: PythonFrame, shown: Sequence[str]) -> Mark | None:
+    """Where in these lines the expression is that was running. Tabs and control characters are longer there than in the source."""
+    marked, source = wording.expression(frame), wording.source_line(frame)
+    index = (frame.line or 0) - (frame.context_start or 0) if len(shown) > 1 else 0
+    if marked is None or source is None:
+        return None
+    row = shown[index]
+    start, end = (len(row) - len(row.lstrip()) + len(safe.line(source[:column].expandtabs(4))) for column in marked)
+    return Mark(index, start, end) if end <= len(row) else None
+
+
+def _source(frame: PythonFrame, code: Callable[[PythonFrame, str], Markup]) -> tuple[Line, ...]:
     source = wording.source_line(frame)
-    return (Line(frame.line, code(_shown(source)), True),) if source else ()
+    return (Line(frame.line, code(frame, _shown(source)), True),) if source else ()
 
 
-def _highlighted(line: str) -> Markup:
-    return highlight((line,))[0]
+def _highlighted(frame: PythonFrame, line: str) -> Markup:
+    return highlight((line,), _mark(frame, (line,)))[0]
+
+
+def _plain(_frame: PythonFrame, line: str) -> Markup:
+    return escape(line)
 
 
 @lru_cache(maxsize=512)
-def highlight(lines: tuple[str, ...]) -> tuple[Markup, ...]:
+def highlight(lines: tuple[str, ...], mark: Mark | None = None) -> tuple[Markup, ...]:
     """Python source as HTML, one result per line."""
     text = "\n".join(safe.line(line) for line in lines)
     rows: list[list[str]] = [[]]
+    column = 0
     for _, kind, value in _lexer().get_tokens_unprocessed(text):
-        style = _style(kind)
-        first, *others = str(escape(value)).split("\n")
-        rows[-1].append(_span(style, first))
-        for part in others:
-            rows.append([_span(style, part)])
+        for number, part in enumerate(value.split("\n")):
+            if number:
+                rows.append([])
+                column = 0
+            ends = (mark.start, mark.end) if mark is not None and mark.row == len(rows) - 1 else ()
+            cuts = [0, *(end - column for end in ends if 0 < end - column < len(part)), len(part)]
+            for start, end in pairwise(cuts):
+                # A mark begins and ends between spans.
+                opening = "<mark>" if ends and column + start == ends[0] and end > start else ""
+                closing = "</mark>" if ends and column + end == ends[1] and end > start else ""
+                rows[-1].append(f"{opening}{_span(_style(kind), str(escape(part[start:end])))}{closing}")
+            column += len(part)
     return tuple(Markup("".join(row)) for row in rows)
 
 

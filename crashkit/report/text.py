@@ -213,8 +213,19 @@ def _python_line(label: str, frame: PythonFrame, page: _Page) -> Iterator[Text]:
     source = wording.source_line(frame)
     if source:
         yield from page.field("", f"  {_clean(source)}")
+        if carets := _carets(frame, source, page.width - _LABEL - 4):
+            yield from page.field("", f"  {carets}", style=_YELLOW)
         if frame.source_changed:
             yield from page.field("", "  (the file changed after the crash: this line may not match)", style=_YELLOW)
+
+
+def _carets(frame: PythonFrame, source: str, room: int) -> str | None:
+    """A row below the source line that marks the expression that was running, as Python's tracebacks do."""
+    marked = wording.expression(frame)
+    if marked is None:
+        return None
+    before, within = (safe.cells(_clean(part)) for part in (source[: marked[0]], source[marked[0] : marked[1]]))
+    return " " * before + "^" * min(within, room - before) if before < room else None
 
 
 def _process(crash: Crash) -> str:
@@ -335,8 +346,10 @@ def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Tex
         function = safe.clip(function, max(20, room - 2 - min(safe.cells(place), room // 2)))
         yield Text.assemble(head, (function, color), "  ", (safe.clip_front(place, room - 2 - safe.cells(function)), _DIM))
     source = wording.source_line(frame) if isinstance(frame, PythonFrame) else None
-    if source:
+    if source and isinstance(frame, PythonFrame):
         yield Text(" " * 10 + safe.clip(_clean(source), page.width - 10))
+        if carets := _carets(frame, source, page.width - 10):
+            yield Text(" " * 10 + carets, _YELLOW)
 
 
 def _others(crash: Crash, crashed: Thread | None, page: _Page) -> Iterator[Text]:

@@ -192,6 +192,17 @@ def source_line(frame: PythonFrame) -> str | None:
     return None
 
 
+def expression(frame: PythonFrame) -> tuple[int, int] | None:
+    """Start and end in `source_line` of the expression that was running; None where it is the whole line, or not known."""
+    index = (frame.line or 0) - (frame.context_start or 0)
+    if frame.columns is None or not 0 <= index < len(frame.context) or frame.source_changed:
+        return None
+    line = frame.context[index]
+    indent = len(line) - len(line.lstrip())
+    start, end = frame.columns[0] - indent, frame.columns[1] - indent
+    return (start, end) if 0 <= start < end <= len(line.strip()) and end - start < len(line.strip()) else None
+
+
 def thread_label(thread: Thread) -> str:
     """`crasher (5883)`."""
     if thread.tid is None:
