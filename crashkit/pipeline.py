@@ -355,7 +355,7 @@ def _analyze_core(
         clock.lap("notes")
         direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
         clock.lap("frames")
-        progress("gdb", replace(direct.preview if direct else scene.crash, gpu=gpus))
+        progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
         # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
         values = pool.submit(_answered, direct.reader) if direct else None
         pool.submit(load_catalog)
@@ -388,6 +388,16 @@ def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optio
         return _Direct(reader, reader.preview(), reader.tells_all)
 
     return attempt("python", _DIRECT_READER, read, None, problems)
+
+
+def _with_source(preview: Crash, finder: Finder) -> Crash:
+    """With the source lines of the crashed thread: they say which of its values matter."""
+    sources = Sources(_locator(preview, finder), None)
+    threads = tuple(
+        replace(thread, python_frames=tuple(map(sources.annotate, thread.python_frames))) if thread is preview.thread else thread
+        for thread in preview.threads
+    )
+    return replace(preview, threads=threads)
 
 
 def _answered(reader: DirectReader) -> Answer:

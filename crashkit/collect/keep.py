@@ -30,7 +30,7 @@ from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write
 from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
 from crashkit.environment import shown
-from crashkit.errors import CollectError
+from crashkit.errors import CollectError, EvidenceError
 from crashkit.naming.signals import signal_name
 from crashkit.secrets.text import Secrets
 
@@ -39,6 +39,8 @@ _RESERVE = 256 << 20
 _ANALYSIS_DEADLINE = 900
 _CHUNK, _BLOCK = 1 << 20, 4096
 _ZEROS = bytes(_BLOCK)
+_LONGEST_ANSWER = 160
+"""Cells of the user's own line in what is said of a crash."""
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -374,7 +376,8 @@ def process(seen: Sighting, settings: RunSettings) -> None:
         return
     report = work.path / "report.html"
     if done:
-        say(f"{what}: {report if report.exists() else work.path / 'report.json'}")
+        where = _where(work.path)
+        say(f"{what}{f' in {where}' if where else ''}: {report if report.exists() else work.path / 'report.json'}")
     else:
         say(f"{what}: evidence in {work.path}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
@@ -399,6 +402,20 @@ def analyse_once(work: Work, manifest: Manifest, options: Sequence[str] = ()) ->
     manifest["analysis"] = "done" if done else "failed"
     write_manifest(work.descriptor, manifest)
     return done
+
+
+def _where(folder: Path) -> Optional[str]:
+    """The user's own line and the values that matter there, as the report has them."""
+    # This process ends soon; the supervisor, which does not, imports none of it.
+    from crashkit.report import answer, safe
+    from crashkit.report.json import decode
+
+    try:
+        crash = decode((folder / "report.json").read_bytes())
+    except (OSError, EvidenceError):
+        return None
+    found = answer.answer(crash)
+    return safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER) if found is not None else None
 
 
 def _present_store(store: Store) -> Store:

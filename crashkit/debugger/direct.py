@@ -54,9 +54,9 @@ class DirectReader:
         return self._state is not None and self._state.lost_threads == 0 and not lost and any(stack.frames for stack in stacks)
 
     def preview(self) -> Crash:
-        """The described crash with the Python frames, which no native ones are merged with yet."""
-        stacks = self.stacks()
+        """The described crash with the Python frames, which no native ones are merged with yet; values of the crashed thread only."""
         crash = self._scene.crash
+        stacks = self._by_tid(lambda tid: tid == crash.crashed_thread)
         threads = tuple(
             replace(thread, name=stack.name, python_frames=stack.frames) if (stack := stacks.get(thread.tid or 0)) else thread
             for thread in crash.threads

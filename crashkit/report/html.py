@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import gpu_wording, markdown, safe, wording
+from crashkit.report import answer, gpu_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
 from crashkit.report.renderer import Renderer
@@ -126,8 +126,10 @@ class Page:
         self.gpu_count = sum(len(gpu.exceptions) for gpu in crash.gpu)
         self.launch = gpu_wording.launch(crash)
         self.sentence = wording.sentence(crash)
-        self.python = wording.python_at(self.thread)
-        self.own = wording.own_at(self.thread)
+        self.answer = answer.answer(crash)
+        shown = self.answer.chosen.thread if self.answer else self.thread
+        self.python = wording.python_at(shown)
+        self.own = wording.own_at(shown)
         self.native = wording.native_at(self.thread, crash.signal)
         self.finding = wording.best_finding(crash)
         groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
@@ -153,6 +155,16 @@ class Page:
         name = "GPU failure" if self.gpu else self.crash.signal.name if self.crash.signal else wording.ended(self.crash)
         executable = self.process.executable if self.process else None
         return f"{name} in {wording.base_name(executable)}" if executable else name
+
+    @property
+    def line(self) -> str | None:
+        """The user's own line, with the values that matter there."""
+        return answer.line(self.answer, self.signal) if self.answer else None
+
+    @property
+    def source(self) -> tuple[Line, ...]:
+        """The source of that line."""
+        return _source(self.answer.frame, _highlighted) if self.answer else ()
 
     @property
     def program(self) -> str:

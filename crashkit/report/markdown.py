@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
-from crashkit.report import gpu_wording, safe, wording
+from crashkit.report import answer, gpu_wording, safe, wording
 from crashkit.report.renderer import Renderer
 
 _FRAMES = 16
@@ -21,6 +21,8 @@ def summary(crash: Crash) -> str:
 
 def _facts(crash: Crash) -> str:
     rows = []
+    if found := answer.answer(crash):
+        rows.append(("Your code" if found.chosen.why is None else "Python code", answer.line(found, crash.signal)))
     if crash.signal:
         signal = " ".join(filter(None, (crash.signal.name, crash.signal.code_name, wording.address_of(crash.signal))))
         rows.append(("Signal", signal))

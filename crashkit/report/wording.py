@@ -18,6 +18,8 @@ from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
+from crashkit.naming.values import expression as expression
+from crashkit.naming.values import source_line as source_line
 
 SIGNALS = {
     "SIGABRT": "Abort",
@@ -181,28 +183,6 @@ def elided_text(frame: ElidedFrames) -> str:
     return f"{count} omitted" + (" (repeating)" if frame.cycle else "")
 
 
-def source_line(frame: PythonFrame) -> str | None:
-    """The frame's source line, stripped."""
-    if frame.source:
-        return frame.source.strip()
-    if frame.context and frame.line and frame.context_start:
-        index = frame.line - frame.context_start
-        if 0 <= index < len(frame.context):
-            return frame.context[index].strip() or None
-    return None
-
-
-def expression(frame: PythonFrame) -> tuple[int, int] | None:
-    """Start and end in `source_line` of the expression that was running; None where it is the whole line, or not known."""
-    index = (frame.line or 0) - (frame.context_start or 0)
-    if frame.columns is None or not 0 <= index < len(frame.context) or frame.source_changed:
-        return None
-    line = frame.context[index]
-    indent = len(line) - len(line.lstrip())
-    start, end = frame.columns[0] - indent, frame.columns[1] - indent
-    return (start, end) if 0 <= start < end <= len(line.strip()) and end - start < len(line.strip()) else None
-
-
 def thread_label(thread: Thread) -> str:
     """`crasher (5883)`."""
     if thread.tid is None:
@@ -299,7 +279,7 @@ def sentence(crash: Crash) -> str:
 
         return gpu_wording.sentence(crash, crash.failed_gpu)
     thread = crash.thread
-    native, python = native_at(thread, crash.signal), python_at(thread)
+    native, python = native_at(thread, crash.signal), own_at(thread) or python_at(thread)
     parts = [ended(crash)]
     reason = told(crash, thread)
     if reason:
