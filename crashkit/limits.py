@@ -22,6 +22,8 @@ MOST_THREADS = 20_000
 """Threads of a core: ten thousand were seen."""
 MOST_ARGUMENT_BYTES = 1 << 20
 """Of argv and of the environment each, which together share a quarter of the stack's limit, 2 MB."""
+WHOLE_STACK = 20_000
+"""Frames of a stack that is read and reported whole; of a deeper one, both ends. gdb walks so many in a second."""
 FINDING_SECONDS = 5.0
 """Processor time to look for the files of a core's modules: a thousand real modules take 0.3 s."""
 PATTERN_SECONDS = 1.0
@@ -31,7 +33,7 @@ SIGNATURE_SECONDS = 2.0
 GPU_SECONDS = 3.0
 """Processor time to look through one GPU core: that of a whole GPU full of threads takes 0.5 s."""
 
-THREAD_BYTES = 5 << 20
+THREAD_BYTES = 9 << 20
 MAPPING_BYTES = 3 << 20
 MODULE_BYTES = 2 << 20
 LOG_BYTES = 1 << 20

@@ -20,6 +20,8 @@ from crashkit.model import Crash, PythonFrame, SoftError
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
+_FRAMES_WITH_VARIABLES = 1000
+"""At either end of a deep stack."""
 
 
 class DirectReader:
@@ -98,7 +100,7 @@ class DirectReader:
 
     def _stack(self, thread: PythonThread, with_variables: bool) -> PythonStack:
         def frames(states: tuple[FrameState, ...]) -> tuple[PythonFrame, ...]:
-            return tuple(self._frame(state, with_variables) for state in states)
+            return tuple(self._frame(state, with_variables and index < _FRAMES_WITH_VARIABLES) for index, state in enumerate(states))
 
         stack = thread.stack
         return PythonStack(

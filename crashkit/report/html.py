@@ -35,6 +35,10 @@ _WARMING = Lock()
 _VALUE = 2000
 _SOURCE = 400
 _ROWS = 4000
+_MOST_ROWS = 2000
+"""Frames shown of a stretch that repeats nothing."""
+_MOST_REPEATED = 400
+"""Frames of a cycle's later rounds that are on the page; of more, only their number is."""
 _NAMES = 60
 _NEAR = 2
 _ALWAYS = frozenset({"rip", "rsp", "pc", "sp", "eip", "esp"})
@@ -103,7 +107,10 @@ class Rows:
 
     first: tuple[Row, ...]
     repeated: tuple[Row, ...] = ()
+    """None where there are very many."""
     rounds: int = 1
+    left_out: int = 0
+    """Frames after these that the page does not show."""
 
 
 @dataclass(frozen=True)
@@ -228,8 +235,8 @@ class Page:
         interpreter = self.crash.python.executable if self.crash.python else None
         runtime = wording.runtime_frames(thread, interpreter)
         return Stack(
-            _folded(thread.frames, [self._row(thread, index, frame, index in runtime) for index, frame in enumerate(thread.frames)]),
-            _folded(thread.python_frames, [self._row(thread, index, one, False, "p") for index, one in enumerate(thread.python_frames)]),
+            _folded(thread.frames, lambda index: self._row(thread, index, thread.frames[index], index in runtime)),
+            _folded(thread.python_frames, lambda index: self._row(thread, index, thread.python_frames[index], False, "p")),
         )
 
     def _row(self, thread: Thread, index: int, frame: Frame, runtime: bool, column: str = "") -> Row:
@@ -272,15 +279,19 @@ class Page:
         return Row(anchor, index, "elided", wording.elided_text(frame), "", False, cited, False, cycle=frame.cycle)
 
 
-def _folded(frames: Sequence[Frame], rows: Sequence[Row]) -> tuple[Rows, ...]:
-    return tuple(
-        Rows(
-            tuple(rows[part.start : part.start + part.length]),
-            tuple(rows[part.repeated.start : part.repeated.stop]),
-            part.rounds,
-        )
-        for part in parts([wording.frame_key(frame) for frame in frames])
-    )
+def _folded(frames: Sequence[Frame], row: Callable[[int], Row]) -> tuple[Rows, ...]:
+    """Of a deep stack that repeats nothing, both ends; of a cycle, the rounds after the first only where they are few."""
+    found: list[Rows] = []
+    for part in parts([wording.frame_key(frame) for frame in frames]):
+        end = part.start + part.length
+        if part.length > _MOST_ROWS:
+            half = _MOST_ROWS // 2
+            found.append(Rows(tuple(map(row, range(part.start, part.start + half))), left_out=part.length - 2 * half))
+            found.append(Rows(tuple(map(row, range(end - half, end)))))
+            continue
+        repeated = part.repeated if len(part.repeated) <= _MOST_REPEATED else ()
+        found.append(Rows(tuple(map(row, range(part.start, end))), tuple(map(row, repeated)), part.rounds))
+    return tuple(found)
 
 
 def _python_facts(frame: PythonFrame) -> tuple[tuple[str, str], ...]:

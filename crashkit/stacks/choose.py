@@ -113,10 +113,11 @@ def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[i
     return stacks
 
 
-def _quality(stack: PythonStack) -> tuple[bool, bool, int, int, bool]:
+def _quality(stack: PythonStack) -> tuple[bool, bool, int, int, int, bool]:
     """More is better. Of equals `max` takes the first."""
     known = sum(bool(frame.function) + (frame.line is not None) for frame in stack.frames)
-    return (bool(stack.frames), not stack.has_gaps, stack.total or 0, known, any(frame.locals for frame in stack.frames))
+    at_hand = len(stack.frames) + len(stack.outer)
+    return (bool(stack.frames), not stack.has_gaps, at_hand, stack.total or 0, known, any(frame.locals for frame in stack.frames))
 
 
 def _origin(stack: PythonStack) -> str:
