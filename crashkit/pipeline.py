@@ -106,7 +106,7 @@ def analyze(
         options = replace(options, exe=Path(exe))
     if sysroot is not None:
         options = replace(options, sysroot=Path(sysroot))
-    options = _absolute(options)
+    options = absolute(options)
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
@@ -117,7 +117,7 @@ def analyze(
     return _analyze(places, options, finder, asked, progress)
 
 
-def _absolute(options: Options) -> Options:
+def absolute(options: Options) -> Options:
     """gdb and PyStack start in a folder of their own, where relative paths would mean something else. Raises EvidenceError."""
     try:
         return replace(
@@ -139,11 +139,15 @@ def _crash_folders(places: Sequence[Path]) -> list[Path]:
 
 def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] = ()) -> tuple[Debugger, ...]:
     """gdb and PyStack, in this order. `foreign` folders hold files that came with the crash."""
+    return GdbDebugger(gdb_settings(options, foreign), finder), PystackDebugger(options.deadline)
+
+
+def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
+    """How gdb is run for these options."""
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign))
-    return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
+    return GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign))
 
 
 def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:

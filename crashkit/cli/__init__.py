@@ -21,6 +21,7 @@ COMMANDS = {
     "run": "Run a command and write a report when it or a child process crashes.",
     "list": "List the crashes in the store, newest first.",
     "show": "Show one crash from the store.",
+    "gdb": "Open a crash in gdb, with symbols and CPython's commands loaded.",
     "compare": "Show what differs between two crashes.",
     "rm": "Remove crashes from the store.",
     "doctor": "Check whether a crash would leave evidence here, and how to fix problems.",

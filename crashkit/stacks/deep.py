@@ -44,7 +44,7 @@ def join(ends: Ends) -> Merged:
     if inner.frames is None:
         return inner
     if not deep and not native_outer:
-        if ends.native_cut and len(ends.native) > INNER + OUTER:
+        if ends.native_cut and len(ends.native) >= WHOLE_STACK:
             return Merged((*inner.frames[:INNER], elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
         return Merged(shorten((*inner.frames, *python_outer)))
     outer = _merge_outer(native_outer, python_outer)
