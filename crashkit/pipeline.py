@@ -42,6 +42,7 @@ from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
+from crashkit.evidence.text.neighbours import last_words
 from crashkit.evidence.text.several import of_process
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
@@ -170,6 +171,8 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _As
             crash = _of_gpu(pieces)
         else:
             crash = _of_logs(pieces, logs)
+        words = attempt("log", "the reader of last words", lambda: _last_words(pieces), (), broken)
+        crash = replace(crash, last_words=words)
     if gpus:
         apart = crash
         crash = attempt("gpu", "the join with GPU cores", lambda: _add_gpus(apart, gpus, pieces), replace(apart, gpu=gpus), broken)
@@ -238,6 +241,12 @@ def _idents(core: Core) -> frozenset[int]:
     """The pthread identifiers of the core's threads, by which faulthandler names them."""
     found = (core.architecture.pthread(thread.registers, thread.tid, core.read) for thread in core.threads())
     return frozenset(ident for ident in found if ident is not None)
+
+
+def _last_words(pieces: Pieces) -> tuple[str, ...]:
+    """Of the process's own log: not of the kernel's."""
+    own = [text for text in pieces.texts if not text.original.name.startswith("dmesg")]
+    return last_words(max(own, key=lambda text: text.original.name.startswith("stderr")).file) if own else ()
 
 
 def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, Union
 
@@ -550,7 +551,50 @@ def raised_recursion_limit(case: Case) -> Outcome:
 _DEFAULT_LIMIT = 1000
 """sys.getrecursionlimit() of a new interpreter (Python/ceval.c, Py_DEFAULT_RECURSION_LIMIT)."""
 
+
+def has_core(case: Case) -> Outcome:
+    """The evidence is a core."""
+    source = case.crash.source
+    known = source is not None and source.kind == "core"
+    return Outcome(True, (), {"core": shlex.quote(source.path)}) if source is not None and known else no("there is no core")
+
+
+def truncated_core(case: Case) -> Outcome:
+    """Part of the core is missing."""
+    source = case.crash.source
+    return Outcome(True) if source is not None and source.truncated else no("the core is whole")
+
+
+def has_log(case: Case) -> Outcome:
+    """What the process wrote is part of the evidence."""
+    return Outcome(True) if case.has_log or case.crash.last_words else no("no log is known")
+
+
+def no_debug_info(case: Case) -> Outcome:
+    """The interpreter has no debug info on this machine."""
+    python = case.crash.python
+    return Outcome(True) if python is not None and python.debug_info is False else no("the interpreter has debug info, or none ran")
+
+
+def missing_modules(case: Case) -> Outcome:
+    """Files of modules on a stack are not on this machine."""
+    missing = [module.path.rpartition("/")[2] for module in case.crash.modules if module.symbols in ("missing", "mismatch")]
+    return Outcome(True, (), {"missing": ", ".join(missing[:3])}) if missing else no("all modules are on this machine")
+
+
+def has_values(case: Case) -> Outcome:
+    """The values of variables are known in the crashed thread."""
+    known = case.crashed is not None and any(frame.locals for _, frame in case.crashed.pythons)
+    return Outcome(True) if known else no("no value of a variable is known")
+
+
 FACTS: dict[str, Fact] = {
+    "has-core": has_core,
+    "truncated-core": truncated_core,
+    "has-log": has_log,
+    "no-debug-info": no_debug_info,
+    "missing-modules": missing_modules,
+    "has-values": has_values,
     "raised-recursion-limit": raised_recursion_limit,
     "main-thread": main_thread,
     "other-thread": other_thread,

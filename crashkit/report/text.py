@@ -247,6 +247,10 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     if finding is None:
         if crash.looked_for:
             yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
+        for index, step in enumerate(crash.next_steps[:3]):
+            yield from page.field("next" if index == 0 else "", step)
+        for index, words in enumerate(crash.last_words[-3:]):
+            yield from page.field("last words" if index == 0 else "", words.strip(), style=_DIM)
         return
     yield Text()
     label = wording.confidence(finding).lower()
