@@ -171,7 +171,8 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _As
             crash = _of_gpu(pieces)
         else:
             crash = _of_logs(pieces, logs)
-        words = attempt("log", "the reader of last words", lambda: _last_words(pieces), (), broken)
+        silence: tuple[str, ...] = ()
+        words = attempt("log", "the reader of last words", lambda: _last_words(pieces), silence, broken)
         crash = replace(crash, last_words=words)
     if gpus:
         apart = crash
