@@ -22,13 +22,15 @@ MOST_THREADS = 20_000
 """Threads of a core: ten thousand were seen."""
 MOST_ARGUMENT_BYTES = 1 << 20
 """Of argv and of the environment each, which together share a quarter of the stack's limit, 2 MB."""
+WHOLE_STACK = 20_000
+"""Frames of a stack that is read and reported whole; of a deeper one, both ends. gdb walks so many in a second."""
 FINDING_SECONDS = 5.0
 """Processor time to look for the files of a core's modules: a thousand real modules take 0.3 s."""
 PATTERN_SECONDS = 1.0
 """Processor time for one match of a pattern that comes with a user's signature: ours take a millisecond."""
 SIGNATURE_SECONDS = 2.0
 """Processor time for one signature: all of ours together take 0.1 s."""
-MOST_MEMBERS = 200_000
+MOST_MEMBERS_OF_A_RUN = 200_000
 """Files in all archives of one run: the artefacts of a large CI run have some thousand."""
 MOST_ARCHIVE_BYTES = 256 << 30
 """Bytes that may come out of all archives of one run: two hundred cores of 1 GiB. The disk's free space bounds them, too."""
@@ -42,7 +44,7 @@ GPU_SECONDS = 3.0
 MOST_MEMBERS = 20_000
 """Files and folders of an archive: a bundle of a process with a thousand modules has some thousand."""
 
-THREAD_BYTES = 5 << 20
+THREAD_BYTES = 9 << 20
 MAPPING_BYTES = 3 << 20
 MODULE_BYTES = 2 << 20
 LOG_BYTES = 1 << 20

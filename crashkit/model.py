@@ -131,6 +131,8 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     function: Optional[str] = None
     file: Optional[str] = None
     line: Optional[int] = None
+    columns: Optional[tuple[int, int]] = None
+    """Start and end of the expression that was running, in characters of the line as it is in the file, from 0 (Python 3.11 and newer)."""
     source: Optional[str] = None
     """The source line, stripped, if the file could be read."""
     context: tuple[str, ...] = ()
@@ -379,6 +381,10 @@ class LogLine(_Fact, frozen=True):
     """Counted from 1."""
     process: Optional[str] = None
     """The process that wrote the line, if the log shows it: a rank or a pid."""
+    before: tuple[str, ...] = ()
+    """The lines of the log before it, as far as they are not lines of this list themselves."""
+    after: tuple[str, ...] = ()
+    """The lines after it."""
     from_core: bool = False
     """True for the C library's abort message, which is read from the core."""
     fields: dict[str, str] = {}
@@ -469,11 +475,15 @@ class Crash(_Fact, frozen=True):
     gpu: tuple[Gpu, ...] = ()
     """The GPU cores of the process."""
     log: tuple[LogLine, ...] = ()
+    last_words: tuple[str, ...] = ()
+    """The last lines that the process wrote, from its log, without faulthandler's dump."""
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()
     """Ids of those in `looked_for` that a fact contradicts."""
     looked_for: tuple[LookedFor, ...] = ()
     """Set where no cause was found."""
+    next_steps: tuple[str, ...] = ()
+    """What to do next, set where no cause was found."""
     fingerprint: Optional[Fingerprint] = None
     soft_errors: tuple[SoftError, ...] = ()
     masked: Optional[int] = None

@@ -43,6 +43,7 @@ from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
+from crashkit.evidence.text.neighbours import last_words
 from crashkit.evidence.text.several import of_process
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
@@ -111,7 +112,7 @@ def analyze(
         options = replace(options, exe=Path(exe))
     if sysroot is not None:
         options = replace(options, sysroot=Path(sysroot))
-    options = _absolute(options)
+    options = absolute(options)
     given = [paths] if isinstance(paths, (str, Path)) else paths
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     with ExitStack() as stack:
@@ -133,7 +134,7 @@ def with_files_of(opened: Opened, options: Options) -> Options:
     return replace(options, extra_dirs=(*options.extra_dirs, *opened.folders))
 
 
-def _absolute(options: Options) -> Options:
+def absolute(options: Options) -> Options:
     """gdb and PyStack start in a folder of their own, where relative paths would mean something else. Raises EvidenceError."""
     try:
         return replace(
@@ -155,13 +156,15 @@ def _crash_folders(places: Sequence[Path]) -> list[Path]:
 
 def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] = ()) -> tuple[Debugger, ...]:
     """gdb and PyStack, in this order. `foreign` folders hold files that came with the crash."""
+    return GdbDebugger(gdb_settings(options, foreign), finder), PystackDebugger(options.deadline)
+
+
+def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
+    """How gdb is run for these options."""
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    settings = GdbSettings(
-        options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign), options.indexes
-    )
-    return GdbDebugger(settings, finder), PystackDebugger(options.deadline)
+    return GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign), options.indexes)
 
 
 def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
@@ -184,6 +187,9 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
             crash = _of_gpu(pieces)
         else:
             crash = _of_logs(pieces, logs)
+        silence: tuple[str, ...] = ()
+        words = attempt("log", "the reader of last words", lambda: _last_words(pieces), silence, broken)
+        crash = replace(crash, last_words=words)
     if gpus:
         apart = crash
         crash = attempt("gpu", "the join with GPU cores", lambda: _add_gpus(apart, gpus, pieces), replace(apart, gpu=gpus), broken)
@@ -253,6 +259,12 @@ def _idents(core: Core) -> frozenset[int]:
     """The pthread identifiers of the core's threads, by which faulthandler names them."""
     found = (core.architecture.pthread(thread.registers, thread.tid, core.read) for thread in core.threads())
     return frozenset(ident for ident in found if ident is not None)
+
+
+def _last_words(pieces: Pieces) -> tuple[str, ...]:
+    """Of the process's own log: not of the kernel's."""
+    own = [text for text in pieces.texts if not text.original.name.startswith("dmesg")]
+    return last_words(max(own, key=lambda text: text.original.name.startswith("stderr")).file) if own else ()
 
 
 def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
@@ -374,7 +386,7 @@ def _analyze_core(
         clock.lap("notes")
         direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
         clock.lap("frames")
-        progress("gdb", replace(direct.preview if direct else scene.crash, gpu=gpus))
+        progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
         # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
         values = pool.submit(_answered, direct.reader) if direct else None
         pool.submit(load_catalog)
@@ -407,6 +419,16 @@ def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optio
         return _Direct(reader, reader.preview(), reader.tells_all)
 
     return attempt("python", _DIRECT_READER, read, None, problems)
+
+
+def _with_source(preview: Crash, finder: Finder) -> Crash:
+    """With the source lines of the crashed thread: they say which of its values matter."""
+    sources = Sources(_locator(preview, finder), None)
+    threads = tuple(
+        replace(thread, python_frames=tuple(map(sources.annotate, thread.python_frames))) if thread is preview.thread else thread
+        for thread in preview.threads
+    )
+    return replace(preview, threads=threads)
 
 
 def _answered(reader: DirectReader) -> Answer:

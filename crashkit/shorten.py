@@ -9,10 +9,13 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import limits
-from crashkit.model import Address, Crash, ElidedFrames, Frame, Offset, PythonFrame, SoftError, Thread, encode_extension
+from crashkit.model import Address, Crash, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, SoftError, Thread, encode_extension
 
 _T = TypeVar("_T", bound=Optional[msgspec.Struct])
+_F = TypeVar("_F", bound=Frame)
 _LARGEST = 1 << 63
+_INNER, _OUTER = 150, 60
+"""Frames at either end of a deep stack that keep all that is known of them."""
 _MOST_SOFT_ERRORS = 200
 
 
@@ -38,6 +41,7 @@ def shortened(crash: Crash) -> Crash:
         instructions=cut.several("instructions", crash.instructions, limits.OTHER_BYTES),
         gpu=cut.several("GPU cores", crash.gpu, limits.GPU_BYTES),
         log=cut.several("log lines", crash.log, limits.LOG_BYTES),
+        last_words=tuple(line[: limits.LONGEST_TEXT] for line in crash.last_words),
         debugger=cut.text(crash.debugger),
     )
     soft_errors = cut.several("problems", soft_errors, limits.OTHER_BYTES)
@@ -105,8 +109,11 @@ class _Cut:
             thread = self.whole(threads[index])
             size = _size(thread)
             if size > room // 2:
+                thread = replace(thread, frames=_bare(thread.frames), python_frames=_bare(thread.python_frames))
+                size = _size(thread)
+            if size > 2 * room // 3:
                 short = replace(
-                    thread, frames=_inner(thread.frames, room // 4), python_frames=_inner_python(thread.python_frames, room // 4)
+                    thread, frames=_inner(thread.frames, room // 3), python_frames=_inner_python(thread.python_frames, room // 3)
                 )
                 frames += len(thread.frames) + len(thread.python_frames) - len(short.frames) - len(short.python_frames)
                 thread, size = short, _size(short)
@@ -134,6 +141,17 @@ class _Cut:
         if isinstance(value, dict):
             return {self._value(key): self._value(item) for key, item in value.items()}
         return replace(value, **{name: self._value(getattr(value, name)) for name in value.__struct_fields__})
+
+
+def _bare(frames: Sequence[_F]) -> tuple[_F, ...]:
+    """Of the frames between the ends of a deep stack, only what says which they are: neither values nor the source around them."""
+
+    def bare(frame: Any) -> Any:
+        if isinstance(frame, PythonFrame):
+            return replace(frame, context=(), context_start=None, locals={}, args=())
+        return replace(frame, locals={}, args={}) if isinstance(frame, NativeFrame) else frame
+
+    return (*frames[:_INNER], *map(bare, frames[_INNER:-_OUTER]), *frames[-_OUTER:]) if len(frames) > _INNER + _OUTER else tuple(frames)
 
 
 def _inner(frames: Sequence[Frame], room: int) -> tuple[Frame, ...]:

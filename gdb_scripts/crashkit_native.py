@@ -82,12 +82,15 @@ def extract(request: Dict[str, Any]) -> Dict[str, Any]:
     modules = Modules(request["modules"])
     limits = request["limits"]
     threads: List[Row] = []
+    # The first thread of a core is the crashed one. All of its frames are read, and of the others as many as are left.
+    room = limits["frames"]
     for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
         lwp = thread.ptid[1] or thread.ptid[0]
         crashed = lwp == request.get("crashed")
         try:
             thread.switch()
-            frames, cut = walk(modules, limits["frames"])
+            frames, cut = walk(modules, max(room, limits["least"]))
+            room -= len(frames)
             rows = [describe(frame, limits if crashed and index < limits["detailed"] else None) for index, frame in enumerate(frames)]
         except (gdb.error, MemoryError, RuntimeError, ValueError) as error:
             modules.errors.append("thread %d: %s" % (lwp, error))

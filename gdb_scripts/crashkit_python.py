@@ -56,9 +56,34 @@ def load_libpython(path: str) -> Any:
         raise gdb.GdbError("%s is not a Python file" % path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    read_numbers(module)
     # Native values are formatted raw; the script's printers must not run on anything else either.
     gdb.pretty_printers[:] = []
     return module
+
+
+def read_numbers(libpython: Any) -> None:
+    """Let the script read floats and complex numbers, for which it has no class: it shows their address, also inside containers."""
+    of_type = libpython.PyObjectPtr.subclass_from_type
+
+    def number(name: str, convert: Callable[[gdb.Value], Any]) -> type:
+        def value(self: Any, visited: Any) -> Any:
+            return convert(self._gdbval)
+
+        return type(name, (libpython.PyObjectPtr,), {"_typename": name, "proxyval": value})
+
+    kinds = {
+        "float": number("PyFloatObject", lambda value: float(value["ob_fval"])),
+        "complex": number("PyComplexObject", lambda value: complex(float(value["cval"]["real"]), float(value["cval"]["imag"]))),
+    }
+
+    def with_numbers(kind: Any) -> Any:
+        try:
+            return kinds[kind.field("tp_name").string()]
+        except (KeyError, RuntimeError, UnicodeError, gdb.error):
+            return of_type(kind)
+
+    libpython.PyObjectPtr.subclass_from_type = staticmethod(with_numbers)
 
 
 def field(value: gdb.Value, *names: str) -> gdb.Value:

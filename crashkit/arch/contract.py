@@ -125,6 +125,10 @@ class Architecture:
         """The value of a register or of a part of one (`eax`, `w3`)."""
         return registers.get(register)
 
+    def cannot_divide(self, instruction: Decoded, registers: Mapping[str, int]) -> bool:
+        """Whether a division certainly traps: its divisor is 0, or its quotient does not fit. False where an operand is not known."""
+        return False
+
     def wants_alignment(self, mnemonic: str) -> bool:
         """Whether the instruction faults on an address that is not a multiple of its operand's size."""
         return False

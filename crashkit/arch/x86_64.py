@@ -74,6 +74,24 @@ class X86_64(Architecture):
         """The value of a register, or of the lower 32 bits of one (`eax`, `r8d`)."""
         return _value(register, registers)
 
+    def cannot_divide(self, instruction: Decoded, registers: Mapping[str, int]) -> bool:
+        """The dividend is in rdx:rax or edx:eax, the divisor in a register as wide (Intel SDM volume 2, DIV and IDIV)."""
+        divisor = self.value(instruction.divisor, registers) if instruction.divisor else None
+        if divisor is None or instruction.mnemonic not in self.divisions:
+            return False
+        if divisor == 0:
+            return True
+        bits, names = (64, ("rax", "rdx")) if instruction.divisor in registers else (32, ("eax", "edx"))
+        low, high = (self.value(name, registers) for name in names)
+        if low is None or high is None:
+            return False
+        dividend = high << bits | low
+        if instruction.mnemonic == "div":
+            return dividend // divisor >> bits != 0
+        dividend, divisor = _signed(dividend, 2 * bits), _signed(divisor, bits)
+        quotient = abs(dividend) // abs(divisor) * (1 if (dividend < 0) == (divisor < 0) else -1)
+        return not -(1 << bits - 1) <= quotient < 1 << bits - 1
+
     def wants_alignment(self, mnemonic: str) -> bool:
         """Legacy SSE requires aligned 16-byte operands except in its unaligned moves; AVX only in its aligned moves."""
         if mnemonic.startswith("v"):
@@ -226,6 +244,10 @@ def _value(name: str, registers: Mapping[str, int]) -> Optional[int]:
         return registers[name]
     wide = "r" + name[1:] if name.startswith("e") else name.removesuffix("d")
     return registers[wide] & (2**32 - 1) if wide in registers else None
+
+
+def _signed(value: int, bits: int) -> int:
+    return value - (1 << bits) if value >> bits - 1 else value
 
 
 def _implied(mnemonic: str, registers: Mapping[str, int], instruction: Any) -> list[Access]:

@@ -21,7 +21,7 @@ from typing import IO, BinaryIO, NamedTuple, Optional, cast
 
 from crashkit.batch.kinds import ARCHIVES, HEAD, kind_of
 from crashkit.evidence.input import DISK_RESERVE, Limits, open_input
-from crashkit.limits import DEEPEST_ARCHIVE, LONGEST_FILE_NAME, MOST_ARCHIVE_BYTES, MOST_MEMBERS
+from crashkit.limits import DEEPEST_ARCHIVE, LONGEST_FILE_NAME, MOST_ARCHIVE_BYTES, MOST_MEMBERS_OF_A_RUN
 from crashkit.model import SoftError
 
 _BLOCK = 64 << 10
@@ -40,7 +40,7 @@ class Budget:
 
     folder: Path
     """Where members are written: one below it for each folder of an archive."""
-    members: int = MOST_MEMBERS
+    members: int = MOST_MEMBERS_OF_A_RUN
     size: int = MOST_ARCHIVE_BYTES
     depth: int = DEEPEST_ARCHIVE
     _folders: dict[tuple[str, str], Path] = field(default_factory=dict)
@@ -173,7 +173,7 @@ def _of_tar(archive: tarfile.TarFile, shown: str, budget: Budget, wanted: Wanted
 def _count(budget: Budget) -> None:
     budget.members -= 1
     if budget.members < 0:
-        raise _Spent(f"the archives hold more than {MOST_MEMBERS:,} files")
+        raise _Spent(f"the archives hold more than {MOST_MEMBERS_OF_A_RUN:,} files")
 
 
 def _take(member: IO[bytes], name: str, when: float, archive: str, budget: Budget, wanted: Wanted) -> Optional[Member]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "ci": "Find, analyze and group all crashes among the artefacts of a run.",
     "list": "List the crashes in the store, newest first.",
     "show": "Show one crash from the store.",
+    "gdb": "Open a crash in gdb, with symbols and CPython's commands loaded.",
     "compare": "Show what differs between two crashes.",
     "groups": "List equal crashes in groups, from the history.",
     "bundle": "Put a crash and what another machine needs to analyze it into one file.",

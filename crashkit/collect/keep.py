@@ -31,7 +31,7 @@ from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write
 from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
 from crashkit.environment import shown
-from crashkit.errors import CollectError
+from crashkit.errors import CollectError, EvidenceError
 from crashkit.history.address import NONE, VARIABLE, chosen
 from crashkit.history.release import VARIABLE as RELEASE
 from crashkit.history.release import commit_of, named
@@ -46,6 +46,8 @@ _ZEROS = bytes(_BLOCK)
 _TRACEBACK = b"Traceback (most recent call last):"
 _CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception")
 _LAST_LINES = 40
+_LONGEST_ANSWER = 160
+"""Cells of the user's own line in what is said of a crash."""
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -416,7 +418,8 @@ def process(seen: Sighting, settings: RunSettings) -> None:
             kept.write(f"{work.path}\n")
     report = work.path / "report.html"
     if done:
-        say(f"{what}: {report if report.exists() else work.path / 'report.json'}")
+        where = _where(work.path)
+        say(f"{what}{f' in {where}' if where else ''}: {report if report.exists() else work.path / 'report.json'}")
     else:
         say(f"{what}: evidence in {work.path}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
@@ -463,6 +466,20 @@ def _remember(work: Work, manifest: Manifest, index: str, release: str) -> None:
 
     with contextlib.suppress(OSError):
         Spool(work.path.parent, index).put([of_manifest(manifest, str(work.path), host=socket.gethostname(), release=release)])
+
+
+def _where(folder: Path) -> Optional[str]:
+    """The user's own line and the values that matter there, as the report has them."""
+    # This process ends soon; the supervisor, which does not, imports none of it.
+    from crashkit.report import answer, safe
+    from crashkit.report.json import decode
+
+    try:
+        crash = decode((folder / "report.json").read_bytes())
+    except (OSError, EvidenceError):
+        return None
+    found = answer.answer(crash)
+    return safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER) if found is not None else None
 
 
 def _present_store(store: Store) -> Store:

@@ -28,7 +28,7 @@ class NativeStack(NamedTuple):
 
 
 class PythonStack(NamedTuple):
-    """One thread as the interpreter knew it, innermost frame first."""
+    """One thread as the interpreter knew it, innermost frame first. Columns of frames are bytes of UTF-8, as in code objects."""
 
     frames: tuple[PythonFrame, ...]
     name: Optional[str]

@@ -14,11 +14,14 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.model import Crash, PythonFrame, SoftError
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
+_FRAMES_WITH_VARIABLES = 1000
+"""At either end of a deep stack."""
 
 
 class DirectReader:
@@ -53,9 +56,9 @@ class DirectReader:
         return self._state is not None and self._state.lost_threads == 0 and not lost and any(stack.frames for stack in stacks)
 
     def preview(self) -> Crash:
-        """The described crash with the Python frames, which no native ones are merged with yet."""
-        stacks = self.stacks()
+        """The described crash with the Python frames, which no native ones are merged with yet; values of the crashed thread only."""
         crash = self._scene.crash
+        stacks = self._by_tid(lambda tid: tid == crash.crashed_thread)
         threads = tuple(
             replace(thread, name=stack.name, python_frames=stack.frames) if (stack := stacks.get(thread.tid or 0)) else thread
             for thread in crash.threads
@@ -97,7 +100,7 @@ class DirectReader:
 
     def _stack(self, thread: PythonThread, with_variables: bool) -> PythonStack:
         def frames(states: tuple[FrameState, ...]) -> tuple[PythonFrame, ...]:
-            return tuple(self._frame(state, with_variables) for state in states)
+            return tuple(self._frame(state, with_variables and index < _FRAMES_WITH_VARIABLES) for index, state in enumerate(states))
 
         stack = thread.stack
         return PythonStack(
@@ -117,6 +120,7 @@ class DirectReader:
             function=code.name if code else None,
             file=code.file if code else None,
             line=state.position.line if state.position else None,
+            columns=_columns(state.position),
             args=tuple(value.name for value in values if value.is_argument),
             locals={value.name: value.text for value in values},
             origin=ORIGIN,
@@ -139,6 +143,14 @@ class DirectReader:
             yield SoftError(
                 stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
             )
+
+
+def _columns(position: Optional[Position]) -> Optional[tuple[int, int]]:
+    """In bytes. An end of 0 stands for that of the line: the expression goes on in the next one."""
+    if position is None or position.column is None:
+        return None
+    within = position.end_line in (None, position.line)
+    return position.column, (position.end_column or 0) if within else 0
 
 
 def _version(scene: Scene) -> Optional[Version]:

@@ -12,6 +12,7 @@ from crashkit.diagnose.case import FAULTS, Case
 from crashkit.diagnose.catalog import Catalog
 from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.fixes import fitting
+from crashkit.diagnose.next_steps import next_steps
 from crashkit.diagnose.outcome import Outcome, no
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
 from crashkit.diagnose.texts import fill_all, names
@@ -72,6 +73,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
         findings=findings,
         ruled_out=tuple(one.id for one in looked_for if one.verdict == "contradicted"),
         looked_for=looked_for,
+        next_steps=() if explained else next_steps(case),
         soft_errors=(*crash.soft_errors, *errors),
     )
 

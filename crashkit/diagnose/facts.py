@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, Union
 
@@ -11,6 +12,7 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.collector import visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in
 from crashkit.naming.gil import ACQUIRES
@@ -292,6 +294,18 @@ def freed_pattern(case: Case) -> Outcome:
     return no("no register holds a freed-memory pattern") if case.crashed.thread.registers else unknown("the registers")
 
 
+def collector_visits(case: Case) -> Outcome:
+    """The crashed thread failed in Python's garbage collector, while that followed the references between objects."""
+    if case.crashed is None:
+        return unknown("the crashed thread")
+    container = visited(case.crashed.thread.frames)
+    if container is not None:
+        which = f"{'an' if container[0] in 'aeiou' else 'a'} {container}"
+        evidence = Evidence(text=f"the garbage collector was following the references of {which}", thread=case.crashed.thread.tid)
+        return Outcome(True, (evidence,), {"container": which[0].upper() + which[1:]})
+    return unknown("the names of the native frames") if _nameless(case.crashed) else no("the garbage collector is not on the stack")
+
+
 def null_address(case: Case) -> Outcome:
     """The fault address is a null pointer plus an offset: nothing can be mapped that low."""
     address = fault_address(case)
@@ -537,7 +551,50 @@ def raised_recursion_limit(case: Case) -> Outcome:
 _DEFAULT_LIMIT = 1000
 """sys.getrecursionlimit() of a new interpreter (Python/ceval.c, Py_DEFAULT_RECURSION_LIMIT)."""
 
+
+def has_core(case: Case) -> Outcome:
+    """The evidence is a core."""
+    source = case.crash.source
+    known = source is not None and source.kind == "core"
+    return Outcome(True, (), {"core": shlex.quote(source.path)}) if source is not None and known else no("there is no core")
+
+
+def truncated_core(case: Case) -> Outcome:
+    """Part of the core is missing."""
+    source = case.crash.source
+    return Outcome(True) if source is not None and source.truncated else no("the core is whole")
+
+
+def has_log(case: Case) -> Outcome:
+    """What the process wrote is part of the evidence."""
+    return Outcome(True) if case.has_log or case.crash.last_words else no("no log is known")
+
+
+def no_debug_info(case: Case) -> Outcome:
+    """The interpreter has no debug info on this machine."""
+    python = case.crash.python
+    return Outcome(True) if python is not None and python.debug_info is False else no("the interpreter has debug info, or none ran")
+
+
+def missing_modules(case: Case) -> Outcome:
+    """Files of modules on a stack are not on this machine."""
+    missing = [module.path.rpartition("/")[2] for module in case.crash.modules if module.symbols in ("missing", "mismatch")]
+    return Outcome(True, (), {"missing": ", ".join(missing[:3])}) if missing else no("all modules are on this machine")
+
+
+def has_values(case: Case) -> Outcome:
+    """The values of variables are known in the crashed thread."""
+    known = case.crashed is not None and any(frame.locals for _, frame in case.crashed.pythons)
+    return Outcome(True) if known else no("no value of a variable is known")
+
+
 FACTS: dict[str, Fact] = {
+    "has-core": has_core,
+    "truncated-core": truncated_core,
+    "has-log": has_log,
+    "no-debug-info": no_debug_info,
+    "missing-modules": missing_modules,
+    "has-values": has_values,
     "raised-recursion-limit": raised_recursion_limit,
     "main-thread": main_thread,
     "other-thread": other_thread,
@@ -551,6 +608,7 @@ FACTS: dict[str, Fact] = {
     "single-thread": single_thread,
     "deep-cycle": deep_cycle,
     "freed-pattern": freed_pattern,
+    "collector-visits": collector_visits,
     "null-address": null_address,
     "free-threaded": free_threaded,
     "runs-python": runs_python,

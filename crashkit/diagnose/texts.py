@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+import shlex
+from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from crashkit.diagnose import gpu
@@ -11,12 +12,21 @@ from crashkit.diagnose.case import Case, Stack
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.failing import failing, said
+from crashkit.naming.own_code import python_frames
+from crashkit.naming.values import bad_pointer
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 
 
 # The end of a phrase needs no comma before other punctuation.
 _COMMA = re.compile(r",([.,:;)]|$)")
+
+_LONGEST_COMMAND = 120
+
+# Libraries that do what they are told.
+_BASE = re.compile(
+    r"/(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*$"
+)
 
 # Braces of a value are no names.
 _HIDE = str.maketrans("{}", "\ue000\ue001")
@@ -36,6 +46,7 @@ def names(case: Case) -> dict[str, str]:
         found |= _of_crashed(case)
     if crash.process is not None:
         found["executable"] = crash.process.executable
+        found["command"] = _command(crash.process.argv)
         found["pid"] = str(crash.process.pid) if crash.process.pid is not None else None
     if case.environment.get("CUDA_LAUNCH_BLOCKING") == "1":
         found["blocking"] = "launches were blocking, so it is the failing call"
@@ -44,6 +55,12 @@ def names(case: Case) -> dict[str, str]:
     found["blocking_run"] = None if _launch_is_known(case) else "CUDA_LAUNCH_BLOCKING=1"
     found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
     return {name: value for name, value in found.items() if value}
+
+
+def _command(argv: Sequence[str]) -> Optional[str]:
+    """The command line to type again; None where it is not known, or too long for a line."""
+    command = shlex.join(argv)
+    return command if 0 < len(command) <= _LONGEST_COMMAND and command.isprintable() else None
 
 
 def _launch_is_known(case: Case) -> bool:
@@ -64,7 +81,21 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     if (frame := stack.own_python()) is not None and not in_collector(stack.thread.frames):
         found["python"] = f"{frame.file}:{frame.line} in {frame.function}"
         found["source"] = frame.source
+    wrong = bad_pointer(python_frames(stack.thread), case.crash.signal)
+    if wrong is not None and "python" in found:
+        found["culprit"], found["culprit_value"] = wrong.name, wrong.text
+    else:
+        found["blamed"] = _blamed(stack, case)
     return found
+
+
+def _blamed(stack: Stack, case: Case) -> Optional[str]:
+    """The innermost native function that failed or called what failed, outside of the C library and the interpreter."""
+    interpreter = case.crash.python.executable if case.crash.python else None
+    for native in stack.failing:
+        if native.name and not _BASE.search(native.module) and native.module not in ("", interpreter):
+            return f"{native.name} in {native.module.rpartition('/')[2]}"
+    return None
 
 
 def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str]]:

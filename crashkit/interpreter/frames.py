@@ -14,8 +14,9 @@ from crashkit.interpreter.code import Code, Slot, read_code, read_slots
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.view import Unreadable
+from crashkit.limits import WHOLE_STACK
 
-INNER, OUTER = 1000, 200
+INNER, OUTER = WHOLE_STACK, 200
 """Frames read at either end of a deep stack."""
 _MOST_FRAMES, _MOST_LINKS = 500_000, 8_000_000
 """Of all threads together: frames read, and frames only counted. A damaged or hostile core could have any number."""

@@ -14,8 +14,36 @@ _COLLECTS = re.compile(
     r"gc_collect\w*|_?PyGC_Collect\w*|_Py_RunGC|_PyObject_GC_\w*|collect_generations|collect_with_callback|deduce_unreachable|delete_garbage"
     r"|finalize_garbage|handle_weakrefs|move_unreachable|subtract_refs|update_refs|visit_(?:decref|reachable|move)|untrack_(?:tuples|dicts)"
 )
+# These only look at objects: what fails in them is an object's type or reference, not the code of a finalizer.
+_VISITS = re.compile(
+    r"deduce_unreachable|move_unreachable|subtract_refs|update_refs|visit_(?:decref|reachable|move)|untrack_(?:tuples|dicts)"
+)
+_TRAVERSES = re.compile(r"_?(?:(?P<plain>[a-z]\w*?)_?traverse)")
 # These make the object that sets it off.
 _ALLOCATES = re.compile(r"_?PyObject_GC_(?:New\w*|Alloc|Malloc|Track|UnTrack|Del|Resize|Link)")
+
+
+def visited(frames: Sequence[Frame]) -> str | None:
+    """What the collector was looking at when it failed: `list`, by the function that visits its members; `object` where that has no name.
+
+    None where it did not fail while it looked at objects: it did not run, or it ran finalizers.
+    """
+    container = "object"
+    for frame in frames[handler_end(frames) :]:
+        if isinstance(frame, PythonFrame):
+            return None
+        if isinstance(frame, NativeFrame):
+            name = plain(frame.function or "")
+            if _VISITS.fullmatch(name) and not name.startswith("visit_"):
+                return container
+            if (traversed := _TRAVERSES.fullmatch(name)) is not None:
+                container = _CONTAINERS.get(traversed["plain"], traversed["plain"])
+            elif _COLLECTS.fullmatch(name) and not _VISITS.fullmatch(name):
+                return None
+    return None
+
+
+_CONTAINERS = {"subtype": "object", "func": "function", "meth": "method", "gen": "generator", "tb": "traceback"}
 
 
 def in_collector(frames: Sequence[Frame]) -> bool:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from crashkit.model import Crash
-from crashkit.report import gpu_wording, safe, wording
+from crashkit.report import answer, gpu_wording, safe, wording
 
-_WIDEST = 120
+_WIDEST = 200
 _LONGEST = 4000
 
 
@@ -20,9 +20,10 @@ def first_answer(crash: Crash) -> str:
         text += f", {reason}" if reason else ""
         text += f", at {crash.signal.address}" if crash.signal.address is not None else ""
     thread = crash.thread
-    frame = wording.own_at(thread) or wording.python_at(thread)
-    if frame and frame.function:
-        text += f", in {frame.function} ({wording.python_place(frame)})" if frame.file else f", in {frame.function}"
+    # What failed in native code is not known yet.
+    found = answer.answer(crash)
+    if found is not None:
+        text += f", in {answer.line(found._replace(native=None, where=None), crash.signal)}"
     if thread:
         text += f"\nin thread {wording.thread_label(thread)}, {wording.among(crash)}"
         if crash.process and crash.process.pid is not None:

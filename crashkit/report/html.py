@@ -12,15 +12,16 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import gpu_wording, markdown, safe, wording
+from crashkit.report import answer, gpu_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
 from crashkit.report.renderer import Renderer
@@ -34,6 +35,10 @@ _WARMING = Lock()
 _VALUE = 2000
 _SOURCE = 400
 _ROWS = 4000
+_MOST_ROWS = 2000
+"""Frames shown of a stretch that repeats nothing."""
+_MOST_REPEATED = 400
+"""Frames of a cycle's later rounds that are on the page; of more, only their number is."""
 _NAMES = 60
 _NEAR = 2
 _ALWAYS = frozenset({"rip", "rsp", "pc", "sp", "eip", "esp"})
@@ -71,6 +76,14 @@ class Line:
     current: bool
 
 
+class Mark(NamedTuple):
+    """The expression that was running: the line's index among those shown, and the characters in it."""
+
+    row: int
+    start: int
+    end: int
+
+
 @dataclass(frozen=True)
 class Row:
     """One frame as the page shows it."""
@@ -101,7 +114,10 @@ class Rows:
 
     first: tuple[Row, ...]
     repeated: tuple[Row, ...] = ()
+    """None where there are very many."""
     rounds: int = 1
+    left_out: int = 0
+    """Frames after these that the page does not show."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +140,10 @@ class Page:
         self.gpu_count = sum(len(gpu.exceptions) for gpu in crash.gpu)
         self.launch = gpu_wording.launch(crash)
         self.sentence = wording.sentence(crash)
-        self.python = wording.python_at(self.thread)
-        self.own = wording.own_at(self.thread)
+        self.answer = answer.answer(crash)
+        shown = self.answer.chosen.thread if self.answer else self.thread
+        self.python = wording.python_at(shown)
+        self.own = wording.own_at(shown)
         self.native = wording.native_at(self.thread, crash.signal)
         self.finding = wording.best_finding(crash)
         groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
@@ -151,6 +169,16 @@ class Page:
         name = "GPU failure" if self.gpu else self.crash.signal.name if self.crash.signal else wording.ended(self.crash)
         executable = self.process.executable if self.process else None
         return f"{name} in {wording.base_name(executable)}" if executable else name
+
+    @property
+    def line(self) -> str | None:
+        """The user's own line, with the values that matter there."""
+        return answer.line(self.answer, self.signal) if self.answer else None
+
+    @property
+    def source(self) -> tuple[Line, ...]:
+        """The source of that line."""
+        return _source(self.answer.frame, _highlighted) if self.answer else ()
 
     @property
     def program(self) -> str:
@@ -214,8 +242,8 @@ class Page:
         interpreter = self.crash.python.executable if self.crash.python else None
         runtime = wording.runtime_frames(thread, interpreter)
         return Stack(
-            _folded(thread.frames, [self._row(thread, index, frame, index in runtime) for index, frame in enumerate(thread.frames)]),
-            _folded(thread.python_frames, [self._row(thread, index, one, False, "p") for index, one in enumerate(thread.python_frames)]),
+            _folded(thread.frames, lambda index: self._row(thread, index, thread.frames[index], index in runtime)),
+            _folded(thread.python_frames, lambda index: self._row(thread, index, thread.python_frames[index], False, "p")),
         )
 
     def _row(self, thread: Thread, index: int, frame: Frame, runtime: bool, column: str = "") -> Row:
@@ -225,7 +253,7 @@ class Page:
             place = wording.python_place(frame)
             opened = thread is self.thread and frame is self.own and bool(frame.locals)
             # Other threads are folded: their source is not worth the time that highlighting takes.
-            source, context = _excerpts(frame) if thread is self.thread else (_source(frame, escape), ())
+            source, context = _excerpts(frame) if thread is self.thread else (_source(frame, _plain), ())
             return Row(
                 anchor,
                 index,
@@ -258,15 +286,19 @@ class Page:
         return Row(anchor, index, "elided", wording.elided_text(frame), "", False, cited, False, cycle=frame.cycle)
 
 
-def _folded(frames: Sequence[Frame], rows: Sequence[Row]) -> tuple[Rows, ...]:
-    return tuple(
-        Rows(
-            tuple(rows[part.start : part.start + part.length]),
-            tuple(rows[part.repeated.start : part.repeated.stop]),
-            part.rounds,
-        )
-        for part in parts([wording.frame_key(frame) for frame in frames])
-    )
+def _folded(frames: Sequence[Frame], row: Callable[[int], Row]) -> tuple[Rows, ...]:
+    """Of a deep stack that repeats nothing, both ends; of a cycle, the rounds after the first only where they are few."""
+    found: list[Rows] = []
+    for part in parts([wording.frame_key(frame) for frame in frames]):
+        end = part.start + part.length
+        if part.length > _MOST_ROWS:
+            half = _MOST_ROWS // 2
+            found.append(Rows(tuple(map(row, range(part.start, part.start + half))), left_out=part.length - 2 * half))
+            found.append(Rows(tuple(map(row, range(end - half, end)))))
+            continue
+        repeated = part.repeated if len(part.repeated) <= _MOST_REPEATED else ()
+        found.append(Rows(tuple(map(row, range(part.start, end))), tuple(map(row, repeated)), part.rounds))
+    return tuple(found)
 
 
 def _python_facts(frame: PythonFrame) -> tuple[tuple[str, str], ...]:
@@ -309,7 +341,8 @@ def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     """The lines seen at once, and all of them: a few for the user's own code, the current one for other code."""
     if not frame.context or frame.context_start is None or frame.line is None:
         return _source(frame, _highlighted), ()
-    coded = highlight(tuple(dedent("\n".join(map(_shown, frame.context))).split("\n")))
+    shown = tuple(dedent("\n".join(map(_shown, frame.context))).split("\n"))
+    coded = highlight(shown, _mark(frame, shown))
     lines = tuple(Line(number, code, number == frame.line) for number, code in enumerate(coded, frame.context_start))
     if not wording.is_own(frame):
         return _source(frame, _highlighted), lines
@@ -317,26 +350,49 @@ def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     return near, lines if len(near) < len(lines) else ()
 
 
-def _source(frame: PythonFrame, code: Callable[[str], Markup]) -> tuple[Line, ...]:
+def _mark(frame: PythonFrame, shown: Sequence[str]) -> Mark | None:
+    """Where in these lines the expression is that was running. Tabs and control characters are longer there than in the source."""
+    marked, source = wording.expression(frame), wording.source_line(frame)
+    index = (frame.line or 0) - (frame.context_start or 0) if len(shown) > 1 else 0
+    if marked is None or source is None:
+        return None
+    row = shown[index]
+    start, end = (len(row) - len(row.lstrip()) + len(safe.line(source[:column].expandtabs(4))) for column in marked)
+    return Mark(index, start, end) if end <= len(row) else None
+
+
+def _source(frame: PythonFrame, code: Callable[[PythonFrame, str], Markup]) -> tuple[Line, ...]:
     source = wording.source_line(frame)
-    return (Line(frame.line, code(_shown(source)), True),) if source else ()
+    return (Line(frame.line, code(frame, _shown(source)), True),) if source else ()
 
 
-def _highlighted(line: str) -> Markup:
-    return highlight((line,))[0]
+def _highlighted(frame: PythonFrame, line: str) -> Markup:
+    return highlight((line,), _mark(frame, (line,)))[0]
+
+
+def _plain(_frame: PythonFrame, line: str) -> Markup:
+    return escape(line)
 
 
 @lru_cache(maxsize=512)
-def highlight(lines: tuple[str, ...]) -> tuple[Markup, ...]:
+def highlight(lines: tuple[str, ...], mark: Mark | None = None) -> tuple[Markup, ...]:
     """Python source as HTML, one result per line."""
     text = "\n".join(safe.line(line) for line in lines)
     rows: list[list[str]] = [[]]
+    column = 0
     for _, kind, value in _lexer().get_tokens_unprocessed(text):
-        style = _style(kind)
-        first, *others = str(escape(value)).split("\n")
-        rows[-1].append(_span(style, first))
-        for part in others:
-            rows.append([_span(style, part)])
+        for number, part in enumerate(value.split("\n")):
+            if number:
+                rows.append([])
+                column = 0
+            ends = (mark.start, mark.end) if mark is not None and mark.row == len(rows) - 1 else ()
+            cuts = [0, *(end - column for end in ends if 0 < end - column < len(part)), len(part)]
+            for start, end in pairwise(cuts):
+                # A mark begins and ends between spans.
+                opening = "<mark>" if ends and column + start == ends[0] and end > start else ""
+                closing = "</mark>" if ends and column + end == ends[1] and end > start else ""
+                rows[-1].append(f"{opening}{_span(_style(kind), str(escape(part[start:end])))}{closing}")
+            column += len(part)
     return tuple(Markup("".join(row)) for row in rows)
 
 

@@ -5,22 +5,33 @@ from __future__ import annotations
 import re
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
-from crashkit.report import gpu_wording, safe, wording
+from crashkit.report import answer, gpu_wording, safe, wording
 from crashkit.report.renderer import Renderer
 
 _FRAMES = 16
+_LINES = 3
 _TEXT = 600
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~@&])")
 
 
 def summary(crash: Crash) -> str:
     """What happened, the best finding and the innermost frames. Ends with one newline."""
-    parts = [f"### {_text(wording.sentence(crash))}", _facts(crash), *_finding(crash), *_stack(crash), *_missing(crash), *_masked(crash)]
+    parts = [
+        f"### {_text(wording.sentence(crash))}",
+        _facts(crash),
+        *_finding(crash),
+        *_stack(crash),
+        *_log(crash),
+        *_missing(crash),
+        *_masked(crash),
+    ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
 def _facts(crash: Crash) -> str:
     rows = []
+    if found := answer.answer(crash):
+        rows.append(("Your code" if found.chosen.why is None else "Python code", answer.line(found, crash.signal)))
     if crash.signal:
         signal = " ".join(filter(None, (crash.signal.name, crash.signal.code_name, wording.address_of(crash.signal))))
         rows.append(("Signal", signal))
@@ -63,11 +74,21 @@ def _gpu(crash: Crash) -> list[tuple[str, str]]:
 def _finding(crash: Crash) -> list[str]:
     finding = wording.best_finding(crash)
     if finding is None:
-        return []
+        return _next(crash)
     parts = [f"**{_text(wording.confidence(finding))}: {_text(finding.title)}** ({_text(finding.id)})"]
     parts += [_text(text) for text in (finding.summary, finding.cause) if text]
     if finding.fix:
         parts += ["What to do:", *(_text(fix) if wording.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
+    return parts
+
+
+def _next(crash: Crash) -> list[str]:
+    """Where no known failure matched: what to do, and what the process said."""
+    parts = []
+    if crash.next_steps:
+        parts += ["No known failure matched. Next:", "\n".join(f"- {_text(step)}" for step in crash.next_steps)]
+    if crash.last_words:
+        parts += ["The last words of the process:", _fenced("\n".join(crash.last_words))]
     return parts
 
 
@@ -96,6 +117,15 @@ def _frame(frame: Frame) -> str:
     row = f"{kind}  {safe.line(safe.bounded(function, 100))}  {safe.line(safe.bounded(place, 200))}".rstrip()
     source = wording.source_line(frame) if isinstance(frame, PythonFrame) else None
     return f"{row}\n            {safe.line(safe.bounded(source, 200))}" if source else row
+
+
+def _log(crash: Crash) -> list[str]:
+    """The lines that the best finding rests on, or else the first ones, with their neighbours."""
+    finding = wording.best_finding(crash)
+    cited = [item.log for item in finding.evidence if item.log is not None] if finding else []
+    chosen = [crash.log[index] for index in dict.fromkeys(cited) if 0 <= index < len(crash.log)] or list(crash.log[:1])
+    rows = [row for line in chosen[:_LINES] for row in (*line.before, line.text, *line.after)]
+    return ["From the log:", _fenced("\n".join(safe.bounded(row, _TEXT) for row in rows))] if rows else []
 
 
 def _missing(crash: Crash) -> list[str]:

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, NativeFrame, PythonFrame, Thread
-from crashkit.report import gpu_wording, safe, wording
+from crashkit.report import answer, gpu_wording, safe, wording
 from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
 from crashkit.report.renderer import Renderer
@@ -110,12 +110,17 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     reason = ((wording.why(signal) or wording.ended(crash)) if signal else wording.told(crash, thread)) or ""
     headline = _clean(reason) + (f", at {signal.address}" if signal and signal.address is not None else "")
     yield from _headline(name, headline, page)
+    told = answer.answer(crash)
+    if told is not None:
+        yield from (Text(f"  {row}", _BOLD) for row in page.rows(answer.line(told, signal), 2, 2))
     if signal and signal.detail and signal.detail != reason:
         yield from (Text(f"  {row}") for row in page.rows(signal.detail, 2, 2))
     yield Text()
     if thread:
         yield from page.field("thread", _thread(crash, thread), style=_BOLD)
-    yield from _python(thread, page)
+    if thread and (told is None or told.chosen.why is not None):
+        yield from page.field("python", "no Python frame in this thread")
+    yield from _python(told, page)
     if thread and wording.in_collector(thread.frames):
         yield from page.field("", wording.collector_note(thread), style=_YELLOW)
     native = wording.native_at(thread, crash.signal)
@@ -189,20 +194,20 @@ def _thread(crash: Crash, thread: Thread) -> str:
     return f"{wording.thread_label(thread)}, {wording.among(crash)}{gil}"
 
 
-def _python(thread: Thread | None, page: _Page) -> Iterator[Text]:
-    inner, own = wording.python_at(thread), wording.own_at(thread)
-    if inner is None:
-        if thread:
-            yield from page.field("python", "no Python frame in this thread")
+def _python(told: answer.Answer | None, page: _Page) -> Iterator[Text]:
+    if told is None:
         return
-    yield from _python_line("python", inner, page)
-    if own is not None and own is not inner:
-        yield from _python_line("your code", own, page)
-    if thread and thread.exception:
+    thread, frame = told.chosen.thread, told.frame
+    inner = wording.python_at(thread)
+    label = "your code" if frame is not inner or told.chosen.why is not None else "python"
+    yield from _python_line(label, frame, page)
+    if told.chosen.why is None and inner is not None and inner is not frame:
+        yield from _python_line("python", inner, page, with_source=False)
+    if thread.exception:
         yield from page.field("handling", thread.exception, lines=2)
 
 
-def _python_line(label: str, frame: PythonFrame, page: _Page) -> Iterator[Text]:
+def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool = True) -> Iterator[Text]:
     room = page.width - _LABEL - 2
     function, place = safe.clip(_clean(frame.function or "(no name)"), min(30, room)), _clean(wording.full_place(frame))
     if page.width < _USUAL and safe.cells(function) + 2 + safe.cells(place) > room:
@@ -210,11 +215,22 @@ def _python_line(label: str, frame: PythonFrame, page: _Page) -> Iterator[Text]:
         yield from page.field("", safe.clip_front(place, room), style=_BLUE)
     else:
         yield from page.field(label, f"{function}  {safe.clip_front(place, room - 2 - safe.cells(function))}", style=_BLUE)
-    source = wording.source_line(frame)
+    source = wording.source_line(frame) if with_source else None
     if source:
         yield from page.field("", f"  {_clean(source)}")
+        if carets := _carets(frame, source, page.width - _LABEL - 4):
+            yield from page.field("", f"  {carets}", style=_YELLOW)
         if frame.source_changed:
             yield from page.field("", "  (the file changed after the crash: this line may not match)", style=_YELLOW)
+
+
+def _carets(frame: PythonFrame, source: str, room: int) -> str | None:
+    """A row below the source line that marks the expression that was running, as Python's tracebacks do."""
+    marked = wording.expression(frame)
+    if marked is None:
+        return None
+    before, within = (safe.cells(_clean(part)) for part in (source[: marked[0]], source[marked[0] : marked[1]]))
+    return " " * before + "^" * min(within, room - before) if before < room else None
 
 
 def _process(crash: Crash) -> str:
@@ -231,6 +247,10 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     if finding is None:
         if crash.looked_for:
             yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
+        for index, step in enumerate(crash.next_steps[:3]):
+            yield from page.field("next" if index == 0 else "", step)
+        for index, words in enumerate(crash.last_words[-3:]):
+            yield from page.field("last words" if index == 0 else "", words.strip(), style=_DIM)
         return
     yield Text()
     label = wording.confidence(finding).lower()
@@ -335,8 +355,10 @@ def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Tex
         function = safe.clip(function, max(20, room - 2 - min(safe.cells(place), room // 2)))
         yield Text.assemble(head, (function, color), "  ", (safe.clip_front(place, room - 2 - safe.cells(function)), _DIM))
     source = wording.source_line(frame) if isinstance(frame, PythonFrame) else None
-    if source:
+    if source and isinstance(frame, PythonFrame):
         yield Text(" " * 10 + safe.clip(_clean(source), page.width - 10))
+        if carets := _carets(frame, source, page.width - 10):
+            yield Text(" " * 10 + carets, _YELLOW)
 
 
 def _others(crash: Crash, crashed: Thread | None, page: _Page) -> Iterator[Text]:

@@ -18,6 +18,8 @@ from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
+from crashkit.naming.values import expression as expression
+from crashkit.naming.values import source_line as source_line
 
 SIGNALS = {
     "SIGABRT": "Abort",
@@ -181,17 +183,6 @@ def elided_text(frame: ElidedFrames) -> str:
     return f"{count} omitted" + (" (repeating)" if frame.cycle else "")
 
 
-def source_line(frame: PythonFrame) -> str | None:
-    """The frame's source line, stripped."""
-    if frame.source:
-        return frame.source.strip()
-    if frame.context and frame.line and frame.context_start:
-        index = frame.line - frame.context_start
-        if 0 <= index < len(frame.context):
-            return frame.context[index].strip() or None
-    return None
-
-
 def thread_label(thread: Thread) -> str:
     """`crasher (5883)`."""
     if thread.tid is None:
@@ -288,7 +279,7 @@ def sentence(crash: Crash) -> str:
 
         return gpu_wording.sentence(crash, crash.failed_gpu)
     thread = crash.thread
-    native, python = native_at(thread, crash.signal), python_at(thread)
+    native, python = native_at(thread, crash.signal), own_at(thread) or python_at(thread)
     parts = [ended(crash)]
     reason = told(crash, thread)
     if reason:

@@ -129,6 +129,9 @@ def _struct(fact: Any, masking: _Masking | _Repeated) -> Any:
         clean = masking.field(fact, name, value)
         if clean is not value and clean != value:
             changes[name] = clean
+    if isinstance(fact, PythonFrame) and "source" in changes:
+        # They count the characters of the line as it was.
+        changes["columns"] = None
     return replace(fact, **changes) if changes else fact
 
 

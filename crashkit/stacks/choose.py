@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from crashkit.debugger.contract import PythonStack
 from crashkit.model import PythonFrame, SoftError, Thread
 
@@ -31,7 +33,8 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         names = [stack.name for stack in candidates if stack.name]
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
         exception = next((stack.exception for stack in candidates if stack.exception), None)
-        chosen[tid] = best._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None, exception=exception)
+        shown = _with_columns(best, candidates)
+        chosen[tid] = shown._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None, exception=exception)
         for other in candidates:
             # A log can hold the dump of a forked sibling, whose threads have the same idents.
             if other is not best and "faulthandler" not in (_origin(best), _origin(other)) and _disagree(best, other):
@@ -43,6 +46,26 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
                     )
                 )
     return Chosen(chosen, tuple(soft_errors))
+
+
+def _with_columns(best: PythonStack, candidates: Sequence[PythonStack]) -> PythonStack:
+    """With the columns that another source has for the very same frames: not every tool reads them."""
+    if all(frame.columns for frame in best.frames):
+        return best
+    frames = best.frames
+    for other in candidates:
+        frames = (
+            tuple(
+                replace(frame, columns=beside.columns) if _is_same(frame, beside) and frame.columns is None else frame
+                for frame, beside in zip(frames, other.frames, strict=False)
+            )
+            + frames[len(other.frames) :]
+        )
+    return best._replace(frames=frames)
+
+
+def _is_same(one: PythonFrame, other: PythonFrame) -> bool:
+    return (one.function, one.file, one.line) == (other.function, other.file, other.line)
 
 
 def _without_shims(stack: PythonStack) -> PythonStack:
@@ -90,10 +113,11 @@ def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[i
     return stacks
 
 
-def _quality(stack: PythonStack) -> tuple[bool, bool, int, int, bool]:
+def _quality(stack: PythonStack) -> tuple[bool, bool, int, int, int, bool]:
     """More is better. Of equals `max` takes the first."""
     known = sum(bool(frame.function) + (frame.line is not None) for frame in stack.frames)
-    return (bool(stack.frames), not stack.has_gaps, stack.total or 0, known, any(frame.locals for frame in stack.frames))
+    at_hand = len(stack.frames) + len(stack.outer)
+    return (bool(stack.frames), not stack.has_gaps, at_hand, stack.total or 0, known, any(frame.locals for frame in stack.frames))
 
 
 def _origin(stack: PythonStack) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+from crashkit.limits import WHOLE_STACK
 from crashkit.model import ElidedFrames, Frame, NativeFrame, PythonFrame
 from crashkit.stacks.merge import Merged, is_evaluation, merge, runs
 
 INNER, OUTER = 150, 60
-"""Frames shown at either end of a stack deeper than both together."""
+"""Frames shown at either end of a stack that is too deep to be shown whole."""
 _LONGEST_CYCLE = 60
 
 
@@ -43,7 +44,7 @@ def join(ends: Ends) -> Merged:
     if inner.frames is None:
         return inner
     if not deep and not native_outer:
-        if ends.native_cut and len(inner.frames) > INNER + OUTER:
+        if ends.native_cut and len(ends.native) >= WHOLE_STACK:
             return Merged((*inner.frames[:INNER], elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
         return Merged(shorten((*inner.frames, *python_outer)))
     outer = _merge_outer(native_outer, python_outer)
@@ -54,7 +55,7 @@ def join(ends: Ends) -> Merged:
 
 def shorten(frames: Sequence[Frame]) -> tuple[Frame, ...]:
     """Both ends of a whole stack."""
-    if len(frames) <= INNER + OUTER + 1:
+    if len(frames) <= WHOLE_STACK:
         return tuple(frames)
     left_out = len(frames) - INNER - OUTER
     return (*frames[:INNER], elided(frames[INNER:-OUTER], 0, left_out), *frames[-OUTER:])

@@ -37,17 +37,18 @@ class Sources:
         self.newer: set[str] = set()
 
     def annotate(self, frame: PythonFrame) -> PythonFrame:
-        """The frame with its source line and the lines around it, if the file can be read."""
+        """The frame with its source line and the lines around it, if the file can be read; without columns if it cannot."""
         if not frame.file or not frame.line or frame.file.startswith("<"):
-            return frame
+            return _without_columns(frame)
         if frame.file not in self._files:
             self._files[frame.file] = self._read(frame.file)
         text = self._files[frame.file]
         if text is None or frame.line > len(text.lines):
-            return frame
+            return _without_columns(frame)
         first = max(1, frame.line - _AROUND)
         return msgspec.structs.replace(
             frame,
+            columns=_characters(frame.columns, text.lines[frame.line - 1]),
             source=text.lines[frame.line - 1].strip(),
             context=text.lines[first - 1 : frame.line + _AROUND],
             context_start=first,
@@ -70,6 +71,22 @@ class Sources:
         if self._crashed_at is not None and changed > self._crashed_at:
             self.newer.add(name)
         return _Text(tuple(line.rstrip("\n")[:_LONGEST_LINE] for line in io.StringIO(text)))
+
+
+def _without_columns(frame: PythonFrame) -> PythonFrame:
+    """Only the line tells which character a byte is in."""
+    return frame if frame.columns is None else msgspec.structs.replace(frame, columns=None)
+
+
+def _characters(columns: Optional[tuple[int, int]], line: str) -> Optional[tuple[int, int]]:
+    """Columns of bytes as those of characters; None where they are not in the line, as after a change of the file."""
+    if columns is None:
+        return None
+    data, text = line.encode("utf-8", "surrogatepass"), line.rstrip()
+    start, end = columns
+    first = len(data[:start].decode("utf-8", "replace"))
+    last = len(data[:end].decode("utf-8", "replace")) if end else len(text)
+    return (first, last) if len(line) - len(line.lstrip()) <= first < last <= len(text) and end <= len(data) else None
 
 
 def read_source(path: Path) -> Optional[tuple[str, float]]:

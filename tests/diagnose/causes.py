@@ -47,6 +47,7 @@ CAUSES = (
     Cause("stack-overflow", "faults.py", "c_overflow"),
     Cause("sigfpe-integer-divide", "faults.py", "divide"),
     Cause("sigill-trap", "faults.py", "ud2"),
+    Cause("gc-corrupted-object", "collected.py", "member"),
     Cause("heap-corruption-double-free"),
     Cause("heap-corruption-invalid-free"),
     Cause("heap-corruption-overflow"),

@@ -21,6 +21,11 @@ from .test_public_cases import EVAL, RNN, WORKER, Case
 TRAINING = "py /venv/lib/python3.12/site-packages/torch/nn/modules/linear.py:134 forward > py /srv/train.py:40 main"
 
 KNOWN = {
+    "a trap, or an instruction that is missing": Case(
+        "",
+        "illegal-instruction",
+        log='Fatal Python error: Illegal instruction\n\nCurrent thread 0x00007f0000000001 (most recent call first):\n  File "/srv/app.py", line 3 in check\n',
+    ),
     "asan": Case(
         "",
         "asan-report",

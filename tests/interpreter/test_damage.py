@@ -296,6 +296,7 @@ def test_all_threads_together_are_bounded(limit: str, lines: bool, monkeypatch: 
 def test_a_deep_stack_is_counted_in_bounded_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "deep.py").write_text(DEEP)
     with opened(python_crash(tmp_path / "deep.py", python=an_interpreter()).core) as core:
+        monkeypatch.setattr("crashkit.interpreter.frames.INNER", 1000)
         monkeypatch.setattr("crashkit.interpreter.frames._MOST_LINKS", 500)
         state = state_of(core)
         assert state is not None

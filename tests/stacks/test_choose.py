@@ -88,8 +88,10 @@ def test_of_two_stacks_without_gaps_the_deeper_one_wins():
     less, more = stack(frame("f", x="1")), stack(frame("f", origin="pystack"), frame("main", origin="pystack"))
     for sources in ([less, more], [more, less]):
         assert choose([{1: one} for one in sources]).stacks[1].frames == more.frames
-    deep = stack(frame(origin="pystack"), total=5000)
+    deep = stack(frame(origin="pystack"), frame(origin="pystack"), frame(origin="pystack"), total=5000)
     assert choose([{1: more}, {1: deep}]).stacks[1].frames == deep.frames
+    # Who counted more frames, and read fewer of them, may have counted what are none.
+    assert choose([{1: deep}, {1: stack(*deep.frames, frame("main"))}]).stacks[1].total is None
 
 
 def test_the_stack_of_a_subinterpreter_is_over_that_of_the_one_that_runs_it():

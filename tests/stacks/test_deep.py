@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashkit.limits import WHOLE_STACK
 from crashkit.model import ElidedFrames, NativeFrame, PythonFrame
 from crashkit.stacks.deep import INNER, OUTER, Ends, join, repeating, shorten
 from tests.stacks.frames import evaluation, native, python, stacks
@@ -37,14 +38,7 @@ def calls(count: int) -> tuple[NativeFrame, ...]:
 @pytest.mark.slow
 @given(stacks(most_calls=60, most_native=6))
 def test_a_stack_that_is_not_deep_is_shown_whole(stack):
-    joined = join(Ends(stack.native, stack.python)).frames
-    if len(stack.merged) <= INNER + OUTER + 1:
-        assert joined == stack.merged
-    else:
-        assert joined[:INNER] == stack.merged[:INNER]
-        assert joined[-OUTER:] == stack.merged[-OUTER:]
-        assert gaps(joined)[0].count == len(stack.merged) - INNER - OUTER
-        assert len(joined) == INNER + OUTER + 1
+    assert join(Ends(stack.native, stack.python)).frames == stack.merged
 
 
 @given(stacks(), st.data())
@@ -155,7 +149,7 @@ def test_size_is_bounded_and_python_frames_are_never_doubled(groups, natives, in
     joined = join(Ends(stack, frames, MAIN if found and cut else (), outer_frames, cut, total)).frames
     if joined is None:
         return
-    assert len(joined) <= INNER + OUTER + 1
+    assert len(joined) <= (INNER + OUTER + 1 if gaps(joined) else WHOLE_STACK)
     shown = [frame.function for frame in pythons(joined)]
     assert len(set(shown)) == len(shown)
     order = [frame.function for frame in (*frames, *outer_frames)]
@@ -183,6 +177,8 @@ class TestRepeating:
 
 
 def test_shorten_keeps_what_is_short():
-    frames = tuple(native("f", index) for index in range(INNER + OUTER + 1))
+    frames = tuple(native("f", index) for index in range(WHOLE_STACK))
     assert shorten(frames) == frames
-    assert len(shorten((*frames, native("g")))) == INNER + OUTER + 1
+    short = shorten((*frames, native("g")))
+    assert (short[:INNER], short[-OUTER:-1]) == (frames[:INNER], frames[-OUTER + 1 :])
+    assert len(short) == INNER + OUTER + 1 and gaps(short)[0].count == WHOLE_STACK + 1 - INNER - OUTER

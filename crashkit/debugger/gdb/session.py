@@ -15,9 +15,12 @@ import msgspec
 from crashkit.arch import Architecture
 from crashkit.debugger.gdb.process import Gdb, commands_file, quote
 from crashkit.errors import DebuggerError
+from crashkit.limits import WHOLE_STACK
 from crashkit.scratch import Scratch
 
-_FRAMES = 1000
+_FRAMES = WHOLE_STACK
+_LEAST_FRAMES = 1000
+"""Of each thread, once others have taken as many as are read whole."""
 _PYTHON_FRAMES = 1000
 _OUTER_FRAMES = 200
 """Of a stack deeper than that, how much of its outer end is taken."""
@@ -187,7 +190,14 @@ class Session:
         `architecture` says how to search for that end on a deep stack.
         """
         rows = [{"file": _name(module.file), "base": module.base, "end": module.end, "bias": module.bias} for module in modules]
-        limits = {"frames": frames, "outer": _OUTER_FRAMES, "detailed": _DETAILED_FRAMES, "variables": _VARIABLES, "text": _TEXT}
+        limits = {
+            "frames": frames,
+            "least": min(frames, _LEAST_FRAMES),
+            "outer": _OUTER_FRAMES,
+            "detailed": _DETAILED_FRAMES,
+            "variables": _VARIABLES,
+            "text": _TEXT,
+        }
         request = {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits, **_scan(architecture)}
         answer: NativeResult = self._ask("native", request, NativeResult)
         return answer

@@ -18,9 +18,10 @@ from typing import Any, Optional
 
 from crashkit import isolation
 from crashkit.elf.file import debug_link
+from crashkit.limits import WHOLE_STACK
 from crashkit.scratch import Scratch
 
-_INNER, _OUTER = 1000, 200
+_INNER, _OUTER = WHOLE_STACK, 200
 _VARIABLES = 64
 _TEXT = 200
 _MEMORY = 8 << 30

@@ -204,9 +204,8 @@ def _would_fault(number: int, scene: _Scene) -> tuple[int, str | None, Address |
             needed = {"read": "r", "write": "w", "execute": "x"}[access.kind]
             if mapping is None or (mapping.permissions is not None and needed not in mapping.permissions):
                 return (_SEGV_MAPERR if mapping is None else _SEGV_ACCERR), access.kind, Address(access.address)
-    elif number == SIGFPE and instruction is not None and instruction.mnemonic in architecture.divisions and instruction.divisor:
-        if architecture.value(instruction.divisor, scene.registers) == 0:
-            return _FPE_INTDIV, None, None
+    elif number == SIGFPE and instruction is not None and architecture.cannot_divide(instruction, scene.registers):
+        return _FPE_INTDIV, None, None
     elif number == SIGILL and instruction is not None and instruction.mnemonic in architecture.trap_instructions:
         return _ILL_ILLOPN, None, None
     return None

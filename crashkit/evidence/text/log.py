@@ -19,6 +19,7 @@ from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats, log_signal
 from crashkit.evidence.text.log_patterns import Classifier, fewest
+from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, strip
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
 from crashkit.evidence.text.several import Dump, Part, parts, right_one
@@ -84,7 +85,8 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), threads: frozens
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
-    return log.evidence(source.soft_errors, threads)
+    found = log.evidence(source.soft_errors, threads)
+    return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
 def read_crashes(source: Input) -> tuple[tuple[Part, LogEvidence], ...]:
@@ -133,6 +135,9 @@ class _Log:
         self._open: dict[str, _Open] = {}
         self._lines: list[LogLine] = []
         self._of_kind: Counter[Optional[str]] = Counter()
+        self.starts: dict[int, int] = {}
+        """Offsets of the kept lines in the file, by number."""
+        self._start = 0
         self._left_out: Counter[str] = Counter()
         self._cut = 0
         """Lines of which a part only was examined."""
@@ -142,10 +147,11 @@ class _Log:
     def read(self, file: BinaryIO) -> None:
         openers = [opener for format in self._formats for opener in format.openers]
         texts = fewest((*self._classifier.literals, *openers))
-        for number, raw in telling_lines(file, texts, lambda: bool(self._open)):
+        for number, start, raw in telling_lines(file, texts, lambda: bool(self._open)):
             self._cut += len(raw) >= LONGEST_LINE
             try:
                 who, text = strip(clean(raw))
+                self._start = start
                 self._take(number, who, text)
             except Exception as error:
                 self._failed("the reader of log lines", error)
@@ -168,6 +174,7 @@ class _Log:
             self._close(who)
             if len(self._open) < MOST_BLOCKS:
                 self._open[who] = _Open(*opened, number, text)
+                self.starts[number] = self._start
         elif current is not None:
             self._miss(who)
         if opened is None or opened[0].classifies_opener:
@@ -231,6 +238,7 @@ class _Log:
 
     def _classify(self, number: int, who: str, text: str) -> None:
         if found := self._classifier.classify(text):
+            self.starts[number] = self._start
             self._add(number, who, text, *found)
 
     def _add(self, number: int, who: str, text: str, kind: Optional[str], fields: Mapping[str, str]) -> None:

@@ -49,8 +49,8 @@ def _search_for(texts: tuple[bytes, ...]) -> _Search:
     return _Search(texts)
 
 
-def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], bool]) -> Iterator[tuple[int, bytes]]:
-    """Yield the lines that contain one of `texts`, and each following line while `attending()`, with their numbers from 1.
+def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], bool]) -> Iterator[tuple[int, int, bytes]]:
+    """Yield the lines that contain one of `texts`, and each following line while `attending()`, with their numbers from 1 and offsets.
 
     `file` must be seekable. Lines over LONGEST_LINE bytes are cut around the match.
     """
@@ -87,7 +87,7 @@ def telling_lines(file: BinaryIO, texts: Sequence[str], attending: Callable[[], 
             number += chunk.count(b"\n", position, start)
             whole = end >= 0
             end = end if whole else limit
-            yield number, _around(chunk, start, end, hit)
+            yield number, offset + start, _around(chunk, start, end, hit)
             number += whole
             position = end + whole
         number += chunk.count(b"\n", position, limit)

@@ -1,0 +1,87 @@
+"""`crashkit gdb`."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Optional
+
+import click
+
+from crashkit.cli.completion import stored_ids
+
+_KEPT = ("TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE")
+
+
+@click.command()
+@click.argument("crash", metavar="[ID|CORE]", default="last", shell_complete=stored_ids)
+@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core.")
+@click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
+@click.option("--search", "folders", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files.")
+@click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed. It is run.")
+@click.option("--gdb", "program", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
+@click.option("--command", "-c", "commands", multiple=True, metavar="COMMAND", help="Run this gdb command and exit; repeat it for more.")
+def command(
+    crash: str,
+    exe: Optional[Path],
+    sysroot: Optional[Path],
+    folders: tuple[Path, ...],
+    libpython: Optional[Path],
+    program: str,
+    commands: tuple[str, ...],
+) -> int:
+    """Open a crash in gdb, with symbols and CPython's commands loaded.
+
+    By default, the newest crash of the store; ID may be a unique part of an id, or a pid. Modules are placed and found as for the
+    report, by their build-ids. gdb loads nothing else by itself, and ends with quit.
+    """
+    from crashkit import isolation
+    from crashkit.debugger.gdb.interactive import command_line
+    from crashkit.errors import EvidenceError
+    from crashkit.evidence.core.describe import describe
+    from crashkit.evidence.module_files import Finder
+    from crashkit.evidence.pieces import sort_out
+    from crashkit.pipeline import Options, absolute, gdb_settings
+    from crashkit.scratch import Scratch
+
+    if not commands and not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise EvidenceError("gdb needs a terminal to talk to you", "Pass its commands: crashkit gdb ID --command bt.")
+    path = _path(crash)
+    options = absolute(Options(exe=exe, sysroot=sysroot, extra_dirs=folders, libpython=libpython, gdb=program))
+    finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
+    with ExitStack() as stack:
+        pieces = sort_out([path], stack)
+        if pieces.core is None or pieces.core_input is None:
+            raise EvidenceError(f"there is no core in {path}", "Pass a core, or the id of a crash that has one: crashkit list.")
+        scene = describe(pieces.core, pieces.core_input, finder, options.exe)
+        if scene.forged is not None:
+            raise EvidenceError(f"no kernel wrote this core: {scene.forged}", "gdb would believe it; use crashkit analyze.")
+        folder = stack.enter_context(Scratch("gdb"))
+        foreign = [path if path.is_dir() else path.parent] if pieces.manifest is not None else []
+        settings = gdb_settings(options, foreign)
+        started = command_line(pieces.core_input.path, scene, finder, settings, folder, commands)
+        process = isolation.start(
+            started,
+            extra={name: os.environ[name] for name in _KEPT if name in os.environ},
+            stdin=None if commands else 0,
+            stdout=1,
+            stderr=2,
+        )
+        # Ctrl-C is for gdb.
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            return min(process.wait(), 1)
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+def _path(crash: str) -> Path:
+    """A file or folder of that name, else the crash of the store. Raises CollectError."""
+    if Path(crash).exists():
+        return Path(crash).absolute()
+    from crashkit.crashfolder.store import Store
+
+    return Store().find(crash).path

@@ -1,0 +1,124 @@
+"""Which part of its line a Python frame was running, and which variables there matter to the crash. Pure."""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from crashkit.model import PythonFrame, Signal
+from crashkit.naming.addresses import is_null
+from crashkit.naming.own_code import is_own
+
+_NAMES = re.compile(r"[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)*")
+_STRINGS = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|#.*")
+_NUMBER = re.compile(r"-?\d{1,20}")
+# Reprs that say nothing beyond the name.
+_DULL = re.compile(r"<(?:module|function|class|method|built-in|bound method|staticmethod|classmethod)\b|<[\w.]+ at (?:remote )?0x\w+>$")
+_FIELD = 4096
+"""How far behind a pointer the address lies that was accessed through it: a field of a structure, or an element of a small array."""
+_MOST = 3
+_LONGEST = 40
+_WORD = 1 << 64
+
+
+class Value(NamedTuple):
+    """A variable, or an attribute of one, as text."""
+
+    name: str
+    text: str
+    frame: PythonFrame
+    """The frame that has it."""
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.text if len(self.text) <= _LONGEST else self.text[:_LONGEST] + '…'}"
+
+
+def source_line(frame: PythonFrame) -> str | None:
+    """The frame's source line, stripped."""
+    if frame.source:
+        return frame.source.strip()
+    if frame.context and frame.line and frame.context_start:
+        index = frame.line - frame.context_start
+        if 0 <= index < len(frame.context):
+            return frame.context[index].strip() or None
+    return None
+
+
+def expression(frame: PythonFrame) -> tuple[int, int] | None:
+    """Start and end in `source_line` of the expression that was running; None where it is the whole line, or not known."""
+    index = (frame.line or 0) - (frame.context_start or 0)
+    if frame.columns is None or not 0 <= index < len(frame.context) or frame.source_changed:
+        return None
+    line = frame.context[index]
+    indent = len(line) - len(line.lstrip())
+    start, end = frame.columns[0] - indent, frame.columns[1] - indent
+    return (start, end) if 0 <= start < end <= len(line.strip()) and end - start < len(line.strip()) else None
+
+
+def used(frame: PythonFrame) -> list[Value]:
+    """The variables that stand in the expression that was running, or in its line, with their values, in that order."""
+    source = source_line(frame)
+    if source is None or frame.source_changed:
+        return []
+    marked = expression(frame)
+    found: dict[str, Value] = {}
+    for match in _NAMES.finditer(_STRINGS.sub("", source[slice(*marked)] if marked else source)):
+        first, *attributes = "".join(match[0].split()).split(".")
+        text = frame.locals.get(first)
+        if text is None or keyword.iskeyword(first):
+            continue
+        name = first
+        for attribute in attributes:
+            inside = _attribute(text, attribute)
+            if inside is None:
+                break
+            name, text = f"{name}.{attribute}", inside
+        found.setdefault(name, Value(name, text, frame))
+    return list(found.values())
+
+
+def _attribute(shown: str, name: str) -> str | None:
+    """An attribute's value from its object's repr, `<Node(size=24, link=None) at 0x7f…>`."""
+    found = re.search(rf"[(,] ?{re.escape(name)}=([^(){{}}\[\],]+)[,)]", shown)
+    return found[1] if found else None
+
+
+def telling(frame: PythonFrame) -> list[Value]:
+    """The values to show beside a line: of what is used there, those that say something."""
+    return [value for value in used(frame) if not _DULL.match(value.text)][:_MOST]
+
+
+def bad_pointer(frames: Sequence[PythonFrame], signal: Signal | None) -> Value | None:
+    """The variable whose value was used as the address that faulted, in the innermost line of the user's own, or else in the library that
+    it called. `frames` are a thread's, innermost first."""
+    if signal is None or signal.address is None or signal.name not in ("SIGSEGV", "SIGBUS"):
+        return None
+    own = next((index for index, frame in enumerate(frames) if is_own(frame)), 0)
+    order = [*frames[own : own + 1], *reversed(frames[:own])]
+    return next((value for frame in order for value in _pointers(frame, int(signal.address))), None)
+
+
+def _pointers(frame: PythonFrame, address: int) -> Iterator[Value]:
+    mentioned = used(frame)
+    if is_null(address):
+        # Small numbers are common: only one that is used in this very line counts.
+        exact = [value for value in mentioned if _number(value.text) == address]
+        nothing = [value for value in mentioned if value.text == "None" or _number(value.text) == 0]
+        yield from exact or nothing
+        return
+    others = (Value(name, text, frame) for name, text in frame.locals.items())
+    near = [value for value in (*mentioned, *others) if (number := _number(value.text)) is not None and 0 <= address - number < _FIELD]
+    yield from sorted(near, key=lambda value: address - (_number(value.text) or 0))
+
+
+def zeros(frame: PythonFrame, signal: Signal | None) -> list[Value]:
+    """The variables in the line that are 0, where an integer division failed."""
+    if signal is None or signal.name != "SIGFPE" or signal.reason not in (None, "integer-divide"):
+        return []
+    return [value for value in used(frame) if _number(value.text) == 0][:_MOST]
+
+
+def _number(text: str) -> int | None:
+    return int(text) % _WORD if _NUMBER.fullmatch(text) else None

@@ -1,0 +1,107 @@
+"""The answer in one line: the user's own line, the values that matter there, and what native code did with them. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from crashkit.model import Crash, PythonFrame, Signal, Thread
+from crashkit.naming.collector import in_collector
+from crashkit.naming.own_code import python_frames
+from crashkit.naming.values import Value, bad_pointer, telling, zeros
+from crashkit.report import wording
+
+_NAME = 60
+
+
+class Chosen(NamedTuple):
+    """The thread that matters to the user."""
+
+    thread: Thread
+    why: str | None
+    """Why it is not the crashed thread: `which held the GIL`. None where it is."""
+
+
+class Answer(NamedTuple):
+    """What a user looks for first."""
+
+    chosen: Chosen
+    frame: PythonFrame
+    """The innermost line of the user's own code, or else the innermost one."""
+    values: tuple[Value, ...] = ()
+    pointer: bool = False
+    """Whether the value was used as the pointer that failed."""
+    collected: bool = False
+    """Whether the line only set off a garbage collection, which failed."""
+    native: str | None = None
+    """What failed: `memcpy`."""
+    where: str | None = None
+    """Where that is: `in memcpy`."""
+
+
+def chosen_thread(crash: Crash) -> Chosen | None:
+    """The crashed thread if it ran Python; else the one that a user knows: the one with the GIL, the main one, the only one with Python."""
+    crashed = crash.thread
+    if crashed is None or next(crashed.pythons(), None) is not None:
+        return Chosen(crashed, None) if crashed is not None else None
+    others = [thread for thread in crash.threads if thread is not crashed and next(thread.pythons(), None) is not None]
+    pid = crash.process.pid if crash.process else None
+    rules = (
+        ("which held the GIL", [thread for thread in others if thread.holds_gil]),
+        ("the main thread", [thread for thread in others if pid is not None and thread.tid == pid]),
+        ("the only one that ran Python code", others if len(others) == 1 else []),
+    )
+    return next((Chosen(threads[0], why) for why, threads in rules if threads), None)
+
+
+def answer(crash: Crash) -> Answer | None:
+    """None where no Python line is known, or a GPU failed: its answer is of another kind."""
+    chosen = chosen_thread(crash)
+    if chosen is None or crash.failed_gpu is not None:
+        return None
+    thread = chosen.thread
+    frame = wording.own_at(thread) or wording.python_at(thread)
+    if frame is None or not frame.function:
+        return None
+    if chosen.why is not None:
+        return Answer(chosen, frame)
+    native = wording.native_at(thread, crash.signal)
+    what, where = (wording.said(thread, native), wording.where(thread, native)) if native else (None, None)
+    if in_collector(thread.frames):
+        return Answer(chosen, frame, collected=True, native=what, where=where)
+    shown, pointer = _values(thread, frame, crash.signal)
+    return Answer(chosen, frame, shown, pointer, False, what, where)
+
+
+def _values(thread: Thread, frame: PythonFrame, signal: Signal | None) -> tuple[tuple[Value, ...], bool]:
+    if (wrong := bad_pointer(python_frames(thread), signal)) is not None:
+        return (wrong,), True
+    return tuple(zeros(frame, signal) or telling(frame)), False
+
+
+def line(found: Answer, signal: Signal | None) -> str:
+    """`decode (app.py:17): buffer = 24, used as a pointer by memcpy`."""
+    frame = found.frame
+    place = f" ({wording.base_name(frame.file)}{f':{frame.line}' if frame.line else ''})" if frame.file else ""
+    text = f"{_short(frame.function or '')}{place}"
+    if found.chosen.why is not None:
+        return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; the crashed thread ran no Python code"
+    if found.collected:
+        return f"{text}: set off a garbage collection, which failed {_short(found.where)}".rstrip()
+    shown = [values(found)] if found.values else []
+    if found.pointer:
+        called = signal is not None and signal.access == "execute"
+        use = "called as a function" if called else "used as a pointer" + (f" by {_short(found.native)}" if found.native else "")
+        return f"{text}: {', '.join([*shown, use])}"
+    return ": ".join([text, "; ".join([*shown, *([f"failed {_short(found.where)}"] if found.where else [])])]).removesuffix(": ")
+
+
+def values(found: Answer) -> str:
+    """`buffer = 24, scale = 0.75`; for a variable of a function that the line called `ptr = 24 in string_at`."""
+    return ", ".join(
+        str(value) if value.frame is found.frame else f"{value} in {_short(value.frame.function or 'its callee')}" for value in found.values
+    )
+
+
+def _short(name: str | None) -> str:
+    name = name or ""
+    return name if len(name) <= _NAME else name[:_NAME] + "…"

@@ -1,0 +1,102 @@
+"""The first screen tells the user's own line with the value that was wrong: real crashes, and every place where an answer is given."""
+
+from __future__ import annotations
+
+import pytest
+
+from crashkit.model import Address, Crash, NativeFrame, Process, PythonFrame, Signal, Thread
+from crashkit.pipeline import analyze
+from crashkit.report import answer, html, markdown, text
+from tests.crashes import a_debuggable_interpreter, an_interpreter, needs_gdb, python_crash
+
+SAID = {
+    "small": "decode (values.py:8): buffer = 24, used as a pointer by strlen",
+    "wild": "decode (values.py:8): buffer = 105553116270592, used as a pointer by strlen",
+    "literal": "literal (values.py:12): ptr = 105553116270592 in string_at, used as a pointer by strlen",
+    "near": "far (values.py:16): table = 105553116270592, used as a pointer by strlen",
+    "attribute": "read (values.py:24): self.handle = 40, used as a pointer by strlen",
+}
+
+
+def said(crash: Crash) -> str:
+    found = answer.answer(crash)
+    assert found is not None
+    return answer.line(found, crash.signal)
+
+
+@needs_gdb
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SAID)
+def test_the_value_that_was_used_as_a_pointer(kind: str) -> None:
+    early: list[str] = []
+    python = a_debuggable_interpreter()
+    crash = analyze(
+        python_crash("values.py", kind, python=python).core,
+        progress=lambda stage, so_far: early.append(text.first_answer(so_far)) if stage == "gdb" else None,
+    )
+    assert said(crash) == SAID[kind]
+    assert SAID[kind] in list(text.summary(crash, None, color=False, width=120))[1]
+    assert f'<p class="said">{SAID[kind]}</p>' in html.render(crash)
+    assert SAID[kind] in markdown.summary(crash).replace("\\", "")
+    # Before a debugger has started, only the native function is not known.
+    assert SAID[kind].removesuffix(" by strlen") in early[0].splitlines()[0]
+
+
+@pytest.mark.slow
+def test_the_same_without_gdb_or_debug_info() -> None:
+    from crashkit.pipeline import Options
+
+    crash = analyze(python_crash("values.py", "small", python=an_interpreter()).core, options=Options(gdb=None))
+    assert said(crash).startswith("decode (values.py:8): buffer = 24, used as a pointer")
+
+
+def own(function: str = "serve", **more: object) -> PythonFrame:
+    return PythonFrame(function=function, file="/srv/app.py", line=4, **more)  # type: ignore[arg-type]
+
+
+def crashed(**more: object) -> Thread:
+    return Thread(tid=2, crashed=True, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        (
+            (Thread(tid=1, frames=(own(),)), Thread(tid=3, holds_gil=True, frames=(own("train"),))),
+            "train (app.py:4) in thread 3, which held the GIL",
+        ),
+        ((Thread(tid=3, frames=(own("train"),)), Thread(tid=1, frames=(own(),))), "serve (app.py:4) in thread 1, the main thread"),
+        ((Thread(tid=3, frames=(own("train"),)),), "train (app.py:4) in thread 3, the only one that ran Python code"),
+        ((Thread(tid=3, frames=(own("a"),)), Thread(tid=4, frames=(own("b"),))), None),
+        ((), None),
+    ],
+)
+def test_the_thread_that_matters_where_the_crashed_one_ran_no_python(others: tuple[Thread, ...], expected: str | None) -> None:
+    thread = crashed(frames=(NativeFrame(function="watchdog"),))
+    crash = Crash(signal=Signal(number=6, name="SIGABRT"), process=Process(pid=1), threads=(thread, *others))
+    if expected is None:
+        assert answer.answer(crash) is None
+        assert "no Python frame in this thread" in "\n".join(text.summary(crash, None, False, 100))
+        return
+    expected += "; the crashed thread ran no Python code"
+    assert said(crash) == expected
+    for shown in ("\n".join(text.summary(crash, None, False, 120)), html.render(crash), markdown.summary(crash), text.first_answer(crash)):
+        assert expected in shown
+
+
+@pytest.mark.parametrize(
+    ("signal", "frame", "expected"),
+    [
+        (None, own(source="work(a, b)", locals={"a": "1", "b": "<module 'os'>", "c": "3"}), "serve (app.py:4): a = 1"),
+        (None, own(source="work('a', b.c)", locals={"a": "1", "b": "<B(c='x') at 0x7f>"}), "serve (app.py:4): b.c = 'x'"),
+        ("SIGFPE", own(source="a // b", locals={"a": "7", "b": "0"}), "serve (app.py:4): b = 0"),
+        # A small number that is not used in the line, and a number far from the address, are innocent.
+        ("SIGSEGV", own(source="work(a)", locals={"a": "7", "b": "24"}), "serve (app.py:4): a = 7"),
+        ("SIGSEGV", own(source="work(a)", locals={"a": "None"}), "serve (app.py:4): a = None, used as a pointer"),
+        ("SIGSEGV", own(source="work(a)", locals={"a": "-" + "9" * 400}), "serve (app.py:4): a = -" + "9" * 39 + "…"),
+        ("SIGSEGV", own(), "serve (app.py:4)"),
+    ],
+)
+def test_values_that_matter(signal: str | None, frame: PythonFrame, expected: str) -> None:
+    number = Signal(number=11, name=signal, address=Address(24) if signal == "SIGSEGV" else None) if signal else None
+    assert said(Crash(signal=number, threads=(crashed(frames=(frame,)),))) == expected
