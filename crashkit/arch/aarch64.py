@@ -49,6 +49,9 @@ class AArch64(Architecture):
     stack_pointer = "sp"
     thread_pointer = "tpidr"
     register_notes = {NT_ARM_TLS: "tpidr"}
+    dwarf_registers = _NAMES[:32]
+    preserved = tuple(f"x{number}" for number in range(19, 30))
+    dynamic_thread_vector = 0  # tcbhead_t (glibc, sysdeps/aarch64/nptl/tls.h)
     system_call = "x8"
     longest_instruction = 4
     instruction_step = 4
