@@ -35,6 +35,7 @@ from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
+from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
@@ -375,10 +376,11 @@ def _analyze_core(
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
-    texts = {line.text for line in lines}
-    words = _abort_message(answers)
-    words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
-    said = (line for line in words if line.text not in texts)
+    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), (), problems)
+    if not words:
+        words = _abort_message(answers)
+        words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
+    said = (line for line in words if not any(_is_same(line, other) for other in lines))
     return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
 
 
@@ -461,6 +463,23 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
         return ()
     kind, fields = Classifier().classify(text) or (None, {})
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
+
+
+def _last_words(core: Core, scene: Scene) -> tuple[LogLine, ...]:
+    """What the process said as it died."""
+    found = []
+    for words in last_words(core, scene):
+        kind, fields = (words.kind, dict(words.fields)) if words.kind else Classifier().classify(words.text) or (None, {})
+        found.append(LogLine(text=words.text, kind=kind, path="core", from_core=True, fields=fields))
+    return tuple(found)
+
+
+def _is_same(words: LogLine, line: LogLine) -> bool:
+    """Whether a log has these words, too: it may name the function that a core has lost, and tell a panic in two lines."""
+    message = words.fields.get("message") if words.kind == "rust-panic" else None
+    if message is not None:
+        return line.kind == words.kind and line.fields.get("message") == message.partition("\n")[0].strip()
+    return line.text.strip().endswith(words.text.removeprefix("Fatal Python error: ").strip())
 
 
 def _fatal_error(core: Core, scene: Scene, crash: Crash) -> tuple[LogLine, ...]:

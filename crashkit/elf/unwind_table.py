@@ -59,7 +59,7 @@ class UnwindTable:
         return found if found is not None and address in found else None
 
     def rules(self, address: int) -> Optional[Rules]:
-        """How the caller of the code at `address` is restored; None if that is unknown. For a return address, pass the address before it."""
+        """How the caller of the code at `address` is restored; None if unknown. For a return address, pass the address before it."""
         try:
             entry = self._entry(address)
             reach = None if entry is None else self._range(entry)

@@ -69,7 +69,9 @@ def walk(core: Core, modules: Sequence[LoadedModule], files: Mapping[str, Module
         after = {name: known[name] for name in arch.preserved if name in known}
         after |= {name: value for number, value in saved.items() if value is not None and (name := _name(arch.dwarf_registers, number))}
         after[arch.stack_pointer] = frame
-        pc = saved.get(rules.return_register) or (known.get(_name(arch.dwarf_registers, rules.return_register) or "") if not is_caller else None)
+        pc = saved.get(rules.return_register) or (
+            known.get(_name(arch.dwarf_registers, rules.return_register) or "") if not is_caller else None
+        )
         known, is_caller = after, True
     return found
 
