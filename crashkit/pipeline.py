@@ -428,7 +428,7 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     settled = settle(scene, replace(crash, threads=assembled.threads))
     return replace(
         settled,
-        process=_with_versions(settled.process, scene, assembled.threads, finder),
+        process=_with_versions(settled.process, scene, assembled.threads, [file for answer in answers for file in answer.loaded], finder),
         python=_runtime(scene, answers),
         modules=tuple(replace(module, symbols=symbols[module.path]) if module.path in symbols else module for module in crash.modules),
         debugger=_debugger(answers),
@@ -436,8 +436,10 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     )
 
 
-def _with_versions(process: Optional[Process], scene: Scene, threads: Sequence[Thread], finder: Finder) -> Optional[Process]:
-    """Packages whose modules were loaded, or whose code is on a stack, where this machine has the very files of the crashed one."""
+def _with_versions(
+    process: Optional[Process], scene: Scene, threads: Sequence[Thread], loaded: Sequence[str], finder: Finder
+) -> Optional[Process]:
+    """Packages that were imported or whose modules were loaded, or whose code is on a stack, where this machine has the very files of the crashed one."""
     if process is None:
         return None
     states = ["found"]
@@ -446,6 +448,7 @@ def _with_versions(process: Optional[Process], scene: Scene, threads: Sequence[T
         # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
         states.append("unverified")
         files += [frame.file for thread in threads for frame in thread.pythons() if frame.file]
+        files += loaded
     files += [path for path, file in scene.files.items() if file.state in states]
     return replace(process, versions={**package_versions(files, finder.folder), **process.versions})
 

@@ -75,6 +75,7 @@ class DirectReader:
             python_is_whole=state.lost_threads == 0 and not any(stack.cut for stack in stacks.values()),
             python_version=f"{state.version.major}.{state.version.minor}",
             python_finalizing=state.finalizing,
+            loaded=tuple(state.loaded()),
             soft_errors=tuple(self._lost(stacks)),
         )
 

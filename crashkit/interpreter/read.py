@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
@@ -49,6 +50,8 @@ class PythonState(NamedTuple):
     """Reads the variables of a frame."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
+    loaded: Callable[[], list[str]]
+    """Reads the files of what was imported, one for each package."""
 
 
 def read_python(
@@ -94,6 +97,7 @@ def read_python(
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
         exception=lambda thread: _exception(view, found, values, thread),
+        loaded=lambda: [file for interpreter in found.interpreters for file in loaded_files(objects, interpreter)],
     )
 
 
