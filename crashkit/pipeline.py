@@ -425,7 +425,9 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     ]
     told = [error for answer in answers for error in answer.soft_errors]
     symbols = dict(item for answer in reversed(answers) for item in answer.symbols.items())
-    settled = settle(scene, replace(crash, threads=assembled.threads))
+    at = next((answer.visited for answer in answers if answer.visited), None)
+    threads = tuple(replace(thread, visited=at) if thread.crashed and at else thread for thread in assembled.threads)
+    settled = settle(scene, replace(crash, threads=threads))
     return replace(
         settled,
         process=_with_versions(settled.process, scene, assembled.threads, [file for answer in answers for file in answer.loaded], finder),
@@ -439,7 +441,7 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
 def _with_versions(
     process: Optional[Process], scene: Scene, threads: Sequence[Thread], loaded: Sequence[str], finder: Finder
 ) -> Optional[Process]:
-    """Packages that were imported or whose modules were loaded, or whose code is on a stack, where this machine has the very files of the crashed one."""
+    """Packages that were imported, mapped or on a stack, where this machine has the very files of the crashed one."""
     if process is None:
         return None
     states = ["found"]

@@ -13,6 +13,7 @@ from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
+from crashkit.interpreter.visited import NativeState, Visited, visited
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory
@@ -50,6 +51,8 @@ class PythonState(NamedTuple):
     """Reads the variables of a frame."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
+    visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
+    """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
     loaded: Callable[[], list[str]]
     """Reads the files of what was imported, one for each package."""
 
@@ -97,6 +100,7 @@ def read_python(
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
         exception=lambda thread: _exception(view, found, values, thread),
+        visited=lambda natives, fault: visited(objects, natives, fault),
         loaded=lambda: [file for interpreter in found.interpreters for file in loaded_files(objects, interpreter)],
     )
 
