@@ -13,8 +13,8 @@ from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
-from crashkit.interpreter.visited import NativeState, Visited, visited
 from crashkit.interpreter.view import Read, Unreadable, View
+from crashkit.interpreter.visited import NativeState, Visited, visited
 from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory
 

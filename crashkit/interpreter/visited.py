@@ -1,6 +1,6 @@
 """The object that the garbage collector or a finalizer was at: its type knows the very function that is on the stack.
 
-`tp_traverse`, `tp_clear`, `tp_dealloc` and `tp_finalize` are called with the object. Where one of them failed, a register that its frame, or
+`tp_traverse`, `tp_clear`, `tp_dealloc` and `tp_finalize` are called with the object. Where one of them failed, a register that its frame or
 its caller's, still has points to an object whose type names that function. Where the type itself is overwritten, the collector faults on
 reading `tp_traverse` or the flags from it. Offsets: Include/cpython/object.h, `PyTypeObject`.
 """
