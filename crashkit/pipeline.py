@@ -43,7 +43,7 @@ from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.evidence.text.several import of_process
+from crashkit.evidence.text.several import Known, of_process
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
@@ -218,10 +218,10 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
 def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
     """Read the logs. Without a core or a manifest, at least one must hold evidence."""
     logs, problems = [], []
-    threads = _idents(pieces.core) if pieces.core is not None else frozenset()
+    known = _known(pieces) if pieces.core is not None else Known()
     for text in pieces.texts:
         try:
-            logs.append(_Log(text, read_log_input(text, patterns, threads)))
+            logs.append(_Log(text, read_log_input(text, patterns, known)))
         except EvidenceError as error:
             problems.append(error)
         except Exception as error:
@@ -229,6 +229,14 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str]) -> list[_Log]:
     if problems and not logs and pieces.core is None and pieces.manifest is None:
         raise problems[0]
     return logs
+
+
+def _known(pieces: Pieces) -> Known:
+    core, source = pieces.core, pieces.core_input
+    if core is None:
+        return Known()
+    tids = {thread.tid for thread in core.threads()} | ({core.process.pid} if core.process else set())
+    return Known(_idents(core), frozenset(tids), _modified(source.original) if source is not None else None)
 
 
 def _idents(core: Core) -> frozenset[int]:

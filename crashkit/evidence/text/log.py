@@ -19,12 +19,13 @@ from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats, log_signal
 from crashkit.evidence.text.log_patterns import Classifier, fewest
-from crashkit.evidence.text.prefixes import clean, strip
+from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
-from crashkit.evidence.text.several import Dump, Part, parts, right_one
+from crashkit.evidence.text.several import Dump, Known, Part, Source, at_another_time, of_source, parts, right_one, right_source
 from crashkit.evidence.text.skim import telling_lines
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
-from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Thread
+from crashkit.model import Source as Origin
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import machinery_end
 from crashkit.naming.signals import SIGABRT
@@ -40,6 +41,7 @@ PATIENCE = 20
 MOST_BLOCKS = 64
 """Processes whose multi-line texts are read at the same time."""
 
+_NOTHING = Known()
 _Kept = TypeVar("_Kept")
 
 # Lines that support other evidence but are not evidence by themselves.
@@ -77,20 +79,20 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
         return read_log_input(source, patterns)
 
 
-def read_log_input(source: Input, patterns: Sequence[str] = (), threads: frozenset[int] = frozenset()) -> LogEvidence:
-    """Like `read_log`, for a text that is already open. `threads` are the pthread identifiers in a core of the same crash: they tell which
-    of several crashes in the text it is. Raises EvidenceError.
+def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING) -> LogEvidence:
+    """Like `read_log`, for a text that is already open. `known`: what a core of the same crash tells: which of several crashes in the text
+    it is. Raises EvidenceError.
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
-    return log.evidence(source.soft_errors, threads)
+    return log.evidence(source.soft_errors, known)
 
 
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
     """The crash as described by a text alone. `size`: bytes of the text."""
     return Crash(
-        source=Source(path=str(path), kind=evidence.kind, size=size),
+        source=Origin(path=str(path), kind=evidence.kind, size=size),
         process=evidence.process,
         signal=evidence.signal,
         python=evidence.python,
@@ -126,6 +128,8 @@ class _Log:
         self._lines: list[LogLine] = []
         self._of_kind: Counter[Optional[str]] = Counter()
         self._left_out: Counter[str] = Counter()
+        self._times: dict[int, float] = {}
+        """When a line was written, in seconds since the epoch."""
         self._cut = 0
         """Lines of which a part only was examined."""
         self._broken: dict[str, SoftError] = {}
@@ -137,7 +141,9 @@ class _Log:
         for number, raw in telling_lines(file, texts, lambda: bool(self._open)):
             self._cut += len(raw) >= LONGEST_LINE
             try:
-                who, text = strip(clean(raw))
+                who, when, text = split(clean(raw))
+                if when is not None:
+                    self._times[number] = when
                 self._take(number, who, text)
             except Exception as error:
                 self._failed("the reader of log lines", error)
@@ -268,12 +274,27 @@ class _Log:
             found.append(SoftError(stage="log", message=message, hint=hint))
         return tuple(found)
 
-    def evidence(self, errors: tuple[SoftError, ...], threads: frozenset[int] = frozenset()) -> LogEvidence:
+    def evidence(self, errors: tuple[SoftError, ...], known: Known = _NOTHING) -> LogEvidence:
         lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
-        crashes = self._crashes(lines)
-        part = right_one(crashes, threads)
+        sources = self._sources()
+        right = right_source(sources, known)
+        far = at_another_time({line.line: self._times[line.line] for line in lines if line.line in self._times}, known)
+        lines = tuple(
+            line for line in lines if line.line not in far and (right is None or of_source(line.process or "", right, sources, known))
+        )
+        crashes = self._crashes(lines, right)
+        part = right_one(crashes, known.threads)
         lines = tuple(line for line in lines if part.first <= (line.line or 0) <= part.last)
-        texts = {format: [(who, one) for who, one, at in told if part.first <= at <= part.last] for format, told in self._texts.items()}
+        texts = {
+            format: [
+                (who, one)
+                for who, one, at in told
+                if part.first <= at <= part.last and at not in far and (right is None or of_source(who, right, sources, known))
+            ]
+            for format, told in self._texts.items()
+        }
+        if right is not None and len(sources) > 1:
+            errors = (*errors, _several_sources(sources, right))
         accounts = [(format, self._told(format, told)) for format, told in texts.items()]
         if len(crashes) > 1:
             errors = (*errors, _several(crashes, part))
@@ -303,12 +324,32 @@ class _Log:
             soft_errors=(*errors, *self._unread(), *left_out, *(error for _, account in accounts for error in account.soft_errors)),
         )
 
-    def _crashes(self, lines: Sequence[LogLine]) -> list[Part]:
-        """The crashes in the log. Where prefixes name the processes, their lines are interleaved: nothing is split."""
+    def _sources(self) -> list[Source]:
+        """The processes with a fatal dump."""
+        found: dict[str, Source] = {}
+        for who, reader, at in (text for told in self._texts.values() for text in told):
+            if reader.crashed_threads:
+                known = found.get(who, Source(who, frozenset(), 0))
+                found[who] = Source(who, known.threads | reader.crashed_threads, max(at, known.last))
+        return list(found.values())
+
+    def _crashes(self, lines: Sequence[LogLine], right: Optional[Source]) -> list[Part]:
+        """The crashes of the process that the log is about. Where its lines are interleaved with those of its job, nothing is split."""
         texts = [text for told in self._texts.values() for text in told]
-        if any(who for who, _, _ in texts) or any(line.process for line in lines):
+        if right is not None:
+            lines = [line for line in lines if line.process == right.who]
+            texts = [text for text in texts if text[0] == right.who]
+        elif any(who for who, _, _ in texts) or any(line.process for line in lines):
             return parts((), ())
         return parts(lines, [Dump(at, reader.crashed_threads) for _, reader, at in texts if reader.crashed_threads])
+
+
+def _several_sources(sources: Sequence[Source], right: Source) -> SoftError:
+    return SoftError(
+        stage="log",
+        message=f"this log holds crashes of {len(sources)} processes: that of {right.who or 'the one without a prefix'} is told",
+        hint="Pass the log of one process, or the core of the one that you mean.",
+    )
 
 
 def _several(crashes: Sequence[Part], part: Part) -> SoftError:
