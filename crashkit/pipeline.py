@@ -384,7 +384,8 @@ def _analyze_core(
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
-    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), (), problems)
+    words: tuple[LogLine, ...] = ()
+    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
     if not words:
         words = _abort_message(answers)
         words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)

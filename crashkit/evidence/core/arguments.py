@@ -52,7 +52,9 @@ def _passed(frames: Sequence[Frame], index: int, register: str, read: Read, arch
         return None
     around = _flow(frames[index + 1], read, arch)
     value = around.get(register) if around is not None else None
-    if around is None or value is None or isinstance(value, int):
+    if around is None or value is None:
+        return None
+    if isinstance(value, int):
         return value
     return _kept(around, value, frames, index + 1, read, arch)
 
