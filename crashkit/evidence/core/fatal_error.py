@@ -14,7 +14,7 @@ ReadText = Callable[[int], Optional[str]]
 """The string at an address of the process; None if it cannot be read."""
 
 _LONGEST = 1000
-_CONVERSION = re.compile(r"%[-+ #0]*\d*(?:\.\d+)?(?:ll|[hlzjt])?[diouxXcspR]")
+_CONVERSION = re.compile(r"%[-+ #0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:ll|[hlzjt])?[diouxXcspR]")
 
 
 class _Arguments(NamedTuple):

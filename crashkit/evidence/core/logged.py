@@ -17,7 +17,7 @@ from crashkit.evidence.core.walk import Frame
 from crashkit.memory import Memory
 
 _FATAL = re.compile(rb"F(?:\d{8}|\d{4}) \d\d:\d\d:\d\d\.\d{6} {1,8}(?P<thread>\d{1,10}) [^\s:\]\0]{1,400}:\d{1,7}\] [^\0\n]{1,4000}")
-_RAW = re.compile(rb"\[[^\s:\]\0]{1,200} : \d{1,7}\] RAW: [^\0\n]{1,3000}")
+_RAW = re.compile(rb"\[[^\s:\[\]\0]{1,200} : \d{1,7}\] RAW: [^\0\n]{1,3000}")
 _INNERMOST = 16
 """Frames that may belong to the library."""
 _STACK = 32 << 10
