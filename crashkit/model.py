@@ -170,6 +170,8 @@ class Thread(_Fact, frozen=True):
     holds_gil: Optional[bool] = None
     exception: Optional[str] = None
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
+    visited: Optional[str] = None
+    """The object that the garbage collector or a finalizer was at, with its type, in the crashed thread."""
     pthread: Optional[Address] = None
     """The thread's pthread_self(), which Python, faulthandler and gdb use to identify it."""
     frames: tuple[Frame, ...] = ()

@@ -36,6 +36,7 @@ from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.bundle import Opened, open_archives
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
+from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
@@ -43,8 +44,8 @@ from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.evidence.text.neighbours import last_words
-from crashkit.evidence.text.several import of_process
+from crashkit.evidence.text.neighbours import last_words as last_lines
+from crashkit.evidence.text.several import Known, of_process
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
@@ -188,7 +189,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         else:
             crash = _of_logs(pieces, logs)
         silence: tuple[str, ...] = ()
-        words = attempt("log", "the reader of last words", lambda: _last_words(pieces), silence, broken)
+        words = attempt("log", "the reader of last words", lambda: _last_lines(pieces), silence, broken)
         crash = replace(crash, last_words=words)
     if gpus:
         apart = crash
@@ -242,10 +243,10 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
 def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int]) -> list[_Log]:
     """Read the logs. Without a core or a manifest, at least one must hold evidence."""
     logs, problems = [], []
-    threads = _idents(pieces.core) if pieces.core is not None else frozenset(idents)
+    known = _known(pieces) if pieces.core is not None else Known(frozenset(idents))
     for text in pieces.texts:
         try:
-            logs.append(_Log(text, read_log_input(text, patterns, threads)))
+            logs.append(_Log(text, read_log_input(text, patterns, known)))
         except EvidenceError as error:
             problems.append(error)
         except Exception as error:
@@ -255,16 +256,24 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int]) -
     return logs
 
 
+def _known(pieces: Pieces) -> Known:
+    core, source = pieces.core, pieces.core_input
+    if core is None:
+        return Known()
+    tids = {thread.tid for thread in core.threads()} | ({core.process.pid} if core.process else set())
+    return Known(_idents(core), frozenset(tids), _modified(source.original) if source is not None else None)
+
+
 def _idents(core: Core) -> frozenset[int]:
     """The pthread identifiers of the core's threads, by which faulthandler names them."""
     found = (core.architecture.pthread(thread.registers, thread.tid, core.read) for thread in core.threads())
     return frozenset(ident for ident in found if ident is not None)
 
 
-def _last_words(pieces: Pieces) -> tuple[str, ...]:
+def _last_lines(pieces: Pieces) -> tuple[str, ...]:
     """Of the process's own log: not of the kernel's."""
     own = [text for text in pieces.texts if not text.original.name.startswith("dmesg")]
-    return last_words(max(own, key=lambda text: text.original.name.startswith("stderr")).file) if own else ()
+    return last_lines(max(own, key=lambda text: text.original.name.startswith("stderr")).file) if own else ()
 
 
 def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
@@ -406,10 +415,12 @@ def _analyze_core(
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
-    texts = {line.text for line in lines}
-    words = _abort_message(answers)
-    words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
-    said = (line for line in words if line.text not in texts)
+    words: tuple[LogLine, ...] = ()
+    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
+    if not words:
+        words = _abort_message(answers)
+        words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
+    said = (line for line in words if not any(_is_same(line, other) for other in lines))
     return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
 
 
@@ -464,10 +475,12 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     ]
     told = [error for answer in answers for error in answer.soft_errors]
     symbols = dict(item for answer in reversed(answers) for item in answer.symbols.items())
-    settled = settle(scene, replace(crash, threads=assembled.threads))
+    at = next((answer.visited for answer in answers if answer.visited), None)
+    threads = tuple(replace(thread, visited=at) if thread.crashed and at else thread for thread in assembled.threads)
+    settled = settle(scene, replace(crash, threads=threads))
     return replace(
         settled,
-        process=_with_versions(settled.process, scene, assembled.threads, finder),
+        process=_with_versions(settled.process, scene, assembled.threads, [file for answer in answers for file in answer.loaded], finder),
         python=_runtime(scene, answers),
         modules=tuple(replace(module, symbols=symbols[module.path]) if module.path in symbols else module for module in crash.modules),
         debugger=_debugger(answers),
@@ -475,8 +488,10 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     )
 
 
-def _with_versions(process: Optional[Process], scene: Scene, threads: Sequence[Thread], finder: Finder) -> Optional[Process]:
-    """Packages whose modules were loaded, or whose code is on a stack, where this machine has the very files of the crashed one."""
+def _with_versions(
+    process: Optional[Process], scene: Scene, threads: Sequence[Thread], loaded: Sequence[str], finder: Finder
+) -> Optional[Process]:
+    """Packages that were imported, mapped or on a stack, where this machine has the very files of the crashed one."""
     if process is None:
         return None
     states = ["found"]
@@ -485,6 +500,7 @@ def _with_versions(process: Optional[Process], scene: Scene, threads: Sequence[T
         # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
         states.append("unverified")
         files += [frame.file for thread in threads for frame in thread.pythons() if frame.file]
+        files += loaded
     files += [path for path, file in scene.files.items() if file.state in states]
     return replace(process, versions={**package_versions(files, finder.folder), **process.versions})
 
@@ -502,6 +518,23 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
         return ()
     kind, fields = Classifier().classify(text) or (None, {})
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
+
+
+def _last_words(core: Core, scene: Scene) -> tuple[LogLine, ...]:
+    """What the process said as it died."""
+    found = []
+    for words in last_words(core, scene):
+        kind, fields = (words.kind, dict(words.fields)) if words.kind else Classifier().classify(words.text) or (None, {})
+        found.append(LogLine(text=words.text, kind=kind, path="core", from_core=True, fields=fields))
+    return tuple(found)
+
+
+def _is_same(words: LogLine, line: LogLine) -> bool:
+    """Whether a log has these words, too: it may name the function that a core has lost, and tell a panic in two lines."""
+    message = words.fields.get("message") if words.kind == "rust-panic" else None
+    if message is not None:
+        return line.kind == words.kind and line.fields.get("message") == message.partition("\n")[0].strip()
+    return line.text.strip().endswith(words.text.removeprefix("Fatal Python error: ").strip())
 
 
 def _fatal_error(core: Core, scene: Scene, crash: Crash) -> tuple[LogLine, ...]:

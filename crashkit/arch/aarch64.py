@@ -12,7 +12,7 @@ from functools import cache
 from signal import SIGBUS, SIGSEGV
 from typing import Any, Optional
 
-from crashkit.arch.contract import Architecture, Meaning, Read, SignalFrame, Trap
+from crashkit.arch.contract import Architecture, Meaning, Read, SignalFrame, SignalInfo, Trap
 from crashkit.arch.operands import U64, Access, Decoded, is_access, jump, text
 
 NT_ARM_TLS = 0x401
@@ -27,6 +27,9 @@ _RECORDS_AT = 464
 _RECORDS_SIZE = 4096
 _FPSIMD = struct.pack("<II", 0x46508001, 528)
 _ESR_MAGIC = 0x45535201
+# struct rt_sigframe: siginfo, 128 bytes, stands before the ucontext: si_signo, si_errno, si_code, si_addr.
+_INFO = struct.Struct("<i4xi4xQ")
+_INFO_SIZE = 128
 _MODE = 0x1F
 """Bits of pstate: all 0 in user mode, 64 bit."""
 
@@ -49,6 +52,9 @@ class AArch64(Architecture):
     stack_pointer = "sp"
     thread_pointer = "tpidr"
     register_notes = {NT_ARM_TLS: "tpidr"}
+    dwarf_registers = _NAMES[:32]
+    preserved = tuple(f"x{number}" for number in range(19, 30))
+    dynamic_thread_vector = 0  # tcbhead_t (glibc, sysdeps/aarch64/nptl/tls.h)
     system_call = "x8"
     longest_instruction = 4
     instruction_step = 4
@@ -87,7 +93,10 @@ class AArch64(Architecture):
                 flags, link, fault, *values = _CONTEXT.unpack_from(memory, context)
                 if flags == link == 0 and values[-1] & _MODE == 0:
                     syndrome = _syndrome(memory[at : at + _RECORDS_SIZE])
-                    yield SignalFrame(start + context, dict(zip(_NAMES, values, strict=True)), Trap(syndrome >> 26, syndrome, fault))
+                    trap = Trap(syndrome >> 26, syndrome, fault)
+                    info = memory[context - _INFO_SIZE :][: _INFO.size] if context >= _INFO_SIZE else b""
+                    told = SignalInfo(*_INFO.unpack(info)) if len(info) == _INFO.size else None
+                    yield SignalFrame(start + context, dict(zip(_NAMES, values, strict=True)), trap, info=told)
             at = memory.find(_FPSIMD, at + 1)
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:

@@ -94,6 +94,12 @@ class Architecture:
     """The register that points to a thread's thread-local storage."""
     register_notes: ClassVar[Mapping[int, str]] = {}
     """Maps types of notes that follow a thread's NT_PRSTATUS to the name of the one register that they contain."""
+    dwarf_registers: ClassVar[Sequence[str]] = ()
+    """The registers by their number in unwind tables."""
+    preserved: ClassVar[Sequence[str]] = ()
+    """The registers that a called function leaves as they were, the stack pointer excepted."""
+    dynamic_thread_vector: ClassVar[Optional[int]] = None
+    """Where the C library keeps the pointer to the vector of a thread's storage, counted from the thread pointer in bytes."""
     system_call: ClassVar[Optional[str]] = None
     """The register with the number of the system call."""
     longest_instruction: ClassVar[int] = 16

@@ -21,6 +21,8 @@ _UCONTEXT_REGISTERS = (
     *("r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15"),
     *("rdi", "rsi", "rbp", "rbx", "rdx", "rax", "rcx", "rsp", "rip", "eflags"),
 )
+# System V ABI for AMD64, "DWARF Register Number Mapping".
+_DWARF = ("rax", "rdx", "rcx", "rbx", "rsi", "rdi", "rbp", "rsp", *(f"r{number}" for number in range(8, 16)))
 _MCONTEXT = 0x28
 _UCONTEXT = struct.Struct(f"<{_MCONTEXT}x18Q8xQQ8xQ")
 UCONTEXT_SIZE = _UCONTEXT.size
@@ -54,6 +56,9 @@ class X86_64(Architecture):
     program_counter = "rip"
     stack_pointer = "rsp"
     thread_pointer = "fs_base"
+    dwarf_registers = _DWARF
+    preserved = ("rbx", "rbp", "r12", "r13", "r14", "r15")
+    dynamic_thread_vector = 8  # tcbhead_t (glibc, sysdeps/x86_64/nptl/tls.h)
     system_call = "orig_rax"
     longest_instruction = 15
     non_canonical = range(1 << 47, 2**64 - (1 << 47))

@@ -83,6 +83,10 @@ class Answer(NamedTuple):
     """Where the names of a module's functions came from (full, table, exports, none), by the module's path in the core."""
     abort_message: Optional[str] = None
     """What glibc said when it aborted the process."""
+    visited: Optional[str] = None
+    """What the garbage collector or a finalizer was at in the crashed thread: `an object of type Node`."""
+    loaded: tuple[str, ...] = ()
+    """Files of what was imported, one for each package."""
     soft_errors: tuple[SoftError, ...] = ()
 
 

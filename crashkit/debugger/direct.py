@@ -11,23 +11,28 @@ from crashkit.debugger.contract import Answer, PythonStack
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene
+from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
-from crashkit.model import Crash, PythonFrame, SoftError
+from crashkit.interpreter.visited import NativeState
+from crashkit.model import Address, Crash, PythonFrame, SoftError
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
 _FRAMES_WITH_VARIABLES = 1000
 """At either end of a deep stack."""
+_MOST_NATIVE = 24
+"""Native frames in which an object is looked for."""
 
 
 class DirectReader:
     """Reads the Python stacks of one core. Does nothing for a process without Python 3."""
 
     def __init__(self, core: Core, scene: Scene) -> None:
+        self._core = core
         self._scene = scene
         self._state: Optional[PythonState] = None
         self._truncated = core.truncated
@@ -78,8 +83,22 @@ class DirectReader:
             python_is_whole=state.lost_threads == 0 and not any(stack.cut for stack in stacks.values()),
             python_version=f"{state.version.major}.{state.version.minor}",
             python_finalizing=state.finalizing,
+            visited=self._visited(state),
+            loaded=tuple(state.loaded()),
             soft_errors=tuple(self._lost(stacks)),
         )
+
+    def _visited(self, state: PythonState) -> Optional[str]:
+        scene, signal = self._scene, self._scene.crash.signal
+        if not scene.faults or signal is None:
+            return None
+        frames = walk(self._core, scene.modules, scene.files, scene.faults[-1].registers)[:_MOST_NATIVE]
+        functions = names(frames, scene.files)
+        evaluation = next((at for at, name in enumerate(functions) if (name or "").startswith("_PyEval_EvalFrame")), len(frames))
+        found = state.visited([NativeState(frame.start, frame.registers) for frame in frames[:evaluation]], signal.address)
+        if found is None:
+            return None
+        return f"an object of type {found.type}" if found.type else f"the object at {Address(found.address)}, whose type pointer is damaged"
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""

@@ -12,9 +12,11 @@ from pathlib import Path
 from typing import Optional
 
 from crashkit.elf.file import ElfFile, open_elf
+from crashkit.elf.frame_rules import Rules, rules
 from crashkit.elf.headers import PT_GNU_EH_FRAME, PT_LOAD
 
 _MAX_AUGMENTATION = 64
+_LONGEST_ENTRY = 1 << 16
 # Pointer encodings, DW_EH_PE_*: the low four bits are the format, the next three what it is relative to.
 _FORMATS = {0x0: "Q", 0x2: "H", 0x3: "I", 0x4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"}
 _PC_RELATIVE, _DATA_RELATIVE, _OMITTED = 0x10, 0x30, 0xFF
@@ -55,6 +57,24 @@ class UnwindTable:
         except (struct.error, IndexError, OverflowError):
             return None
         return found if found is not None and address in found else None
+
+    def rules(self, address: int) -> Optional[Rules]:
+        """How the caller of the code at `address` is restored; None if unknown. For a return address, pass the address before it."""
+        try:
+            entry = self._entry(address)
+            reach = None if entry is None else self._range(entry)
+            position = None if entry is None else self._offset(entry)
+            if reach is None or position is None or address not in reach:
+                return None
+            length, parent = struct.unpack_from(self._order + "II", self._data, position)
+            above = position + 4 - parent
+            (above_length,) = struct.unpack_from(self._order + "I", self._data, max(above, 0))
+        except (struct.error, IndexError, OverflowError):
+            return None
+        if self._order != "<" or above < 0 or max(length, above_length) > _LONGEST_ENTRY:
+            return None
+        own, common = self._data[position : position + 4 + length], self._data[above : above + 4 + above_length]
+        return rules(bytes(common), bytes(own), address - reach.start)
 
     def code(self, addresses: range) -> bytes:
         """The file's bytes at these addresses; fewer if the file ends before."""

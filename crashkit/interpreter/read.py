@@ -8,11 +8,13 @@ from typing import NamedTuple, Optional
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
+from crashkit.interpreter.visited import NativeState, Visited, visited
 from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory
 
@@ -49,6 +51,10 @@ class PythonState(NamedTuple):
     """Reads the variables of a frame."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
+    visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
+    """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
+    loaded: Callable[[], list[str]]
+    """Reads the files of what was imported, one for each package."""
 
 
 def read_python(
@@ -94,6 +100,8 @@ def read_python(
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
         exception=lambda thread: _exception(view, found, values, thread),
+        visited=lambda natives, fault: visited(objects, natives, fault),
+        loaded=lambda: [file for interpreter in found.interpreters for file in loaded_files(objects, interpreter)],
     )
 
 

@@ -8,12 +8,13 @@ import shutil
 import struct
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crashkit.arch import named
 from crashkit.arch.aarch64 import NT_ARM_TLS
-from crashkit.arch.contract import Trap
+from crashkit.arch.contract import SignalInfo, Trap
 from crashkit.debugger.gdb import debugger
 from crashkit.evidence.core import signal_frame
 from crashkit.evidence.core.core import Core
@@ -87,6 +88,8 @@ class TestRecordedCores:
             with opened("plain.core.gz") as plain:
                 true = plain.statuses[0].registers
                 assert signal_frame.find(plain, true["sp"]) is None
+        # The handler was installed with SA_SIGINFO or not: then it is left-over memory.
+        assert found.info is not None
         # qemu-user tells the address, and leaves the syndrome away.
         assert found.trap == Trap(0, 0, 0x18)
         same = ("pc", "x0", "x30")
@@ -98,7 +101,7 @@ class TestRecordedCores:
         assert not nop.recovered
 
 
-def frame(esr: int | None, address: int = 0x500010, pc: int = 0x401000, **fields: int) -> bytes:
+def frame(esr: int | None, address: int = 0x500010, pc: int = 0x401000, **fields: Any) -> bytes:
     """siginfo and ucontext as setup_rt_frame (arch/arm64/kernel/signal.c) leaves them."""
     context = bytearray(176 + 288 + 4096)
     struct.pack_into("<QQ", context, 0, fields.get("flags", 0), 0)
@@ -106,7 +109,8 @@ def frame(esr: int | None, address: int = 0x500010, pc: int = 0x401000, **fields
     struct.pack_into("<II", context, 464, 0x46508001, 528)
     if esr is not None:
         struct.pack_into("<IIQ", context, 464 + 528, 0x45535201, 16, esr)
-    return bytes(128) + bytes(context)
+    info = struct.pack("<i4xi4xQ", *fields.get("info", (0, 0, 0)))
+    return info.ljust(128, b"\0") + bytes(context)
 
 
 STACK = 0x7FFF_F000_0000
@@ -123,6 +127,16 @@ class TestSignalFrames:
         assert found.address == STACK + 320 + 128
         assert (found.registers["x0"], found.registers["x30"], found.registers["pc"]) == (100, 130, 0x401000)
         assert found.trap == Trap(0x24, DATA_ABORT | 0x46, 0x500010)
+
+    def test_the_siginfo_of_its_handler(self):
+        """A handler of a signal that was sent: nothing faulted, whatever the syndrome of an earlier exception says."""
+        with self.core(bytes(320) + frame(DATA_ABORT, info=(15, 0, 4242))) as core:
+            found = signal_frame.find(core, STACK + 8)
+        assert found.info == SignalInfo(15, 0, 4242)
+        raised = Signal(number=6, name="SIGABRT", code=-6, sender_pid=1)
+        assert not explain(raised, AARCH64, found.registers, LOAD_FIELD, (), found.trap, pid=1, info=found.info).recovered
+        with self.core(frame(DATA_ABORT)[64:]) as core:
+            assert signal_frame.find(core, STACK).info is None
 
     @pytest.mark.parametrize("lie", [{"flags": 1}, {"pstate": 5}])
     def test_look_alikes(self, lie):

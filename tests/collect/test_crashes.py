@@ -312,6 +312,17 @@ def test_a_worker_without_a_core_is_seen_by_its_status(crashkit: Crashkit) -> No
     assert any("no core" in note for note in crash["notes"])
 
 
+def test_a_core_that_is_there_was_dumped(crashkit: Crashkit) -> None:
+    """Of a process below the command the kernel tells the status of its main thread, which did not fault: the status shows no core."""
+    inner = "import ctypes, threading; input(); t = threading.Thread(target=ctypes.string_at, args=(0,)); t.start(); t.join()"
+    code = f"import subprocess, sys; print(subprocess.run([sys.executable, '-c', {inner!r}]).returncode)"
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", code, stdin=subprocess.PIPE)
+    _wait_for(lambda: _watches_by_pidfd(process.pid))
+    assert process.communicate("\n", timeout=DEADLINE)[0] == "-11\n"
+    (crash,) = crashkit.crashes()
+    assert any(file["kind"] == "core" for file in crash["files"]) and crash["core_dumped"]
+
+
 def _watches_by_pidfd(supervisor: int) -> bool:
     """A process below the command is known."""
     return "NSpid:" in _descriptors(supervisor)

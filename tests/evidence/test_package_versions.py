@@ -13,7 +13,7 @@ from crashkit.collect.host.snapshot import telling_paths, versions
 from crashkit.evidence.package_versions import package_versions
 from crashkit.pipeline import Options, analyze
 
-from ..crashes import an_interpreter, python_crash
+from ..crashes import an_interpreter, every_interpreter, python_crash
 
 
 def install(folder: Path, distribution: str, *modules: str, top_level: bool = True) -> None:
@@ -72,4 +72,27 @@ def test_a_package_on_the_stack(gdb: str | None, tmp_path: Path) -> None:
     script.write_text(f"import sys; sys.path.insert(0, {str(folder)!r})\nimport shop\nshop.buy(0)\n")
     crash = analyze(python_crash(script, python=an_interpreter()).core, options=Options(gdb=gdb))
     assert crash.process is not None
-    assert crash.process.versions == {"shop": "1.2.3"}
+    assert crash.process.versions["shop"] == "1.2.3" and "numpy" not in crash.process.versions
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_a_package_that_was_imported(python, tmp_path: Path) -> None:
+    """Pure Python, and not on a stack when the process died; what lies beside it was not imported."""
+    folder = tmp_path / "venv/lib/python3/site-packages"
+    install(folder, "shop-1.2.3", "shop")
+    install(folder, "single-4.5", "single")
+    install(folder, "parts.one-0.1", "parts", top_level=False)
+    install(folder, "numpy-2.4.6", "numpy")
+    for name in ("shop/__init__.py", "shop/cart.py", "single.py", "numpy/__init__.py", "parts/one.py"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("")
+    script = tmp_path / "run.py"
+    script.write_text(
+        f"import sys, ctypes; sys.path.insert(0, {str(folder)!r})\nimport shop.cart, single, parts.one\nctypes.string_at(0)\n"
+    )
+    crash = analyze(python_crash(script, python=python).core, options=Options(gdb=None))
+    assert crash.process is not None
+    # An interpreter may import packages of its own as it starts.
+    assert crash.process.versions.items() >= {"shop": "1.2.3", "single": "4.5", "parts-one": "0.1"}.items()
+    assert "numpy" not in crash.process.versions

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,69 @@ OTHER = LogLine(text="a traceback", kind="exception")
 def test_faults_of_other_processes(lines: list[LogLine], kept: list[int]) -> None:
     assert of_process(lines, CORE) == tuple(lines[index] for index in kept)
     assert of_process(lines, replace(CORE, source=Source(path="log", kind="log"))) == tuple(lines)
+
+
+def prefixed(text: str, prefix: str) -> str:
+    return "".join(f"{prefix}{line}\n" for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("web-1  | ", "worker-1  | "),
+        ("web_1  | ", "worker_1  | "),
+        ("12:00:01 web.1   | ", "12:00:02 worker.1   | "),
+        ("[pod/web-0/main] ", "[pod/worker-0/main] "),
+        ("Nov 20 23:12:00 gpu17 web[811]: ", "Nov 20 23:12:09 gpu17 worker[812]: "),
+        ("2026-11-20T23:12:00+0100 gpu17 web[811]: ", "2026-11-20T23:12:09+0100 gpu17 worker[812]: "),
+        ("[gw0] ", "[gw1] "),
+        ("(EngineCore pid=811) ", "(EngineCore pid=812) "),
+    ],
+)
+def test_by_the_process_that_wrote_it(first: str, second: str, tmp_path: Path) -> None:
+    """Interleaved line by line, as a collector of logs writes them."""
+    pairs = zip(prefixed(ABORT + "\n", first).splitlines(), prefixed("\n" + SEGV, second).splitlines(), strict=False)
+    crash = told("".join(f"{one}\n{other}\n" for one, other in pairs), tmp_path)
+    assert functions(crash) == ["second"] and crash.signal is not None and crash.signal.name == "SIGSEGV"
+    assert "heap-corruption-double-free" not in {finding.id for finding in crash.findings}
+    assert [error.message.split(":")[0] for error in crash.soft_errors if "crashes" in error.message] == [
+        "this log holds crashes of 2 processes"
+    ]
+
+
+def test_a_service_that_died_twice(tmp_path: Path) -> None:
+    crash = told(prefixed(ABORT + SEGV, "2026-11-20T23:12:00Z web-1  | ") + prefixed("ready", "db-1  | "), tmp_path)
+    assert functions(crash) == ["second"]
+    assert "this log holds 2 crashes" in " ".join(error.message for error in crash.soft_errors)
+
+
+def test_the_ranks_of_a_job_are_one_crash(tmp_path: Path) -> None:
+    crash = told(prefixed(ABORT, "[rank0]: ") + prefixed(SEGV, "[rank1]: "), tmp_path)
+    assert not [error for error in crash.soft_errors if "this log holds" in error.message] and len(crash.log) > 2
+
+
+def test_by_the_pid_of_the_core(tmp_path: Path) -> None:
+    """The other process died later; what a third one with a pid says is about itself, what the kernel says may be about ours."""
+    folder = python_crash("threads.py", python=an_interpreter())
+    journal = "Nov 20 23:12:00 gpu17 python[{}]: ".format
+    dump = prefixed(ABORT, journal(folder.pid))
+    other = prefixed("double free or corruption (out)", journal(4_000_001)) + prefixed(SEGV, journal(4_000_002))
+    log = tmp_path / "journal.log"
+    log.write_text(dump + other + "Nov 20 23:12:00 gpu17 kernel: Out of memory: Killed process 77 (java) total-vm:1kB, anon-rss:1kB\n")
+    crash = analyze([folder.core, log], options=Options(gdb=None))
+    written = [line.process for line in crash.log if not line.from_core]
+    assert set(written) == {f"python[{folder.pid}]", None}
+
+
+def test_lines_of_another_time_do_not_count(tmp_path: Path) -> None:
+    folder = python_crash("threads.py", python=an_interpreter())
+    when = datetime.datetime.fromtimestamp(folder.core.stat().st_mtime, datetime.timezone.utc)
+    log = tmp_path / "service.log"
+
+    def written(hours: int) -> list[str | None]:
+        old = f"{when - datetime.timedelta(hours=hours):%Y-%m-%dT%H:%M:%SZ} "
+        log.write_text(prefixed("double free or corruption (out)", old) + prefixed(folder.stderr, f"{when:%Y-%m-%dT%H:%M:%SZ} "))
+        return [line.kind for line in analyze([folder.core, log], options=Options(gdb=None)).log]
+
+    assert "double-free" not in written(5) and "fatal-python-error" in written(5)
+    assert "double-free" in written(0)

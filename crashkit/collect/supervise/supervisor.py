@@ -531,7 +531,8 @@ class Supervisor:
                 death.pid,
                 death.start,
                 death.signal,
-                death.core_dumped,
+                # The status that tells of a process below the command may be its main thread's, which died of another thread's fault.
+                death.core_dumped or core is not None,
                 is_command,
                 death.process,
                 core,

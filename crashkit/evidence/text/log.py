@@ -8,9 +8,10 @@ process by the readers in `formats`, whose contract is in `reader`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, BinaryIO, Optional, TypeVar
+from typing import Any, BinaryIO, NamedTuple, Optional, TypeVar
 
 import msgspec
 
@@ -20,12 +21,13 @@ from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats, log_signal
 from crashkit.evidence.text.log_patterns import Classifier, fewest
 from crashkit.evidence.text.neighbours import with_neighbours
-from crashkit.evidence.text.prefixes import clean, strip
+from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
-from crashkit.evidence.text.several import Dump, Part, parts, right_one
+from crashkit.evidence.text.several import Dump, Known, Part, Source, at_another_time, of_source, parts, right_one, right_source
 from crashkit.evidence.text.skim import telling_lines
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
-from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Thread
+from crashkit.model import Source as Origin
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import machinery_end
 from crashkit.naming.signals import SIGABRT
@@ -41,6 +43,7 @@ PATIENCE = 20
 MOST_BLOCKS = 64
 """Processes whose multi-line texts are read at the same time."""
 
+_NOTHING = Known()
 _Kept = TypeVar("_Kept")
 
 # Lines that support other evidence but are not evidence by themselves.
@@ -78,14 +81,14 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
         return read_log_input(source, patterns)
 
 
-def read_log_input(source: Input, patterns: Sequence[str] = (), threads: frozenset[int] = frozenset()) -> LogEvidence:
-    """Like `read_log`, for a text that is already open. `threads` are the pthread identifiers in a core of the same crash: they tell which
-    of several crashes in the text it is. Raises EvidenceError.
+def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING) -> LogEvidence:
+    """Like `read_log`, for a text that is already open. `known`: what a core of the same crash tells: which of several crashes in the text
+    it is. Raises EvidenceError.
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
-    found = log.evidence(source.soft_errors, threads)
+    found = log.evidence(source.soft_errors, known)
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -100,7 +103,7 @@ def read_crashes(source: Input) -> tuple[tuple[Part, LogEvidence], ...]:
 def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) -> Crash:
     """The crash as described by a text alone. `size`: bytes of the text."""
     return Crash(
-        source=Source(path=str(path), kind=evidence.kind, size=size),
+        source=Origin(path=str(path), kind=evidence.kind, size=size),
         process=evidence.process,
         signal=evidence.signal,
         python=evidence.python,
@@ -109,6 +112,15 @@ def crash_of_log(path: Path, evidence: LogEvidence, size: Optional[int] = None) 
         log=evidence.lines,
         soft_errors=evidence.soft_errors,
     )
+
+
+class _Chosen(NamedTuple):
+    """What of a text is about one process."""
+
+    lines: tuple[LogLine, ...]
+    crashes: list[Part]
+    is_about: Callable[[str, int], bool]
+    """Whether what this process wrote, at this line, may be."""
 
 
 class _Open:
@@ -139,6 +151,8 @@ class _Log:
         """Offsets of the kept lines in the file, by number."""
         self._start = 0
         self._left_out: Counter[str] = Counter()
+        self._times: dict[int, float] = {}
+        """When a line was written, in seconds since the epoch."""
         self._cut = 0
         """Lines of which a part only was examined."""
         self._broken: dict[str, SoftError] = {}
@@ -150,8 +164,10 @@ class _Log:
         for number, start, raw in telling_lines(file, texts, lambda: bool(self._open)):
             self._cut += len(raw) >= LONGEST_LINE
             try:
-                who, text = strip(clean(raw))
+                who, when, text = split(clean(raw))
                 self._start = start
+                if when is not None:
+                    self._times[number] = when
                 self._take(number, who, text)
             except Exception as error:
                 self._failed("the reader of log lines", error)
@@ -285,26 +301,42 @@ class _Log:
         return tuple(found)
 
     def crashes(self) -> tuple[tuple[Part, LogEvidence], ...]:
-        crashes = self._crashes(self._in_order())
+        """Each crash of each process that the text tells apart."""
+        sources = self._sources()
+        several: Sequence[Optional[Source]] = sources if right_source(sources, _NOTHING) is not None else (None,)
         found = []
-        for part in crashes:
-            try:
-                found.append((part, self._evidence(crashes, part, ())))
-            except EvidenceError:
-                continue
+        for right in several:
+            chosen = self._chosen(sources, right, _NOTHING)
+            for part in chosen.crashes:
+                with suppress(EvidenceError):
+                    found.append((part, self._evidence(chosen, part, ())))
         return tuple(found)
 
-    def evidence(self, errors: tuple[SoftError, ...], threads: frozenset[int] = frozenset()) -> LogEvidence:
-        crashes = self._crashes(self._in_order())
-        return self._evidence(crashes, right_one(crashes, threads), errors)
+    def evidence(self, errors: tuple[SoftError, ...], known: Known = _NOTHING) -> LogEvidence:
+        sources = self._sources()
+        right = right_source(sources, known)
+        if right is not None and len(sources) > 1:
+            errors = (*errors, _several_sources(sources, right))
+        chosen = self._chosen(sources, right, known)
+        return self._evidence(chosen, right_one(chosen.crashes, known.threads), errors)
 
-    def _in_order(self) -> tuple[LogLine, ...]:
-        return tuple(sorted(self._lines, key=lambda line: line.line or 0))
+    def _chosen(self, sources: Sequence[Source], right: Optional[Source], known: Known) -> _Chosen:
+        lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
+        far = at_another_time({line.line: self._times[line.line] for line in lines if line.line in self._times}, known)
 
-    def _evidence(self, crashes: Sequence[Part], part: Part, errors: tuple[SoftError, ...]) -> LogEvidence:
-        lines = self._in_order()
-        lines = tuple(line for line in lines if part.first <= (line.line or 0) <= part.last)
-        texts = {format: [(who, one) for who, one, at in told if part.first <= at <= part.last] for format, told in self._texts.items()}
+        def is_about(who: str, at: Optional[int]) -> bool:
+            return at not in far and (right is None or of_source(who, right, sources, known))
+
+        lines = tuple(line for line in lines if is_about(line.process or "", line.line))
+        return _Chosen(lines, self._crashes(lines, right), is_about)
+
+    def _evidence(self, chosen: _Chosen, part: Part, errors: tuple[SoftError, ...]) -> LogEvidence:
+        crashes = chosen.crashes
+        lines = tuple(line for line in chosen.lines if part.first <= (line.line or 0) <= part.last)
+        texts = {
+            format: [(who, one) for who, one, at in told if part.first <= at <= part.last and chosen.is_about(who, at)]
+            for format, told in self._texts.items()
+        }
         accounts = [(format, self._told(format, told)) for format, told in texts.items()]
         if len(crashes) > 1:
             errors = (*errors, _several(crashes, part))
@@ -334,13 +366,33 @@ class _Log:
             soft_errors=(*errors, *self._unread(), *left_out, *(error for _, account in accounts for error in account.soft_errors)),
         )
 
-    def _crashes(self, lines: Sequence[LogLine]) -> list[Part]:
-        """The crashes in the log. Where prefixes name the processes, their lines are interleaved: nothing is split."""
+    def _sources(self) -> list[Source]:
+        """The processes with a fatal dump."""
+        found: dict[str, Source] = {}
+        for who, reader, at in (text for told in self._texts.values() for text in told):
+            if reader.crashed_threads:
+                known = found.get(who, Source(who, frozenset(), 0))
+                found[who] = Source(who, known.threads | reader.crashed_threads, max(at, known.last))
+        return list(found.values())
+
+    def _crashes(self, lines: Sequence[LogLine], right: Optional[Source]) -> list[Part]:
+        """The crashes of the process that the log is about. Where its lines are interleaved with those of its job, nothing is split."""
         texts = [text for told in self._texts.values() for text in told]
+        if right is not None:
+            lines = [line for line in lines if line.process == right.who]
+            texts = [text for text in texts if text[0] == right.who]
         dumps = [Dump(at, reader.crashed_threads) for _, reader, at in texts if reader.crashed_threads]
-        if any(who for who, _, _ in texts) or any(line.process for line in lines):
+        if right is None and (any(who for who, _, _ in texts) or any(line.process for line in lines)):
             return [part._replace(threads=frozenset().union(*(dump.threads for dump in dumps))) for part in parts((), ())]
         return parts(lines, dumps)
+
+
+def _several_sources(sources: Sequence[Source], right: Source) -> SoftError:
+    return SoftError(
+        stage="log",
+        message=f"this log holds crashes of {len(sources)} processes: that of {right.who or 'the one without a prefix'} is told",
+        hint="Pass the log of one process, or the core of the one that you mean.",
+    )
 
 
 def _several(crashes: Sequence[Part], part: Part) -> SoftError:

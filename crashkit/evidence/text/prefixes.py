@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import datetime
 import re
+from contextlib import suppress
+from typing import NamedTuple, Optional
 
 import msgspec
 
@@ -21,7 +24,9 @@ _LAYERS = tuple(
     for pattern in (
         r"\ufeff",
         # docker -t, kubectl, GitHub Actions, the container runtime interface
-        r"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?) (?:(?:stdout|stderr) [FP] )?",
+        r"(?P<when>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
+        # journalctl -o short-iso: the host and the unit follow
+        r"(?: (?:(?:stdout|stderr) [FP] )?(?![\w.-]+ [\w./@-]+(?:\[\d+\])?: )| [\w.-]+ (?:kernel: |(?P<who>[\w./@-]+(?:\[\d+\])?): ))",
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel: |(?P<who>[\w./-]+(?:\[\d+\])?): )",  # syslog, journalctl
         r"\[[ \d]{4,}\.\d{6}\] ?",  # dmesg
         r"##\[(?:error|warning|debug)\]",
@@ -29,12 +34,16 @@ _LAYERS = tuple(
         r"\[(?P<who>\d+(?:,\d+)?)\](?:<std(?:out|err)>)?:" + _SPACE,  # torchrun, mpirun --tag-output
         r"\[(?P<who>(?:pod/)?[\w.-]+/[\w.-]+)\] ",  # kubectl --prefix
         r"\[(?P<who>[A-Za-z][\w.-]*:\d{2,8}(?::\d+:\d+)?)\]" + _SPACE,  # Open MPI's and UCX's signal handlers
-        r"(?P<who>[\w.-]+-\d+) +\| ?",  # docker compose
+        r"(?:\d\d:\d\d:\d\d )?(?P<who>[A-Za-z][\w.-]{0,100}[-_.]\d{1,6}) +\| ?",  # docker compose, old and new; honcho
+        r"\[(?P<who>gw\d+)\] (?!node down|\[ *\d)",  # pytest-xdist; what it says of a worker is not the worker's
         r"(?P<who>\d{1,5}): (?=\S|  File)",  # srun --label
         r"\((?P<who>[\w.]+ (?:pid=)?\d+(?:, ip=[\d.]+)?)\) ",  # ray, vLLM workers
     )
 )
 _MOST_LAYERS = 8
+_PID = re.compile(r"\[(\d{1,9})\]$|\bpid=(\d{1,9})\b")
+_RANK = re.compile(r"(?:rank|default)?\d+(?:,\d+)?")
+_ZONED = re.compile(r"(\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?:[.,]\d+)?(Z|[+-]\d\d:?\d\d)")
 
 
 class _DockerLine(msgspec.Struct):
@@ -61,19 +70,57 @@ def clean(raw: bytes) -> str:
     return _CONTROLS.sub("", text.replace("\t", "    "))
 
 
+class Prefixed(NamedTuple):
+    """A line and what stood before it."""
+
+    who: str
+    """The process that wrote it; empty if unknown."""
+    when: Optional[float]
+    """Seconds since the epoch; None without a time, or where its zone is not told."""
+    text: str
+
+
 def strip(text: str) -> tuple[str, str]:
     """The process that wrote the line (empty if unknown), and the line without its prefixes."""
-    who = ""
+    found = split(text)
+    return found.who, found.text
+
+
+def split(text: str) -> Prefixed:
+    """The line without its prefixes, and what they told."""
+    who, when = "", None
     start = 0
     for _ in range(_MOST_LAYERS):
         found = next((match for layer in _LAYERS if (match := layer.match(text, start)) and match.end() > start), None)
         if found is None:
             break
-        name = found.groupdict().get("who")
-        if name:
-            who = f"{who} {name}".strip()
+        told = found.groupdict()
+        if told.get("who"):
+            who = f"{who} {told['who']}".strip()
+        when = when or _seconds(told.get("when"))
         start = found.end()
-    return who, text[start:]
+    return Prefixed(who, when, text[start:])
+
+
+def pid_of(who: str) -> Optional[int]:
+    """The process id in the name of a process, as journals and ray write it: `python[811]`, `EngineCore pid=811`; None without one."""
+    match = _PID.search(who)
+    return int(match[1] or match[2]) if match else None
+
+
+def is_of_a_job(who: str) -> bool:
+    """Whether the name is a rank's: the processes of one job end together."""
+    return all(_RANK.fullmatch(part) for part in who.split())
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    match = _ZONED.fullmatch(text or "")
+    if match is None:
+        return None
+    zone = "+00:00" if match[2] == "Z" else f"{match[2][:3]}:{match[2][-2:]}"
+    with suppress(ValueError):
+        return datetime.datetime.fromisoformat(f"{match[1]}{zone}").timestamp()
+    return None
 
 
 def _unwrap(raw: bytes) -> bytes:

@@ -6,12 +6,24 @@ process. What a shell says when a program was killed ends a crash, too.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import NamedTuple, Optional
 
+from crashkit.evidence.text.prefixes import is_of_a_job, pid_of
 from crashkit.model import Crash, LogLine
 
 _ENDS = frozenset({"shell", "shell-killed"})
+
+
+class Known(NamedTuple):
+    """What a core tells of the crash that a log is about."""
+
+    threads: frozenset[int] = frozenset()
+    """The pthread identifiers of its threads."""
+    tids: frozenset[int] = frozenset()
+    """Their numbers, the process's own among them."""
+    when: Optional[float] = None
+    """When the core was written, in seconds since the epoch."""
 
 
 class Dump(NamedTuple):
@@ -82,6 +94,50 @@ def _is_other(line: LogLine, crash: Crash, matched: Collection[str | None]) -> b
         return True
     address = line.fields.get("address") if line.kind == "kernel-segfault" else None
     return address is not None and (crash.signal is None or crash.signal.address != int(address, 16))
+
+
+class Source(NamedTuple):
+    """A process whose dumps are in the log."""
+
+    who: str
+    threads: frozenset[int]
+    last: int
+    """The line of its last dump."""
+
+
+def right_source(sources: Sequence[Source], known: Known) -> Optional[Source]:
+    """The process that the core is of, by its threads or its pid; else the one that died last. None where nothing tells processes apart.
+
+    The processes of one job end together: their ranks are told as one crash.
+    """
+    if not any(source.who for source in sources) or any(is_of_a_job(part) for source in sources for part in source.who.split()):
+        return None
+    own = [source for source in sources if source.threads & known.threads]
+    own = own or [source for source in sources if pid_of(source.who) in known.tids]
+    return max(own or sources, key=lambda source: source.last)
+
+
+def of_source(who: str, right: Source, sources: Sequence[Source], known: Known) -> bool:
+    """Whether what this process wrote may be about the crash: not if it died itself, or is known to be another."""
+    if who == right.who or not who:
+        return True
+    if any(source.who == who for source in sources):
+        return False
+    return pid_of(right.who) not in known.tids or pid_of(who) is None or pid_of(who) in known.tids
+
+
+_NEAR, _FAR = 600, 3600
+
+
+def at_another_time(times: Mapping[int, float], known: Known) -> frozenset[int]:
+    """The numbers of the lines that were written long before or after the core; none where no line is from about its time.
+
+    A core that was copied has a newer time, and a clock may be wrong.
+    """
+    when = known.when
+    if when is None or not any(abs(time - when) <= _NEAR for time in times.values()):
+        return frozenset()
+    return frozenset(number for number, time in times.items() if abs(time - when) > _FAR)
 
 
 def right_one(several: Sequence[Part], own: frozenset[int]) -> Part:

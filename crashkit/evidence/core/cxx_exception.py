@@ -1,0 +1,175 @@
+"""The C++ exception that a thread was handling, with its type and words, from libstdc++'s record of it: as std::terminate prints them.
+
+Every thread has `__cxa_eh_globals` in its thread-local storage: a pointer to the exceptions being handled and a count of those in flight.
+An uncaught exception counts as handled when std::terminate is called (libstdc++-v3/libsupc++/eh_throw.cc, eh_call.cc). The record carries
+the exception's class, so it is known for what it is wherever the storage has it. Layouts: unwind-cxx.h; Itanium C++ ABI, "RTTI Layout".
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Optional
+
+from crashkit.memory import Memory, word_at
+from crashkit.naming.itanium import demangled
+
+ReadText = Callable[[int], Optional[str]]
+"""The string at an address of the process; None if it cannot be read."""
+
+_CLASS, _DEPENDENT = b"\0++CCUNG", b"\x01++CCUNG"
+# struct __cxa_exception: the type first, the unwinder's header with the class last; the object follows.
+_CLASS_AT, _SIZE, _COUNT_AT = 80, 112, 40
+_STATIC_STORAGE = 64 << 10
+_MOST_MODULES = 512
+_DEEPEST = 8
+_LONGEST = 1000
+_NAME = re.compile(r"\*?([A-Za-z0-9_$.]{1,4000})")
+
+
+class Thrown(NamedTuple):
+    """One exception of C++."""
+
+    type: str
+    what: Optional[str]
+
+
+# Their words are constants of the library.
+_CONSTANT = {
+    "St9bad_alloc": "std::bad_alloc",
+    "St20bad_array_new_length": "std::bad_array_new_length",
+    "St8bad_cast": "std::bad_cast",
+    "St10bad_typeid": "std::bad_typeid",
+    "St13bad_exception": "std::bad_exception",
+    "St17bad_function_call": "bad_function_call",
+    "St19bad_optional_access": "bad optional access",
+    "St12bad_weak_ptr": "bad_weak_ptr",
+    "St12bad_any_cast": "bad any_cast",
+    "St9exception": "std::exception",
+}
+# A pointer to the characters behind the pointer to the virtual functions.
+_OWNS_POINTER = frozenset({"St13runtime_error", "St11logic_error"})
+# A std::string there.
+_OWNS_STRING = frozenset({"N3c105ErrorE"})
+_STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_NUMBERS = {"i": "<i", "j": "<I", "l": "<q", "m": "<Q", "x": "<q", "y": "<Q", "s": "<h", "t": "<H", "d": "<d", "f": "<f", "b": "<?"}
+
+
+def handled(memory: Memory, thread_pointer: int, text: ReadText) -> Optional[Thrown]:
+    """The exception that the thread with this thread pointer handles last; None if it handles none that can be read."""
+    for place in _storage(memory, thread_pointer):
+        found = _of_record(memory, place, text)
+        if found is not None:
+            return found
+    return None
+
+
+def _storage(memory: Memory, thread_pointer: int) -> Iterator[int]:
+    """What the words of the thread's storage hold, that of each module first: libstdc++ keeps little else in its own."""
+    vector_at = memory.architecture.dynamic_thread_vector
+    if vector_at is None or memory.word.size != 8:
+        return
+    vector = word_at(memory, thread_pointer + vector_at)
+    blocks = []
+    data = memory.read(vector, 16 * _MOST_MODULES) if vector else b""
+    for value, _ in struct.iter_unpack("<QQ", data[16 : len(data) // 16 * 16]):
+        if value and value != (1 << 64) - 1:
+            blocks.append(value)
+    seen: set[int] = set()
+    pieces = [memory.read(block, 32) for block in blocks]
+    pieces.append(memory.read(thread_pointer - _STATIC_STORAGE, _STATIC_STORAGE) or memory.read(thread_pointer - 4096, 4096))
+    for piece in pieces:
+        for word in struct.unpack_from(f"<{len(piece) // 8}Q", piece):
+            if word > 4096 and word % 8 == 0 and word not in seen:
+                seen.add(word)
+                yield word
+
+
+def _of_record(memory: Memory, record: int, text: ReadText) -> Optional[Thrown]:
+    data = memory.read(record, _SIZE)
+    if len(data) < _SIZE or data[_CLASS_AT : _CLASS_AT + 8] not in (_CLASS, _DEPENDENT):
+        return None
+    (count,) = struct.unpack_from("<i", data, _COUNT_AT)
+    if count == 0:
+        return None
+    (first,) = struct.unpack_from("<Q", data)
+    # One that std::rethrow_exception threw refers to the object; its own record has the type.
+    kind, object_ = (first, record + _SIZE) if data[_CLASS_AT] == 0 else (word_at(memory, first - _SIZE) or 0, first)
+    name = _type_name(memory, kind, text)
+    if name is None:
+        return None
+    what = _words(memory, kind, name, object_, text)
+    return Thrown(_readable(name), what[:_LONGEST] if what else None)
+
+
+def _type_name(memory: Memory, kind: int, text: ReadText) -> Optional[str]:
+    """The mangled name that a std::type_info has."""
+    pointer = word_at(memory, kind + 8) if kind else None
+    match = _NAME.fullmatch(text(pointer) or "") if pointer else None
+    return match[1] if match else None
+
+
+def _readable(name: str) -> str:
+    """As a program shows it: the name of a type is mangled like that of a parameter."""
+    mangled = f"_Z1f{name}"
+    shown = demangled(mangled)
+    return shown[2:-1] if shown != mangled else name
+
+
+def _words(memory: Memory, kind: int, name: str, object_: int, text: ReadText) -> Optional[str]:
+    """What the exception has to say: what() of the classes whose layout is known, or the thrown value."""
+    if name in _NUMBERS:
+        data = memory.read(object_, struct.calcsize(_NUMBERS[name]))
+        return str(struct.unpack(_NUMBERS[name], data)[0]) if len(data) == struct.calcsize(_NUMBERS[name]) else None
+    if name in ("PKc", "Pc"):
+        return _printable(text(word_at(memory, object_) or 0))
+    if name == _STRING:
+        return _string(memory, object_)
+    if name in _CONSTANT:
+        return _CONSTANT[name]
+    lineage = list(_lineage(memory, kind, name, object_, text, 0))
+    for base, place in lineage:
+        if base in _OWNS_POINTER:
+            return _printable(text(word_at(memory, place + 8) or 0))
+        if base in _OWNS_STRING:
+            return _string(memory, place + 8)
+    # Most other exceptions keep their words in a string of their own, behind that of the class they derive from.
+    return _string(memory, object_ + 8) if any(base == "St9exception" for base, _ in lineage) else None
+
+
+def _lineage(memory: Memory, kind: int, name: str, place: int, text: ReadText, depth: int) -> Iterator[tuple[str, int]]:
+    """The class and those that it derives from, with where the part of each is in the object."""
+    yield name, place
+    if depth >= _DEEPEST:
+        return
+    data = memory.read(kind + 16, 8)
+    if len(data) < 8:
+        return
+    (word,) = struct.unpack("<Q", data)
+    flags, count = word & 0xFFFFFFFF, word >> 32
+    bases = [(word, 0)]
+    if flags < 4 and 0 < count <= 16:
+        table = memory.read(kind + 24, 16 * count)
+        # __base_class_type_info: bit 0 says virtual, where the number is no offset into the object.
+        bases = [(base, offset >> 8) for base, offset in struct.iter_unpack("<Qq", table[: len(table) // 16 * 16]) if not offset & 1]
+    for base, offset in bases:
+        base_name = _type_name(memory, base, text)
+        if base_name is not None:
+            yield from _lineage(memory, base, base_name, place + offset, text, depth + 1)
+
+
+def _string(memory: Memory, place: int) -> Optional[str]:
+    """A std::string: a pointer to its characters and their number, which a NUL follows."""
+    data = memory.read(place, 16)
+    if len(data) < 16:
+        return None
+    pointer, size = struct.unpack("<QQ", data)
+    raw = memory.read(pointer, min(size, _LONGEST) + 1) if 0 < size < 1 << 24 else b""
+    if len(raw) != min(size, _LONGEST) + 1 or (size <= _LONGEST and raw[-1]):
+        return None
+    return _printable(raw[:-1].decode("utf-8", "backslashreplace"))
+
+
+def _printable(text: Optional[str]) -> Optional[str]:
+    return text if text and "\0" not in text and text.replace("\n", " ").replace("\t", " ").isprintable() else None

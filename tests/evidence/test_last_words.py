@@ -1,0 +1,163 @@
+"""What the process said as it died, from the core alone, without gdb and debug info: compared with what it wrote."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from crashkit.model import Crash, LogLine
+from crashkit.pipeline import Options, analyze
+
+from ..crashes import CRASHERS, DEADLINE, NO_COMPILER, Folder, an_interpreter, every_interpreter, lock, needs_x86_64, python_crash
+
+NO_RUST = "no rustc here: https://rustup.rs"
+NO_GLOG = "no headers of glog here: apt-get install libgoogle-glog-dev"
+NO_ABSL = "no headers of absl here: apt-get install libabsl-dev"
+
+pytestmark = needs_x86_64()
+
+
+def library(source: str, *options: str, needs: Optional[str] = None, reason: str = "") -> Path:
+    """The shared library made of a file of fixtures/crashers, built once in a session."""
+    path = CRASHERS / source
+    compiler = shutil.which("rustc" if path.suffix == ".rs" else "g++")
+    if compiler is None:
+        pytest.skip(NO_RUST if path.suffix == ".rs" else NO_COMPILER)
+    if needs is not None and not Path("/usr/include", needs).exists():
+        pytest.skip(reason)
+    root = Path(os.environ["CRASHKIT_TEST_CRASHES"])
+    made = root / f"{path.stem}-{hashlib.sha256(repr((path.read_bytes(), options)).encode()).hexdigest()[:12]}.so"
+    first = ["--crate-type", "cdylib"] if path.suffix == ".rs" else ["-shared", "-fPIC", "-O1"]
+    with lock(made.with_suffix(".lock")):
+        if not made.exists():
+            command = [compiler, *first, path, "-o", made, *options]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+            assert done.returncode == 0, done.stderr
+    return made
+
+
+def ended(made: Path, function: str, *, faulthandler: bool = False) -> tuple[Folder, Crash]:
+    folder = python_crash("call.py", str(made), function, python=an_interpreter(), faulthandler=faulthandler)
+    return folder, analyze(folder.core, options=Options(gdb=None))
+
+
+def said(crash: Crash) -> list[LogLine]:
+    return [line for line in crash.log if line.from_core]
+
+
+THROWN = (
+    *("runtime", "derived", "both", "own", "torch", "memory", "range", "system_error", "plain"),
+    *("in_noexcept", "rethrown", "bare", "after_caught"),
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", THROWN)
+def test_of_terminate(function: str) -> None:
+    """As the program wrote them, word for word."""
+    folder, crash = ended(library("exceptions.cpp"), function)
+    wrote = re.findall(r"^(?:terminate called|  what\(\):).*", folder.stderr, re.MULTILINE)
+    assert wrote and [line.text for line in said(crash)] == wrote
+    assert {line.kind for line in said(crash)} <= {"terminate", "terminate-c10", "terminate-bare", "what"}
+
+
+@pytest.mark.parametrize(
+    ("function", "type_", "what"),
+    [("number", "int", "42"), ("characters", "char const*", "just characters"), ("text", "std::__cxx11::basic_string", "a string")],
+)
+def test_of_what_is_no_exception(function: str, type_: str, what: str) -> None:
+    """The program does not write the value; the core has it."""
+    folder, crash = ended(library("exceptions.cpp"), function)
+    first, second = said(crash)
+    assert first.text in folder.stderr and first.fields["type"].startswith(type_)
+    assert second.fields == {"what": what}
+
+
+def test_of_an_abort_in_a_handler() -> None:
+    _, crash = ended(library("exceptions.cpp"), "abort_in_handler")
+    assert [line.text for line in said(crash)] == [
+        "aborted while handling a C++ exception of type 'std::runtime_error'",
+        "  what():  being handled",
+    ]
+    assert not [line for line in crash.log if line.kind == "terminate"]
+
+
+@pytest.mark.parametrize("function", ["abort_after_caught", "fault_in_handler"])
+def test_nothing_was_said(function: str) -> None:
+    """An exception that was caught is over; one that is being handled did not cause a fault."""
+    _, crash = ended(library("exceptions.cpp"), function)
+    assert said(crash) == []
+
+
+@pytest.mark.parametrize("faulthandler", [False, True])
+def test_of_a_failed_assertion(faulthandler: bool) -> None:
+    folder, crash = ended(library("exceptions.cpp"), "asserted", faulthandler=faulthandler)
+    (line,) = said(crash)
+    assert line.kind == "c-assert" and line.text in folder.stderr
+
+
+@pytest.mark.parametrize("function", ["fatal", "check"])
+def test_of_glog(function: str) -> None:
+    folder, crash = ended(library("glog_fatal.cpp", "-lglog", needs="glog", reason=NO_GLOG), function)
+    (line,) = said(crash)
+    assert line.text in folder.stderr.splitlines()
+    assert line.kind == ("glog-check" if function == "check" else None)
+
+
+@pytest.mark.parametrize("function", ["fatal", "check"])
+def test_of_absl(function: str) -> None:
+    options = ("-std=c++17", "-labsl_raw_logging_internal")
+    folder, crash = ended(library("absl_fatal.cpp", *options, needs="absl", reason=NO_ABSL), function)
+    assert [line.text for line in said(crash)] == [folder.stderr.splitlines()[0]]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("panic", ["unwind", "abort"])
+@pytest.mark.parametrize("function", ["literal", "formatted", "unwrapped"])
+def test_of_a_panic(function: str, panic: str) -> None:
+    folder, crash = ended(library("panics.rs", "-C", f"panic={panic}", "-C", "strip=symbols"), function)
+    (line,) = said(crash)
+    place, message = re.findall(r"panicked at (.*?):?\n(.*)", folder.stderr)[0]
+    assert line.kind == "rust-panic" and line.fields["message"] == message
+    assert line.fields.get("place", place) == place and ("place" in line.fields) is (panic == "abort")
+    assert crash.findings[0].id == "rust-panic"
+
+
+def test_of_a_panic_that_was_caught() -> None:
+    _, crash = ended(library("panics.rs", "-C", "panic=unwind"), "caught")
+    assert said(crash) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("faulthandler", [False, True])
+@pytest.mark.parametrize("words", ["constant", "given"])
+@pytest.mark.parametrize("python", every_interpreter())
+def test_of_a_fatal_error(python, words: str, faulthandler: bool) -> None:
+    """Stripped or not: what gdb would say is not needed."""
+    folder = python_crash("fatal.py", words, python=python, faulthandler=faulthandler)
+    crash = analyze(folder.core, options=Options(gdb=None))
+    wrote = re.search(r"^Fatal Python error: .*", folder.stderr, re.MULTILINE)
+    assert wrote is not None
+    lines = [line for line in said(crash) if line.kind == "fatal-python-error"]
+    if words == "given" and python.version < (3, 10):
+        # fatal_error() itself keeps nothing of it.
+        assert not lines
+        return
+    (line,) = lines
+    # 3.9 passes the function's name in a way that is lost.
+    assert line.text == wrote[0] or (python.version < (3, 10) and wrote[0].endswith(line.fields["message"]))
+
+
+def test_a_log_that_has_the_words_is_enough(tmp_path: Path) -> None:
+    folder = python_crash("fatal.py", "constant", python=an_interpreter(), faulthandler=False)
+    log = tmp_path / "stderr.log"
+    log.write_text(folder.stderr)
+    crash = analyze([folder.core, log], options=Options(gdb=None))
+    assert [line.kind for line in crash.log].count("fatal-python-error") == 1 and not said(crash)

@@ -1,0 +1,196 @@
+"""The scenarios of CPython's test_faulthandler and of PyStack's tests, as programs of our own: answered at least as well as PyStack does.
+
+docs/scenarios.md is written by `CRASHKIT_WRITE_DOCS=1 pytest tests/test_scenarios.py`, compared otherwise.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from crashkit.debugger.pystack.debugger import PystackDebugger
+from crashkit.model import Crash
+from crashkit.pipeline import Options, analyze
+
+from .crashes import Folder, an_interpreter, interpreters, needs_x86_64, python_crash
+
+NO_STRIPPED = "no stripped Python here: apt-get install python3"
+PAGE = Path(__file__).parent.parent / "docs" / "scenarios.md"
+FAULTHANDLER, PYSTACK = "faulthandler", "PyStack"
+
+
+class Scenario(NamedTuple):
+    """A function of fixtures/crashers/scenarios.py, and what is true of its crash."""
+
+    name: str
+    suite: str
+    signal: str
+    reason: str
+    stack: str
+    """The functions of the crashed thread, innermost first, without `string_at` of ctypes."""
+    others: str = ""
+    """The innermost own function of each of the other threads."""
+    says: str = ""
+    """The process's last words."""
+    values: tuple[tuple[str, str], ...] = ()
+    """Of variables of the innermost own function."""
+    faulthandler: bool = True
+    stripped: bool = False
+    """By an interpreter without symbols and debug info."""
+
+
+NULL = ("SIGSEGV", "null-pointer")
+SENT = "raised"
+SCENARIOS = (
+    Scenario("read_null", FAULTHANDLER, *NULL, "read_null <module>"),
+    Scenario("read_null_without_the_gil", FAULTHANDLER, *NULL, "read_null_without_the_gil <module>"),
+    Scenario("write_wild", FAULTHANDLER, "SIGSEGV", "unmapped", "write_wild <module>"),
+    Scenario("sigsegv", FAULTHANDLER, "SIGSEGV", SENT, "raise_signal sigsegv <module>"),
+    Scenario("sigbus", FAULTHANDLER, "SIGBUS", SENT, "raise_signal sigbus <module>"),
+    Scenario("sigill", FAULTHANDLER, "SIGILL", SENT, "raise_signal sigill <module>"),
+    Scenario("sigfpe", FAULTHANDLER, "SIGFPE", SENT, "raise_signal sigfpe <module>"),
+    Scenario("sigabrt", FAULTHANDLER, "SIGABRT", "abort", "sigabrt <module>"),
+    Scenario("fatal_error", FAULTHANDLER, "SIGABRT", "abort", "fatal_error <module>", says="Fatal Python error: said by a test"),
+    Scenario(
+        "fatal_error_without_the_gil",
+        FAULTHANDLER,
+        "SIGABRT",
+        "abort",
+        "fatal_error_without_the_gil <module>",
+        says="Fatal Python error: PyThreadState_Get: the function must be called with the GIL held",
+    ),
+    Scenario("enable_file", FAULTHANDLER, *NULL, "read_null enable_file <module>", faulthandler=False),
+    Scenario("enable_one_thread", FAULTHANDLER, *NULL, "read_null run", faulthandler=False),
+    Scenario("disabled", FAULTHANDLER, *NULL, "read_null disabled <module>", faulthandler=False),
+    Scenario("with_threads", FAULTHANDLER, *NULL, "read_null with_threads <module>", others="wait wait wait"),
+    Scenario("in_a_thread", FAULTHANDLER, *NULL, "read_null run"),
+    Scenario("in_a_thread", PYSTACK, *NULL, "read_null run"),
+    Scenario("deep", PYSTACK, *NULL, "read_null " + "recursive " * 51 + "deep <module>"),
+    Scenario("in_a_generator", PYSTACK, *NULL, "read_null generator in_a_generator <module>"),
+    Scenario("in_a_comprehension", PYSTACK, *NULL, "read_null <genexpr> in_a_comprehension <module>"),
+    Scenario("called_back_from_c", PYSTACK, *NULL, "read_null compare called_back_from_c <module>"),
+    Scenario("in_a_finalizer", PYSTACK, *NULL, "read_null __del__ in_a_finalizer <module>"),
+    Scenario("in_a_handler", PYSTACK, *NULL, "read_null handle in_a_handler <module>"),
+    Scenario("code_in_a_string", PYSTACK, *NULL, "read_null made <module> code_in_a_string <module>"),
+    Scenario("in_except", PYSTACK, *NULL, "read_null in_except <module>"),
+    Scenario(
+        "with_locals",
+        PYSTACK,
+        *NULL,
+        "with_locals <module>",
+        values=(("number", "42"), ("text", "'a text'"), ("items", "[1, 2, 3]")),
+    ),
+    Scenario("with_threads", PYSTACK, *NULL, "read_null with_threads <module>", others="wait wait wait", stripped=True),
+    Scenario("with_locals", PYSTACK, *NULL, "with_locals <module>", values=(("number", "42"), ("text", "'a text'")), stripped=True),
+    Scenario(
+        "fatal_error_without_the_gil",
+        FAULTHANDLER,
+        "SIGABRT",
+        "abort",
+        "fatal_error_without_the_gil <module>",
+        says="Fatal Python error: PyThreadState_Get: the function must be called with the GIL held",
+        stripped=True,
+    ),
+)
+# The machinery of `threading`, and the function of ctypes that faults.
+NOT_OWN = {"_bootstrap", "_bootstrap_inner", "string_at", "in_another_thread", "_wait_for_tstate_lock", "in_a_thread", "enable_one_thread"}
+
+
+class Answer(NamedTuple):
+    """How much of what is true a crash tells."""
+
+    signal: str
+    stack: str
+    others: str
+    values: str
+
+
+EXACT, PARTLY, NOTHING, ASKED_NOT = "exact", "partly", "nothing", ""
+RANK = {ASKED_NOT: 0, NOTHING: 0, PARTLY: 1, EXACT: 2}
+
+
+def folder_of(scenario: Scenario) -> Folder:
+    python = an_interpreter()
+    if scenario.stripped:
+        python = next((one for one in interpreters() if not one.has_debug_info), None) or pytest.skip(NO_STRIPPED)
+    return python_crash("scenarios.py", scenario.name, python=python, faulthandler=scenario.faulthandler)
+
+
+@cache
+def ours(scenario: Scenario) -> Crash:
+    return analyze(folder_of(scenario).core, options=Options(gdb=None))
+
+
+@cache
+def of_pystack(scenario: Scenario) -> Crash:
+    """What PyStack alone reads."""
+    return analyze(folder_of(scenario).core, options=Options(gdb=None), debuggers=[PystackDebugger(60)])
+
+
+def own(frames: object) -> list[str]:
+    return [frame.function for frame in frames if frame.function not in NOT_OWN]  # type: ignore[attr-defined]
+
+
+def verdict(found: list[str], true: list[str]) -> str:
+    if not true:
+        return ASKED_NOT
+    return EXACT if found == true else PARTLY if set(found) & set(true) else NOTHING
+
+
+def judged(crash: Crash, scenario: Scenario) -> Answer:
+    thread, true = crash.thread, scenario.stack.split()
+    frames = list(thread.pythons()) if thread else []
+    waiting = sorted(own(other.pythons())[0] for other in crash.threads if other is not thread and own(other.pythons()))
+    values = {name: value for frame in frames if frame.function == scenario.name for name, value in frame.locals.items()}
+    told = [name for name, value in scenario.values if values.get(name) == value]
+    said = not scenario.says or any(scenario.says in line.text for line in crash.log if line.from_core)
+    named = crash.signal is not None and (crash.signal.name, crash.signal.reason) == (scenario.signal, scenario.reason)
+    return Answer(
+        EXACT if named and said else PARTLY,
+        verdict(own(frames), true),
+        verdict(waiting, sorted(scenario.others.split())),
+        verdict(told, [name for name, _ in scenario.values]),
+    )
+
+
+pytestmark = [needs_x86_64(), pytest.mark.slow]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: f"{scenario.suite}-{scenario.name}{'-stripped' * scenario.stripped}")
+def test_answered(scenario: Scenario) -> None:
+    """Everything that is true, and no part of it worse than PyStack's answer."""
+    answer = judged(ours(scenario), scenario)
+    assert set(answer) <= {EXACT, ASKED_NOT}, (answer, [own(thread.pythons()) for thread in ours(scenario).threads], ours(scenario).signal)
+    other = judged(of_pystack(scenario), scenario)
+    assert all(RANK[mine] >= RANK[theirs] for mine, theirs in zip(answer[1:], other[1:], strict=True))
+
+
+def table() -> str:
+    rows = [
+        "| scenario | suite | why it died | words | Python stack | PyStack's | other threads | PyStack's | values | PyStack's |",
+        "|" + "---|" * 10,
+    ]
+    for scenario in SCENARIOS:
+        mine, theirs = judged(ours(scenario), scenario), judged(of_pystack(scenario), scenario)
+        cells = [
+            f"`{scenario.name}`{', stripped' if scenario.stripped else ''}",
+            scenario.suite,
+            f"{scenario.signal}, {scenario.reason}",
+            scenario.says and f"`{scenario.says}`",
+        ]
+        cells += [mine.stack, theirs.stack, mine.others, theirs.others, mine.values, theirs.values]
+        rows.append("| " + " | ".join(cells) + " |")
+    return "\n".join(rows) + "\n"
+
+
+def test_the_page() -> None:
+    before, mark, _ = PAGE.read_text().partition("<!-- table -->\n")
+    assert mark
+    if os.environ.get("CRASHKIT_WRITE_DOCS"):
+        PAGE.write_text(before + mark + table())
+        pytest.skip("written, not compared")
+    assert PAGE.read_text() == before + mark + table()
