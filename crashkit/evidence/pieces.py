@@ -22,7 +22,8 @@ from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 from crashkit.naming.signals import signal_name
 
 _CORES = frozenset({"core", "gpu-core"})
-_OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
+OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
+"""Files in a crash folder that are no evidence."""
 
 
 class GpuPiece(NamedTuple):
@@ -101,7 +102,7 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
         names = [name for wanted in (_CORES, _text_kinds()) for name, kind in kinds.items() if kind in wanted]
     else:
         try:
-            names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in _OURS)
+            names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in OURS)
         except OSError as error:
             raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner or as root.") from error
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]

@@ -17,7 +17,7 @@ from crashkit.job import classes, collectives
 from crashkit.job.collectives import Progress, Seen
 from crashkit.job.operations import first_own, of_thread, operation, place_of
 from crashkit.job.recording import Recording
-from crashkit.job.sentences import what_happened
+from crashkit.job.sentences import ranks, what_happened
 from crashkit.job.word import Who, Word
 from crashkit.model import Job, JobCause, JobCollective, JobPlace, JobProcess, Thread
 from crashkit.naming.own_code import python_frames
@@ -25,6 +25,7 @@ from crashkit.naming.signals import SIGABRT, signal_name
 
 SIGKILL, SIGTERM = 9, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
+_ADDED = frozenset({"killed"})
 MOST_ALSO = 16
 
 Key = tuple[str, object]
@@ -46,7 +47,7 @@ def join(words: Sequence[Word], recordings: Sequence[Recording] = (), kind: Opti
     members = sorted({rank for recording in recordings for name in recording.groups for rank in recording.members(name)})
     rounds = [_Round(number, several) for number, several in sorted(attempts.items())] or [_Round(0, ())]
     rounds[-1].add(recordings, members)
-    if max(len(one.people) for one in rounds) < 2:
+    if not any(one.is_job for one in rounds):
         return None
     judged = [one.judge() for one in rounds]
     # An attempt in which nobody failed by itself suffers from the one before.
@@ -218,7 +219,10 @@ class _Round:
         hosts = {host for host, _ in self._ranks_by_local}
         self._one_host = len(hosts) < 2
         lost: list[Word] = []
-        for word in words:
+        # What only adds to a process makes none.
+        for word in sorted(words, key=lambda word: word.kind in _ADDED):
+            if word.kind in _ADDED and not self._is_there(word.who):
+                continue
             if word.who.is_known:
                 self._person(word.who).hear(word)
             elif not _is_launchers(word):
@@ -228,6 +232,14 @@ class _Round:
         self._attribute([word for word in lost if word.kind == "exception"])
         self.recordings: Sequence[Recording] = ()
         self.members: list[int] = []
+
+    @property
+    def is_job(self) -> bool:
+        """Whether these are several processes, and something names them as a job's."""
+        return len(self.people) > 1 and any(key[0] != "pid" for key in self.people)
+
+    def _is_there(self, who: Who) -> bool:
+        return who.pid in self._ranks_by_pid or any(person.who.pid == who.pid for person in self.people.values())
 
     def add(self, recordings: Sequence[Recording], members: Sequence[int]) -> None:
         """Flight recorders, and the ranks that their groups name."""
@@ -288,7 +300,7 @@ class _Round:
         if own:
             person, also = _first(own)
             cause = _cause(person, "certain" if not also else "likely", self.number, _because(person, own, ordered))
-        elif wrong and (wrong[0].problem != "unfinished" or not weak):
+        elif wrong and wrong[0].problem != "unfinished":
             cause = self._of_collective(wrong[0], ordered)
             person = next((one for one in ordered if one.who.rank == cause.rank and cause.rank is not None), None)
         elif weak:
@@ -298,7 +310,21 @@ class _Round:
             cause = _cause(person, confidence, self.number, "it ended by itself, and said nothing; the others were stopped")
         else:
             peers = [one for one in ordered if failures[id(one)] == classes.PEER]
-            if peers:
+            dumped = {recording.rank for recording in self.recordings}
+            gone = [one for one in ordered if dumped and one.who.rank not in dumped and failures[id(one)] == "silent"]
+            if gone:
+                person = gone[0] if len(gone) == 1 else None
+                several = tuple(one.who.rank for one in gone if one.who.rank is not None)
+                cause = JobCause(
+                    rank=person.who.rank if person is not None else None,
+                    ranks=several if len(several) > 1 else (),
+                    attempt=self.number,
+                    what=f"{ranks(several)} left no flight recorder dump, and may have died before the others",
+                    confidence="possible",
+                )
+            elif wrong:
+                cause = self._of_collective(wrong[0], ordered)
+            elif peers:
                 person, _ = _first(peers)
                 cause = _cause(person, "possible", self.number, "it noticed first that a peer was gone or late; the evidence does not say which")
         processes = [
