@@ -7,7 +7,7 @@ from typing import Optional
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
-from crashkit.job.sentences import failed_first, ranks, what_happened
+from crashkit.job.sentences import failed_first, ranks, what_happened, who
 from crashkit.model import Evidence, Job, JobCollective
 
 _STOPPED = "SIGTERM"
@@ -76,11 +76,12 @@ def _sentence(text: str) -> str:
 
 
 def _followed(job: Job) -> str:
-    parts = []
+    parts = [f"{who(cause)} failed for a reason of its own, too: {cause.what}" for cause in job.also[:2] if cause.attempt is None]
     for role, said in (("lost-peer", "lost a peer"), ("stopped", "stopped by the launcher"), ("waited", "without a word")):
-        who = [process.rank for process in job.processes if process.role == role and process.rank is not None]
-        if who:
-            parts.append(f"{ranks(who)} {'was ' if role == 'stopped' and len(who) == 1 else 'were ' if role == 'stopped' else ''}{said}")
+        several = [process.rank for process in job.processes if process.role == role and process.rank is not None]
+        if several:
+            was = "" if role != "stopped" else "was " if len(several) == 1 else "were "
+            parts.append(f"{ranks(several)} {was}{said}")
     return _sentence(", ".join(parts)) if parts else ""
 
 

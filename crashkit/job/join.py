@@ -230,6 +230,7 @@ class _Round:
         self._pair_up()
         self._attribute([word for word in lost if word.kind == "fatal"])
         self._attribute([word for word in lost if word.kind == "exception"])
+        self._attribute([word for word in lost if word.kind == "stood"])
         self.recordings: Sequence[Recording] = ()
         self.members: list[int] = []
 
@@ -470,6 +471,8 @@ def _said(word: Word) -> tuple[object, ...]:
 
 def _fits(word: Word, person: _Person) -> bool:
     status = person.exit
+    if word.kind == "stood":
+        return person.stopped
     if word.kind == "fatal":
         return status is not None and word.number is not None and status == -word.number
     return status is not None and status > 0

@@ -38,7 +38,7 @@ def with_job(crash: Crash, joined: Joined) -> Crash:
         process=replace(
             known,
             pid=cause.pid if cause is not None else None,
-            exit_status=None if status is None else _SHELL - status if status < 0 else status,
+            exit_status=_SHELL + number if number else status if status is not None and status > 0 else None,
         ),
         threads=(replace(thread, crashed=True),) if thread is not None and not _shows(crash, joined) else crash.threads if thread else (),
         crashed_thread=thread.tid if thread is not None else None,

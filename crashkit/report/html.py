@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import gpu_wording, markdown, safe, wording
+from crashkit.report import gpu_wording, job_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
 from crashkit.report.renderer import Renderer
@@ -117,6 +117,9 @@ class Page:
         self.gpu_count = sum(len(gpu.exceptions) for gpu in crash.gpu)
         self.launch = gpu_wording.launch(crash)
         self.sentence = wording.sentence(crash)
+        self.job = crash.job
+        self.bands = job_wording.bands(crash.job.processes) if crash.job else []
+        self.picture = job_wording.picture(crash.job) if crash.job else None
         self.python = wording.python_at(self.thread)
         self.own = wording.own_at(self.thread)
         self.native = wording.native_at(self.thread, crash.signal)
@@ -433,6 +436,7 @@ def _names_of_template() -> Mapping[str, Any]:
         "policy": "; ".join(_policy(style, script)),
         "wording": wording,
         "gpu": gpu_wording,
+        "jobs": job_wording,
         "prose": _prose,
         "is_link": _is_link,
         "size": _size,
