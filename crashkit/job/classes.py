@@ -12,7 +12,7 @@ _PEER = re.compile(
     r"|remote process exited|ncclRemoteError|DistNetworkError|[Ss]ocket [Tt]imeout|failed to pass monitoredBarrier"
     r"|collective operation timeout|[Ww]atchdog caught|connectFullMesh failed|[Ww]ait timeout|wait\(\) timed out"
     r"|DistBackendError|RendezvousConnectionError|RendezvousTimeoutError|TCPStore|on SocketImpl|[Cc]lient socket has"
-    r"|Detected mismatch between collectives|timed out in call to wait|application-level timeout"
+    r"|successfully reached monitoredBarrier|Detected mismatch between collectives|timed out in call to wait|application-level timeout"
 )
 _STOPPED = re.compile(r"SignalException|got signal: 15|^KeyboardInterrupt\b|SIGTERM|^SystemExit: (?:143|130)\b")
 _IN_VAIN = re.compile(r"[Tt]imed? ?out|failed to pass monitoredBarrier|TIMEOUT")

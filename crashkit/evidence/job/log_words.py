@@ -99,7 +99,6 @@ _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
             r"(?P<completed>-?\d{1,18})",
             _made("progress"),
         ),
-        ("failed to pass monitoredBarrier", r"Rank (?P<rank>\d{1,9}) failed to pass monitoredBarrier", _made("absent")),
         ("srun: error: ", r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<rank>\d{1,9}): (?P<signal>[A-Z][a-z]+(?: [a-z]+){0,2})", _signalled),
         (
             "srun: error: ",
@@ -117,6 +116,7 @@ _DIFFERS = re.compile(
     r"Rank (?P<rank>\d{1,9}) is running collective: CollectiveFingerPrint\(SequenceNumber=(?P<number>\d{1,18}), OpType=(?P<operation>\w+)"
     r"(?:, TensorShape=\[(?P<sizes>[\d, ]{0,400})\])?"
 )
+_ABSENT = re.compile(r"Ranks? (?P<ranks>\d{1,9}(?:, ?\d{1,9}){0,4000}) failed to pass monitoredBarrier")
 _FRAME = re.compile(r"^#\d{1,3} (?P<function>\S{1,200}) from (?P<file>\S[^\n]{0,4000}):(?P<line>\d{1,9})$")
 _STACK = "Stack trace of the failed collective"
 
@@ -130,6 +130,7 @@ _TEXTS = tuple(
             _BOX_FIRST,
             "CollectiveFingerPrint(",
             "noticed that process rank",
+            "failed to pass monitoredBarrier",
             _STACK,
         )
     )
@@ -214,8 +215,8 @@ class LogWords:
         self._path = str(path)
         self._speaker = speaker
         self._open: dict[str, _Open] = {}
-        self._call: dict[str, Who] = {}
-        """Whose failed collective's stack is being printed."""
+        self._call: Optional[tuple[str, Who]] = None
+        """Whose failed collective's stack is being printed. Only its first line has a prefix."""
         self._labels: dict[str, Who] = {}
         self.words: list[Word] = []
 
@@ -285,17 +286,19 @@ class LogWords:
         return None
 
     def _line(self, number: int, name: str, who: Who, text: str) -> None:
-        if name in self._call:
-            self._stack_line(number, name, text)
+        if self._call is not None and name in (self._call[0], ""):
+            self._stack_line(number, self._call[1], text)
         if _STACK in text:
             rank = re.search(r"Rank (\d{1,9})\]", text)
-            self._call[name] = Who(rank=int(rank[1])) if rank else who
+            self._call = name, Who(rank=int(rank[1])) if rank else who
         for known, pattern, make in _LINES:
             if known in text and (match := pattern.search(text)):
                 self._say(number, [self._launched(make(match, who), text)])
                 return
         if "CollectiveFingerPrint(" in text:
             self._say(number, (_made("differs")(match, who) for match in _DIFFERS.finditer(text)))
+        elif match := _ABSENT.search(text):
+            self._say(number, [Word(Who(rank=int(rank)), "absent", text=text[:LONGEST_TEXT]) for rank in re.findall(r"\d+", match["ranks"])])
         elif match := _NOTICED.search(text):
             word = _made("exit")(match, who)
             self._say(number, [word._replace(number=-(word.number or 0), launcher="mpirun")])
@@ -305,12 +308,11 @@ class LogWords:
         told, when = _LAUNCHER.match(text), _TIME.match(text)
         return word._replace(launcher=word.launcher or (told["launcher"] if told else None), time=when["time"] if when else None)
 
-    def _stack_line(self, number: int, name: str, text: str) -> None:
+    def _stack_line(self, number: int, who: Who, text: str) -> None:
         """`#0 all_gather from FILE:LINE`: innermost first; the first line that is no package's is the call site."""
         if not (match := _FRAME.match(text.strip())):
-            del self._call[name]
+            self._call = None
             return
-        who = self._call[name]
         place = JobPlace(function=match["function"], file=match["file"], line=int(match["line"]))
         self._say(number, [Word(who, "call", where=place)])
 
@@ -326,6 +328,8 @@ class LogWords:
         reader = closing.reader
         if isinstance(reader, Traceback):
             self._say(closing.line, _of_traceback(closing.who, reader))
+            # What torch's exceptions say of other ranks.
+            self._line(closing.line, name, closing.who, reader.last_line)
         elif isinstance(reader, FaultDump):
             self._say(closing.line, _of_dump(closing.who, reader))
         else:
