@@ -37,6 +37,15 @@ def job_rank_failed(case: Case) -> Outcome:
     return Outcome(True, known.evidence, {"first": _sentence(failed_first(job.root_cause)), "followed": _followed(job)}, known.why)
 
 
+def job_rank_exception(case: Case) -> Outcome:
+    """What failed first is a Python exception: what aborted the process on its way out comes after it."""
+    found = job_rank_failed(case)
+    job = case.crash.job
+    if found.holds and job is not None and job.root_cause is not None and (job.root_cause.what or "").startswith(("SIG", "exit status")):
+        return no("a signal or an exit")
+    return found
+
+
 def job_rank_failed_alone(case: Case) -> Outcome:
     """As `job_rank_failed`, and no other one failed for a reason of its own."""
     found = job_rank_failed(case)
@@ -88,6 +97,7 @@ def _followed(job: Job) -> str:
 JOB_FACTS: dict[str, Callable[[Case], Outcome]] = {
     "job-cause": job_cause,
     "job-rank-failed": job_rank_failed,
+    "job-rank-exception": job_rank_exception,
     "job-rank-failed-alone": job_rank_failed_alone,
     "collective-missing": _problem("missing", numbered=False),
     "collective-missing-by-number": _problem("missing", numbered=True),

@@ -237,7 +237,7 @@ class _Round:
     @property
     def is_job(self) -> bool:
         """Whether these are several processes, and something names them as a job's."""
-        return len(self.people) > 1 and any(key[0] != "pid" for key in self.people)
+        return len(self.people) > 1 and any((who.rank, who.name) != (None, None) for who in (one.who for one in self.people.values()))
 
     def _is_there(self, who: Who) -> bool:
         return who.pid in self._ranks_by_pid or any(person.who.pid == who.pid for person in self.people.values())
@@ -275,7 +275,7 @@ class _Round:
             fitting = [person for person in self.people.values() if _fits(word, person) and person.last_words is None]
             if len(fitting) == 1 or (alike and fitting):
                 fitting[0].hear(word)
-            elif not fitting and word.kind == "fatal" and not any(person.of("exit") for person in self.people.values()):
+            elif not fitting and word.kind == "fatal" and self._shows_ranks_only:
                 self._person(Who(name="a process without a rank")).hear(word)
 
     def _pair_up(self) -> None:
@@ -287,6 +287,12 @@ class _Round:
             del self.people[key]
             for word in other.words:
                 ranks[0].hear(word)
+
+    @property
+    def _shows_ranks_only(self) -> bool:
+        """Whether ranks spoke, and no launcher said how they ended: the log ends before."""
+        people = self.people.values()
+        return any(person.who.rank is not None for person in people) and not any(person.of("exit") for person in people)
 
     def judge(self) -> _Judged:
         ordered = sorted(self.people.values(), key=lambda person: (person.who.rank is None, person.who.rank or 0, person.who.name or ""))

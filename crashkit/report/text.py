@@ -256,11 +256,10 @@ def _process(crash: Crash) -> str:
 
 
 def _found(crash: Crash, page: _Page) -> Iterator[Text]:
-    finding = wording.best_finding(crash)
-    if finding is not None and finding.id in job_wording.REPEATED and job_wording.answers(crash):
-        return
+    repeated = job_wording.REPEATED if job_wording.answers(crash) else frozenset()
+    finding = next((one for one in crash.findings if one.id not in repeated), None)
     if finding is None:
-        if crash.looked_for:
+        if crash.looked_for and not repeated:
             yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
         return
     yield Text()
@@ -271,8 +270,9 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     if finding.summary:
         yield from page.field("", finding.summary, lines=1 if short else 2)
     yield from _fix(finding, page, 2 if short else 3)
-    if len(crash.findings) > 1 and not short:
-        yield from page.field("", f"and {wording.plural(len(crash.findings) - 1, 'more finding')} in the report", style=_DIM)
+    more = sum(one is not finding and one.id not in repeated for one in crash.findings)
+    if more and not short:
+        yield from page.field("", f"and {wording.plural(more, 'more finding')} in the report", style=_DIM)
 
 
 def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:
