@@ -65,12 +65,24 @@ def _problem(problem: str, numbered: bool) -> Callable[[Case], Outcome]:
             return no("no such collective")
         if numbered and one.sequence is None:
             return unknown("the sequence numbers of the collectives")
+        if one.differs == ("place",):
+            return unknown("whether the ranks waited in the same process group")
         text = what_happened(one, job.processes)
         evidence = Evidence(text=f"{one.group}: {text}" if one.group else text)
         fields = {"happened": _sentence(text), "operation": one.operation or "a collective", "missing": ranks(one.missing)}
         return Outcome(True, (evidence,), fields, text)
 
     return fact
+
+
+def waiting_apart(case: Case) -> Outcome:
+    """Ranks waited at different lines: in different groups, or in the same one with different data."""
+    job = case.crash.job
+    one = _first_collective(job) if job is not None else None
+    if job is None or one is None or one.differs != ("place",):
+        return no("no ranks that waited at different lines")
+    text = what_happened(one, job.processes)
+    return Outcome(True, (Evidence(text=text),), {"happened": _sentence(text)}, text)
 
 
 def _first_collective(job: Job) -> Optional[JobCollective]:
@@ -102,5 +114,6 @@ JOB_FACTS: dict[str, Callable[[Case], Outcome]] = {
     "collective-missing": _problem("missing", numbered=False),
     "collective-missing-by-number": _problem("missing", numbered=True),
     "collective-mismatch": _problem("mismatch", numbered=False),
+    "waiting-apart": waiting_apart,
     "collective-mismatch-by-number": _problem("mismatch", numbered=True),
 }

@@ -104,15 +104,25 @@ def _same(members: Sequence[Seen]) -> list[JobCall]:
 
 
 def of_recordings(recordings: Sequence[Recording]) -> list[JobCollective]:
-    """What went wrong in each process group, that which was enqueued first first."""
+    """What went wrong in each process group, causes first.
+
+    Who is missing in one group because it waits in another one follows from that; the times of hosts decide only after that.
+    """
     found: list[tuple[int, JobCollective]] = []
     known = {recording.rank for recording in recordings}
-    for (name, members), group in _groups(recordings).items():
+    for (name, told), group in _groups(recordings).items():
+        # Gloo's dumps do not name the members: whoever came to it once is one.
+        members = told or tuple(sorted(group))
         described = next((entry.description for entries in group.values() for entry in entries if entry.description), None)
         problem = _of_group(described or name, members, group, known, {one.rank: one.is_whole for one in recordings})
         found += [problem] if problem else []
         found += _of_pairs(described or name, members, group, known)
-    return [one for _, one in sorted(found, key=lambda pair: pair[0])]
+    waiting = [(one, {rank for call in one.calls for rank in call.ranks}) for _, one in found]
+
+    def follows(problem: JobCollective) -> bool:
+        return any(set(problem.missing) & ranks for one, ranks in waiting if one is not problem)
+
+    return [one for _, one in sorted(found, key=lambda pair: (follows(pair[1]), pair[0]))]
 
 
 def _groups(recordings: Sequence[Recording]) -> dict[tuple[str, tuple[int, ...]], dict[int, list[Entry]]]:

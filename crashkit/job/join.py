@@ -407,7 +407,9 @@ class _Round:
             # As many called the one as the other: nobody can say who is right.
             concerned = tuple(sorted(rank for call in wrong.calls for rank in call.ranks))
         one = next((person for person in ordered if len(concerned) == 1 and person.who.rank == concerned[0]), None)
-        confidence = "possible" if wrong.problem == "unfinished" else "certain" if wrong.sequence is not None else "likely"
+        # Ranks of several groups wait at several lines.
+        unsure = wrong.problem == "unfinished" or wrong.differs == ("place",)
+        confidence = "possible" if unsure else "certain" if wrong.sequence is not None else "likely"
         because = {
             "missing": "the others waited for it" if len(concerned) == 1 else "the others waited for them",
             "mismatch": "the calls of the ranks differ",

@@ -53,9 +53,10 @@ TRUTH = {
     "mismatch": Truth(None, "rank 0 called all_reduce", None, "collective-mismatch", (0, 1), "likely"),
     "fr-mismatch": Truth(None, "at #6 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
     "detail": Truth(None, "at #5 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
-    "size": Truth(None, "rank 0 called all_reduce", None, "collective-mismatch", (0, 1), "likely"),
+    "size": Truth(None, "rank 0 called all_reduce", None, "cxx-uncaught-exception", (0, 1), "possible"),
     "uneven": Truth(1, "rank 1 called barrier", "dist.barrier()", "collective-mismatch", confidence="likely"),
     "fr-uneven": Truth(1, "at #5 ranks 0 and 2 called all_reduce", "dist.barrier()", "collective-mismatch"),
+    "fr-groups": Truth(3, "never came to all_reduce #2", None, "collective-missing-rank"),
     "two": Truth(2, "SIGSEGV", "ctypes.string_at(0)", confidence="likely"),
     "restart": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
 }
