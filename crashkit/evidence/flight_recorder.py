@@ -178,7 +178,9 @@ def _entry(raw: Any) -> Optional[Entry]:
 def _frame(raw: Any) -> Optional[PythonFrame]:
     if not isinstance(raw, dict):
         return None
-    return PythonFrame(function=_text(raw.get("name")), file=_text(raw.get("filename")), line=_whole(raw.get("line")), origin="flight-recorder")
+    return PythonFrame(
+        function=_text(raw.get("name")), file=_text(raw.get("filename")), line=_whole(raw.get("line")), origin="flight-recorder"
+    )
 
 
 def _sizes(raw: Any) -> tuple[tuple[int, ...], ...]:

@@ -40,7 +40,9 @@ _SAME_ON_ALL: tuple[tuple[str, Callable[[Seen], object]], ...] = (
     ("dtypes", lambda seen: seen.dtypes),
 )
 # Each rank may give another amount, or none but the root gives something.
-_SIZES_MAY_DIFFER = frozenset({"all_to_all", "all_to_all_single", "scatter", "gather", "coalesced", "all_gather_v", "reduce_scatter_v", "new_window"})
+_SIZES_MAY_DIFFER = frozenset(
+    {"all_to_all", "all_to_all_single", "scatter", "gather", "coalesced", "all_gather_v", "reduce_scatter_v", "new_window"}
+)
 
 
 def collective(
@@ -72,9 +74,7 @@ def collective(
 def _calls(seen: Sequence[Seen]) -> tuple[list[JobCall], list[str]]:
     """The different calls, that of most ranks first, and in what they differ."""
     compared = [
-        (name, key)
-        for name, key in _SAME_ON_ALL
-        if name == "operation" or not any(one.operation in _SIZES_MAY_DIFFER for one in seen)
+        (name, key) for name, key in _SAME_ON_ALL if name == "operation" or not any(one.operation in _SIZES_MAY_DIFFER for one in seen)
     ]
     differs = [name for name, key in compared if len({value for one in seen if (value := key(one)) not in (None, ())}) > 1]
     groups: defaultdict[object, list[Seen]] = defaultdict(list)

@@ -119,8 +119,8 @@ class _Person:
 
     def hear(self, word: Word) -> None:
         self.words.append(word)
-        known = self.who
-        self.who = Who(*(old if old is not None else new for old, new in zip(known, word.who, strict=True)))
+        told = {name: value for name, value in word.who._asdict().items() if getattr(self.who, name) is None}
+        self.who = self.who._replace(**told)
 
     def of(self, *kinds: str) -> list[Word]:
         return [word for word in self.words if word.kind in kinds]
@@ -148,7 +148,7 @@ class _Person:
         own = [word for word in told if classes.of_exception(word.text) == classes.OWN]
         if fatal is not None and not (fatal.number == SIGABRT and told and place_of(fatal.thread) is None):
             return fatal
-        return (own or told or [None])[-1]
+        return next(reversed(own or told), None)
 
     @property
     def thread(self) -> Optional[Thread]:
@@ -333,9 +333,12 @@ class _Round:
                 cause = self._of_collective(wrong[0], ordered)
             elif peers:
                 person, _ = _first(peers)
-                cause = _cause(person, "possible", self.number, "it noticed first that a peer was gone or late; the evidence does not say which")
+                cause = _cause(
+                    person, "possible", self.number, "it noticed first that a peer was gone or late; the evidence does not say which"
+                )
         processes = [
-            self._process(one, failures[id(one)], one is person or (not own and one.who.rank in late and cause is not None)) for one in ordered
+            self._process(one, failures[id(one)], one is person or (not own and one.who.rank in late and cause is not None))
+            for one in ordered
         ]
         further = [_cause(one, "likely", self.number, None) for one in also]
         return _Judged(processes, cause, further, wrong, person)
@@ -505,7 +508,9 @@ def _progress(person: _Person) -> Optional[Progress]:
 def _as_others_say(words: Sequence[Word], ranked: Mapping[int, _Person]) -> list[JobCollective]:
     """What TORCH_DISTRIBUTED_DEBUG=DETAIL found: every rank says what it and another one called."""
     said = {word.who.rank: word for word in words if word.who.rank is not None}
-    seen = [Seen(rank, operation(word.operation or ""), word.sizes, where=ranked[rank].where) for rank, word in said.items() if rank in ranked]
+    seen = [
+        Seen(rank, operation(word.operation or ""), word.sizes, where=ranked[rank].where) for rank, word in said.items() if rank in ranked
+    ]
     if len(seen) < 2:
         return []
     one = collectives.collective(seen, said, said, None, next(iter(said.values())).number)
@@ -525,5 +530,8 @@ def _with_places(one: JobCollective, ranked: Mapping[int, _Person]) -> JobCollec
             several = (ranked[rank] for rank in call.ranks if rank in ranked)
             where = next((person.where for person in several if of_thread(person.thread) or person.of("call")), None)
         calls.append(replace(call, where=where))
-    by_rank = {rank: replace(call, where=call.where or next((c.where for c in calls if int(rank) in c.ranks), None)) for rank, call in one.ranks.items()}
+    by_rank = {
+        rank: replace(call, where=call.where or next((c.where for c in calls if int(rank) in c.ranks), None))
+        for rank, call in one.ranks.items()
+    }
     return replace(one, calls=tuple(calls), ranks=by_rank)

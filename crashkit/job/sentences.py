@@ -16,7 +16,9 @@ def ranks(numbers: Iterable[int]) -> str:
     ordered = sorted(set(numbers))
     if not ordered:
         return "no rank"
-    parts = [f"{first} to {last}" if last > first + 1 else f"{first}, {last}" if last > first else str(first) for first, last in spans(ordered)]
+    parts = [
+        f"{first} to {last}" if last > first + 1 else f"{first}, {last}" if last > first else str(first) for first, last in spans(ordered)
+    ]
     if len(parts) > _MOST:
         return f"{len(ordered):,} ranks ({', '.join(parts[:_MOST])}, ...)"
     shown = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0].replace(", ", " and ")
@@ -47,8 +49,11 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
     if one.problem == "missing":
         at = place(one.calls[0].where if one.calls else None)
         text = f"{ranks(one.missing)} never came to {one.operation or 'collective'}{number}" + (f" ({at})" if at else "")
-        standing = [f"{'it' if len(one.missing) == 1 else f'rank {process.rank}'} stood in {place(process.where)}" for process in stood
-                    if process.rank in one.missing and process.where is not None]
+        standing = [
+            f"{'it' if len(one.missing) == 1 else f'rank {process.rank}'} stood in {place(process.where)}"
+            for process in stood
+            if process.rank in one.missing and process.where is not None
+        ]
         return "; ".join([text, *standing[:2]])
     if one.problem == "mismatch":
         calls = [f"{ranks(call.ranks)} called {_call(call, one)}" for call in one.calls[:3]]

@@ -34,7 +34,7 @@ class Band(NamedTuple):
 
     first: JobProcess
     last: JobProcess
-    count: int
+    size: int
     role: str
     text: str
     """What happened to them."""
@@ -44,7 +44,7 @@ class Band(NamedTuple):
         """`rank 3`, `ranks 4 to 1023`, or a name."""
         if self.first.rank is None or self.last.rank is None:
             return self.first.name or (f"process {self.first.pid}" if self.first.pid is not None else "a process")
-        text = f"rank {self.first.rank}" if self.count == 1 else f"ranks {self.first.rank} to {self.last.rank}"
+        text = f"rank {self.first.rank}" if self.size == 1 else f"ranks {self.first.rank} to {self.last.rank}"
         return text if self.first.attempt is None else f"{text}, start {self.first.attempt + 1}"
 
 
@@ -156,7 +156,7 @@ def bands(processes: Sequence[JobProcess]) -> list[Band]:
             and process.sequence == last.last.sequence
         )
         if joins and last is not None:
-            found[-1] = last._replace(last=process, count=last.count + 1)
+            found[-1] = last._replace(last=process, size=last.size + 1)
         else:
             found.append(Band(process, process, 1, role, text))
     return found

@@ -153,8 +153,8 @@ def _job_answer(crash: Crash, job: Job, page: _Page) -> Iterator[Text]:
             yield from page.field("", f"  {_clean(cause.where.source)}")
     for collective in job.collectives[:1] if job_wording.is_collective(job) else ():
         for index, call in enumerate(collective.calls[:4]):
-            at = job_wording.full_place(call.where)
-            yield from page.field("called" if index == 0 else "", f"{job_wording.ranks(call.ranks)}: {call.operation or ''} {at}", style=_BLUE)
+            said = f"{job_wording.ranks(call.ranks)}: {call.operation or ''} {job_wording.full_place(call.where)}"
+            yield from page.field("called" if index == 0 else "", said, style=_BLUE)
     if cause is not None and (known := job_wording.known_by(cause)):
         yield from page.field("known by", known, lines=2)
     yield from page.field("job", job_wording.described(job))

@@ -32,7 +32,7 @@ def read(path: Path) -> Recording:
 
 def load(name: str) -> dict[int, dict[str, Any]]:
     """Our own files, which are known to be harmless."""
-    return {int(path.name[3:]): pickle.loads(path.read_bytes()) for path in sorted((JOBS / name).glob("fr_*"))}  # noqa: S301
+    return {int(path.name[3:]): pickle.loads(path.read_bytes()) for path in sorted((JOBS / name).glob("fr_*"))}
 
 
 def save(dumps: dict[int, dict[str, Any]], folder: Path) -> Path:
@@ -260,9 +260,15 @@ def test_no_class_is_loaded(protocol: int, tmp_path: Path) -> None:
 
 
 def test_every_opcode_that_makes_objects_is_refused(tmp_path: Path) -> None:
-    harmless = set("MARK STOP POP POP_MARK DUP NONE NEWTRUE NEWFALSE APPEND APPENDS LIST EMPTY_LIST DICT EMPTY_DICT SETITEM SETITEMS".split())
-    harmless |= set("TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_TUPLE MEMOIZE PROTO FRAME BININT BININT1 BININT2 LONG1 BINFLOAT BINGET BINPUT".split())
-    harmless |= set("LONG_BINGET LONG_BINPUT SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINSTRING BINSTRING SHORT_BINBYTES BINBYTES".split())
+    harmless = set(
+        "MARK STOP POP POP_MARK DUP NONE NEWTRUE NEWFALSE APPEND APPENDS LIST EMPTY_LIST DICT EMPTY_DICT SETITEM SETITEMS".split()
+    )
+    harmless |= set(
+        "TUPLE TUPLE1 TUPLE2 TUPLE3 EMPTY_TUPLE MEMOIZE PROTO FRAME BININT BININT1 BININT2 LONG1 BINFLOAT BINGET BINPUT".split()
+    )
+    harmless |= set(
+        "LONG_BINGET LONG_BINPUT SHORT_BINUNICODE BINUNICODE BINUNICODE8 SHORT_BINSTRING BINSTRING SHORT_BINBYTES BINBYTES".split()
+    )
     for opcode in pickletools.opcodes:
         if opcode.name in harmless:
             continue

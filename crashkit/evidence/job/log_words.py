@@ -99,7 +99,11 @@ _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
             r"(?P<completed>-?\d{1,18})",
             _made("progress"),
         ),
-        ("srun: error: ", r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<rank>\d{1,9}): (?P<signal>[A-Z][a-z]+(?: [a-z]+){0,2})", _signalled),
+        (
+            "srun: error: ",
+            r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<rank>\d{1,9}): (?P<signal>[A-Z][a-z]+(?: [a-z]+){0,2})",
+            _signalled,
+        ),
         (
             "srun: error: ",
             r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<rank>\d{1,9}): Exited with exit code (?P<number>\d{1,5})",
@@ -109,7 +113,7 @@ _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
     )
 )
 _NOTICED = re.compile(
-    r"noticed that process rank (?P<rank>\d{1,9}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S{1,200}) exited on signal (?P<number>\d{1,3})"
+    r"noticed that process rank (?P<rank>\d{1,9}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S{1,99}) exited on signal (?P<number>\d{1,3})"
 )
 # TORCH_DISTRIBUTED_DEBUG=DETAIL: ProcessGroupWrapper compares the calls of all ranks.
 _DIFFERS = re.compile(
@@ -298,7 +302,9 @@ class LogWords:
         if "CollectiveFingerPrint(" in text:
             self._say(number, (_made("differs")(match, who) for match in _DIFFERS.finditer(text)))
         elif match := _ABSENT.search(text):
-            self._say(number, [Word(Who(rank=int(rank)), "absent", text=text[:LONGEST_TEXT]) for rank in re.findall(r"\d+", match["ranks"])])
+            self._say(
+                number, [Word(Who(rank=int(rank)), "absent", text=text[:LONGEST_TEXT]) for rank in re.findall(r"\d+", match["ranks"])]
+            )
         elif match := _NOTICED.search(text):
             word = _made("exit")(match, who)
             self._say(number, [word._replace(number=-(word.number or 0), launcher="mpirun")])
@@ -317,7 +323,8 @@ class LogWords:
         self._say(number, [Word(who, "call", where=place)])
 
     def _miss(self, name: str) -> None:
-        self._open[name].missed += 1
+        # The summary numbers its entries, which look like prefixes; it has a patience of its own.
+        self._open[name].missed += not isinstance(self._open[name].reader, _Box)
         if self._open[name].missed > PATIENCE:
             self._close(name)
 
