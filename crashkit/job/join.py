@@ -300,7 +300,7 @@ class _Round:
         wrong = self._collectives(ordered, failures)
         own = [person for person in ordered if failures[id(person)] == classes.OWN]
         weak = [person for person in ordered if failures[id(person)] == "weak"]
-        late = {rank for one in wrong for rank in one.missing}
+        late = set(wrong[0].missing) if wrong else set[int]()
         cause: Optional[JobCause] = None
         person: Optional[_Person] = None
         also: list[_Person] = []
