@@ -36,7 +36,7 @@ def run(tmp_path: Path) -> Callable[..., Path]:
             str(TRAIN),
             kind,
         ]
-        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "100", "TIMEOUT": "4", **variables}
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "TORCH_FR_BUFFER_SIZE": "100", "TIMEOUT": "4", "SLEEP": "60", **variables}
         # A core of several ranks would be one file, and takes its time.
         with (tmp_path / "job.log").open("wb") as log:
             started = subprocess.Popen(
