@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
-from crashkit.job.sentences import place, ranks, what_happened, who
+from crashkit.job.sentences import place, what_happened, who
+from crashkit.job.sentences import ranks as ranks
 from crashkit.model import Crash, Job, JobCause, JobPlace, JobProcess
 
 ROLES = {
