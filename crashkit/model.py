@@ -371,6 +371,120 @@ class Gpu(_Fact, frozen=True):
     launched_from: Optional[LaunchedFrom] = None
 
 
+class JobPlace(_Fact, frozen=True):
+    """A line of the user's own code, or else the innermost one that is known."""
+
+    function: Optional[str] = None
+    file: Optional[str] = None
+    line: Optional[int] = None
+    source: Optional[str] = None
+    """The source line, stripped, if the evidence shows it."""
+
+
+class JobProcess(_Fact, frozen=True):
+    """One process of a job, and how it ended."""
+
+    rank: Optional[int] = None
+    name: Optional[str] = None
+    """What its lines are marked with where that is no rank: `trainer-1`, `EngineCore pid=812`."""
+    pid: Optional[int] = None
+    host: Optional[str] = None
+    attempt: Optional[int] = None
+    """Counted from 0, if the launcher restarted the job."""
+    exit: Optional[int] = None
+    """The exit status; the negative number of the signal that ended it, as launchers write it."""
+    signal: Optional[str] = None
+    """That signal's name."""
+    role: Optional[str] = None
+    """root-cause (failed first), failed (for a reason of its own, too), lost-peer (an error because others were gone or late), stopped (by
+    the launcher), waited (no sign of an error), ended (exit status 0)."""
+    what: Optional[str] = None
+    """Its exception or signal, in one line."""
+    where: Optional[JobPlace] = None
+    time: Optional[str] = None
+    """When its launcher saw it end, in the launcher's words; the clocks of hosts differ."""
+    sequence: Optional[int] = None
+    """The last collective of the job's main group that it came to."""
+    source: Optional[str] = None
+    """The file with its last words."""
+
+
+class JobCause(_Fact, frozen=True):
+    """What failed first in a job."""
+
+    rank: Optional[int] = None
+    """None where several ranks are concerned alike, or where the process has no rank."""
+    ranks: tuple[int, ...] = ()
+    """Those that are concerned, where there are several."""
+    name: Optional[str] = None
+    pid: Optional[int] = None
+    attempt: Optional[int] = None
+    what: Optional[str] = None
+    """An exception, a signal, or what the ranks did to a collective, in one line."""
+    where: Optional[JobPlace] = None
+    confidence: Optional[str] = None
+    """certain, likely, possible."""
+    because: Optional[str] = None
+    """How it is known, in one sentence."""
+
+
+class JobCall(_Fact, frozen=True):
+    """A call of a collective or of a point-to-point operation by one rank or several."""
+
+    operation: Optional[str] = None
+    """Such as all_reduce."""
+    sizes: tuple[tuple[int, ...], ...] = ()
+    """Of its input tensors."""
+    dtypes: tuple[str, ...] = ()
+    state: Optional[str] = None
+    """scheduled, started, completed."""
+    where: Optional[JobPlace] = None
+    frames: tuple[PythonFrame, ...] = ()
+    """Innermost first."""
+    ranks: tuple[int, ...] = ()
+    """All ranks that made this same call."""
+
+
+class JobCollective(_Fact, frozen=True):
+    """A collective that went wrong."""
+
+    group: Optional[str] = None
+    sequence: Optional[int] = None
+    problem: Optional[str] = None
+    """missing (ranks never came to it), mismatch (ranks called different things), unfinished (all came, and it did not end)."""
+    operation: Optional[str] = None
+    """What most ranks called."""
+    missing: tuple[int, ...] = ()
+    """Ranks that never came to it."""
+    unknown: tuple[int, ...] = ()
+    """Ranks of the group of which nothing is known."""
+    differing: tuple[int, ...] = ()
+    """Ranks that called something else than most."""
+    differs: tuple[str, ...] = ()
+    """In what: operation, sizes, dtypes, state."""
+    calls: tuple[JobCall, ...] = ()
+    """The different calls, each with its ranks; that of most ranks first."""
+    ranks: dict[str, JobCall] = {}
+    """By rank: of each different call, the first ranks."""
+
+
+class Job(_Fact, frozen=True):
+    """A job of several processes, of which this crash is one."""
+
+    kind: Optional[str] = None
+    """torchrun, slurm, mpi, ray, or what else started it."""
+    world_size: Optional[int] = None
+    attempts: Optional[int] = None
+    """How often the launcher started the processes, if more than once."""
+    processes: tuple[JobProcess, ...] = ()
+    """By attempt and rank."""
+    root_cause: Optional[JobCause] = None
+    also: tuple[JobCause, ...] = ()
+    """Further failures that do not follow from the first one, and those of other attempts."""
+    collectives: tuple[JobCollective, ...] = ()
+    """Those that went wrong, first one first."""
+
+
 class LogLine(_Fact, frozen=True):
     """One significant line of a log, extracted by the evidence stage."""
 
@@ -476,6 +590,8 @@ class Crash(_Fact, frozen=True):
     """Instructions around the faulting one."""
     gpu: tuple[Gpu, ...] = ()
     """The GPU cores of the process."""
+    job: Optional[Job] = None
+    """The job that the process was part of."""
     log: tuple[LogLine, ...] = ()
     last_words: tuple[str, ...] = ()
     """The last lines that the process wrote, from its log, without faulthandler's dump."""

@@ -39,6 +39,7 @@ from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
+from crashkit.evidence.job.survey import Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
@@ -46,6 +47,8 @@ from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.neighbours import last_words as last_lines
 from crashkit.evidence.text.several import Known, of_process
+from crashkit.job.join import Joined
+from crashkit.job.told import with_job
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
@@ -170,15 +173,20 @@ def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
 
 def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
     clock = _Clock()
+    broken: list[SoftError] = []
+    surveyed = attempt("job", "the survey of a job's files", lambda: survey(opened.paths), None, broken)
+    if surveyed is not None:
+        clock.lap("job")
     with ExitStack() as stack:
-        pieces = sort_out(opened.paths, stack)
+        pieces = sort_out(opened.paths if surveyed is None else surveyed.chosen, stack)
+        joined = _joined(pieces, surveyed, broken)
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
         told: Progress = (lambda stage, so_far: progress(stage, fit(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
-        logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads) if pieces.texts or options.signatures else []
+        asked_for = pieces.texts or options.signatures
+        logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []
         clock.lap("log")
-        broken: list[SoftError] = []
         gpus = _describe_gpus(pieces, finder, broken)
         if pieces.gpus:
             clock.lap("gpu")
@@ -186,6 +194,8 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
             crash = _analyze_core(pieces.core, pieces.core_input, gpus, logs, asked, finder, options.exe, told, clock)
         elif pieces.gpus and not logs:
             crash = _of_gpu(pieces)
+        elif joined is not None and not logs and pieces.manifest is None:
+            crash = Crash(source=Source(path=str(opened.paths[0]), kind="job"))
         else:
             crash = _of_logs(pieces, logs)
         silence: tuple[str, ...] = ()
@@ -198,6 +208,9 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
     manifest = pieces.manifest
     if manifest is not None:
         crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
+    if joined is not None:
+        alone, job = crash, joined
+        crash = attempt("job", "the join with a job", lambda: with_job(alone, job), replace(alone, job=job.job), broken)
     told_of = (*opened.soft_errors, *pieces.soft_errors, *problems, *broken)
     crash = opened.named(replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *told_of)))
     if not options.locals:
@@ -240,8 +253,17 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
         return load_catalog(options.signatures), (SoftError(stage="diagnose", message=str(error), hint=error.hint),)
 
 
-def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int]) -> list[_Log]:
-    """Read the logs. Without a core or a manifest, at least one must hold evidence."""
+def _joined(pieces: Pieces, surveyed: Optional[Survey], problems: list[SoftError]) -> Optional[Joined]:
+    """The job that the evidence is of, if it is of one. A pipe can be read only now."""
+    if surveyed is not None:
+        problems += surveyed.soft_errors
+        return surveyed.joined
+    piped = [text for text in pieces.texts if not text.original.is_file()]
+    return attempt("job", "the survey of a job's logs", lambda: survey_texts(piped), None, problems) if piped else None
+
+
+def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], joined: Optional[Joined]) -> list[_Log]:
+    """Read the logs. Without a core, a manifest or a job, at least one must hold evidence."""
     logs, problems = [], []
     known = _known(pieces) if pieces.core is not None else Known(frozenset(idents))
     for text in pieces.texts:
@@ -251,7 +273,7 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int]) -
             problems.append(error)
         except Exception as error:
             logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
-    if problems and not logs and pieces.core is None and pieces.manifest is None:
+    if problems and not logs and pieces.core is None and pieces.manifest is None and joined is None:
         raise problems[0]
     return logs
 

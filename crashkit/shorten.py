@@ -9,7 +9,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import limits
-from crashkit.model import Address, Crash, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, SoftError, Thread, encode_extension
+from crashkit.model import Address, Crash, ElidedFrames, Frame, Job, NativeFrame, Offset, PythonFrame, SoftError, Thread, encode_extension
 
 _T = TypeVar("_T", bound=Optional[msgspec.Struct])
 _F = TypeVar("_F", bound=Frame)
@@ -40,6 +40,7 @@ def shortened(crash: Crash) -> Crash:
         mappings=cut.several("mappings", crash.mappings, limits.MAPPING_BYTES),
         instructions=cut.several("instructions", crash.instructions, limits.OTHER_BYTES),
         gpu=cut.several("GPU cores", crash.gpu, limits.GPU_BYTES),
+        job=cut.job(crash.job),
         log=cut.several("log lines", crash.log, limits.LOG_BYTES),
         last_words=tuple(line[: limits.LONGEST_TEXT] for line in crash.last_words),
         debugger=cut.text(crash.debugger),
@@ -86,6 +87,21 @@ class _Cut:
         environment = self._until("variables", tuple(short.environment.items()), limits.OTHER_BYTES // 4)
         versions = self._until("versions", tuple(short.versions.items()), limits.OTHER_BYTES // 4)
         return replace(short, argv=argv, environment=dict(environment), versions=dict(versions))
+
+    def job(self, job: Optional[Job]) -> Optional[Job]:
+        """Those that failed are kept before those that followed."""
+        if job is None:
+            return None
+        order = sorted(job.processes, key=lambda process: process.role not in ("root-cause", "failed"))
+        kept = {id(process) for process in self._until("processes", order, limits.LOG_BYTES)}
+        return replace(
+            job,
+            kind=self.text(job.kind),
+            processes=tuple(self.whole(process) for process in job.processes if id(process) in kept),
+            root_cause=self.whole(job.root_cause),
+            also=self.several("further failures", job.also, limits.OTHER_BYTES),
+            collectives=self.several("collectives", job.collectives, limits.LOG_BYTES),
+        )
 
     def several(self, what: str, items: Sequence[_T], most: int) -> tuple[_T, ...]:
         """As many of the items as `most` bytes take."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, Union
 
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
+from crashkit.diagnose.job_facts import JOB_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
@@ -623,4 +624,5 @@ FACTS: dict[str, Fact] = {
     "user-division": user_division,
     "many-streams": many_streams,
     "garbage-index": garbage_index,
+    **JOB_FACTS,
 }

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import answer, gpu_wording, markdown, safe, wording
+from crashkit.report import answer, gpu_wording, job_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
 from crashkit.report.renderer import Renderer
@@ -140,6 +140,9 @@ class Page:
         self.gpu_count = sum(len(gpu.exceptions) for gpu in crash.gpu)
         self.launch = gpu_wording.launch(crash)
         self.sentence = wording.sentence(crash)
+        self.job = crash.job
+        self.bands = job_wording.bands(crash.job.processes) if crash.job else []
+        self.picture = job_wording.picture(crash.job) if crash.job else None
         self.answer = answer.answer(crash)
         shown = self.answer.chosen.thread if self.answer else self.thread
         self.python = wording.python_at(shown)
@@ -496,6 +499,7 @@ def _names_of_template() -> Mapping[str, Any]:
         "policy": "; ".join(_policy(style, script)),
         "wording": wording,
         "gpu": gpu_wording,
+        "jobs": job_wording,
         "prose": _prose,
         "is_link": _is_link,
         "size": _size,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
-from crashkit.report import answer, gpu_wording, safe, wording
+from crashkit.report import answer, gpu_wording, job_wording, safe, wording
 from crashkit.report.renderer import Renderer
 
 _FRAMES = 16
@@ -39,6 +39,7 @@ def _facts(crash: Crash) -> str:
             rows.append(("Why", crash.signal.detail))
         if handled := wording.handled(crash.signal):
             rows.append(("Handler", handled))
+    rows += _job(crash)
     rows += _gpu(crash)
     thread = crash.thread
     if thread:
@@ -48,6 +49,19 @@ def _facts(crash: Crash) -> str:
     if crash.fingerprint and crash.fingerprint.hash:
         rows.append(("Fingerprint", crash.fingerprint.hash))
     return "\n".join(f"- **{label}:** {_text(value)}" for label, value in rows)
+
+
+def _job(crash: Crash) -> list[tuple[str, str]]:
+    job = crash.job
+    if job is None:
+        return []
+    cause = job.root_cause
+    rows = [("Job", job_wording.described(job)), ("First", job_wording.sentence(job))]
+    if cause is not None:
+        rows += [("Line", job_wording.full_place(cause.where)), ("Known by", job_wording.known_by(cause) or "")]
+    rows += [("Besides", text) for text in job_wording.further(job)[:5]]
+    rows += [("Followed", text) for text in job_wording.followed(job)[:8]]
+    return [(label, value) for label, value in rows if value]
 
 
 def _gpu(crash: Crash) -> list[tuple[str, str]]:

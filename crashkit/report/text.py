@@ -12,8 +12,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, NativeFrame, PythonFrame, Thread
-from crashkit.report import answer, gpu_wording, safe, wording
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
+from crashkit.report import answer, gpu_wording, job_wording, safe, wording
 from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
 from crashkit.report.renderer import Renderer
@@ -102,6 +102,9 @@ def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> It
 
 
 def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
+    if crash.job is not None and job_wording.answers(crash):
+        yield from _job_answer(crash, crash.job, page)
+        return
     if crash.failed_gpu is not None:
         yield from _gpu_answer(crash, crash.failed_gpu, page)
         return
@@ -138,6 +141,32 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("evidence", f"the core is truncated: {missing}, so this report is incomplete", style=_YELLOW)
     if not thread and crash.log:
         yield from page.field("log", crash.log[0].text, lines=2)
+
+
+def _job_answer(crash: Crash, job: Job, page: _Page) -> Iterator[Text]:
+    """A job: which rank, its line and its error; then what became of the others."""
+    name, text = job_wording.headline(job)
+    yield from _headline(_clean(name), _clean(text), page)
+    cause = job.root_cause
+    if len(_clean(text)) + len(name) + 2 > page.width and page.width >= _USUAL:
+        yield from (Text(f"  {row}") for row in page.rows(text, 2, 2))
+    yield Text()
+    if cause is not None and cause.where is not None:
+        place = _clean(job_wording.full_place(cause.where))
+        yield from page.field("line", safe.clip_front(place, page.width - _LABEL - 2), style=_BLUE)
+        if cause.where.source:
+            yield from page.field("", f"  {_clean(cause.where.source)}")
+    for collective in job.collectives[:1] if job_wording.is_collective(job) else ():
+        for index, call in enumerate(collective.calls[:4]):
+            said = f"{job_wording.ranks(call.ranks)}: {call.operation or ''} {job_wording.full_place(call.where)}"
+            yield from page.field("called" if index == 0 else "", said, style=_BLUE)
+    if cause is not None and (known := job_wording.known_by(cause)):
+        yield from page.field("known by", known, lines=2)
+    yield from page.field("job", job_wording.described(job))
+    for index, other in enumerate(job_wording.further(job)[:3]):
+        yield from page.field("besides" if index == 0 else "", other, lines=2)
+    for index, other in enumerate(job_wording.followed(job)[:4]):
+        yield from page.field("followed" if index == 0 else "", other)
 
 
 def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
@@ -243,11 +272,12 @@ def _process(crash: Crash) -> str:
 
 
 def _found(crash: Crash, page: _Page) -> Iterator[Text]:
-    finding = wording.best_finding(crash)
+    repeated = job_wording.REPEATED if job_wording.answers(crash) else frozenset()
+    finding = next((one for one in crash.findings if one.id not in repeated), None)
     if finding is None:
-        if crash.looked_for:
+        if crash.looked_for and not repeated:
             yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
-        for index, step in enumerate(crash.next_steps[:3]):
+        for index, step in enumerate(crash.next_steps[: 0 if repeated else 3]):
             yield from page.field("next" if index == 0 else "", step)
         for index, words in enumerate(crash.last_words[-3:]):
             yield from page.field("last words" if index == 0 else "", words.strip(), style=_DIM)
@@ -260,8 +290,9 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     if finding.summary:
         yield from page.field("", finding.summary, lines=1 if short else 2)
     yield from _fix(finding, page, 2 if short else 3)
-    if len(crash.findings) > 1 and not short:
-        yield from page.field("", f"and {wording.plural(len(crash.findings) - 1, 'more finding')} in the report", style=_DIM)
+    more = sum(one is not finding and one.id not in repeated for one in crash.findings)
+    if more and not short:
+        yield from page.field("", f"and {wording.plural(more, 'more finding')} in the report", style=_DIM)
 
 
 def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:

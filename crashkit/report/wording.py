@@ -274,6 +274,11 @@ def ended(crash: Crash) -> str:
 
 def sentence(crash: Crash) -> str:
     """The answer in one sentence: what, why and where."""
+    if crash.job is not None:
+        from crashkit.report import job_wording
+
+        if job_wording.answers(crash):
+            return job_wording.sentence(crash.job)
     if crash.failed_gpu is not None:
         from crashkit.report import gpu_wording
 

@@ -12,12 +12,12 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from crashkit.model import Crash, GpuException, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame
+from crashkit.model import Crash, GpuException, JobPlace, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame
 from crashkit.secrets.text import MASK, Secrets
 
 REPRS = {(PythonFrame, "locals"), (NativeFrame, "args"), (NativeFrame, "locals")}
 """Dictionaries of reprs, by the name of a variable."""
-LINES = {(GpuException, "source"), (LaunchedFrom, "source")}
+LINES = {(GpuException, "source"), (JobPlace, "source"), (LaunchedFrom, "source")}
 """Source lines that stand alone."""
 TEXTS = {(Process, "environment"), (Process, "versions"), (LogLine, "fields"), (GpuException, "registers")}
 """Dictionaries of plain texts, by their name."""

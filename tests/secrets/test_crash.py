@@ -50,7 +50,7 @@ def planted(hint: Any, place: str, places: list[str]) -> Any:
         return made[0]
     if origin is tuple:
         # Each kind of frame once.
-        kinds = [part for part in typing.get_args(parts[0]) if part is not type(None)] or [parts[0]]
+        kinds = typing.get_args(parts[0]) if typing.get_origin(parts[0]) in (typing.Union, types.UnionType) else (parts[0],)
         return tuple(planted(kind, place, places) for kind in kinds)
     if origin is dict:
         return {planted(parts[0], place, places): planted(parts[1], place, places)}

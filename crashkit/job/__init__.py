@@ -1,0 +1,1 @@
+"""A job of several processes: what each of them said, put together. Pure."""

@@ -1,0 +1,49 @@
+"""What one piece of evidence says of one process of a job: between the readers of evidence and `join`."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
+
+from crashkit.model import JobPlace, Thread
+
+
+class Who(NamedTuple):
+    """A process as far as a line, a file's name or a launcher's summary identifies it."""
+
+    rank: Optional[int] = None
+    local_rank: Optional[int] = None
+    """On its host. Of a job on one host, it is the rank."""
+    pid: Optional[int] = None
+    host: Optional[str] = None
+    name: Optional[str] = None
+    attempt: Optional[int] = None
+    """Set where the evidence names it, as torchrun's folders do."""
+
+    @property
+    def is_known(self) -> bool:
+        """Whether anything identifies it."""
+        return (self.rank, self.local_rank, self.pid, self.name) != (None, None, None, None)
+
+
+class Word(NamedTuple):
+    """One thing that is said of a process, by itself, by another one, or by its launcher."""
+
+    who: Who
+    kind: str
+    """exception, fatal (a signal's dump), stood (a stack without an error), exit, stopped (by the launcher), first (the launcher calls it
+    the first failure), watchdog (NCCL's, of a collective), progress (last enqueued and completed), call (where a collective was called),
+    absent (a rank that did not come, as another one says), differs (a call that another rank saw), killed (by the kernel), alive."""
+    path: str = ""
+    line: int = 0
+    text: str = ""
+    number: Optional[int] = None
+    """exit: its status; fatal: the signal; watchdog, progress and differs: the collective's sequence number."""
+    completed: Optional[int] = None
+    operation: Optional[str] = None
+    sizes: tuple[tuple[int, ...], ...] = ()
+    thread: Optional[Thread] = None
+    """The stack that was said with it."""
+    where: Optional[JobPlace] = None
+    time: Optional[str] = None
+    launcher: Optional[str] = None
+    """exit: which launcher says it, to tell restarts from several launchers."""

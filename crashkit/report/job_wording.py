@@ -1,0 +1,221 @@
+"""A job in words and as a picture, for all formats. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Optional
+
+from crashkit.job.sentences import place, what_happened, who
+from crashkit.job.sentences import ranks as ranks
+from crashkit.model import Crash, Job, JobCause, JobPlace, JobProcess
+
+ROLES = {
+    "root-cause": "failed first",
+    "failed": "failed, too",
+    "lost-peer": "lost a peer",
+    "stopped": "stopped by the launcher",
+    "waited": "said nothing",
+    "ended": "ended well",
+}
+CONFIDENCE = {"certain": "for certain", "likely": "probably", "possible": "possibly"}
+REPEATED = frozenset({"job-rank-failed"})
+"""Findings that say what the answer says."""
+_LAUNCHERS = {"slurm": "SLURM", "mpi": "MPI", "torch": "torch"}
+_MOST_BANDS = 64
+MOST_ROWS = 200
+"""Rows of the table; report.json has all of them."""
+
+WIDTH = 720
+"""Of the picture, in its own units."""
+_LEFT, _RIGHT, _ROW, _GAP, _AXIS = 150, 20, 18, 4, 22
+
+
+class Band(NamedTuple):
+    """Processes next to each other that ended alike."""
+
+    first: JobProcess
+    last: JobProcess
+    size: int
+    role: str
+    text: str
+    """What happened to them."""
+
+    @property
+    def label(self) -> str:
+        """`rank 3`, `ranks 4 to 1023`, or a name."""
+        if self.first.rank is None or self.last.rank is None:
+            return self.first.name or (f"process {self.first.pid}" if self.first.pid is not None else "a process")
+        text = f"rank {self.first.rank}" if self.size == 1 else f"ranks {self.first.rank} to {self.last.rank}"
+        return text if self.first.attempt is None else f"{text}, start {self.first.attempt + 1}"
+
+
+class Bar(NamedTuple):
+    """One row of the picture."""
+
+    label: str
+    role: str
+    y: int
+    width: int
+    text: str
+    is_first: bool
+
+
+class Picture(NamedTuple):
+    """Ranks against the collectives that they came to; without sequence numbers, only how each ended."""
+
+    height: int
+    bars: tuple[Bar, ...]
+    ticks: tuple[tuple[int, str], ...]
+    """Place and number of a collective on the axis."""
+    axis: str
+    left: int = _LEFT
+    width: int = WIDTH
+    row: int = _ROW
+
+
+def headline(job: Job) -> tuple[str, str]:
+    """Who, and what it did: `rank 1`, `failed first: ValueError: bad sample`."""
+    cause = job.root_cause
+    if cause is None or cause.what is None:
+        return "JOB", "the evidence does not show which process failed first"
+    if is_collective(job):
+        own = f"{who(cause)} "
+        return (who(cause), cause.what.removeprefix(own)) if cause.what.startswith(f"{own}never") else ("JOB", cause.what)
+    said = "" if cause.confidence == "certain" else f"{CONFIDENCE.get(cause.confidence or '', '')} ".lstrip()
+    return who(cause), f"{said}failed first: {cause.what}"
+
+
+def is_collective(job: Job) -> bool:
+    """Whether what failed first is a collective rather than a process."""
+    return job.root_cause is not None and any(what_happened(one, job.processes) == job.root_cause.what for one in job.collectives)
+
+
+def sentence(job: Job) -> str:
+    """The answer in one sentence."""
+    name, text = headline(job)
+    if name == "JOB":
+        return f"{text[:1].upper()}{text[1:]}."
+    at = place(job.root_cause.where) if job.root_cause is not None and not is_collective(job) else ""
+    return f"{name[:1].upper()}{name[1:]} {text}" + (f" ({at})." if at else ".")
+
+
+def described(job: Job) -> str:
+    """`torchrun, 8 ranks, started twice`."""
+    kind = _LAUNCHERS.get(job.kind or "", job.kind)
+    ranked = any(process.rank is not None for process in job.processes)
+    size = f"{job.world_size:,} {'ranks' if ranked else 'processes'}" if job.world_size else None
+    starts = f"started {job.attempts} times" if job.attempts and job.attempts > 2 else "started twice" if job.attempts else None
+    return ", ".join(part for part in (kind, size, starts) if part)
+
+
+def full_place(where: Optional[JobPlace]) -> str:
+    """`fail /srv/train.py:37`, to open in an editor."""
+    if where is None:
+        return ""
+    line = f"{where.file}:{where.line}" if where.file and where.line else where.file or ""
+    return " ".join(part for part in (where.function, line) if part)
+
+
+def known_by(cause: JobCause) -> Optional[str]:
+    """How it is known: `certain: it is the only one that failed by itself`."""
+    return f"{cause.confidence}: {cause.because}" if cause.because else cause.confidence
+
+
+def further(job: Job) -> list[str]:
+    """What failed besides: in this start, or in others."""
+    found = []
+    for cause in job.also:
+        at = place(cause.where)
+        start = f"start {cause.attempt + 1}: " if cause.attempt is not None else ""
+        found.append(f"{start}{who(cause)}: {cause.what}" + (f" ({at})" if at else ""))
+    return found
+
+
+def followed(job: Job) -> list[str]:
+    """What became of the others: `ranks 0 and 2 lost a peer (train_step train.py:59)`."""
+    groups: dict[tuple[str, str], list[int]] = {}
+    for process in job.processes:
+        if process.role not in ("root-cause", "failed") and process.rank is not None:
+            at = place(process.where)
+            groups.setdefault((ROLES.get(process.role or "", process.role or "ended"), at), []).append(process.rank)
+    return [f"{ranks(several)}: {said}" + (f" ({at})" if at else "") for (said, at), several in groups.items()]
+
+
+def bands(processes: Sequence[JobProcess]) -> list[Band]:
+    """Neighbours of the same fate together; what failed first stands alone."""
+    found: list[Band] = []
+    for process in processes:
+        text = _fate(process)
+        role = process.role or "waited"
+        last = found[-1] if found else None
+        joins = (
+            last is not None
+            and (last.role, last.text) == (role, text)
+            and last.last.rank is not None
+            and process.rank == last.last.rank + 1
+            and process.attempt == last.last.attempt
+            and process.sequence == last.last.sequence
+        )
+        if joins and last is not None:
+            found[-1] = last._replace(last=process, size=last.size + 1)
+        else:
+            found.append(Band(process, process, 1, role, text))
+    return found
+
+
+def _fate(process: JobProcess) -> str:
+    parts = [ROLES.get(process.role or "", process.role or "")]
+    if process.role in ("root-cause", "failed", "lost-peer") and process.what:
+        parts.append(_short(process.what))
+    at = place(process.where)
+    return ": ".join(part for part in parts if part) + (f" ({at})" if at else "")
+
+
+def _short(text: str) -> str:
+    """Without the addresses of peers, which differ from rank to rank."""
+    cut = text.split("[127.", 1)[0] if "closed by peer" in text or "reset by peer" in text else text
+    return cut if len(cut) <= 100 else cut[:100] + "…"
+
+
+def picture(job: Job) -> Optional[Picture]:
+    """The picture; of many different fates, the first and those that failed."""
+    several = bands(job.processes)
+    if not several:
+        return None
+    if len(several) > _MOST_BANDS:
+        important = [one for one in several if one.role in ("root-cause", "failed")]
+        others = [one for one in several if one.role not in ("root-cause", "failed")]
+        chosen = {id(one) for one in [*important, *others][:_MOST_BANDS]}
+        several = [one for one in several if id(one) in chosen]
+    numbers = [one.first.sequence for one in several if one.first.sequence is not None]
+    first, last = (min(numbers), max(numbers)) if numbers else (0, 0)
+    start = max(0, first - max(1, (last - first) // 4))
+    room = WIDTH - _LEFT - _RIGHT
+
+    def across(number: Optional[int]) -> int:
+        if not numbers or last == start:
+            return room
+        return room * ((number if number is not None else start) - start) // (last - start)
+
+    bars = tuple(
+        Bar(one.label, one.role, index * (_ROW + _GAP), max(3, across(one.first.sequence)), one.text, one.role == "root-cause")
+        for index, one in enumerate(several)
+    )
+    ticks = tuple((_LEFT + across(number), f"#{number}") for number in _marks(start, last)) if numbers and last > start else ()
+    axis = "collectives that each rank came to" if ticks else "how each process ended"
+    return Picture(len(bars) * (_ROW + _GAP) + _AXIS, bars, ticks, axis)
+
+
+def _marks(first: int, last: int) -> Iterable[int]:
+    step = max(1, (last - first) // 6)
+    return range(first, last + 1, step)
+
+
+def answers(crash: Crash) -> bool:
+    """Whether the job is the answer: a core's own fault is, where it is of the process that failed first."""
+    job = crash.job
+    if job is None or job.root_cause is None:
+        return False
+    if crash.source is None or crash.source.kind not in ("core", "gpu-core", "folder"):
+        return True
+    return crash.process is None or crash.process.pid != job.root_cause.pid
