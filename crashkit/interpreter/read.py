@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
@@ -17,6 +18,7 @@ from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory
 
 _MOST_VARIABLES = 64
+_THREADS_WITH_LOCKS = 500
 
 
 class PythonThread(NamedTuple):
@@ -49,6 +51,8 @@ class PythonState(NamedTuple):
     """Reads the variables of a frame."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
+    locks: Callable[[], PythonLocks]
+    """Reads the locks that the threads hold and want."""
 
 
 def read_python(
@@ -94,6 +98,9 @@ def read_python(
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
         exception=lambda thread: _exception(view, found, values, thread),
+        locks=lambda: LockReader(objects, frames, values).read(
+            [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
+        ),
     )
 
 
