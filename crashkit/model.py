@@ -41,7 +41,7 @@ class Source(_Fact, frozen=True):
 
     path: str
     kind: str
-    """core, gpu-core, log, faulthandler, gdb, folder."""
+    """core, gpu-core, log, faulthandler, gdb, folder, live (a process that was running)."""
     size: Optional[int] = None
     """Bytes of the file as found."""
     truncated: Optional[bool] = None
@@ -64,6 +64,8 @@ class Process(_Fact, frozen=True):
     architecture: Optional[str] = None
     exit_status: Optional[int] = None
     """As a shell reports it: 128 + signal number if a signal ended the process."""
+    forked: Optional[bool] = None
+    """Whether it is a copy made by fork() that runs the program of its parent: only one of the parent's threads is in it."""
     environment: dict[str, str] = {}
     """Allow-listed variables only."""
     versions: dict[str, str] = {}
@@ -176,6 +178,10 @@ class Thread(_Fact, frozen=True):
     """Set only if the native and Python stacks could not be merged."""
     registers: dict[str, Address] = {}
     """At the fault for the crashed thread, at the time of the dump for the others."""
+    activity: Optional[str] = None
+    """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a time to come)."""
+    processor: Optional[float] = None
+    """The share of a processor that a live thread used while it was watched, 0 to 1."""
 
     def natives(self) -> Iterator[NativeFrame]:
         """Yield the native frames, innermost first."""
@@ -367,6 +373,30 @@ class Gpu(_Fact, frozen=True):
     launched_from: Optional[LaunchedFrom] = None
 
 
+class Wait(_Fact, frozen=True):
+    """What one thread waits for."""
+
+    thread: int
+    """Its tid."""
+    kind: str = msgspec.field(name="for")
+    """gil, lock, rlock, import, condition, event, queue, thread, mutex, condition-variable, semaphore, futex, collective, cuda, socket,
+    pipe, file, terminal, poll, child, sleep, signal, task."""
+    name: Optional[str] = None
+    """What the program calls it: a variable, a path, a connection, a module."""
+    address: Optional[Address] = None
+    """Of the lock."""
+    held_by: Optional[int] = None
+    """The tid of the thread that must act first."""
+    held_at: Optional[int] = None
+    """Index of the frame of that thread whose `with` block holds the lock."""
+    process: Optional[int] = None
+    """The process that must act first, if it is another one."""
+    lost: bool = False
+    """True if the owner is no thread of this process: it has ended, or the process was forked while the lock was held."""
+    cycle: bool = False
+    """True for the waits of a deadlock: each thread waits for one that waits for it in turn."""
+
+
 class LogLine(_Fact, frozen=True):
     """One significant line of a log, extracted by the evidence stage."""
 
@@ -468,6 +498,8 @@ class Crash(_Fact, frozen=True):
     """Instructions around the faulting one."""
     gpu: tuple[Gpu, ...] = ()
     """The GPU cores of the process."""
+    waits: tuple[Wait, ...] = ()
+    """Who waits for what; those of a deadlock first."""
     log: tuple[LogLine, ...] = ()
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()

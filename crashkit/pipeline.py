@@ -31,8 +31,10 @@ from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.catalog import configured
+from crashkit.diagnose.case import FAULTS
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
+from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.gpu.describe import describe_dump
@@ -44,6 +46,7 @@ from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.several import of_process
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.naming.signals import SENT
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
@@ -52,6 +55,7 @@ from crashkit.stacks.fatal_error import fatal_error
 from crashkit.stacks.handler import settle
 from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.source import Sources
+from crashkit.stacks.waits import Living, with_waits
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
@@ -95,10 +99,12 @@ def analyze(
     options: Optional[Options] = None,
     progress: Optional[Progress] = None,
     debuggers: Optional[Sequence[Debugger]] = None,
+    living: Optional[Living] = None,
 ) -> Crash:
     """Analyze one crash from these pieces of evidence.
 
     `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
+    `living`: the core was just taken of a process that runs on, and this is what else it told.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -111,9 +117,9 @@ def analyze(
     places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     if debuggers is None:
-        asked = _Asked(default_debuggers(options, finder, _crash_folders(places)), direct=True)
+        asked = _Asked(default_debuggers(options, finder, _crash_folders(places)), direct=True, living=living)
     else:
-        asked = _Asked(debuggers, direct=False)
+        asked = _Asked(debuggers, direct=False, living=living)
     return _analyze(places, options, finder, asked, progress)
 
 
@@ -373,6 +379,11 @@ def _analyze_core(
     every = [Answer(soft_errors=tuple(unready)), *answers]
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
+    if scene.forged is None and _shows_waits(crash):
+        apart = crash
+        crash = attempt(
+            "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
+        )
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     texts = {line.text for line in lines}
@@ -380,6 +391,21 @@ def _analyze_core(
     words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
     said = (line for line in words if line.text not in texts)
     return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _shows_waits(crash: Crash) -> bool:
+    """After a fault, what the other threads wait for explains nothing."""
+    return crash.signal is None or crash.signal.name not in FAULTS or crash.signal.reason in SENT
+
+
+def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct], asked: _Asked) -> Crash:
+    locks = direct.reader.locks() if direct is not None else None
+    waiting = with_waits(
+        crash, core.architecture, lambda address, size: read_constant(core, scene.files, address, size), locks, asked.living
+    )
+    if asked.living is None or crash.source is None:
+        return waiting
+    return replace(waiting, source=replace(crash.source, kind="live", path=f"/proc/{crash.process.pid if crash.process else ''}"))
 
 
 def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optional[_Direct]:
@@ -509,6 +535,7 @@ class _Asked(NamedTuple):
     """Best first."""
     direct: bool
     """Whether crashkit reads Python frames itself, too."""
+    living: Optional[Living] = None
 
 
 class _Direct(NamedTuple):

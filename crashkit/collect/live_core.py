@@ -96,7 +96,11 @@ def _take(pid: int, path: Path, seconds: float) -> Taken:
                 began = stopped.stopped_at
                 mappings = live.mappings()
                 threads = [
-                    _Thread(tid, stopped.registers(tid), tuple((kind, stopped.registers(tid, kind)) for kind in live.architecture.register_notes))
+                    _Thread(
+                        tid,
+                        stopped.registers(tid),
+                        tuple((kind, stopped.registers(tid, kind)) for kind in live.architecture.register_notes),
+                    )
                     for tid in stopped.threads
                 ]
                 unstopped = stopped.unstopped
@@ -136,7 +140,9 @@ def _wanted(live: LiveProcess, mappings: Sequence[Mapping], threads: Sequence[_T
         # A module's first page has its build-id; the vdso is in no file.
         if mapping.offset == 0 and (mapping.permissions or "").startswith("r"):
             yield mapping.start, mapping.start + _PAGE
-        elif mapping.path == "[vdso]" or (mapping.offset is not None and mapping.permissions == "r--" and mapping.end - mapping.start < 1 << 20):
+        elif mapping.path == "[vdso]" or (
+            mapping.offset is not None and mapping.permissions == "r--" and mapping.end - mapping.start < 1 << 20
+        ):
             yield mapping.start, mapping.end  # relocated constants among them
     yield from ((m.start, m.end) for m in writable if m.offset is not None and m.end - m.start < 64 << 20)
     anonymous = [m for m in writable if m.offset is None]
@@ -213,7 +219,10 @@ def _write(file: BinaryIO, live: LiveProcess, notes: bytes, mappings: Sequence[M
     data_at = table_at + 56 * (1 + len(segments))
     ident = b"\x7fELF" + bytes([2, 1 if order == "<" else 2, 1]) + bytes(9)
     file.write(
-        ident + struct.pack(order + "HHIQQQIHHHHHH", ET_CORE, live.architecture.machine or 0, 1, 0, table_at, 0, 0, 64, 56, 1 + len(segments), 0, 0, 0)
+        ident
+        + struct.pack(
+            order + "HHIQQQIHHHHHH", ET_CORE, live.architecture.machine or 0, 1, 0, table_at, 0, 0, 64, 56, 1 + len(segments), 0, 0, 0
+        )
     )
     file.write(struct.pack(order + "IIQQQQQQ", PT_NOTE, 0, data_at, 0, 0, len(notes), 0, 4))
     position = -(-(data_at + len(notes)) // _PAGE) * _PAGE

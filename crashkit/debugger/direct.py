@@ -14,6 +14,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.model import Crash, PythonFrame, SoftError
 
@@ -77,6 +78,10 @@ class DirectReader:
             python_finalizing=state.finalizing,
             soft_errors=tuple(self._lost(stacks)),
         )
+
+    def locks(self) -> Optional[PythonLocks]:
+        """The locks that the threads hold and want; None without an interpreter."""
+        return self._state.locks() if self._state is not None else None
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, Union
 
+from crashkit.diagnose import waiting
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
@@ -538,6 +539,7 @@ _DEFAULT_LIMIT = 1000
 """sys.getrecursionlimit() of a new interpreter (Python/ceval.c, Py_DEFAULT_RECURSION_LIMIT)."""
 
 FACTS: dict[str, Fact] = {
+    **waiting.FACTS,
     "raised-recursion-limit": raised_recursion_limit,
     "main-thread": main_thread,
     "other-thread": other_thread,

@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Optional
 
-from crashkit.interpreter.code import Code
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.values import Values
@@ -41,6 +40,14 @@ _KINDS = {"_thread.lock": "lock", "_thread.RLock": "rlock"}
 _WRAPPERS = ("Condition", "Semaphore", "BoundedSemaphore")
 """Classes of `threading` whose `_lock` or `_cond` is what a `with` statement takes."""
 _LEAVES = "__exit__"
+_AWAITING = {
+    # `_ModuleLock`, Lib/importlib/_bootstrap.py.
+    "<frozen importlib._bootstrap>:acquire": ("import", "owner", "name"),
+    # `Thread`, Lib/threading.py.
+    "threading.py:join": ("thread", "_ident", "_name"),
+    "threading.py:_wait_for_tstate_lock": ("thread", "_ident", "_name"),
+}
+"""Functions of Python that wait for another thread: the kind, and the attributes of `self` with that thread's ident and with a name."""
 
 
 class Lock(NamedTuple):
@@ -63,6 +70,16 @@ class Held(NamedTuple):
     """Index of the Python frame whose `with` block it is."""
 
 
+class Awaited(NamedTuple):
+    """What a thread waits for, as the objects of Python code tell."""
+
+    kind: str
+    """import (another thread imports the module), thread (until it ends)."""
+    name: str
+    owner: int
+    """The ident of the other thread."""
+
+
 class ThreadLocks(NamedTuple):
     """One thread's locks."""
 
@@ -79,8 +96,8 @@ class PythonLocks(NamedTuple):
     names: dict[int, str]
     """By address: what a variable or an attribute calls a lock."""
     threads: tuple[ThreadLocks, ...]
-    imports: dict[int, tuple[str, int]]
-    """By ident of a thread that waits to import: the module, and the ident of the thread that imports it."""
+    awaited: dict[int, Awaited]
+    """By ident of a thread that waits for what another thread does."""
 
 
 class LockReader:
@@ -97,7 +114,7 @@ class LockReader:
     def read(self, threads: Sequence[tuple[int, Optional[int], Sequence[FrameState]]]) -> PythonLocks:
         """The locks of these threads: their idents, tids and frames, innermost first."""
         found = []
-        imports: dict[int, tuple[str, int]] = {}
+        awaited: dict[int, Awaited] = {}
         for ident, native_id, frames in threads:
             held: list[Held] = []
             for index, frame in enumerate(frames[:FRAMES]):
@@ -105,10 +122,10 @@ class LockReader:
                     held.append(Held(address, index))
                 if index < _NAMED_FRAMES or held and held[-1].frame == index:
                     self._look_around(frame)
-            if wanted := self._imports(frames):
-                imports[ident] = wanted
+            if wanted := self._awaited(frames):
+                awaited[ident] = wanted
             found.append(ThreadLocks(ident, native_id, tuple(held)))
-        return PythonLocks(self._locks, self._names, tuple(found), imports)
+        return PythonLocks(self._locks, self._names, tuple(found), awaited)
 
     def _held_by(self, frame: FrameState) -> list[int]:
         """The locks whose `with` blocks the frame is in, the innermost last."""
@@ -217,24 +234,22 @@ class LockReader:
         except Unreadable:
             pass
 
-    def _imports(self, frames: Sequence[FrameState]) -> Optional[tuple[str, int]]:
-        """The module whose lock a thread waits for (`_ModuleLock.acquire`, Lib/importlib/_bootstrap.py), and who imports it."""
+    def _awaited(self, frames: Sequence[FrameState]) -> Optional[Awaited]:
+        """By the `self` of a function that waits for another thread."""
         for frame in frames[:2]:
-            if not _is_import_lock(frame.code):
+            place = f"{(frame.code.file or '').rpartition('/')[2]}:{frame.code.name}" if frame.code is not None else ""
+            known = _AWAITING.get(place)
+            if known is None:
                 continue
-            for variable in self._frames.variables(frame, 8):
-                if variable.name == "self":
-                    try:
-                        owner, name = (self._objects.attribute(variable.value, key) for key in ("owner", "name"))
-                        ident = self._objects.integer(owner) if owner else None
-                        return (self._objects.text(name, 200) if name else "", ident) if ident else None
-                    except Unreadable:
-                        return None
+            kind, owner_name, name_name = known
+            try:
+                own = next((one.value for one in self._frames.variables(frame, 8) if one.name == "self"), 0)
+                owner, name = (self._objects.attribute(own, key) if own else None for key in (owner_name, name_name))
+                ident = self._objects.integer(owner) if owner else None
+                return Awaited(kind, self._objects.text(name, 200) if name else "", ident) if ident else None
+            except Unreadable:
+                return None
         return None
-
-
-def _is_import_lock(code: Optional[Code]) -> bool:
-    return code is not None and code.name == "acquire" and (code.file or "").startswith("<frozen importlib._bootstrap")
 
 
 def depth_at(table: bytes, instruction: int) -> int:

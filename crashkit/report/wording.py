@@ -278,6 +278,8 @@ def ended(crash: Crash) -> str:
     status = crash.process.exit_status if crash.process else None
     if status is not None:
         return f"Exit status {status}"
+    if crash.source is not None and crash.source.kind == "live":
+        return "Running"
     return "Crash"
 
 
