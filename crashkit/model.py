@@ -181,7 +181,7 @@ class Thread(_Fact, frozen=True):
     activity: Optional[str] = None
     """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a time to come)."""
     processor: Optional[float] = None
-    """The share of a processor that a live thread used while it was watched, 0 to 1."""
+    """Of a live thread: the share of the time that it was watched in which it ran or was ready to run, 0 to 1."""
 
     def natives(self) -> Iterator[NativeFrame]:
         """Yield the native frames, innermost first."""

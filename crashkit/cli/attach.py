@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
@@ -84,13 +85,11 @@ def command(
         raise failed[0].problem or EvidenceError("no process", "Pass the pid of a running process.")
     for one in failed:
         click.echo(f"crashkit: {one.problem}", err=True)
-    for number, one in enumerate(one for one in seen if one.crash is not None):
-        crash = one.crash
-        assert crash is not None
+    for number, (one, crash) in enumerate((one, one.crash) for one in seen if one.crash is not None):
         written = write_report(crash, out / str(one.pid) if several else out) if out is not None else None
         if as_json:
             document = renderer("json").render(crash)
-            click.get_binary_stream("stdout").write(_one_line(document) if several else document)
+            sys.stdout.buffer.write(_one_line(document) if several else document)
             continue
         if number:
             click.echo()

@@ -17,13 +17,16 @@ from typing import BinaryIO, NamedTuple, Optional
 
 from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE
 from crashkit.elf.notes import NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS
+from crashkit.errors import EvidenceError
 from crashkit.memory.live import LiveProcess
 from crashkit.memory.stop import Stopped, missing_right
-from crashkit.errors import EvidenceError
 from crashkit.model import Mapping
 
 STOPPED_SECONDS = 0.06
 """How long memory is copied; the rest of a tenth of a second is for stopping and continuing."""
+
+LEAST = 32 << 20
+"""Bytes that are copied however long it takes: some hundredths of a second, unless the machine is overloaded."""
 
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RED_ZONE = 128
@@ -154,10 +157,9 @@ class _Copier:
 
     def __init__(self, live: LiveProcess, pagemap: Optional[int], ends: float) -> None:
         self._live, self._pagemap, self._ends = live, pagemap, ends
-        self._pages: dict[int, bytes] = {}
         self._runs: list[_Piece] = []
         self._done: list[tuple[int, int]] = []
-        self.left_out = 0
+        self._copied = self.left_out = 0
 
     def copy(self, start: int, end: int) -> None:
         start, end = start // _PAGE * _PAGE, -(-end // _PAGE) * _PAGE
@@ -167,13 +169,14 @@ class _Copier:
             for first, last in self._there(one, other):
                 place = first
                 while place < last:
-                    if time.monotonic() > self._ends:
+                    if self._copied >= LEAST and time.monotonic() > self._ends:
                         self.left_out += last - place
                         break
                     data = self._live.read(place, min(_PIECE, last - place))
                     if not data:
                         break
                     self._runs.append(_Piece(place, data))
+                    self._copied += len(data)
                     place += len(data)
         bisect.insort(self._done, (start, end))
 

@@ -35,7 +35,7 @@ class Watch:
         self._before = _nanoseconds(pid)
 
     def shares(self, seconds: float = SECONDS) -> dict[int, float]:
-        """The share of a processor that each thread used since the watch began, at least for `seconds`."""
+        """The share of the time since the watch began, at least `seconds`, in which each thread ran or was ready to run."""
         time.sleep(max(0.0, self._began + seconds - time.monotonic()))
         took = time.monotonic() - self._began
         return {
@@ -141,12 +141,15 @@ def _address(text: str) -> str:
 
 
 def _nanoseconds(pid: int) -> dict[int, int]:
-    """The processor time of each thread (Documentation/scheduler/sched-stats.rst), else from its stat, which counts ticks."""
+    """How long each thread ran, or waited for a processor on a busy machine (Documentation/scheduler/sched-stats.rst).
+
+    Without those statistics only the time that it ran, which its stat counts in ticks.
+    """
     found = {}
     for tid in _numbers(f"/proc/{pid}/task"):
         words = _text(f"/proc/{pid}/task/{tid}/schedstat").split()
-        if words and words[0].isdigit():
-            found[tid] = int(words[0])
+        if len(words) > 1 and words[0].isdigit() and words[1].isdigit():
+            found[tid] = int(words[0]) + int(words[1])
             continue
         text = _text(f"/proc/{pid}/task/{tid}/stat")
         fields = text[text.rfind(")") + 1 :].split()

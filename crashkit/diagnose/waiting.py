@@ -110,7 +110,7 @@ def busy(case: Case) -> Outcome:
     thread = max(case.crash.threads, key=lambda one: one.processor or 0.0, default=None)
     if thread is None or thread.tid is None or (thread.processor or 0.0) < 0.8:
         return no("no thread was busy while it was watched")
-    text = f"{label(case.crash, thread.tid)} used {thread.processor or 0:.0%} of a processor while it was watched"
+    text = f"{label(case.crash, thread.tid)} ran for {thread.processor or 0:.0%} of the time that it was watched"
     fields = {"who": label(case.crash, thread.tid)}
     if at := place(line_of(thread)):
         fields["line"] = at

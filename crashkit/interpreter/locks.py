@@ -120,7 +120,7 @@ class LockReader:
             for index, frame in enumerate(frames[:FRAMES]):
                 for address in self._held_by(frame):
                     held.append(Held(address, index))
-                if index < _NAMED_FRAMES or held and held[-1].frame == index:
+                if index < _NAMED_FRAMES or (held and held[-1].frame == index):
                     self._look_around(frame)
             if wanted := self._awaited(frames):
                 awaited[ident] = wanted

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from crashkit.arch import Architecture
 from crashkit.interpreter.locks import Lock, PythonLocks
-from crashkit.model import Address, Crash, PythonFrame, Thread, Wait
+from crashkit.model import Address, Crash, NativeFrame, PythonFrame, Thread, Wait
 from crashkit.naming.functions import plain
 from crashkit.naming.gil import waits_for_gil
 from crashkit.naming.machinery import handler_end
@@ -26,7 +26,7 @@ Read = Callable[[int, int], bytes]
 _NEAR = 14
 """Innermost frames that tell what a thread waits for; below them stands who wanted it."""
 _BUSY = 0.5
-"""The share of a processor from which a thread counts as busy."""
+"""The share of the time that it runs from which a thread counts as busy."""
 
 _MUTEX = re.compile(
     r"(?:pthread_)?mutex_(?:timed|clock)?lock\w*|_*lll_lock_wait\w*|std::(?:recursive_)?(?:timed_)?mutex::lock|pthread_mutex_\w+"
@@ -89,7 +89,7 @@ class Living(NamedTuple):
     """What only a live process tells."""
 
     processor: Mapping[int, float] = {}
-    """The share of a processor that each thread used, by tid."""
+    """The share of the time in which each thread ran or was ready to, by tid."""
     files: Mapping[int, OpenFile] = {}
     """By descriptor."""
     children: tuple[int, ...] = ()
@@ -151,11 +151,8 @@ class _Waits:
         tid = thread.tid or 0
         if waits_for_gil(thread.frames[handler_end(thread.frames) :]):
             return Wait(thread=tid, kind="gil", held_by=self._holder_of_gil if self._holder_of_gil != tid else None)
-        names = [
-            plain(frame.function or "")
-            for frame in thread.frames[handler_end(thread.frames) :][:_NEAR]
-            if not isinstance(frame, PythonFrame) and hasattr(frame, "pc")
-        ]
+        below = thread.frames[handler_end(thread.frames) :][:_NEAR]
+        names = [plain(frame.function or "") for frame in below if isinstance(frame, NativeFrame)]
         pythons = python_frames(thread)
         call = self.call(thread)
         if call is None and not self._waits_by_name(thread, names):
