@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from crashkit import __version__
 from crashkit.attempt import attempt, failed
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import read_manifest
+from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
@@ -54,8 +54,9 @@ from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.fatal_error import fatal_error
 from crashkit.stacks.handler import settle
 from crashkit.stacks.launch import belongs, launched_from
+from crashkit.stacks.living import Living, of_json
 from crashkit.stacks.source import Sources
-from crashkit.stacks.waits import Living, with_waits
+from crashkit.stacks.waits import with_waits
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
@@ -162,6 +163,7 @@ def _analyze(paths: Sequence[Path], options: Options, finder: Finder, asked: _As
         # The user's signatures may be invalid: fail before the slow part.
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns) if pieces.texts or options.signatures else []
         clock.lap("log")
+        asked = asked._replace(living=asked.living or _living_of(pieces.manifest))
         broken: list[SoftError] = []
         gpus = _describe_gpus(pieces, finder, broken)
         if pieces.gpus:
@@ -396,6 +398,11 @@ def _analyze_core(
 def _shows_waits(crash: Crash) -> bool:
     """After a fault, what the other threads wait for explains nothing."""
     return crash.signal is None or crash.signal.name not in FAULTS or crash.signal.reason in SENT
+
+
+def _living_of(manifest: Optional[Manifest]) -> Optional[Living]:
+    """What `crashkit run` saw of a process that hung."""
+    return of_json(manifest.get("live")) if manifest is not None else None
 
 
 def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct], asked: _Asked) -> Crash:

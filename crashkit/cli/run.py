@@ -44,6 +44,18 @@ import click
 @click.option("--show-secrets", is_flag=True, help="Keep and show what looks like a password, token or key, instead of masking it.")
 @click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
 @click.option("--wait-daemons", is_flag=True, help="After the command has ended, stay while any process that it started lives.")
+@click.option(
+    "--hang-after", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Report when there was no progress for so long."
+)
+@click.option(
+    "--on-hang",
+    type=click.Choice(["report", "abort", "restart"]),
+    default="report",
+    show_default=True,
+    help="After the report of a hang: let the command run on, end it, or end it and start it again.",
+)
+@click.option("--heartbeat", metavar="FILE", help="With --hang-after: progress is that the command touches this file, and nothing else.")
+@click.option("--health", metavar="URL", help="With --hang-after: progress is that this HTTP address answers, and nothing else.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -65,6 +77,10 @@ def command(
     show_secrets: bool,
     show_locals: bool,
     wait_daemons: bool,
+    hang_after: Optional[float],
+    on_hang: str,
+    heartbeat: Optional[str],
+    health: Optional[str],
     command: tuple[str, ...],
 ) -> int:
     """Run a command and write a report when it or a child process crashes.
@@ -74,8 +90,13 @@ def command(
     it cannot be run.
     """
     from crashkit.collect.run import Request, run
+    from crashkit.collect.supervise.hang import Limits
     from crashkit.crashfolder.store import Retention
 
+    if hang_after is None and (on_hang != "report" or heartbeat or health):
+        raise click.UsageError("--on-hang, --heartbeat and --health need --hang-after SECONDS")
+    if heartbeat and health:
+        raise click.UsageError("--heartbeat and --health exclude each other")
     request = Request(
         command=command,
         capture=capture,
@@ -84,7 +105,7 @@ def command(
         blocking=blocking,
         sanitizer=sanitizer,
         keep_stderr=keep_stderr,
-        restart_limit=restart_limit if restart == "on-crash" else 0,
+        restart_limit=restart_limit if restart == "on-crash" or on_hang == "restart" else 0,
         restart_delay=restart_delay,
         on_crash=on_crash,
         burst=max_crashes,
@@ -94,6 +115,7 @@ def command(
         show_secrets=show_secrets,
         locals=show_locals,
         wait_daemons=wait_daemons,
+        hang=Limits(hang_after, on_hang, heartbeat, health) if hang_after is not None else None,
     )
     return run(request)
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import json
 import os
 import platform
 import shlex
@@ -60,6 +61,9 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
         write_manifest(work.descriptor, manifest)
     if note := _keep_core(seen, settings, store, work):
         notes.append(note)
+    if seen.hang is not None:
+        with _optional("what the living process showed", notes):
+            notes += _keep_live(seen.pid, settings.inbox, work, manifest)
     if seen.stderr:
         with _optional("stderr.log", notes):
             work.write("stderr.log", clean.text(seen.stderr.decode("utf-8", "replace")).encode())
@@ -87,6 +91,31 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     manifest["notes"] = list(map(clean.text, notes))
     publish(work, manifest, store, seen.when)
     return manifest
+
+
+def _keep_live(pid: int, run: Work, work: Work, manifest: Manifest) -> list[str]:
+    """Move what was taken of a living process from a run's folder; what is missing. Raises OSError."""
+    from crashkit.collect.live_evidence import names
+
+    core, told = names(pid)
+    if run.stat(core) is not None:
+        os.rename(core, "core", src_dir_fd=run.descriptor, dst_dir_fd=work.descriptor)
+    if run.stat(told) is None:
+        return ["nothing could be taken of the living process"]
+    with open_regular(told, run.descriptor) as file:
+        found = json.loads(file.read())
+    run.remove(told)
+    problem = found.pop("problem", None)
+    if problem is None:
+        manifest["live"] = found
+    left_out = found.pop("left_out", 0)
+    return (
+        [problem]
+        if problem
+        else [f"{left_out >> 20:,} MiB of memory were not copied: it would have stood still for longer"]
+        if left_out
+        else []
+    )
 
 
 def stacks_of_gdb(run: Work, entry: str) -> Optional[str]:
@@ -303,6 +332,8 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
             manifest["cwd"] = clean.text(process.cwd)
         if process.namespace_pid != process.pid:
             manifest["namespace_pid"] = process.namespace_pid
+    if seen.hang is not None:
+        manifest["hang"] = clean.text(seen.hang)
     if seen.signal:
         manifest.update(ended_by(seen.signal))
     if seen.killed is not None:
@@ -419,6 +450,8 @@ def _present_store(store: Store) -> Store:
 def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
+    if seen.hang is not None:
+        return f"{who} hung"
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")

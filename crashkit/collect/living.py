@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import NamedTuple, Optional
 
-from crashkit.stacks.waits import Living, OpenFile
+from crashkit.stacks.living import Living, OpenFile
 
 SECONDS = 0.25
 """Over how long a time."""

@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.snapshot import working_folder
+from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.restart import Restart
 from crashkit.collect.supervise.sighting import RunSettings, say
 from crashkit.collect.supervise.spawn import SpawnError
@@ -44,6 +45,7 @@ class Request(NamedTuple):
     show_secrets: bool = False
     locals: bool = True
     wait_daemons: bool = False
+    hang: Optional[HangLimits] = None
 
 
 def run(request: Request) -> int:
@@ -96,6 +98,7 @@ def run(request: Request) -> int:
         watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,
         helpers=helpers,
         wait_daemons=request.wait_daemons,
+        hang=request.hang,
     )
     try:
         return Supervisor(settings, options).run()

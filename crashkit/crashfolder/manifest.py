@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Optional, TypedDict, Union
+from typing import Any, Optional, TypedDict, Union
 
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.limits import LONGEST_FILE_NAME
@@ -64,6 +64,10 @@ class Manifest(TypedDict, total=False):
     """As reported by the kernel."""
     killed: Killed
     """For SIGKILL only."""
+    hang: str
+    """Why the process counted as hanging. It was alive then, and its core was taken without an end."""
+    live: dict[str, Any]
+    """What else it showed: see `collect/live_evidence.py`."""
     files: list[File]
     versions: dict[str, str]
     environment: dict[str, str]

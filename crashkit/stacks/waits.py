@@ -20,6 +20,7 @@ from crashkit.naming.functions import plain
 from crashkit.naming.gil import waits_for_gil
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import python_frames
+from crashkit.stacks.living import Living
 
 Read = Callable[[int, int], bytes]
 
@@ -73,26 +74,6 @@ _POOL = re.compile(
 )
 _LISTENS = frozenset(("accept", "accept4"))
 _NO_FILE = 1 << 31
-
-
-class OpenFile(NamedTuple):
-    """What a file descriptor of a live process is."""
-
-    kind: str
-    """socket, pipe, file, terminal."""
-    name: str
-    process: Optional[int] = None
-    """The other end's process, if it is known and there is one."""
-
-
-class Living(NamedTuple):
-    """What only a live process tells."""
-
-    processor: Mapping[int, float] = {}
-    """The share of the time in which each thread ran or was ready to, by tid."""
-    files: Mapping[int, OpenFile] = {}
-    """By descriptor."""
-    children: tuple[int, ...] = ()
 
 
 class Blocked(NamedTuple):
