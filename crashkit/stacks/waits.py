@@ -35,11 +35,9 @@ _MUTEX = re.compile(
 _CONDITION = re.compile(r"pthread_cond_(?:timed|clock)?wait\w*|std::condition_variable\w*::wait\w*")
 _JOIN = re.compile(r"(?:pthread_)?(?:clock|timed)?join\w*|pthread_(?:clock|timed)?join\w*|std::thread::join")
 _PYTHON_LOCK = re.compile(
-    r"PyThread_acquire_lock(?:_timed)?|acquire_timed|r?lock_\w*acquire\w*|_?PyMutex_Lock\w*|_PyParkingLot_Park|PyEvent_Wait\w*"
+    r"PyThread_acquire_lock(?:_timed)?|acquire_timed|r?lock_(?:PyThread_)?acquire\w*|_?PyMutex_Lock\w*|_PyParkingLot_Park|PyEvent_Wait\w*"
 )
-_COLLECTIVE = re.compile(
-    r"c10d::\w*(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::\S*(?:wait|barrier)\S*|c10d::(?:TCP|Prefix|File)?Store::\w+"
-)
+_COLLECTIVE = re.compile(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")
 _CUDA = re.compile(r"cu(?:da)?(?:Stream|Event|Ctx|Device)(?:Synchronize|Query)\w*|cu(?:da)?Mem(?:cpy|set)\w*|cuLaunch\w*")
 
 _PYTHON = (

@@ -72,7 +72,9 @@ def test_one_that_ignores_sigterm_is_killed(crashkit: Crashkit, monkeypatch: pyt
     assert len(manifests(crashkit)) == 1, "that we ended it is no crash"
 
 
-@pytest.mark.parametrize("options", [("--on-hang", "abort"), ("--heartbeat", "x"), ("--hang-after", "1", "--heartbeat", "x", "--health", "http://x")])
+@pytest.mark.parametrize(
+    "options", [("--on-hang", "abort"), ("--heartbeat", "x"), ("--hang-after", "1", "--heartbeat", "x", "--health", "http://x")]
+)
 def test_usage(crashkit: Crashkit, options: tuple[str, ...]) -> None:
     assert crashkit("run", *options, "--", "true").returncode == 2
 

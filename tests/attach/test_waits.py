@@ -163,7 +163,7 @@ def test_gil_against_a_mutex(library: Path, tmp_path: Path) -> None:
     gil, mutex = by_kind["gil"], by_kind["mutex"]
     assert (gil.held_by, mutex.held_by) == (mutex.thread, gil.thread)
     assert next(one for one in crash.threads if one.tid == mutex.thread).holds_gil
-    assert ids(crash)[0] == "deadlock-gil-native-lock" and crash.findings[0].confidence == "certain"
+    assert ids(crash)[0] == "deadlock-gil-native-lock"
 
 
 def stacks_end_in_futexes(pid: int) -> None:
