@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -97,10 +98,10 @@ def test_a_process_that_is_traced_already(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not")
 def test_the_missing_right_is_said(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):
-        script = f"import os; os.setuid(65534)\nfrom crashkit.memory.stop import Stopped\nwith Stopped({process.pid}): pass"
+        script = f"import os\nfrom crashkit.memory.stop import Stopped\nos.setuid(65534)\nwith Stopped({process.pid}): pass"
         done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60)
         assert f"cannot stop process {process.pid}: Operation not permitted" in done.stderr
-        script = f"import os; os.setuid(65534)\nfrom crashkit.memory.stop import missing_right\nprint(missing_right({process.pid}))"
+        script = f"import os\nfrom crashkit.memory.stop import missing_right\nos.setuid(65534)\nprint(missing_right({process.pid}))"
         said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, cwd=ROOT, timeout=60).stdout
         assert "belongs to another user" in said
 
@@ -141,12 +142,9 @@ def test_a_thread_that_ends_while_we_look(tmp_path: Path) -> None:
         for number in range(10):
             taken = take_core(process.pid, tmp_path / f"kept.{number}")
             assert taken.unstopped == ()
-        tasks = [Path(f"/proc/{process.pid}/task/{tid}/status") for tid in os.listdir(f"/proc/{process.pid}/task")]
-        for task in tasks:
-            try:
-                assert "TracerPid:\t0" in task.read_text()
-            except (FileNotFoundError, ProcessLookupError):
-                pass
+        for task in Path(f"/proc/{process.pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                assert "TracerPid:\t0" in (task / "status").read_text()
         assert process.poll() is None
 
 
