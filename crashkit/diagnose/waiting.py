@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import islice
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, Wait
 from crashkit.naming.waits import awaited, label, line_of, place, sentence
 
+_MOST_EVIDENCE = 12
 _INPUT = frozenset("socket pipe file terminal".split())
 
 
@@ -136,7 +138,7 @@ def _line(case: Case, wait: Wait) -> dict[str, str]:
 
 
 def _evidence(case: Case, waits: Iterable[Wait]) -> tuple[Evidence, ...]:
-    return tuple(Evidence(text=sentence(case.crash, wait), thread=wait.thread) for wait in waits)
+    return tuple(Evidence(text=sentence(case.crash, wait), thread=wait.thread) for wait in islice(waits, _MOST_EVIDENCE))
 
 
 FACTS = {

@@ -98,14 +98,16 @@ def with_waits(
 def cycles(edges: Mapping[int, int]) -> set[int]:
     """The threads on a cycle; each waits for at most one other."""
     found: set[int] = set()
+    seen: set[int] = set()
     for start in edges:
-        path: list[int] = []
+        path: dict[int, int] = {}
         at: Optional[int] = start
-        while at is not None and at not in path:
-            path.append(at)
+        while at is not None and at not in seen and at not in path:
+            path[at] = len(path)
             at = edges.get(at)
-        if at is not None and at == start:
-            found.update(path)
+        if at is not None and at in path:
+            found.update(tid for tid, place in path.items() if place >= path[at])
+        seen.update(path)
     return found
 
 
