@@ -37,6 +37,7 @@ def shortened(crash: Crash) -> Crash:
         mappings=cut.several("mappings", crash.mappings, limits.MAPPING_BYTES),
         instructions=cut.several("instructions", crash.instructions, limits.OTHER_BYTES),
         gpu=cut.several("GPU cores", crash.gpu, limits.GPU_BYTES),
+        waits=cut.several("waits", crash.waits, limits.OTHER_BYTES),
         log=cut.several("log lines", crash.log, limits.LOG_BYTES),
         debugger=cut.text(crash.debugger),
     )

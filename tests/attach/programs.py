@@ -73,21 +73,28 @@ FINISHED_WITH = (
     HEAD
     + """
 a, b = threading.Lock(), threading.Lock()
+left = threading.Event()
+b.acquire()
 def one():
-    with a: pass
+    for _ in [0]:
+        for _ in [0]:
+            for _ in [0]:
+                for _ in [0]:
+                    with a: pass
+    left.set()
     with b: pass
 def two():
-    b.acquire()
-    threading.Event().wait()
+    with a: pass
+threading.Thread(target=one, name="one", daemon=True).start()
+left.wait()
+a.acquire()
 other = threading.Thread(target=two, name="two", daemon=True)
 other.start()
-while not b.locked(): pass
-threading.Thread(target=one, name="one", daemon=True).start()
 """
     + READY
     + "other.join()\n"
 )
-"""One thread left its `with` block: it holds nothing, whatever its frame's stack still shows. And nothing tells who has `b`."""
+"""Nothing tells who has the locks. One thread left its `with` block long ago, but the lock's `__exit__` still lies on its stack of values."""
 
 QUEUE = HEAD + "import queue\nq = queue.Queue()\n" + READY + "q.get()\n"
 
@@ -163,8 +170,9 @@ threading.Event().wait()
 NATIVE = r"""
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-static volatile int owned, sink;
+static volatile int owned, sink, seen;
 /* Calls back, which needs the GIL, once somebody waits for the mutex: glibc's lock word is 2 then. */
 void call_with_mutex(void (*callback)(void)) {
     pthread_mutex_lock(&mutex);
@@ -175,6 +183,9 @@ void call_with_mutex(void (*callback)(void)) {
 }
 void wait_for_owner(void) { while (!owned) sched_yield(); }
 void take_mutex(void) { pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex); }
+static void count(int number) { seen++; }
+void count_signals(int number) { signal(number, count); }
+int counted(void) { return seen; }
 void spin(void) { for (;;) sink++; }
 """
 

@@ -122,6 +122,34 @@ def test_a_signal_is_delivered_afterwards(tmp_path: Path) -> None:
         assert process.stdout.readline() == "got it\n"
 
 
+@pytest.mark.slow
+def test_no_signal_is_lost(library: Path, tmp_path: Path) -> None:
+    """Also none of those that arrive as we stop the process. Real-time signals are queued: each of them counts."""
+    program = (
+        "import ctypes, signal, sys\nlibrary = ctypes.CDLL(sys.argv[1])\nlibrary.count_signals(signal.SIGRTMIN)\n"
+        "print('ready', flush=True)\nsys.stdin.readline()\nprint(library.counted(), flush=True)\n"
+    )
+    sent, over = [0], threading.Event()
+
+    def send(pid: int) -> None:
+        while not over.is_set():
+            os.kill(pid, signal.SIGRTMIN)
+            sent[0] += 1
+
+    with running(an_interpreter(), program, tmp_path, str(library)) as (process, _):
+        sender = threading.Thread(target=send, args=(process.pid,))
+        sender.start()
+        for _ in range(200):
+            with Stopped(process.pid):
+                pass
+        over.set()
+        sender.join()
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert int(process.stdout.readline()) == sent[0] > 200
+
+
 def test_a_stopped_process_stays_stopped(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):
         os.kill(process.pid, signal.SIGSTOP)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -15,20 +14,10 @@ from crashkit.model import Crash, Thread, Wait
 from crashkit.pipeline import Options, analyze
 from tests.attach import programs
 from tests.attach.programs import running, until_asleep
-from tests.crashes import NO_COMPILER, Interpreter, an_interpreter, cores_land_in_cwd, every_interpreter, needs_gdb, needs_x86_64
+from tests.crashes import Interpreter, an_interpreter, cores_land_in_cwd, every_interpreter, needs_gdb, needs_x86_64
 
 pytestmark = needs_x86_64()
 WITHOUT_GDB = Options(gdb=None)
-
-
-@pytest.fixture(scope="module")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if shutil.which("gcc") is None:
-        pytest.skip(NO_COMPILER)
-    folder = tmp_path_factory.mktemp("native")
-    (folder / "native.c").write_text(programs.NATIVE)
-    subprocess.run(["gcc", "-shared", "-fPIC", "-O1", "-o", folder / "native.so", folder / "native.c", "-lpthread"], check=True)
-    return folder / "native.so"
 
 
 def waits(crash: Crash) -> dict[str | None, Wait]:
@@ -108,8 +97,9 @@ def test_a_lock_that_was_left_is_not_held(python: Interpreter, tmp_path: Path) -
     with running(python, programs.FINISHED_WITH, tmp_path) as (process, _):
         until_asleep(process.pid, 3)
         crash = attach(process.pid, WITHOUT_GDB)
-    wait = waits(crash)["one"]
-    assert (wait.kind, wait.name, wait.held_by) == ("lock", "b", None)
+    found = waits(crash)
+    assert (found["one"].kind, found["one"].name, found["one"].held_by) == ("lock", "b", None)
+    assert (found["two"].kind, found["two"].name, found["two"].held_by) == ("lock", "a", None)
     assert not any(one.cycle for one in crash.waits) and "deadlock-locks" not in ids(crash)
 
 
