@@ -94,7 +94,7 @@ other.start()
     + READY
     + "other.join()\n"
 )
-"""Nothing tells who has the locks. One thread left its `with` block long ago, but the lock's `__exit__` still lies on its stack of values."""
+"""Nothing tells who has the locks. One thread left its `with` block long ago, but the lock's `__exit__` still lies on its stack."""
 
 QUEUE = HEAD + "import queue\nq = queue.Queue()\n" + READY + "q.get()\n"
 
