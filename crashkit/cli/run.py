@@ -56,6 +56,7 @@ import click
 )
 @click.option("--heartbeat", metavar="FILE", help="With --hang-after: progress is that the command touches this file, and nothing else.")
 @click.option("--health", metavar="URL", help="With --hang-after: progress is that this HTTP address answers, and nothing else.")
+@click.option("--siblings", is_flag=True, help="When a process fails, also report where the processes stand that live on.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -81,6 +82,7 @@ def command(
     on_hang: str,
     heartbeat: Optional[str],
     health: Optional[str],
+    siblings: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run a command and write a report when it or a child process crashes.
@@ -115,6 +117,7 @@ def command(
         show_secrets=show_secrets,
         locals=show_locals,
         wait_daemons=wait_daemons,
+        siblings=siblings,
         hang=Limits(hang_after, on_hang, heartbeat, health) if hang_after is not None else None,
     )
     return run(request)

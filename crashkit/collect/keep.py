@@ -61,7 +61,7 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
         write_manifest(work.descriptor, manifest)
     if note := _keep_core(seen, settings, store, work):
         notes.append(note)
-    if seen.hang is not None:
+    if seen.alive is not None:
         with _optional("what the living process showed", notes):
             notes += _keep_live(seen.pid, settings.inbox, work, manifest)
     if seen.stderr:
@@ -332,8 +332,8 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
             manifest["cwd"] = clean.text(process.cwd)
         if process.namespace_pid != process.pid:
             manifest["namespace_pid"] = process.namespace_pid
-    if seen.hang is not None:
-        manifest["hang"] = clean.text(seen.hang)
+    if seen.alive is not None:
+        manifest["alive"] = clean.text(seen.alive)
     if seen.signal:
         manifest.update(ended_by(seen.signal))
     if seen.killed is not None:
@@ -450,8 +450,8 @@ def _present_store(store: Store) -> Store:
 def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
-    if seen.hang is not None:
-        return f"{who} hung"
+    if seen.alive is not None:
+        return f"{who} was looked at: {seen.alive}"
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")

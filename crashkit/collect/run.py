@@ -46,6 +46,7 @@ class Request(NamedTuple):
     locals: bool = True
     wait_daemons: bool = False
     hang: Optional[HangLimits] = None
+    siblings: bool = False
 
 
 def run(request: Request) -> int:
@@ -99,6 +100,7 @@ def run(request: Request) -> int:
         helpers=helpers,
         wait_daemons=request.wait_daemons,
         hang=request.hang,
+        siblings=request.siblings,
     )
     try:
         return Supervisor(settings, options).run()

@@ -64,8 +64,8 @@ class Manifest(TypedDict, total=False):
     """As reported by the kernel."""
     killed: Killed
     """For SIGKILL only."""
-    hang: str
-    """Why the process counted as hanging. It was alive then, and its core was taken without an end."""
+    alive: str
+    """Why a living process was looked at: it made no progress, or another one had failed. Its core was taken without an end."""
     live: dict[str, Any]
     """What else it showed: see `collect/live_evidence.py`."""
     files: list[File]

@@ -34,7 +34,7 @@ def test_deadlock_is_reported_and_ended(crashkit: Crashkit) -> None:
     assert done.returncode == 128 + signal.SIGTERM
     assert "the command hangs: no output and no progress for 1 s" in done.stderr
     (manifest,) = manifests(crashkit)
-    assert manifest["hang"] == "no output and no progress for 1 s" and "signal" not in manifest
+    assert manifest["alive"] == "no output and no progress for 1 s" and "signal" not in manifest
     report = json.loads(next(crashkit.home.glob("*/report.json")).read_text())
     assert [finding["id"] for finding in report["findings"]] == ["deadlock-locks"]
     assert sum(wait.get("cycle", False) for wait in report["waits"]) == 2
@@ -46,7 +46,7 @@ def test_reported_only_once_and_left_alone(crashkit: Crashkit) -> None:
     code = "import sys; print('asleep', flush=True); sys.stdin.readline(); sys.exit(7)"
     process = crashkit.start("run", "--no-analyze", "--hang-after", "0.5", "--", sys.executable, "-c", code, stdin=-1)
     said = [process.stderr.readline()]
-    while "hung" not in said[-1]:
+    while "was looked at" not in said[-1]:
         said.append(process.stderr.readline())
         assert said[-1], said
     process.stdin.write("\n")
@@ -129,3 +129,37 @@ def test_health_alone_counts() -> None:
         assert not answers(address)
         server.shutdown()
     assert not answers(address)
+
+
+PARENT = """
+import subprocess, sys, threading
+waiting = "import queue; print('ready', flush=True); queue.Queue().get()"
+other = subprocess.Popen([sys.executable, "-c", waiting], stdout=subprocess.PIPE)
+other.stdout.readline()
+failed = subprocess.run([sys.executable, "-c", sys.argv[1]])
+sys.stdin.readline()
+other.terminate()
+sys.exit(3)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("failure", "how"),
+    [("import ctypes; ctypes.string_at(0)", "died of SIGSEGV"), ("raise SystemExit(9)", "ended with status 9"), ("pass", "")],
+)
+def test_siblings_of_a_process_that_fails(crashkit: Crashkit, failure: str, how: str) -> None:
+    command = ("run", "--siblings", "--", sys.executable, "-c", PARENT, failure)
+    process = crashkit.start(*command, stdin=-1)
+    said: list[str] = []
+    while how and sum("was looked at" in line for line in said) < 2:
+        said.append(process.stderr.readline())
+        assert said[-1], said
+    process.stdin.close()
+    assert process.wait(60) == 3
+    looked_at = [manifest for manifest in manifests(crashkit) if "alive" in manifest]
+    assert len(looked_at) == (2 if how else 0)
+    assert all(manifest["alive"].endswith(how) and manifest["alive"].startswith("it lived when process ") for manifest in looked_at)
+    reports = [json.loads(path.read_text()) for path in crashkit.home.glob("*/report.json")]
+    kinds = [wait["for"] for report in reports for wait in report.get("waits", ()) if "signal" not in report]
+    assert sorted(kinds) == (["child", "queue"] if how else []) or "queue" in kinds

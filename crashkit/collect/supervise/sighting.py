@@ -32,8 +32,8 @@ class Sighting(NamedTuple):
     stderr: bytes
     killed: Optional[Killed]
     notes: tuple[str, ...] = ()
-    hang: Optional[str] = None
-    """Why it counts as hanging: the process lives, and what it showed is in the folder of the run (`live_evidence`)."""
+    alive: Optional[str] = None
+    """Why a living process was looked at; what it showed is in the folder of the run (`live_evidence`)."""
 
 
 class RunSettings(NamedTuple):

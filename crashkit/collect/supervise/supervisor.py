@@ -19,7 +19,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.collect.host import cuda, linux, oom
 from crashkit.collect.host.limits import allow_core, core_limit
-from crashkit.collect.host.snapshot import read_stat, working_folder
+from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, working_folder
 from crashkit.collect.supervise import proc_events
 from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
 from crashkit.collect.supervise.group_witness import GroupWitness
@@ -71,6 +71,8 @@ _DETACH_PATIENCE = 5.0
 _GPU_GRACE = 60.0
 _MOST_TAKEN = 16
 """Processes of a hanging tree that are looked at."""
+_SAME_INCIDENT = 60.0
+"""Seconds within which what fails after the first process does so because of it."""
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
@@ -93,6 +95,8 @@ class Options(NamedTuple):
     watcher: Optional[Callable[[int], int]] = None
     """Starts a tracer for this pid before the command is executed; returns the tracer's pid. See `capture`."""
     hang: Optional[HangLimits] = None
+    siblings: bool = False
+    """When a process fails, also look at those that live."""
 
 
 class _Wanted(NamedTuple):
@@ -101,6 +105,20 @@ class _Wanted(NamedTuple):
     death: Death
     is_command: bool
     until: float
+
+
+def _failed(death: Death) -> bool:
+    return death.signal not in EXPECTED if death.signal else death.status != 0
+
+
+def _end_of(death: Death) -> str:
+    if death.signal:
+        return f"died of {signal_name(death.signal)}"
+    return f"ended with status {os.waitstatus_to_exitcode(death.status)}"
+
+
+def _runs_python(process: Optional[ProcessSnapshot]) -> bool:
+    return process is not None and ("python" in (process.executable or "") or any("/libpython" in path for path in process.libraries))
 
 
 class Supervisor:
@@ -139,6 +157,7 @@ class Supervisor:
         self._hang = HangWatch(options.hang) if options.hang is not None else None
         self._taking: dict[int, tuple[str, list[int]]] = {}
         """Pids of our processes that take the evidence of living ones, with the reason."""
+        self._siblings_taken = 0.0
         self._hanging = False
         """The command is to end because it hangs, once its evidence is taken."""
         self._kill_at = 0.0
@@ -149,6 +168,9 @@ class Supervisor:
         """Run the command to its end and return the status to exit with. Raises SpawnError if it cannot be executed."""
         everything = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # type: ignore[assignment]
+        if self._options.siblings:
+            # It must be there when it is needed: a launcher ends the others a tenth of a second after the first.
+            from crashkit.collect import live_evidence  # noqa: F401
         self._signals = linux.signalfd(everything)
         self._poll.register(self._signals, select.POLLIN)
         with contextlib.suppress(OSError):
@@ -330,6 +352,8 @@ class Supervisor:
             self._tree.walk()
             self._cores.watch(self._tree.folders())
             self._next_walk = now + self._tree.interval
+        if self._options.siblings:
+            self._look_at_siblings([death for death, _ in deaths], now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
         if stirred or deaths or self._wanted or self._unclaimed or self._cores.busy:
@@ -592,6 +616,17 @@ class Supervisor:
             self._take(why, pids[:_MOST_TAKEN])
             self._hanging = self._hang.limits.action != "report"
 
+    def _look_at_siblings(self, deaths: list[Death], now: float) -> None:
+        """When the first process fails: where the others stand, before a launcher ends them."""
+        failed = next((death for death in deaths if _failed(death)), None)
+        recently = self._siblings_taken and now - self._siblings_taken < _SAME_INCIDENT
+        if failed is None or recently or self._told_to_end or self._passed_on & ENDING:
+            return
+        pids = [pid for pid in self._tree.living() if pid != failed.pid and _runs_python(self._tree.find(pid))]
+        if pids:
+            self._siblings_taken = now
+            self._take(f"it lived when process {failed.pid} {_end_of(failed)}", pids[:_MOST_TAKEN])
+
     def _take(self, why: str, pids: list[int]) -> None:
         """Take the evidence of living processes, in a process of our own: it is there before they may be ended."""
         pid = os.fork()
@@ -616,9 +651,9 @@ class Supervisor:
         for pid in pids:
             process = self._tree.find(pid)
             start = process.start if process is not None else 0
-            seen = Sighting(time.time(), pid, start, 0, False, pid == self._command, process, None, self._tail.tail(), None, hang=why)
+            seen = Sighting(time.time(), pid, start, 0, False, pid == self._command, process, None, self._tail.tail(), None, alive=why)
             self._queue.append(seen)
-        if self._hanging:
+        if self._hanging and not self._taking:
             say("ending the command" if self._options.restart is None else "ending the command, to start it again")
             self._end_tree(signal.SIGTERM)
             self._kill_at = time.monotonic() + _HANG_GRACE
