@@ -56,7 +56,7 @@ import click
 )
 @click.option("--heartbeat", metavar="FILE", help="With --hang-after: progress is that the command touches this file, and nothing else.")
 @click.option("--health", metavar="URL", help="With --hang-after: progress is that this HTTP address answers, and nothing else.")
-@click.option("--siblings", is_flag=True, help="When a process fails, also report where the processes stand that live on.")
+@click.option("--siblings", is_flag=True, help="When a process dies of a signal, also report where the others stand.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,

@@ -146,7 +146,7 @@ sys.exit(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("failure", "how"),
-    [("import ctypes; ctypes.string_at(0)", "died of SIGSEGV"), ("raise SystemExit(9)", "ended with status 9"), ("pass", "")],
+    [("import ctypes; ctypes.string_at(0)", "died of SIGSEGV"), ("raise SystemExit(9)", ""), ("pass", "")],
 )
 def test_siblings_of_a_process_that_fails(crashkit: Crashkit, failure: str, how: str) -> None:
     command = ("run", "--siblings", "--", sys.executable, "-c", PARENT, failure)

@@ -159,7 +159,7 @@ class ProcessTree:
 
     def told(self, pid: int, parent: int, status: int) -> Optional[Death]:
         """The death of a process that `proc_events` reported; None if it is not our descendant or wait(2) will report it too."""
-        if parent == os.getpid() or pid in self.ours or status == 0:
+        if parent == os.getpid() or pid in self.ours or not os.WIFSIGNALED(status):
             return None
         process = self._alive.get(pid)
         if process is None and not self._is_below_us(parent):

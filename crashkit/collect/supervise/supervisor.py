@@ -96,7 +96,7 @@ class Options(NamedTuple):
     """Starts a tracer for this pid before the command is executed; returns the tracer's pid. See `capture`."""
     hang: Optional[HangLimits] = None
     siblings: bool = False
-    """When a process fails, also look at those that live."""
+    """When a process dies of a signal, also look at those that live."""
 
 
 class _Wanted(NamedTuple):
@@ -105,16 +105,6 @@ class _Wanted(NamedTuple):
     death: Death
     is_command: bool
     until: float
-
-
-def _failed(death: Death) -> bool:
-    return death.signal not in EXPECTED if death.signal else death.status != 0
-
-
-def _end_of(death: Death) -> str:
-    if death.signal:
-        return f"died of {signal_name(death.signal)}"
-    return f"ended with status {os.waitstatus_to_exitcode(death.status)}"
 
 
 def _runs_python(process: Optional[ProcessSnapshot]) -> bool:
@@ -618,14 +608,14 @@ class Supervisor:
 
     def _look_at_siblings(self, deaths: list[Death], now: float) -> None:
         """When the first process fails: where the others stand, before a launcher ends them."""
-        failed = next((death for death in deaths if _failed(death)), None)
+        failed = next((death for death in deaths if death.signal and death.signal not in EXPECTED), None)
         recently = self._siblings_taken and now - self._siblings_taken < _SAME_INCIDENT
         if failed is None or recently or self._told_to_end or self._passed_on & ENDING:
             return
         pids = [pid for pid in self._tree.living() if pid != failed.pid and _runs_python(self._tree.find(pid))]
         if pids:
             self._siblings_taken = now
-            self._take(f"it lived when process {failed.pid} {_end_of(failed)}", pids[:_MOST_TAKEN])
+            self._take(f"it lived when process {failed.pid} died of {signal_name(failed.signal)}", pids[:_MOST_TAKEN])
 
     def _take(self, why: str, pids: list[int]) -> None:
         """Take the evidence of living processes, in a process of our own: it is there before they may be ended."""
