@@ -58,7 +58,7 @@ def command(
 
     The process is stopped for less than a tenth of a second and then runs on. The report is that of `crashkit analyze`.
     """
-    from crashkit.cli.analyze import Progress, print_summary, write_report
+    from crashkit.cli.analyze import print_summary, write_report
     from crashkit.collect.living import command_of, tree
     from crashkit.pipeline import Options
     from crashkit.report.renderer import renderer
@@ -78,7 +78,7 @@ def command(
         except CrashkitError as error:
             return _Seen(pid, None, error)
 
-    with Progress(quiet=True), ThreadPoolExecutor(_AT_ONCE) as pool:
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
         seen = list(pool.map(look, wanted))
     failed = [one for one in seen if one.problem is not None]
     if len(failed) == len(seen):
