@@ -74,7 +74,7 @@ def _show(crashes: Sequence[StoredCrash]) -> None:
         (
             terminal.line(crash.id),
             terminal.line(age(now - crash.when)),
-            terminal.line(crash.manifest.get("signal_name", "-")),
+            terminal.line(crash.manifest.get("signal_name", "alive" if "alive" in crash.manifest else "-")),
             terminal.line(crash.core_state),
             terminal.line(size(crash.size)),
             terminal.line(crash.manifest.get("analysis", "-")),

@@ -121,7 +121,7 @@ def _print_manifest(crash: StoredCrash) -> None:
         ("time", manifest.get("time", "unknown")),
         ("process", f"{manifest.get('name', 'unknown')} [{manifest.get('pid', '?')}]"),
         ("command", " ".join(manifest.get("argv") or manifest.get("command") or [])),
-        ("signal", manifest.get("signal_name", "unknown")),
+        ("signal", manifest.get("signal_name", "none, it was alive" if "alive" in manifest else "unknown")),
         *(("killed", line) for line in _killed(crash)),
         ("core", crash.core_state),
         *(("note", note) for note in manifest.get("notes", [])),

@@ -40,7 +40,10 @@ def of_json(told: object) -> Optional[Living]:
     if not isinstance(told, dict):
         return None
     try:
-        files = {int(number): OpenFile(str(kind), str(name), process) for number, (kind, name, process) in told["files"].items()}
+        files = {
+            int(number): OpenFile(str(kind), str(name), process if isinstance(process, int) else None)
+            for number, (kind, name, process) in told["files"].items()
+        }
         return Living({int(tid): float(share) for tid, share in told["processor"].items()}, files, tuple(map(int, told["children"])))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

@@ -35,6 +35,7 @@ def test_deadlock_is_reported_and_ended(crashkit: Crashkit) -> None:
     assert "the command hangs: no output and no progress for 1 s" in done.stderr
     (manifest,) = manifests(crashkit)
     assert manifest["alive"] == "no output and no progress for 1 s" and "signal" not in manifest
+    assert " alive " in crashkit("list").stdout
     report = json.loads(next(crashkit.home.glob("*/report.json")).read_text())
     assert [finding["id"] for finding in report["findings"]] == ["deadlock-locks"]
     assert sum(wait.get("cycle", False) for wait in report["waits"]) == 2

@@ -75,6 +75,11 @@ def test_a_manifest_keeps_what_a_live_process_told() -> None:
     assert of_json(as_json(seen)) == seen
 
 
+def test_a_process_that_is_no_number() -> None:
+    seen = of_json({"processor": {}, "files": {"3": ["pipe", "x", "<script>"]}, "children": []})
+    assert seen is not None and seen.files[3].process is None
+
+
 @pytest.mark.parametrize(
     "told", [None, 3, {}, {"processor": 1}, {"processor": {}, "files": {"x": 1}, "children": []}, {"files": {}, "children": {}}]
 )
