@@ -41,7 +41,7 @@ class Source(_Fact, frozen=True):
 
     path: str
     kind: str
-    """core, gpu-core, log, faulthandler, gdb, folder."""
+    """core, gpu-core, log, faulthandler, gdb, folder, live (a process that was running)."""
     size: Optional[int] = None
     """Bytes of the file as found."""
     truncated: Optional[bool] = None
@@ -64,6 +64,8 @@ class Process(_Fact, frozen=True):
     architecture: Optional[str] = None
     exit_status: Optional[int] = None
     """As a shell reports it: 128 + signal number if a signal ended the process."""
+    forked: Optional[bool] = None
+    """Whether it is a copy made by fork() that runs the program of its parent: only one of the parent's threads is in it."""
     environment: dict[str, str] = {}
     """Allow-listed variables only."""
     versions: dict[str, str] = {}
@@ -180,6 +182,10 @@ class Thread(_Fact, frozen=True):
     """Set only if the native and Python stacks could not be merged."""
     registers: dict[str, Address] = {}
     """At the fault for the crashed thread, at the time of the dump for the others."""
+    activity: Optional[str] = None
+    """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a time to come)."""
+    processor: Optional[float] = None
+    """Of a live thread: the share of the time that it was watched in which it ran or was ready to run, 0 to 1."""
 
     def natives(self) -> Iterator[NativeFrame]:
         """Yield the native frames, innermost first."""
@@ -485,6 +491,30 @@ class Job(_Fact, frozen=True):
     """Those that went wrong, first one first."""
 
 
+class Wait(_Fact, frozen=True):
+    """What one thread waits for."""
+
+    thread: int
+    """Its tid."""
+    kind: str = msgspec.field(name="for")
+    """gil, lock, rlock, import, condition, event, queue, thread, mutex, condition-variable, semaphore, futex, collective, cuda, socket,
+    pipe, file, terminal, poll, child, sleep, signal, task."""
+    name: Optional[str] = None
+    """What the program calls it: a variable, a path, a connection, a module."""
+    address: Optional[Address] = None
+    """Of the lock."""
+    held_by: Optional[int] = None
+    """The tid of the thread that must act first."""
+    held_at: Optional[int] = None
+    """Index of the frame of that thread whose `with` block holds the lock."""
+    process: Optional[int] = None
+    """The process that must act first, if it is another one."""
+    lost: bool = False
+    """True if the owner is no thread of this process: it has ended, or the process was forked while the lock was held."""
+    cycle: bool = False
+    """True for the waits of a deadlock: each thread waits for one that waits for it in turn."""
+
+
 class LogLine(_Fact, frozen=True):
     """One significant line of a log, extracted by the evidence stage."""
 
@@ -592,6 +622,8 @@ class Crash(_Fact, frozen=True):
     """The GPU cores of the process."""
     job: Optional[Job] = None
     """The job that the process was part of."""
+    waits: tuple[Wait, ...] = ()
+    """Who waits for what; those of a deadlock first."""
     log: tuple[LogLine, ...] = ()
     last_words: tuple[str, ...] = ()
     """The last lines that the process wrote, from its log, without faulthandler's dump."""

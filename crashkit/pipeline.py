@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from crashkit import __version__
 from crashkit.attempt import attempt, failed
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import read_manifest
+from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
@@ -30,10 +30,12 @@ from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
+from crashkit.diagnose.case import FAULTS
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence.bundle import Opened, open_archives
+from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
@@ -50,6 +52,7 @@ from crashkit.evidence.text.several import Known, of_process
 from crashkit.job.join import Joined
 from crashkit.job.told import with_job
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.naming.signals import SENT
 from crashkit.secrets.crash import masked, without_locals
 from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
@@ -57,7 +60,9 @@ from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.fatal_error import fatal_error
 from crashkit.stacks.handler import settle
 from crashkit.stacks.launch import belongs, launched_from
+from crashkit.stacks.living import Living, of_json
 from crashkit.stacks.source import Sources
+from crashkit.stacks.waits import with_waits
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
@@ -105,10 +110,12 @@ def analyze(
     options: Optional[Options] = None,
     progress: Optional[Progress] = None,
     debuggers: Optional[Sequence[Debugger]] = None,
+    living: Optional[Living] = None,
 ) -> Crash:
     """Analyze one crash from these pieces of evidence.
 
     `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
+    `living`: the core was just taken of a process that runs on, and this is what else it told.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -124,9 +131,10 @@ def analyze(
         options = with_files_of(opened, options)
         finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
         if debuggers is None:
-            asked = _Asked(default_debuggers(options, finder, (*_crash_folders(opened.paths), *opened.folders)), direct=True)
+            foreign = (*_crash_folders(opened.paths), *opened.folders)
+            asked = _Asked(default_debuggers(options, finder, foreign), direct=True, living=living)
         else:
-            asked = _Asked(debuggers, direct=False)
+            asked = _Asked(debuggers, direct=False, living=living)
         with opened.by_their_names():
             return _analyze(opened, options, finder, asked, progress)
 
@@ -187,6 +195,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         asked_for = pieces.texts or options.signatures
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []
         clock.lap("log")
+        asked = asked._replace(living=asked.living or _living_of(pieces.manifest))
         gpus = _describe_gpus(pieces, finder, broken)
         if pieces.gpus:
             clock.lap("gpu")
@@ -435,6 +444,11 @@ def _analyze_core(
     every = [Answer(soft_errors=tuple(unready)), *answers]
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
+    if scene.forged is None and _shows_waits(crash):
+        apart = crash
+        crash = attempt(
+            "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
+        )
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words: tuple[LogLine, ...] = ()
@@ -444,6 +458,26 @@ def _analyze_core(
         words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
     said = (line for line in words if not any(_is_same(line, other) for other in lines))
     return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
+
+
+def _shows_waits(crash: Crash) -> bool:
+    """After a fault, what the other threads wait for explains nothing."""
+    return crash.signal is None or crash.signal.name not in FAULTS or crash.signal.reason in SENT
+
+
+def _living_of(manifest: Optional[Manifest]) -> Optional[Living]:
+    """What `crashkit run` saw of a process that hung."""
+    return of_json(manifest.get("live")) if manifest is not None else None
+
+
+def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct], asked: _Asked) -> Crash:
+    locks = direct.reader.locks() if direct is not None else None
+    waiting = with_waits(
+        crash, core.architecture, lambda address, size: read_constant(core, scene.files, address, size), locks, asked.living
+    )
+    if asked.living is None or crash.source is None:
+        return waiting
+    return replace(waiting, source=replace(crash.source, kind="live", path=f"/proc/{crash.process.pid if crash.process else ''}"))
 
 
 def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optional[_Direct]:
@@ -605,6 +639,7 @@ class _Asked(NamedTuple):
     """Best first."""
     direct: bool
     """Whether crashkit reads Python frames itself, too."""
+    living: Optional[Living] = None
 
 
 class _Direct(NamedTuple):

@@ -41,6 +41,7 @@ def shortened(crash: Crash) -> Crash:
         instructions=cut.several("instructions", crash.instructions, limits.OTHER_BYTES),
         gpu=cut.several("GPU cores", crash.gpu, limits.GPU_BYTES),
         job=cut.job(crash.job),
+        waits=cut.several("waits", crash.waits, limits.OTHER_BYTES),
         log=cut.several("log lines", crash.log, limits.LOG_BYTES),
         last_words=tuple(line[: limits.LONGEST_TEXT] for line in crash.last_words),
         debugger=cut.text(crash.debugger),

@@ -102,6 +102,12 @@ class Architecture:
     """Where the C library keeps the pointer to the vector of a thread's storage, counted from the thread pointer in bytes."""
     system_call: ClassVar[Optional[str]] = None
     """The register with the number of the system call."""
+    system_call_arguments: ClassVar[Sequence[str]] = ()
+    """The registers with its arguments."""
+    system_calls: ClassVar[Mapping[int, str]] = {}
+    """The names of those that can wait, by number."""
+    system_call_codes: ClassVar[tuple[bytes, ...]] = ()
+    """The instructions that make one."""
     longest_instruction: ClassVar[int] = 16
     """Bytes."""
     instruction_step: ClassVar[int] = 1

@@ -47,6 +47,48 @@ _CALLS = (
 )
 
 
+# arch/x86/entry/syscalls/syscall_64.tbl
+_SYSTEM_CALLS = {
+    0: "read",
+    1: "write",
+    2: "open",
+    7: "poll",
+    17: "pread64",
+    18: "pwrite64",
+    19: "readv",
+    20: "writev",
+    23: "select",
+    34: "pause",
+    35: "nanosleep",
+    42: "connect",
+    43: "accept",
+    44: "sendto",
+    45: "recvfrom",
+    46: "sendmsg",
+    47: "recvmsg",
+    61: "wait4",
+    65: "semop",
+    72: "fcntl",
+    73: "flock",
+    74: "fsync",
+    75: "fdatasync",
+    128: "rt_sigtimedwait",
+    130: "rt_sigsuspend",
+    202: "futex",
+    230: "clock_nanosleep",
+    232: "epoll_wait",
+    247: "waitid",
+    257: "openat",
+    270: "pselect6",
+    271: "ppoll",
+    281: "epoll_pwait",
+    288: "accept4",
+    299: "recvmmsg",
+    441: "epoll_pwait2",
+    449: "futex_waitv",
+}
+
+
 class X86_64(Architecture):
     """The x86-64 (AMD64) architecture."""
 
@@ -60,6 +102,9 @@ class X86_64(Architecture):
     preserved = ("rbx", "rbp", "r12", "r13", "r14", "r15")
     dynamic_thread_vector = 8  # tcbhead_t (glibc, sysdeps/x86_64/nptl/tls.h)
     system_call = "orig_rax"
+    system_call_arguments = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
+    system_calls = _SYSTEM_CALLS
+    system_call_codes = (b"\x0f\x05",)
     longest_instruction = 15
     non_canonical = range(1 << 47, 2**64 - (1 << 47))
     trap_instructions = ("ud0", "ud1", "ud2", "ud2b", "int3", "hlt")

@@ -18,6 +18,7 @@ from crashkit.errors import CrashkitError
 # The help page must not import twelve modules: this repeats the first line of each command's help; a test compares them.
 COMMANDS = {
     "analyze": "Show where and why a process died, from its core or other evidence.",
+    "attach": "Show what a running process does and what its threads wait for.",
     "run": "Run a command and write a report when it or a child process crashes.",
     "ci": "Find, analyze and group all crashes among the artefacts of a run.",
     "list": "List the crashes in the store, newest first.",

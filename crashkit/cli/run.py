@@ -60,6 +60,19 @@ from crashkit.cli.index_option import checked_index
     show_default=True,
     help="Report a command that ends by itself with an error if the end of its stderr is a known failure, such as a CUDA error.",
 )
+@click.option(
+    "--hang-after", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Report when there was no progress for so long."
+)
+@click.option(
+    "--on-hang",
+    type=click.Choice(["report", "abort", "restart"]),
+    default="report",
+    show_default=True,
+    help="After the report of a hang: let the command run on, end it, or end it and start it again.",
+)
+@click.option("--heartbeat", metavar="FILE", help="With --hang-after: progress is that the command touches this file, and nothing else.")
+@click.option("--health", metavar="URL", help="With --hang-after: progress is that this HTTP address answers, and nothing else.")
+@click.option("--siblings", is_flag=True, help="When a process dies of a signal, also report where the others stand.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
@@ -83,6 +96,11 @@ def command(
     index: Optional[str],
     wait_daemons: bool,
     on_exit: str,
+    hang_after: Optional[float],
+    on_hang: str,
+    heartbeat: Optional[str],
+    health: Optional[str],
+    siblings: bool,
     command: tuple[str, ...],
 ) -> int:
     """Run a command and write a report when it or a child process crashes.
@@ -92,8 +110,13 @@ def command(
     it cannot be run.
     """
     from crashkit.collect.run import Request, run
+    from crashkit.collect.supervise.hang import Limits
     from crashkit.crashfolder.store import Retention
 
+    if hang_after is None and (on_hang != "report" or heartbeat or health):
+        raise click.UsageError("--on-hang, --heartbeat and --health need --hang-after SECONDS")
+    if heartbeat and health:
+        raise click.UsageError("--heartbeat and --health exclude each other")
     request = Request(
         command=command,
         capture=capture,
@@ -102,7 +125,7 @@ def command(
         blocking=blocking,
         sanitizer=sanitizer,
         keep_stderr=keep_stderr,
-        restart_limit=restart_limit if restart == "on-crash" else 0,
+        restart_limit=restart_limit if restart == "on-crash" or on_hang == "restart" else 0,
         restart_delay=restart_delay,
         on_crash=on_crash,
         burst=max_crashes,
@@ -114,6 +137,8 @@ def command(
         history=index,
         wait_daemons=wait_daemons,
         on_exit=on_exit == "known",
+        siblings=siblings,
+        hang=Limits(hang_after, on_hang, heartbeat, health) if hang_after is not None else None,
     )
     return run(request)
 

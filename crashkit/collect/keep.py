@@ -69,6 +69,9 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
         write_manifest(work.descriptor, manifest)
     if note := _keep_core(seen, settings, store, work):
         notes.append(note)
+    if seen.alive is not None:
+        with _optional("what the living process showed", notes):
+            notes += _keep_live(seen.pid, settings.inbox, work, manifest)
     if seen.stderr:
         with _optional("stderr.log", notes):
             work.write("stderr.log", clean.text(seen.stderr.decode("utf-8", "replace")).encode())
@@ -96,6 +99,31 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     manifest["notes"] = list(map(clean.text, notes))
     publish(work, manifest, store, seen.when)
     return manifest
+
+
+def _keep_live(pid: int, run: Work, work: Work, manifest: Manifest) -> list[str]:
+    """Move what was taken of a living process from a run's folder; what is missing. Raises OSError."""
+    from crashkit.collect.live_evidence import names
+
+    core, told = names(pid)
+    if run.stat(core) is not None:
+        os.rename(core, "core", src_dir_fd=run.descriptor, dst_dir_fd=work.descriptor)
+    if run.stat(told) is None:
+        return ["nothing could be taken of the living process"]
+    with open_regular(told, run.descriptor) as file:
+        found = json.loads(file.read())
+    run.remove(told)
+    problem = found.pop("problem", None)
+    if problem is None:
+        manifest["live"] = found
+    left_out = found.pop("left_out", 0)
+    return (
+        [problem]
+        if problem
+        else [f"{left_out >> 20:,} MiB of memory were not copied: it would have stood still for longer"]
+        if left_out
+        else []
+    )
 
 
 def stacks_of_gdb(run: Work, entry: str) -> Optional[str]:
@@ -312,6 +340,8 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
             manifest["cwd"] = clean.text(process.cwd)
         if process.namespace_pid != process.pid:
             manifest["namespace_pid"] = process.namespace_pid
+    if seen.alive is not None:
+        manifest["alive"] = clean.text(seen.alive)
     if seen.signal:
         manifest.update(ended_by(seen.signal))
     elif seen.exit_status:
@@ -502,6 +532,8 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
     if seen.exit_status:
         return f"{who} exited with status {seen.exit_status} after a known failure"
+    if seen.alive is not None:
+        return f"{who} was looked at: {seen.alive}"
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")

@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.snapshot import working_folder
+from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.restart import Restart
 from crashkit.collect.supervise.sighting import RunSettings, say
 from crashkit.collect.supervise.spawn import SpawnError
@@ -54,6 +55,8 @@ class Request(NamedTuple):
     """See `Options.again` of the supervisor."""
     kept: Optional[Path] = None
     """See `RunSettings.kept`."""
+    hang: Optional[HangLimits] = None
+    siblings: bool = False
 
 
 def run(request: Request) -> int:
@@ -113,6 +116,8 @@ def run(request: Request) -> int:
         watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,
         helpers=helpers,
         wait_daemons=request.wait_daemons,
+        hang=request.hang,
+        siblings=request.siblings,
     )
     try:
         return Supervisor(settings, options).run()

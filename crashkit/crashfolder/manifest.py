@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from pathlib import Path
-from typing import Optional, TypedDict, Union
+from typing import Any, Optional, TypedDict, Union
 
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.limits import LONGEST_FILE_NAME
@@ -64,6 +64,10 @@ class Manifest(TypedDict, total=False):
     """As reported by the kernel."""
     killed: Killed
     """For SIGKILL only."""
+    alive: str
+    """Why a living process was looked at: it made no progress, or another one had failed. Its core was taken without an end."""
+    live: dict[str, Any]
+    """What else it showed: see `collect/live_evidence.py`."""
     files: list[File]
     versions: dict[str, str]
     environment: dict[str, str]
@@ -127,6 +131,6 @@ def _is_plain(name: str) -> bool:
 
 
 def ending(manifest: Manifest) -> Optional[str]:
-    """How the process ended: `SIGSEGV`, `exit 1`; None if it is not known. Pure."""
+    """How the process ended: `SIGSEGV`, `exit 1`, or `alive`; None if it is not known. Pure."""
     status = manifest.get("exit_status")
-    return manifest.get("signal_name") or (f"exit {status}" if status else None)
+    return manifest.get("signal_name") or ("alive" if "alive" in manifest else f"exit {status}" if status else None)

@@ -16,6 +16,7 @@ from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.linetable import Position
+from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.interpreter.visited import NativeState
 from crashkit.model import Address, Crash, PythonFrame, SoftError
@@ -99,6 +100,10 @@ class DirectReader:
         if found is None:
             return None
         return f"an object of type {found.type}" if found.type else f"the object at {Address(found.address)}, whose type pointer is damaged"
+
+    def locks(self) -> Optional[PythonLocks]:
+        """The locks that the threads hold and want; None without an interpreter."""
+        return self._state.locks() if self._state is not None else None
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""

@@ -73,7 +73,7 @@ class Case:
     @property
     def shows_all_threads(self) -> bool:
         """Whether the evidence lists every thread of the process; a text may show some only."""
-        return self.crash.source is not None and self.crash.source.kind == "core"
+        return self.crash.source is not None and self.crash.source.kind in ("core", "live")
 
     @cached_property
     def environment(self) -> dict[str, str]:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, Union
 
+from crashkit.diagnose import waiting
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.job_facts import JOB_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
@@ -596,6 +597,7 @@ FACTS: dict[str, Fact] = {
     "no-debug-info": no_debug_info,
     "missing-modules": missing_modules,
     "has-values": has_values,
+    **waiting.FACTS,
     "raised-recursion-limit": raised_recursion_limit,
     "main-thread": main_thread,
     "other-thread": other_thread,

@@ -42,6 +42,8 @@ class ProcessInfo(NamedTuple):
     """The first 80 bytes of the command line, with spaces between the arguments."""
     group: int
     session: int
+    flags: int = 0
+    """`task_struct.flags` (include/linux/sched.h, PF_...)."""
 
 
 class SignalInfo(NamedTuple):
@@ -108,8 +110,8 @@ def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:
     layout = "4x4xQIIiiii16s80s" if word.size == 8 else "4xIHHiiii16s80s"
     if len(payload) < struct.calcsize("=" + layout):
         return None
-    _flag, uid, _gid, pid, ppid, group, session, name, arguments = struct.unpack_from(("<" if word.order == "<" else ">") + layout, payload)
-    return ProcessInfo(pid, ppid, uid, name.split(b"\0")[0], arguments.split(b"\0")[0].rstrip(), group, session)
+    flags, uid, _gid, pid, ppid, group, session, name, arguments = struct.unpack_from(("<" if word.order == "<" else ">") + layout, payload)
+    return ProcessInfo(pid, ppid, uid, name.split(b"\0")[0], arguments.split(b"\0")[0].rstrip(), group, session, flags)
 
 
 def signal_info(payload: bytes, word: Word) -> Optional[SignalInfo]:

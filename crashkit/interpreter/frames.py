@@ -182,13 +182,12 @@ class Frames:
         """The first `most` of the frame's variables that have a value. Those that cannot be read are omitted."""
         if frame.code is None:
             return []
-        if frame.code.address not in self._slots:
-            self._slots[frame.code.address] = read_slots(self._objects, frame.code.address)
+        self.slots(frame.code)
         found: list[Variable] = []
         start = frame.address + self._layout.locals
         for index, slot in enumerate(self._slots[frame.code.address]):
             try:
-                value = self._untagged(self._view.word(start + index * self._view.word_size))
+                value = self.untagged(self._view.word(start + index * self._view.word_size))
                 if value and slot.is_cell:
                     value = self._view.word(value + self._objects.layout.cell.content)
             except Unreadable:
@@ -199,7 +198,24 @@ class Frames:
                     break
         return found
 
-    def _untagged(self, value: int) -> int:
+    def instruction(self, frame: FrameState) -> Optional[int]:
+        """The frame's current instruction, counted as in its code's tables; None if it is not known. Raises Unreadable."""
+        return self._instruction(frame.address, frame.code) if frame.code is not None else None
+
+    def slots(self, code: Code) -> int:
+        """How many variables the frames of this code have, cells included."""
+        if code.address not in self._slots:
+            self._slots[code.address] = read_slots(self._objects, code.address)
+        return len(self._slots[code.address])
+
+    @property
+    def globals_at(self) -> int:
+        """Where in a frame the pointer to the variables of its module is (Include/internal/pycore_frame.h, frameobject.h)."""
+        version, word = self._objects.version, self._view.word_size
+        return self._layout.code + word * (3 if version >= (3, 12) else -3 if version >= (3, 11) else 2)
+
+    def untagged(self, value: int) -> int:
+        """The address in a reference to an object; 0 for one that is none."""
         if self._objects.version < (3, 14):
             return value
         return 0 if value & _TAGGED_INTEGER == _TAGGED_INTEGER else value & ~_TAGS

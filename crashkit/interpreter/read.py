@@ -9,6 +9,7 @@ from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
+from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
@@ -19,6 +20,7 @@ from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory
 
 _MOST_VARIABLES = 64
+_THREADS_WITH_LOCKS = 500
 
 
 class PythonThread(NamedTuple):
@@ -55,6 +57,8 @@ class PythonState(NamedTuple):
     """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
     loaded: Callable[[], list[str]]
     """Reads the files of what was imported, one for each package."""
+    locks: Callable[[], PythonLocks]
+    """Reads the locks that the threads hold and want."""
 
 
 def read_python(
@@ -102,6 +106,9 @@ def read_python(
         exception=lambda thread: _exception(view, found, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         loaded=lambda: [file for interpreter in found.interpreters for file in loaded_files(objects, interpreter)],
+        locks=lambda: LockReader(objects, frames, values).read(
+            [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
+        ),
     )
 
 

@@ -14,6 +14,7 @@ from crashkit.arch import Architecture, of_machine
 from crashkit.elf.headers import Word, bounded, of_descriptor, read_header
 from crashkit.errors import EvidenceError
 from crashkit.memory import MemoryThread
+from crashkit.memory.stop import missing_right
 from crashkit.model import Address, Mapping, Offset
 
 _MOST_READ = 1 << 30
@@ -41,8 +42,7 @@ class LiveProcess:
             raise EvidenceError(f"no process {pid}", "Pass the pid of a running process, as shown by `ps`.") from error
         except OSError as error:
             self.close()
-            hint = "Run as the same user or as root; /proc/sys/kernel/yama/ptrace_scope may also restrict access."
-            raise EvidenceError(f"cannot read the memory of process {pid}: {error.strerror}", hint) from error
+            raise EvidenceError(f"cannot read the memory of process {pid}: {error.strerror}", missing_right(pid)) from error
         except EvidenceError:
             self.close()
             raise

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
+from crashkit.naming import waits
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
 from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
@@ -23,6 +24,7 @@ _NARROWEST, _USUAL, _WIDEST = 20, 80, 120
 _FRAMES = 40
 _TAIL = 8
 _TEXT = 4000
+_WAITS = 6
 
 _RED, _BOLD, _DIM, _BLUE, _YELLOW = "bold red", "bold", "dim", "blue", "yellow"
 
@@ -79,6 +81,7 @@ def summary(crash: Crash, written: Path | None, color: bool, width: int, brief: 
 def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> Iterator[Text]:
     yield from _answer(crash, page)
     yield from _found(crash, page)
+    yield from _waits(crash, page)
     yield from _missing(crash, page)
     if hidden := wording.masked(crash):
         yield from page.field("masked", hidden, style=_DIM)
@@ -293,6 +296,21 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
     more = sum(one is not finding and one.id not in repeated for one in crash.findings)
     if more and not short:
         yield from page.field("", f"and {wording.plural(more, 'more finding')} in the report", style=_DIM)
+
+
+def _waits(crash: Crash, page: _Page) -> Iterator[Text]:
+    """Who waits for whom. Those of a deadlock are in the finding's words, too, but one below the other they can be read."""
+    telling = [wait for wait in crash.waits if wait.cycle or wait.lost or wait.held_by is not None or wait.process is not None]
+    told = telling or [wait for wait in crash.waits if not crash.signal]
+    if told:
+        yield Text()
+    for index, wait in enumerate(told[:_WAITS]):
+        style = _YELLOW if wait.cycle else ""
+        yield from page.field(
+            "deadlock" if wait.cycle and index == 0 else "waits" if index == 0 else "", waits.sentence(crash, wait), 2, style
+        )
+    if len(told) > _WAITS:
+        yield from page.field("", f"and {len(told) - _WAITS} more in the report", style=_DIM)
 
 
 def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread, Wait
 from crashkit.naming.collector import in_collector as in_collector
 from crashkit.naming.failing import failing
 from crashkit.naming.failing import said as said_in
@@ -20,6 +20,7 @@ from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.values import expression as expression
 from crashkit.naming.values import source_line as source_line
+from crashkit.naming.waits import sentence as waits_sentence
 
 SIGNALS = {
     "SIGABRT": "Abort",
@@ -269,6 +270,8 @@ def ended(crash: Crash) -> str:
     status = crash.process.exit_status if crash.process else None
     if status is not None:
         return f"Exit status {status}"
+    if crash.source is not None and crash.source.kind == "live":
+        return "Running"
     return "Crash"
 
 
@@ -449,6 +452,11 @@ def frame_key(frame: Frame) -> tuple[object, ...]:
     if isinstance(frame, NativeFrame):
         return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
     return ("elided", frame.cycle)
+
+
+def waits(crash: Crash, wait: Wait) -> str:
+    """Who waits where for what, and who has it."""
+    return waits_sentence(crash, wait)
 
 
 # Modules

@@ -34,6 +34,8 @@ class Sighting(NamedTuple):
     notes: tuple[str, ...] = ()
     exit_status: int = 0
     """Of a command that ended by itself: a crash only if the end of its stderr is a known failure."""
+    alive: Optional[str] = None
+    """Why a living process was looked at; what it showed is in the folder of the run (`live_evidence`)."""
 
 
 class RunSettings(NamedTuple):

@@ -19,10 +19,12 @@ from typing import NamedTuple, Optional
 
 from crashkit.collect.host import cuda, linux, oom
 from crashkit.collect.host.limits import allow_core, core_limit
-from crashkit.collect.host.snapshot import read_stat, working_folder
+from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, working_folder
 from crashkit.collect.supervise import proc_events
 from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
 from crashkit.collect.supervise.group_witness import GroupWitness
+from crashkit.collect.supervise.hang import HangWatch
+from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
 from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
@@ -67,6 +69,12 @@ _SAME_DEATH = 10.0
 """Seconds within which the same pid means the same process."""
 _DETACH_PATIENCE = 5.0
 _GPU_GRACE = 60.0
+_MOST_TAKEN = 16
+"""Processes of a hanging tree that are looked at."""
+_SAME_INCIDENT = 60.0
+"""Seconds within which what fails after the first process does so because of it."""
+_HANG_GRACE = 10.0
+"""Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
 """Seconds to wait for unfinished reports after the command has ended."""
 
@@ -90,6 +98,9 @@ class Options(NamedTuple):
     """Stay while any descendant lives."""
     watcher: Optional[Callable[[int], int]] = None
     """Starts a tracer for this pid before the command is executed; returns the tracer's pid. See `capture`."""
+    hang: Optional[HangLimits] = None
+    siblings: bool = False
+    """When a process dies of a signal, also look at those that live."""
 
 
 class _Wanted(NamedTuple):
@@ -98,6 +109,10 @@ class _Wanted(NamedTuple):
     death: Death
     is_command: bool
     until: float
+
+
+def _runs_python(process: Optional[ProcessSnapshot]) -> bool:
+    return process is not None and ("python" in (process.executable or "") or any("/libpython" in path for path in process.libraries))
 
 
 class Supervisor:
@@ -134,6 +149,13 @@ class Supervisor:
         self._fatal_errors = 0
         self._fatal_until = 0.0
         self._oom_kills = oom.oom_kills(oom.cgroup_memory())
+        self._hang = HangWatch(options.hang) if options.hang is not None else None
+        self._taking: dict[int, tuple[str, list[int]]] = {}
+        """Pids of our processes that take the evidence of living ones, with the reason."""
+        self._siblings_taken = 0.0
+        self._hanging = False
+        """The command is to end because it hangs, once its evidence is taken."""
+        self._kill_at = 0.0
 
     # The run
 
@@ -141,6 +163,9 @@ class Supervisor:
         """Run the command to its end and return the status to exit with. Raises SpawnError if it cannot be executed."""
         everything = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # type: ignore[assignment]
+        if self._options.siblings:
+            # It must be there when it is needed: a launcher ends the others a tenth of a second after the first.
+            from crashkit.collect import live_evidence  # noqa: F401
         self._signals = linux.signalfd(everything)
         self._poll.register(self._signals, select.POLLIN)
         with contextlib.suppress(OSError):
@@ -150,6 +175,8 @@ class Supervisor:
             self._poll.register(self._events, select.POLLIN)
         self._witness = GroupWitness()
         self._tree.ours.add(self._witness.pid)
+        if self._hang is not None and self._hang.probe is not None:
+            self._tree.ours.add(self._hang.probe.pid)
         for descriptor in self._cores.descriptors:
             self._poll.register(descriptor, select.POLLIN)
         self._cores.watch({working_folder()})
@@ -204,6 +231,9 @@ class Supervisor:
         self._command = spawn(self._settings.command, self._options.environment, self._mask, descriptors, prepare, forked)
         self._started = time.monotonic()
         self._next_walk = self._started
+        self._hanging, self._kill_at = False, 0.0
+        if self._hang is not None:
+            self._hang.restarted()
 
     def _give_up_descriptors(self) -> None:
         """Close our stdin and stdout, so that the other ends of the pipes see when the command closes its own."""
@@ -221,7 +251,7 @@ class Supervisor:
         self._wait_until(time.monotonic() + _CORE_PATIENCE, lambda: not self._wanted)
 
     def _pause_before_restart(self) -> Optional[float]:
-        if self._options.restart is None or not self._crashed or self._told_to_end or self._passed_on & ENDING:
+        if self._options.restart is None or not (self._crashed or self._hanging) or self._told_to_end or self._passed_on & ENDING:
             return None
         pause = self._options.restart.pause(time.monotonic() - self._started)
         if pause is None:
@@ -300,7 +330,7 @@ class Supervisor:
     def _idle(self) -> bool:
         if self._told_to_end:
             return True
-        return not (self._worker or self._queue or self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
+        return not (self._worker or self._queue or self._taking or self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
 
     # One turn
 
@@ -309,6 +339,8 @@ class Supervisor:
             return self._cores.patience if self._cores.busy else 0.05
         if self._held or self._fatal_until:
             return 0.5
+        if self._hang is not None:
+            return max(0.01, min(self._next_walk, self._hang.next_look()) - time.monotonic())
         return max(0.01, self._next_walk - time.monotonic())
 
     def _step(self, timeout: float) -> None:
@@ -346,12 +378,15 @@ class Supervisor:
             self._tree.walk()
             self._cores.watch(self._tree.folders())
             self._next_walk = now + self._tree.interval
+        if self._options.siblings:
+            self._look_at_siblings([death for death, _ in deaths], now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
         if stirred or deaths or self._wanted or self._unclaimed or self._cores.busy:
             self._match_cores(now)
         self._read_log(now)
         self._let_go_of_signals(now)
+        self._look_for_hang(now)
         self._start_worker()
 
     # Signals
@@ -422,6 +457,8 @@ class Supervisor:
                 continue
             if pid in self._tree.ours:
                 self._tree.ours.discard(pid)
+                if pid in self._taking:
+                    self._taken(*self._taking.pop(pid))
                 continue
             death = self._tree.reaped(pid, status, stat.start if stat else 0)
             if pid == self._command:
@@ -433,6 +470,8 @@ class Supervisor:
         number = death.signal
         if not number or number in EXPECTED or self._is_reported(death):
             return
+        if self._kill_at and number == signal.SIGKILL:
+            return  # we ended what hung
         if number not in FATAL and number in self._passed_on:
             return
         if number == signal.SIGKILL:
@@ -585,6 +624,71 @@ class Supervisor:
             if not self._cores.busy and self._options.storm.keeps("fatal error", now):
                 note = "the log contains a fatal error; the end of the process was not observed"
                 self._queue.append(Sighting(time.time(), 0, 0, 0, False, False, None, None, self._tail.tail(), None, (note,)))
+
+    # Hangs
+
+    def _look_for_hang(self, now: float) -> None:
+        if self._hang is None or self._status is not None:
+            return
+        if self._kill_at and now >= self._kill_at:
+            self._end_tree(signal.SIGKILL)
+            return
+        if self._taking or self._hanging or now < self._hang.next_look():
+            return
+        self._tree.walk()
+        pids = list(self._tree.living())
+        why = self._hang.look(pids)
+        if why is not None:
+            say(f"the command hangs: {why}")
+            self._take(why, pids[:_MOST_TAKEN])
+            self._hanging = self._hang.limits.action != "report"
+
+    def _look_at_siblings(self, deaths: list[Death], now: float) -> None:
+        """When the first process fails: where the others stand, before a launcher ends them."""
+        failed = next((death for death in deaths if death.signal and death.signal not in EXPECTED), None)
+        recently = self._siblings_taken and now - self._siblings_taken < _SAME_INCIDENT
+        if failed is None or recently or self._told_to_end or self._passed_on & ENDING:
+            return
+        pids = [pid for pid in self._tree.living() if pid != failed.pid and _runs_python(self._tree.find(pid))]
+        if pids:
+            self._siblings_taken = now
+            self._take(f"it lived when process {failed.pid} died of {signal_name(failed.signal)}", pids[:_MOST_TAKEN])
+
+    def _take(self, why: str, pids: list[int]) -> None:
+        """Take the evidence of living processes, in a process of our own: it is there before they may be ended."""
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                os.setsid()
+                signal.pthread_sigmask(signal.SIG_SETMASK, set())
+                from crashkit.collect import live_evidence  # not before: most runs never hang
+
+                live_evidence.take(pids, self._settings.inbox)
+                status = 0
+            except BaseException as error:
+                say(f"the hanging processes could not be looked at: {type(error).__name__}: {error}")
+            finally:
+                os._exit(status)
+        self._taking[pid] = (why, pids)
+        self._tree.ours.add(pid)
+
+    def _taken(self, why: str, pids: list[int]) -> None:
+        self._tail.catch_up()
+        for pid in pids:
+            process = self._tree.find(pid)
+            start = process.start if process is not None else 0
+            seen = Sighting(time.time(), pid, start, 0, False, pid == self._command, process, None, self._tail.tail(), None, alive=why)
+            self._queue.append(seen)
+        if self._hanging and not self._taking:
+            say("ending the command" if self._options.restart is None else "ending the command, to start it again")
+            self._end_tree(signal.SIGTERM)
+            self._kill_at = time.monotonic() + _HANG_GRACE
+
+    def _end_tree(self, number: int) -> None:
+        for pid in [self._command, *self._tree.living()]:
+            with contextlib.suppress(OSError):
+                os.kill(pid, number)
 
     # Reports
 

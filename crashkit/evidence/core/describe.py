@@ -30,6 +30,8 @@ from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
 
+PF_FORKNOEXEC = 0x40
+"""include/linux/sched.h: forked but did not exec."""
 _LONGEST_INSTRUCTION = 16
 _STACK_WINDOW = 64
 _LONGEST_TEXT, _STEP = 4096, 64
@@ -225,6 +227,7 @@ def _process(core: Core, main: Optional[str]) -> Process:
         executable=main,
         argv=tuple(arguments),
         architecture=core.architecture.name,
+        forked=bool(info.flags & PF_FORKNOEXEC) if info else None,
         environment=_environment(environment),
     )
 

@@ -1,0 +1,105 @@
+"""`crashkit attach`."""
+
+from __future__ import annotations
+
+import os
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Optional
+
+import click
+
+from crashkit.cli.ending import cleaned_up
+from crashkit.errors import CrashkitError, EvidenceError
+
+if TYPE_CHECKING:
+    from crashkit.model import Crash
+
+_AT_ONCE = 4
+"""Processes that are stopped at the same time: ranks of a job should be seen at one moment."""
+
+
+class _Seen(NamedTuple):
+    pid: int
+    crash: Optional[Crash]
+    problem: Optional[CrashkitError]
+
+
+@click.command()
+@click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
+@click.option("--tree", "whole_tree", is_flag=True, help="Also the processes that descend from these.")
+@click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json, or for one such folder a process.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print only the reports, as JSON, one a line for several; write files only with --out."
+)
+@click.option(
+    "--core", type=click.Path(path_type=Path), help="Keep the core that was taken, in this file, or a file a process in this folder."
+)
+@click.option("--gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
+@click.option("--no-gdb", is_flag=True, help="Do not use gdb: without native stacks.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option("--show-secrets", is_flag=True, help="Show what looks like a password, token or key, instead of masking it.")
+@click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
+@cleaned_up()
+def command(
+    pids: tuple[int, ...],
+    whole_tree: bool,
+    out: Optional[Path],
+    as_json: bool,
+    core: Optional[Path],
+    gdb: str,
+    no_gdb: bool,
+    show_locals: bool,
+    show_secrets: bool,
+    brief: bool,
+) -> int:
+    """Show what a running process does and what its threads wait for.
+
+    The process is stopped for less than a tenth of a second and then runs on. The report is that of `crashkit analyze`.
+    """
+    from crashkit.cli.analyze import print_summary, write_report
+    from crashkit.collect.living import command_of, tree
+    from crashkit.pipeline import Options
+    from crashkit.report.renderer import renderer
+
+    wanted = list(dict.fromkeys(member for pid in pids for member in (tree(pid) if whole_tree else [pid])))
+    wanted = [pid for pid in wanted if pid != os.getpid()]
+    several = len(wanted) > 1
+    if several and core is not None:
+        core.mkdir(mode=0o700, parents=True, exist_ok=True)
+    options = Options(gdb=None if no_gdb else gdb, locals=show_locals, show_secrets=show_secrets)
+
+    def look(pid: int) -> _Seen:
+        from crashkit.collect.attach import attach
+
+        try:
+            return _Seen(pid, attach(pid, options, core / f"core.{pid}" if core is not None and several else core), None)
+        except CrashkitError as error:
+            return _Seen(pid, None, error)
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        seen = list(pool.map(look, wanted))
+    failed = [one for one in seen if one.problem is not None]
+    if len(failed) == len(seen):
+        raise failed[0].problem or EvidenceError("no process", "Pass the pid of a running process.")
+    for one in failed:
+        click.echo(f"crashkit: {one.problem}", err=True)
+    for number, (one, crash) in enumerate((one, one.crash) for one in seen if one.crash is not None):
+        written = write_report(crash, out / str(one.pid) if several else out) if out is not None else None
+        if as_json:
+            document = renderer("json").render(crash)
+            sys.stdout.buffer.write(_one_line(document) if several else document)
+            continue
+        if number:
+            click.echo()
+        if several:
+            click.echo(f"Process {one.pid}: {command_of(one.pid) or 'it has ended since'}")
+        print_summary(crash, written, brief)
+    return 0
+
+
+def _one_line(document: bytes) -> bytes:
+    import msgspec
+
+    return msgspec.json.format(document, indent=-1) + b"\n"

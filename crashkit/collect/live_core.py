@@ -1,0 +1,324 @@
+"""Takes a core of a live process, which is stopped for less than a tenth of a second and then runs on unharmed.
+
+What matters most is copied first: registers, stacks, the variables of modules, then the heap, the smallest mappings first. What the time
+does not suffice for is left out; a reader finds it missing, as in a truncated core. The file is written after the process runs again.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import struct
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, Optional
+
+from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE
+from crashkit.elf.notes import NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS
+from crashkit.errors import EvidenceError
+from crashkit.memory.live import LiveProcess
+from crashkit.memory.stop import Stopped, missing_right
+from crashkit.model import Mapping
+
+STOPPED_SECONDS = 0.06
+"""How long memory is copied; the rest of a tenth of a second is for stopping and continuing."""
+
+LEAST = 32 << 20
+"""Bytes that are copied however long it takes: some hundredths of a second, unless the machine is overloaded."""
+
+_PAGE = os.sysconf("SC_PAGE_SIZE")
+_RED_ZONE = 128
+_MOST_STACK = 512 << 10
+_PIECE = 4 << 20
+"""Bytes copied between two looks at the clock."""
+_LARGEST_MAPPING = 4 << 30
+"""A larger one is reserved address space, as CUDA and some allocators make it."""
+_MOST_SEGMENTS = 65_000
+"""More would need an extended header."""
+_PRESENT, _SWAPPED = 1 << 63, 1 << 62
+"""Documentation/admin-guide/mm/pagemap.rst."""
+
+
+class Taken(NamedTuple):
+    """What was taken."""
+
+    stopped_seconds: float
+    copied: int
+    """Bytes of memory in the core."""
+    left_out: int
+    """Bytes of writable memory that the time did not suffice for."""
+    unstopped: tuple[int, ...]
+    """Threads that could not be stopped, and of which nothing is known."""
+
+
+class _Piece(NamedTuple):
+    start: int
+    data: bytes
+
+
+class _Thread(NamedTuple):
+    tid: int
+    registers: bytes
+    others: tuple[tuple[int, bytes], ...]
+    """Further sets, by the type of their notes."""
+
+
+def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS) -> Taken:
+    """Write a core of the process to a new file. `seconds`: how long its memory is copied while it is stopped.
+
+    Raises EvidenceError if that is not permitted or there is no such process, OSError if the file cannot be written.
+    """
+    outcome: list[object] = []
+
+    def take() -> None:
+        try:
+            outcome.append(_take(pid, path, seconds))
+        except BaseException as error:
+            outcome.append(error)
+
+    # The kernel lets go of every thread when the tracing thread ends.
+    tracer = threading.Thread(target=take, name="tracer")
+    tracer.start()
+    tracer.join()
+    (result,) = outcome
+    if isinstance(result, BaseException):
+        raise result
+    assert isinstance(result, Taken)
+    return result
+
+
+def _take(pid: int, path: Path, seconds: float) -> Taken:
+    with LiveProcess(pid) as live:
+        if live.word.size != 8 or not live.architecture.registers:
+            raise EvidenceError(f"process {pid} is of a processor that cannot be attached to", "Take a core with gcore instead.")
+        pagemap = _pagemap(pid)
+        try:
+            with Stopped(pid) as stopped:
+                began = stopped.stopped_at
+                mappings = live.mappings()
+                threads = [
+                    _Thread(
+                        tid,
+                        stopped.registers(tid),
+                        tuple((kind, stopped.registers(tid, kind)) for kind in live.architecture.register_notes),
+                    )
+                    for tid in stopped.threads
+                ]
+                unstopped = stopped.unstopped
+                copier = _Copier(live, pagemap, time.monotonic() + seconds)
+                for start, end in _wanted(live, mappings, threads):
+                    copier.copy(start, end)
+            took = time.monotonic() - began
+        finally:
+            if pagemap is not None:
+                os.close(pagemap)
+        pieces = copier.pieces()
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
+            _write(file, live, _notes(pid, live, threads, mappings), mappings, pieces)
+        return Taken(took, sum(len(piece.data) for piece in pieces), copier.left_out, unstopped)
+
+
+def _pagemap(pid: int) -> Optional[int]:
+    try:
+        return os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _wanted(live: LiveProcess, mappings: Sequence[Mapping], threads: Sequence[_Thread]) -> Iterator[tuple[int, int]]:
+    """Ranges of addresses to copy, what matters most first; they may overlap."""
+    starts = [mapping.start for mapping in mappings]
+    at = live.architecture.registers.index(live.architecture.stack_pointer) * live.word.size
+    for thread in threads:
+        if len(thread.registers) < at + live.word.size:
+            continue
+        (pointer,) = struct.unpack_from(live.word.code, thread.registers, at)
+        index = bisect.bisect_right(starts, pointer) - 1
+        if index >= 0 and pointer < mappings[index].end:
+            yield max(mappings[index].start, pointer - _RED_ZONE), min(mappings[index].end, pointer + _MOST_STACK)
+    writable = [m for m in mappings if (m.permissions or "").startswith("rw")]
+    for mapping in mappings:
+        # A module's first page has its build-id; the vdso is in no file.
+        if mapping.offset == 0 and (mapping.permissions or "").startswith("r"):
+            yield mapping.start, mapping.start + _PAGE
+        elif mapping.path == "[vdso]" or (
+            mapping.offset is not None and mapping.permissions == "r--" and mapping.end - mapping.start < 1 << 20
+        ):
+            yield mapping.start, mapping.end  # relocated constants among them
+    yield from ((m.start, m.end) for m in writable if m.offset is not None and m.end - m.start < 64 << 20)
+    anonymous = [m for m in writable if m.offset is None]
+    yield from ((m.start, m.end) for m in sorted(anonymous, key=lambda m: (m.path == "[stack]", m.end - m.start)))
+
+
+class _Copier:
+    """Copies memory until the time is over."""
+
+    def __init__(self, live: LiveProcess, pagemap: Optional[int], ends: float) -> None:
+        self._live, self._pagemap, self._ends = live, pagemap, ends
+        self._runs: list[_Piece] = []
+        self._done: list[tuple[int, int]] = []
+        self._copied = self.left_out = 0
+
+    def copy(self, start: int, end: int) -> None:
+        start, end = start // _PAGE * _PAGE, -(-end // _PAGE) * _PAGE
+        if end - start > _LARGEST_MAPPING:
+            return
+        for one, other in self._new(start, end):
+            for first, last in self._there(one, other):
+                place = first
+                while place < last:
+                    if self._copied >= LEAST and time.monotonic() > self._ends:
+                        self.left_out += last - place
+                        break
+                    data = self._live.read(place, min(_PIECE, last - place))
+                    if not data:
+                        break
+                    self._runs.append(_Piece(place, data))
+                    self._copied += len(data)
+                    place += len(data)
+        bisect.insort(self._done, (start, end))
+
+    def _new(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """The parts of the range that were not wanted before."""
+        for known_start, known_end in self._done:
+            if known_end <= start or known_start >= end:
+                continue
+            if start < known_start:
+                yield start, known_start
+            start = max(start, known_end)
+        if start < end:
+            yield start, end
+
+    def _there(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+        """Ranges of pages that the process has touched: to read others would fill them with zeros."""
+        if self._pagemap is None:
+            yield start, end
+            return
+        count = (end - start) // _PAGE
+        try:
+            words = os.pread(self._pagemap, 8 * count, start // _PAGE * 8)
+        except (OSError, OverflowError):
+            yield start, end
+            return
+        flags = bytes(1 if word & (_PRESENT | _SWAPPED) else 0 for (word,) in struct.iter_unpack("=Q", words[: len(words) // 8 * 8]))
+        at = flags.find(1)
+        while at >= 0:
+            stop = flags.find(0, at)
+            stop = len(flags) if stop < 0 else stop
+            yield start + at * _PAGE, start + stop * _PAGE
+            at = flags.find(1, stop)
+
+    def pieces(self) -> list[_Piece]:
+        """What was copied, by address."""
+        return sorted(self._runs)
+
+
+def _write(file: BinaryIO, live: LiveProcess, notes: bytes, mappings: Sequence[Mapping], pieces: Sequence[_Piece]) -> None:
+    segments = list(_segments(mappings, pieces))[:_MOST_SEGMENTS]
+    order = live.word.order
+    table_at = 64
+    data_at = table_at + 56 * (1 + len(segments))
+    ident = b"\x7fELF" + bytes([2, 1 if order == "<" else 2, 1]) + bytes(9)
+    file.write(
+        ident
+        + struct.pack(
+            order + "HHIQQQIHHHHHH", ET_CORE, live.architecture.machine or 0, 1, 0, table_at, 0, 0, 64, 56, 1 + len(segments), 0, 0, 0
+        )
+    )
+    file.write(struct.pack(order + "IIQQQQQQ", PT_NOTE, 0, data_at, 0, 0, len(notes), 0, 4))
+    position = -(-(data_at + len(notes)) // _PAGE) * _PAGE
+    first = position
+    for start, end, flags, data in segments:
+        file.write(struct.pack(order + "IIQQQQQQ", PT_LOAD, flags, position, start, 0, len(data), end - start, _PAGE))
+        position += -(-len(data) // _PAGE) * _PAGE
+    file.write(notes)
+    file.write(bytes(first - data_at - len(notes)))
+    for _start, _end, _flags, data in segments:
+        file.write(data)
+        file.write(bytes(-len(data) % _PAGE))
+
+
+def _segments(mappings: Sequence[Mapping], pieces: Sequence[_Piece]) -> Iterator[tuple[int, int, int, bytes]]:
+    """Start, end, flags and contents: each mapping is cut where what is known of it begins and ends."""
+    starts = [piece.start for piece in pieces]
+    for mapping in mappings:
+        flags = sum(bit for letter, bit in (("r", 4), ("w", 2), ("x", 1)) if letter in (mapping.permissions or ""))
+        place = int(mapping.start)
+        for piece in pieces[bisect.bisect_left(starts, mapping.start) : bisect.bisect_left(starts, mapping.end)]:
+            if piece.start > place:
+                yield place, piece.start, flags, b""
+            yield piece.start, piece.start + len(piece.data), flags, piece.data
+            place = piece.start + len(piece.data)
+        if place < mapping.end:
+            yield place, mapping.end, flags, b""
+
+
+def _notes(pid: int, live: LiveProcess, threads: Sequence[_Thread], mappings: Sequence[Mapping]) -> bytes:
+    order = live.word.order
+    parts = []
+    stat = _fields_of_stat(pid)
+    for index, thread in enumerate(threads):
+        # struct elf_prstatus: signal information (16), sigpend and sighold (16), pid, ppid, pgrp, sid, four times, registers, fpvalid.
+        head = bytes(32) + struct.pack(order + "iiii", thread.tid, stat.parent, stat.group, stat.session) + bytes(64)
+        parts.append(_note(order, "CORE", NT_PRSTATUS, head + thread.registers + bytes(8)))
+        if index == 0:
+            parts.append(_note(order, "CORE", NT_PRPSINFO, _process_information(pid, order, stat)))
+            parts.append(_note(order, "CORE", NT_AUXV, _file(pid, "auxv")))
+            parts.append(_note(order, "CORE", NT_FILE, _file_table(order, mappings)))
+        parts += [_note(order, "LINUX", kind, registers) for kind, registers in thread.others if registers]
+    return b"".join(parts)
+
+
+def _note(order: str, name: str, kind: int, payload: bytes) -> bytes:
+    text = name.encode() + b"\0"
+    return struct.pack(order + "III", len(text), len(payload), kind) + _padded(text) + _padded(payload)
+
+
+def _padded(data: bytes) -> bytes:
+    return data + bytes(-len(data) % 4)
+
+
+class _Stat(NamedTuple):
+    parent: int = 0
+    group: int = 0
+    session: int = 0
+    flags: int = 0
+
+
+def _fields_of_stat(pid: int) -> _Stat:
+    text = _file(pid, "stat").decode("utf-8", "replace")
+    fields = text[text.rfind(")") + 1 :].split()
+    try:
+        return _Stat(int(fields[1]), int(fields[2]), int(fields[3]), int(fields[6]))
+    except (IndexError, ValueError):
+        return _Stat()
+
+
+def _process_information(pid: int, order: str, stat: _Stat) -> bytes:
+    name = _file(pid, "comm").rstrip(b"\n")[:15]
+    arguments = _file(pid, "cmdline").replace(b"\0", b" ")[:79]
+    try:
+        owner = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        owner = 0
+    return struct.pack(order + "4x4xQIIiiii16s80s", stat.flags, owner, 0, pid, stat.parent, stat.group, stat.session, name, arguments)
+
+
+def _file_table(order: str, mappings: Sequence[Mapping]) -> bytes:
+    files = [mapping for mapping in mappings if mapping.offset is not None]
+    rows = b"".join(struct.pack(order + "QQQ", file.start, file.end, (file.offset or 0) // _PAGE) for file in files)
+    names = b"".join((file.path or "").removesuffix(" (deleted)").encode("utf-8", "surrogateescape") + b"\0" for file in files)
+    return struct.pack(order + "QQ", len(files), _PAGE) + rows + names
+
+
+def _file(pid: int, name: str) -> bytes:
+    try:
+        with open(f"/proc/{pid}/{name}", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+__all__ = ["STOPPED_SECONDS", "Taken", "missing_right", "take_core"]

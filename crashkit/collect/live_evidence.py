@@ -1,0 +1,40 @@
+"""Takes what a living process shows into the folder of a run, for a report that is written later, when the process may be gone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from crashkit.collect.live_core import take_core
+from crashkit.collect.living import Watch, living
+from crashkit.crashfolder.work import Work
+from crashkit.errors import CrashkitError
+from crashkit.stacks.living import as_json
+
+_AT_ONCE = 8
+
+
+def names(pid: int) -> tuple[str, str]:
+    """The files of one process: its core, and what else it told."""
+    return f"live.{pid}.core", f"live.{pid}.json"
+
+
+def take(pids: Sequence[int], inbox: Work) -> None:
+    """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out."""
+
+    def one(pid: int) -> None:
+        core, told = names(pid)
+        try:
+            watch = Watch(pid)
+            taken = take_core(pid, inbox.path / core)
+            found: dict[str, Any] = as_json(living(pid, watch))
+            if taken.left_out:
+                found["left_out"] = taken.left_out
+        except (CrashkitError, OSError) as error:
+            found = {"problem": str(error)}
+        inbox.write(told, json.dumps(found).encode())
+
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        list(pool.map(one, pids))

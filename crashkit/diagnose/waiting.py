@@ -1,0 +1,152 @@
+"""Facts about what threads wait for (`Crash.waits`): deadlocks, lost owners, and who burns the processor. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import islice
+
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.model import Evidence, Wait
+from crashkit.naming.waits import awaited, label, line_of, place, sentence
+
+_MOST_EVIDENCE = 12
+_INPUT = frozenset("socket pipe file terminal".split())
+
+
+def deadlock(case: Case) -> Outcome:
+    """Threads wait for each other in a circle, or one for itself."""
+    stuck = [wait for wait in case.crash.waits if wait.cycle]
+    if not stuck:
+        return no("no threads wait for each other in a circle") if case.crash.waits else unknown("what the threads wait for")
+    told = ordered(stuck)
+    threads = {thread.tid: thread for thread in case.crash.threads}
+    fields = {
+        "count": str(len(told)),
+        "circle": "; ".join(sentence(case.crash, wait) for wait in told[:4]),
+        "locks": ", ".join(dict.fromkeys(wait.name or awaited(wait) for wait in told)),
+    }
+    if (thread := threads.get(told[0].thread)) is not None and (at := place(line_of(thread))):
+        fields["line"] = at
+    return Outcome(True, _evidence(case, told), fields)
+
+
+def ordered(waits: Iterable[Wait]) -> list[Wait]:
+    """Along the circle: each one's holder comes next."""
+    rest = {wait.thread: wait for wait in waits}
+    found: list[Wait] = []
+    at = next(iter(rest), None)
+    while rest and at is not None:
+        wait = rest.pop(at, None)
+        if wait is None:
+            at = next(iter(rest), None)
+            continue
+        found.append(wait)
+        at = wait.held_by
+    return found
+
+
+def _kinds(case: Case) -> set[str]:
+    return {wait.kind for wait in case.crash.waits if wait.cycle}
+
+
+def deadlock_with_gil(case: Case) -> Outcome:
+    """The circle leads over the GIL and a native mutex."""
+    found = deadlock(case)
+    if not found.holds or "gil" in _kinds(case):
+        return found
+    return no("the circle of waiting threads does not lead over the GIL")
+
+
+def deadlock_with_import(case: Case) -> Outcome:
+    """The circle leads over the lock of a module that is being imported."""
+    found = deadlock(case)
+    if not found.holds or "import" in _kinds(case):
+        return found
+    return no("no thread of the circle waits for an import")
+
+
+def deadlock_of_locks(case: Case) -> Outcome:
+    """The circle leads over locks alone."""
+    found = deadlock(case)
+    if not found.holds or not _kinds(case) & {"gil", "import"}:
+        return found
+    return no("the circle leads over the GIL or an import")
+
+
+def lost_owner(case: Case) -> Outcome:
+    """A forked process waits for a lock whose owner was not copied."""
+    if case.crash.process is not None and case.crash.process.forked is False:
+        return no("the process was not forked from one that ran the same program")
+    lost = [wait for wait in case.crash.waits if wait.lost]
+    if not lost:
+        return no("no thread waits for a lock that was lost") if case.crash.waits else unknown("what the threads wait for")
+    if case.crash.process is None or case.crash.process.forked is None:
+        return unknown("whether the process was forked")
+    return Outcome(
+        True, _evidence(case, lost), {"lock": awaited(lost[0]), "who": label(case.crash, lost[0].thread), **_line(case, lost[0])}
+    )
+
+
+def waits_for_collective(case: Case) -> Outcome:
+    """A thread waits in a collective operation for other ranks."""
+    return _waiting(case, [wait for wait in case.crash.waits if wait.kind == "collective"], "no thread waits in a collective")
+
+
+def waits_for_input(case: Case) -> Outcome:
+    """The main thread of a live process waits for a connection, a pipe or a file, and no thread is busy."""
+    if not _lives(case):
+        return unknown("what the file descriptors were")
+    if any(thread.activity == "busy" for thread in case.crash.threads):
+        return no("a thread is busy")
+    main = case.crash.process.pid if case.crash.process is not None else None
+    activity = {thread.tid: thread.activity for thread in case.crash.threads}
+    waits = [wait for wait in case.crash.waits if wait.kind in _INPUT and activity.get(wait.thread) == "blocked"]
+    return _waiting(case, sorted(waits, key=lambda wait: wait.thread != main), "no thread waits for a connection, a pipe or a file")
+
+
+def busy(case: Case) -> Outcome:
+    """One thread of a live process uses nearly a whole processor."""
+    if not _lives(case):
+        return unknown("how much processor time the threads used")
+    thread = max(case.crash.threads, key=lambda one: one.processor or 0.0, default=None)
+    if thread is None or thread.tid is None or (thread.processor or 0.0) < 0.8:
+        return no("no thread was busy while it was watched")
+    text = f"{label(case.crash, thread.tid)} ran for {thread.processor or 0:.0%} of the time that it was watched"
+    fields = {"who": label(case.crash, thread.tid)}
+    if at := place(line_of(thread)):
+        fields["line"] = at
+    return Outcome(True, (Evidence(text=text, thread=thread.tid),), fields)
+
+
+def _lives(case: Case) -> bool:
+    return case.crash.source is not None and case.crash.source.kind == "live"
+
+
+def _waiting(case: Case, waits: list[Wait], otherwise: str) -> Outcome:
+    if not waits:
+        return no(otherwise) if case.crash.waits else unknown("what the threads wait for")
+    first = waits[0]
+    fields = {"who": label(case.crash, first.thread), "what": awaited(first), **_line(case, first)}
+    return Outcome(True, _evidence(case, waits), fields)
+
+
+def _line(case: Case, wait: Wait) -> dict[str, str]:
+    thread = next((thread for thread in case.crash.threads if thread.tid == wait.thread), None)
+    at = place(line_of(thread)) if thread is not None else ""
+    return {"line": at} if at else {}
+
+
+def _evidence(case: Case, waits: Iterable[Wait]) -> tuple[Evidence, ...]:
+    return tuple(Evidence(text=sentence(case.crash, wait), thread=wait.thread) for wait in islice(waits, _MOST_EVIDENCE))
+
+
+FACTS = {
+    "deadlock-of-locks": deadlock_of_locks,
+    "deadlock-with-gil": deadlock_with_gil,
+    "deadlock-with-import": deadlock_with_import,
+    "lost-owner": lost_owner,
+    "waits-for-collective": waits_for_collective,
+    "waits-for-input": waits_for_input,
+    "busy": busy,
+}

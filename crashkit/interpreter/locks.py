@@ -1,0 +1,278 @@
+"""Python's locks: which of them a thread holds, who owns them, and on what memory their waiters wait.
+
+A `Lock` does not record its owner. But a `with` statement keeps the lock's `__exit__` on the frame's stack of values until its block is
+left: how deep that stack is at an instruction follows from the table of exception handlers (3.11 and newer, `co_exceptiontable`,
+Objects/exception_handling_notes.txt) or from the frame's stack of blocks (`f_blockstack`). Only what lies below that depth is believed.
+
+Sources: Modules/_threadmodule.c (`lockobject`, `rlockobject`), Include/cpython/methodobject.h, Include/internal/pycore_lock.h.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import NamedTuple, Optional
+
+from crashkit.interpreter.frames import Frames, FrameState
+from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.values import Values
+from crashkit.interpreter.view import Unreadable
+
+FRAMES = 40
+"""Innermost frames of a thread that are searched."""
+_NAMED_FRAMES = 6
+"""Innermost frames whose variables are searched for locks."""
+_MOST_GLOBALS = 2000
+_PATIENCE = 2.0
+"""Seconds after which no more frames are searched: containers that are damaged, or made for it, can take long to look through."""
+_MOST_DEPTH = 200
+_MOST_TABLE = 1 << 16
+
+# Behind PyObject_HEAD: the lock, or a pointer to it; in an RLock then the owner's ident and how often it took it.
+_LOCK_AT, _OWNER_AT, _COUNT_AT = 16, 24, 32
+# PyCFunctionObject: m_ml, m_self. PyMethodObject: im_func, im_self.
+_DEFINITION_AT, _SELF_AT, _METHOD_SELF_AT = 16, 24, 24
+# The first fields behind PyObject_VAR_HEAD of PyCodeObject: co_consts, co_names, co_exceptiontable.
+_EXCEPTIONS_AT = 40
+# PyFrameObject up to 3.10 ends in int f_iblock; char f_state or f_executing; PyTryBlock f_blockstack[20]; f_localsplus.
+_BLOCKS_BEFORE_LOCALS, _BLOCK_SIZE, _COUNT_BEFORE_BLOCKS = 240, 12, 8
+_VALUE_STACK_AT = 64
+
+_KINDS = {"_thread.lock": "lock", "_thread.RLock": "rlock"}
+_WRAPPERS = ("Condition", "Semaphore", "BoundedSemaphore")
+"""Classes of `threading` whose `_lock` or `_cond` is what a `with` statement takes."""
+_LEAVES = "__exit__"
+_AWAITING = {
+    # `_ModuleLock`, Lib/importlib/_bootstrap.py.
+    "<frozen importlib._bootstrap>:acquire": ("import", "owner", "name"),
+    # `Thread`, Lib/threading.py.
+    "threading.py:join": ("thread", "_ident", "_name"),
+    "threading.py:_wait_for_tstate_lock": ("thread", "_ident", "_name"),
+}
+"""Functions of Python that wait for another thread: the kind, and the attributes of `self` with that thread's ident and with a name."""
+
+
+class Lock(NamedTuple):
+    """One lock."""
+
+    address: int
+    kind: str
+    """lock, rlock."""
+    waited_at: int
+    """The address that its waiters name to the kernel, or to the interpreter's own table of waiters (3.14)."""
+    owner: Optional[int]
+    """The ident of the thread that owns an RLock; 0 if nobody does; None for a Lock, which does not know."""
+
+
+class Held(NamedTuple):
+    """A lock that a thread holds."""
+
+    lock: int
+    frame: int
+    """Index of the Python frame whose `with` block it is."""
+
+
+class Awaited(NamedTuple):
+    """What a thread waits for, as the objects of Python code tell."""
+
+    kind: str
+    """import (another thread imports the module), thread (until it ends)."""
+    name: str
+    owner: int
+    """The ident of the other thread."""
+
+
+class ThreadLocks(NamedTuple):
+    """One thread's locks."""
+
+    ident: int
+    native_id: Optional[int]
+    held: tuple[Held, ...]
+
+
+class PythonLocks(NamedTuple):
+    """What is known of all locks that stacks lead to."""
+
+    locks: dict[int, Lock]
+    """By address."""
+    names: dict[int, str]
+    """By address: what a variable or an attribute calls a lock."""
+    threads: tuple[ThreadLocks, ...]
+    awaited: dict[int, Awaited]
+    """By ident of a thread that waits for what another thread does."""
+
+
+class LockReader:
+    """Reads the locks of one interpreter."""
+
+    def __init__(self, objects: Objects, frames: Frames, values: Values) -> None:
+        self._objects, self._frames, self._values = objects, frames, values
+        self._view = objects.view
+        self._kinds: dict[int, Optional[str]] = {}
+        self._globals: set[int] = set()
+        self._ends = time.perf_counter() + _PATIENCE
+        self._locks: dict[int, Lock] = {}
+        self._names: dict[int, str] = {}
+
+    def read(self, threads: Sequence[tuple[int, Optional[int], Sequence[FrameState]]]) -> PythonLocks:
+        """The locks of these threads: their idents, tids and frames, innermost first."""
+        found = []
+        awaited: dict[int, Awaited] = {}
+        for ident, native_id, frames in threads:
+            held: list[Held] = []
+            for index, frame in enumerate(frames[:FRAMES] if time.perf_counter() < self._ends else ()):
+                for address in self._held_by(frame):
+                    held.append(Held(address, index))
+                if index < _NAMED_FRAMES or (held and held[-1].frame == index):
+                    self._look_around(frame)
+            if wanted := self._awaited(frames):
+                awaited[ident] = wanted
+            found.append(ThreadLocks(ident, native_id, tuple(held)))
+        return PythonLocks(self._locks, self._names, tuple(found), awaited)
+
+    def _held_by(self, frame: FrameState) -> list[int]:
+        """The locks whose `with` blocks the frame is in, the innermost last."""
+        found: list[int] = []
+        try:
+            place, depth = self._values_of(frame)
+            for index in range(min(depth, _MOST_DEPTH)):
+                value = self._frames.untagged(self._view.word(place + index * self._view.word_size))
+                lock = self._left_by(value) if value else None
+                if lock is not None:
+                    found.append(lock)
+        except Unreadable:
+            pass
+        return found
+
+    def _values_of(self, frame: FrameState) -> tuple[int, int]:
+        """Where the frame's stack of values begins, and how many of them a `with` or `try` block keeps."""
+        code, view = frame.code, self._view
+        if code is None:
+            raise Unreadable("a frame without code")
+        local = frame.address + self._objects.layout.frame.locals
+        if self._objects.version < (3, 11):
+            blocks = local - _BLOCKS_BEFORE_LOCALS
+            count = view.int32(blocks - _COUNT_BEFORE_BLOCKS)
+            if not 0 < count <= _BLOCKS_BEFORE_LOCALS // _BLOCK_SIZE:
+                return 0, 0
+            return view.word(frame.address + _VALUE_STACK_AT), view.int32(blocks + (count - 1) * _BLOCK_SIZE + 8)
+        instruction = self._frames.instruction(frame)
+        if instruction is None:
+            raise Unreadable("an unknown instruction")
+        table = self._objects.bytes(self._objects.constants.word(code.address + _EXCEPTIONS_AT), _MOST_TABLE)
+        return local + self._frames.slots(code) * view.word_size, depth_at(table, instruction)
+
+    def _left_by(self, value: int) -> Optional[int]:
+        """The lock that this object leaves: a bound `__exit__`, or from 3.14 on the lock itself beside an unbound one."""
+        kind = self._objects.type_of(value)
+        name = self._values.type_name(kind)
+        if name == "builtin_function_or_method":
+            definition = self._view.word(value + _DEFINITION_AT)
+            if self._objects.constants.string(self._objects.constants.word(definition), 64) != _LEAVES:
+                return None
+            return self._lock(self._view.word(value + _SELF_AT))
+        if name == "method":
+            return self._inner(self._view.word(value + _METHOD_SELF_AT))
+        return self._inner(value) if self._objects.version >= (3, 14) else None
+
+    def _inner(self, address: int) -> Optional[int]:
+        """The lock in a condition or a semaphore, or the lock itself."""
+        found = self._lock(address)
+        if found is not None:
+            return found
+        if self._values.type_name(self._objects.type_of(address)) not in _WRAPPERS:
+            return None
+        inner = self._objects.attribute(address, "_lock")
+        return self._lock(inner) if inner else None
+
+    def _lock(self, address: int) -> Optional[int]:
+        """The address itself if a lock is there, which is then known."""
+        if address in self._locks:
+            return address
+        kind = self._kind(self._objects.type_of(address))
+        if kind is None:
+            return None
+        version = self._objects.version
+        at = address + _LOCK_AT if version >= (3, 14) else self._view.word(address + _LOCK_AT)
+        owner = None
+        if kind == "rlock":
+            taken = self._view.byte(address + _LOCK_AT) & 1 if version >= (3, 14) else self._view.word(address + _COUNT_AT)
+            owner = self._view.word(address + _OWNER_AT) if taken else 0
+        self._locks[address] = Lock(address, kind, at, owner)
+        return address
+
+    def _kind(self, kind: int) -> Optional[str]:
+        if kind not in self._kinds:
+            self._kinds[kind] = _KINDS.get(self._values.type_name(kind))
+        return self._kinds[kind]
+
+    def _look_around(self, frame: FrameState) -> None:
+        """Name the locks in the frame's variables, in the attributes of their objects, and in the module's variables."""
+        for variable in self._frames.variables(frame, 64 if time.perf_counter() < self._ends else 0):
+            self._name(variable.value, variable.name)
+            try:
+                for item in islice(self._objects.attributes(variable.value), 100):
+                    self._name(item.value, f"{variable.name}.{self._objects.text(item.key, 100)}")
+            except Unreadable:
+                continue
+        try:
+            contents = self._view.word(frame.address + self._frames.globals_at)
+            if contents not in self._globals:
+                self._globals.add(contents)
+                for item in self._objects.dictionary(contents, _MOST_GLOBALS):
+                    self._name(item.value, self._objects.text(item.key, 100) if self._is_lock(item.value) else "")
+        except Unreadable:
+            pass
+
+    def _is_lock(self, address: int) -> bool:
+        try:
+            return self._kind(self._objects.type_of(address)) is not None
+        except Unreadable:
+            return False
+
+    def _name(self, address: int, name: str) -> None:
+        try:
+            if name and self._lock(address) is not None:
+                self._names.setdefault(address, name)
+        except Unreadable:
+            pass
+
+    def _awaited(self, frames: Sequence[FrameState]) -> Optional[Awaited]:
+        """By the `self` of a function that waits for another thread."""
+        for frame in frames[:2]:
+            place = f"{(frame.code.file or '').rpartition('/')[2]}:{frame.code.name}" if frame.code is not None else ""
+            known = _AWAITING.get(place)
+            if known is None:
+                continue
+            kind, owner_name, name_name = known
+            try:
+                own = next((one.value for one in self._frames.variables(frame, 8) if one.name == "self"), 0)
+                owner, name = (self._objects.attribute(own, key) if own else None for key in (owner_name, name_name))
+                ident = self._objects.integer(owner) if owner else None
+                return Awaited(kind, self._objects.text(name, 200) if name else "", ident) if ident else None
+            except Unreadable:
+                return None
+        return None
+
+
+def depth_at(table: bytes, instruction: int) -> int:
+    """How many values an exception handler keeps that covers this instruction, counted in units of two bytes; 0 if none does."""
+    for start, length, _target, kept in _entries(table):
+        if start <= instruction < start + length:
+            return kept >> 1
+    return 0
+
+
+def _entries(table: bytes) -> Iterator[tuple[int, int, int, int]]:
+    """Six bits a byte, the most significant first; bit 6: the number goes on."""
+    numbers: list[int] = []
+    value = 0
+    for byte in table:
+        value = value << 6 | byte & 63
+        if not byte & 64:
+            numbers.append(value)
+            value = 0
+            if len(numbers) == 4:
+                yield numbers[0], numbers[1], numbers[2], numbers[3]
+                numbers = []

@@ -1,0 +1,280 @@
+"""Who waits for what: from each thread's system call, its frames, and the locks in the memory of the process. Pure.
+
+A thread in futex(2) names an address; what lies there tells whether it is a mutex, whose owner glibc records (`__owner`,
+sysdeps/nptl/bits/struct_mutex.h), a lock of Python's, or the end of another thread.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Optional
+
+from msgspec.structs import replace
+
+from crashkit.arch import Architecture
+from crashkit.interpreter.locks import Lock, PythonLocks
+from crashkit.model import Address, Crash, NativeFrame, PythonFrame, Thread, Wait
+from crashkit.naming.functions import plain
+from crashkit.naming.gil import waits_for_gil
+from crashkit.naming.machinery import handler_end
+from crashkit.naming.own_code import python_frames
+from crashkit.stacks.living import Living
+
+Read = Callable[[int, int], bytes]
+
+_NEAR = 14
+"""Innermost frames that tell what a thread waits for; below them stands who wanted it."""
+_BUSY = 0.5
+"""The share of the time that it runs from which a thread counts as busy."""
+
+_MUTEX = re.compile(
+    r"(?:pthread_)?mutex_(?:timed|clock)?lock\w*|_*lll_lock_wait\w*|std::(?:recursive_)?(?:timed_)?mutex::lock|pthread_mutex_\w+"
+)
+_CONDITION = re.compile(r"pthread_cond_(?:timed|clock)?wait\w*|std::condition_variable\w*::wait\w*")
+_JOIN = re.compile(r"(?:pthread_)?(?:clock|timed)?join\w*|pthread_(?:clock|timed)?join\w*|std::thread::join")
+_PYTHON_LOCK = re.compile(
+    r"PyThread_acquire_lock(?:_timed)?|acquire_timed|r?lock_(?:PyThread_)?acquire\w*|_?PyMutex_Lock\w*|_PyParkingLot_Park|PyEvent_Wait\w*"
+)
+_COLLECTIVE = re.compile(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")
+_CUDA = re.compile(r"cu(?:da)?(?:Stream|Event|Ctx|Device)(?:Synchronize|Query)\w*|cu(?:da)?Mem(?:cpy|set)\w*|cuLaunch\w*")
+
+_PYTHON = (
+    # file:function of the innermost Python frames, the first that matches any of them.
+    ("import", re.compile(r"<frozen importlib\._bootstrap>:acquire")),
+    ("collective", re.compile(r".*torch/distributed/distributed_c10d\.py:\w+")),
+    ("queue", re.compile(r".*(?:^|/)(?:queue\.py:(?:get|put|join)|multiprocessing/queues\.py:(?:get|put))")),
+    ("thread", re.compile(r".*(?:^|/)threading\.py:(?:join|_wait_for_tstate_lock)")),
+    ("barrier", re.compile(r".*(?:^|/)threading\.py:_?(?:wait_barrier|_wait)")),
+)
+_WAIT = re.compile(r".*(?:^|/)threading\.py:wait")
+_WITHIN = 4
+_LOCKS = ("lock", "semaphore", "futex", "condition-variable")
+"""What waiting in Python code looks like from below."""
+
+_FILE_CALLS = {
+    **dict.fromkeys("read write pread64 pwrite64 readv writev fsync fdatasync fcntl flock".split(), "file"),
+    **dict.fromkeys("connect accept accept4 sendto recvfrom sendmsg recvmsg recvmmsg".split(), "socket"),
+}
+"""System calls whose first argument is a file descriptor, and what it is if nothing tells."""
+_POLL = frozenset("poll ppoll select pselect6 epoll_wait epoll_pwait epoll_pwait2".split())
+_CALLS = {
+    **dict.fromkeys(("wait4", "waitid"), "child"),
+    **dict.fromkeys(("nanosleep", "clock_nanosleep"), "sleep"),
+    **dict.fromkeys(("pause", "rt_sigsuspend", "rt_sigtimedwait"), "signal"),
+    **dict.fromkeys(("open", "openat"), "file"),
+    "semop": "semaphore",
+}
+_IDLE = frozenset(("poll", "sleep", "signal"))
+_POOL = re.compile(
+    r".*(?:concurrent/futures/thread\.py:_worker|multiprocessing/pool\.py:(?:worker|_handle_\w+)|socketserver\.py:serve_forever)"
+)
+_LISTENS = frozenset(("accept", "accept4"))
+_NO_FILE = 1 << 31
+
+
+class Blocked(NamedTuple):
+    """The system call that a thread is in."""
+
+    name: str
+    arguments: tuple[int, ...]
+
+
+def with_waits(
+    crash: Crash, architecture: Architecture, read: Read, locks: Optional[PythonLocks], living: Optional[Living] = None
+) -> Crash:
+    """The crash with `waits` and each thread's `activity`. `read` reads memory, also what is only in the modules' files."""
+    found = _Waits(crash, architecture, read, locks, living or Living())
+    waits = {tid: wait for thread in crash.threads if (tid := thread.tid) is not None and (wait := found.of(thread)) is not None}
+    stuck = cycles({tid: wait.held_by for tid, wait in waits.items() if wait.held_by is not None})
+    marked = [replace(wait, cycle=tid in stuck) for tid, wait in waits.items()]
+    threads = tuple(_with_activity(thread, waits.get(thread.tid or -1), living, found.call(thread)) for thread in crash.threads)
+    return replace(
+        crash, threads=threads, waits=tuple(sorted(marked, key=lambda wait: (not wait.cycle, not wait.lost, wait.held_by is None)))
+    )
+
+
+def cycles(edges: Mapping[int, int]) -> set[int]:
+    """The threads on a cycle; each waits for at most one other."""
+    found: set[int] = set()
+    seen: set[int] = set()
+    for start in edges:
+        path: dict[int, int] = {}
+        at: Optional[int] = start
+        while at is not None and at not in seen and at not in path:
+            path[at] = len(path)
+            at = edges.get(at)
+        if at is not None and at in path:
+            found.update(tid for tid, place in path.items() if place >= path[at])
+        seen.update(path)
+    return found
+
+
+class _Waits:
+    def __init__(self, crash: Crash, architecture: Architecture, read: Read, locks: Optional[PythonLocks], living: Living) -> None:
+        self._crash, self._architecture, self._read, self._locks, self._living = crash, architecture, read, locks, living
+        self._tids = {thread.tid for thread in crash.threads}
+        by_pthread = {int(thread.pthread): thread.tid for thread in crash.threads if thread.pthread is not None}
+        natives = {one.ident: one.native_id for one in locks.threads if one.native_id in self._tids} if locks else {}
+        self._by_ident = {**natives, **by_pthread}
+        self._idents = {tid: ident for ident, tid in self._by_ident.items()}
+        self._at: dict[int, Lock] = {lock.waited_at: lock for lock in locks.locks.values()} if locks else {}
+        self._holders: dict[int, tuple[int, int]] = {}
+        for one in locks.threads if locks else ():
+            tid = self._by_ident.get(one.ident)
+            for held in one.held if tid is not None else ():
+                self._holders.setdefault(held.lock, (tid, held.frame))  # type: ignore[arg-type]
+        self._holder_of_gil = next((thread.tid for thread in crash.threads if thread.holds_gil), None)
+
+    def of(self, thread: Thread) -> Optional[Wait]:
+        """What the thread waits for; None if it runs or nothing tells."""
+        tid = thread.tid or 0
+        if waits_for_gil(thread.frames[handler_end(thread.frames) :]):
+            return Wait(thread=tid, kind="gil", held_by=self._holder_of_gil if self._holder_of_gil != tid else None)
+        below = thread.frames[handler_end(thread.frames) :][:_NEAR]
+        names = [plain(frame.function or "") for frame in below if isinstance(frame, NativeFrame)]
+        pythons = python_frames(thread)
+        call = self.call(thread)
+        if call is None and not self._waits_by_name(thread, names):
+            return None
+        for kind, pattern in (("collective", _COLLECTIVE), ("cuda", _CUDA)):
+            name = next((name for name in names if pattern.fullmatch(name)), None)
+            if name is not None:
+                return Wait(thread=tid, kind=kind, name=name)
+        wait = self._of_call(tid, call, names) if call is not None else Wait(thread=tid, kind="lock")
+        return self._as_python_says(wait, pythons) if wait is not None else None
+
+    def call(self, thread: Thread) -> Optional[Blocked]:
+        """The system call that the thread is in; None if it is in none that can wait, or that is not known."""
+        architecture = self._architecture
+        number = thread.registers.get(architecture.system_call or "")
+        pc = thread.registers.get(architecture.program_counter)
+        if number is None or pc is None or number not in architecture.system_calls:
+            return None
+        # Before the kernel restarts a call it steps back to the instruction.
+        if not any(code in (self._read(pc - len(code), len(code)), self._read(pc, len(code))) for code in architecture.system_call_codes):
+            return None
+        arguments = tuple(int(thread.registers.get(name, 0)) for name in architecture.system_call_arguments)
+        return Blocked(architecture.system_calls[number], arguments)
+
+    def _waits_by_name(self, thread: Thread, names: Sequence[str]) -> bool:
+        """A handler of a signal hides the system call that it interrupted."""
+        return handler_end(thread.frames) > 0 and any(_PYTHON_LOCK.fullmatch(name) for name in names)
+
+    def _of_call(self, tid: int, call: Blocked, names: Sequence[str]) -> Optional[Wait]:
+        first = call.arguments[0] if call.arguments else 0
+        if call.name == "futex":
+            return self._futex(tid, first, names)
+        if call.name in _FILE_CALLS:
+            return self._file(tid, first, _FILE_CALLS[call.name])
+        if call.name in _POLL:
+            if call.name in ("poll", "ppoll") and call.arguments[1] == 1 and len(data := self._read(first, 4)) == 4:
+                return self._file(tid, struct.unpack("=i", data)[0], "poll")
+            return Wait(thread=tid, kind="poll")
+        if call.name in ("wait4", "waitid"):
+            pid = first if call.name == "wait4" else call.arguments[1] if first == 1 else 0
+            known = pid if 0 < pid < _NO_FILE else next(iter(self._living.children), None) if len(self._living.children) == 1 else None
+            return Wait(thread=tid, kind="child", name=f"process {known}" if known else None, process=known)
+        return Wait(thread=tid, kind=_CALLS.get(call.name, call.name))
+
+    def _file(self, tid: int, descriptor: int, kind: str) -> Wait:
+        known = self._living.files.get(descriptor & 0xFFFFFFFF)
+        if known is None:
+            return Wait(thread=tid, kind=kind, name=f"file descriptor {descriptor}" if descriptor < _NO_FILE else None)
+        return Wait(thread=tid, kind=known.kind, name=known.name, process=known.process)
+
+    def _futex(self, tid: int, address: int, names: Sequence[str]) -> Wait:
+        lock = self._at.get(address)
+        if lock is None and len(data := self._read(address - 8, 8)) == 8:
+            # `struct wait_entry` (3.13 and newer, Python/parking_lot.c): what is waited for, then the semaphore.
+            lock = self._at.get(struct.unpack("=Q", data)[0])
+        if lock is not None:
+            return self._python_lock(tid, lock)
+        mutex = self._read(address, 12)
+        if len(mutex) == 12:
+            state, _, owner = struct.unpack("=IIi", mutex)
+            named = any(_MUTEX.fullmatch(name.lstrip("_")) for name in names[:6])
+            if state in (1, 2) and owner > 0 and owner != tid and (named or (state == 2 and owner in self._tids)):
+                lost = owner not in self._tids
+                return Wait(thread=tid, kind="mutex", address=Address(address), held_by=None if lost else owner, lost=lost)
+            if named:
+                return Wait(thread=tid, kind="mutex", address=Address(address))
+            if state in self._tids and state != tid and any(_JOIN.fullmatch(name.lstrip("_")) for name in names[:6]):
+                return Wait(thread=tid, kind="thread", held_by=state)
+        kinds = (("condition-variable", _CONDITION), ("mutex", _MUTEX), ("lock", _PYTHON_LOCK))
+        kind = next(
+            (kind for kind, pattern in kinds for name in names if pattern.fullmatch(name.lstrip("_")) or pattern.fullmatch(name)), None
+        )
+        if kind is None and any("sem_" in name or "new_sem" in name for name in names[:6]):
+            kind = "semaphore"
+        return Wait(thread=tid, kind=kind or "futex", address=Address(address))
+
+    def _python_lock(self, tid: int, lock: Lock) -> Wait:
+        name = self._locks.names.get(lock.address) if self._locks else None
+        owner: Optional[int] = None
+        held_at: Optional[int] = None
+        lost = False
+        if lock.owner:
+            owner = self._by_ident.get(lock.owner)
+            lost = owner is None
+        holder = self._holders.get(lock.address)
+        if holder is not None and owner in (None, holder[0]):
+            owner, held_at = holder[0], self._frame_index(holder[0], holder[1])
+            lost = False
+        elif owner is None and not lock.owner:
+            # A forked process has one thread: nobody else could ever have released it.
+            process = self._crash.process
+            lost = len(self._tids) == 1 and process is not None and process.forked is True
+        if owner == tid:
+            owner = tid  # it waits for itself: a lock that is no RLock was taken twice
+        return Wait(thread=tid, kind=lock.kind, name=name, address=Address(lock.address), held_by=owner, held_at=held_at, lost=lost)
+
+    def _frame_index(self, tid: int, number: int) -> Optional[int]:
+        """The index among all frames of the thread of its n-th Python frame."""
+        thread = next((thread for thread in self._crash.threads if thread.tid == tid), None)
+        if thread is None or thread.python_frames:
+            return None
+        places = [index for index, frame in enumerate(thread.frames) if isinstance(frame, PythonFrame)]
+        return places[number] if number < len(places) else None
+
+    def _as_python_says(self, wait: Wait, pythons: Sequence[PythonFrame]) -> Wait:
+        """The innermost Python frames know what a wait is for; the kernel sees a lock."""
+        if wait.kind not in _LOCKS:
+            return wait
+        places = [f"{frame.file}:{frame.function}" for frame in pythons[:_WITHIN]]
+        ident = self._idents.get(wait.thread)
+        awaited = self._locks.awaited.get(ident) if self._locks and ident is not None else None
+        if awaited is not None:
+            other = self._by_ident.get(awaited.owner)
+            return replace(
+                wait,
+                kind=awaited.kind,
+                name=awaited.name or None,
+                held_by=other,
+                held_at=None,
+                lost=other is None and awaited.kind == "import",
+            )
+        kind = next((kind for kind, pattern in _PYTHON if any(pattern.fullmatch(place) for place in places)), None)
+        if kind is None:
+            waiting = [place for place in places[:2] if _WAIT.fullmatch(place)]
+            kind = {1: "condition", 2: "event"}.get(len(waiting))
+            if kind is not None and not (places and _WAIT.fullmatch(places[0])):
+                kind = None
+        if kind is None:
+            return wait
+        # The lock of a waiter in a condition is taken by nobody.
+        return replace(wait, kind=kind, name=None, held_by=None, held_at=None, lost=False)
+
+
+def _with_activity(thread: Thread, wait: Optional[Wait], living: Optional[Living], call: Optional[Blocked]) -> Thread:
+    share = living.processor.get(thread.tid or -1) if living is not None else None
+    if share is not None and share >= _BUSY:
+        activity: Optional[str] = "busy"
+    elif wait is None:
+        activity = None if living is None else "busy" if share else None
+    else:
+        served = any(_POOL.fullmatch(f"{frame.file}:{frame.function}") for frame in python_frames(thread)[:_WITHIN])
+        idle = wait.kind in _IDLE or served or (call is not None and call.name in _LISTENS)
+        activity = "idle" if idle else "blocked"
+    return replace(thread, activity=activity, processor=share)

@@ -1,0 +1,243 @@
+"""Programs that hang on purpose, and how to know that they do: each thread stands in the system call that it was written to end in."""
+
+from __future__ import annotations
+
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from tests.crashes import DEADLINE, Interpreter
+
+HEAD = "import os, sys, threading\n"
+READY = "print('ready', *[t.name for t in threading.enumerate()], os.getpid(), flush=True)\n"
+
+TWO_LOCKS = (
+    HEAD
+    + """
+a, b = threading.Lock(), threading.Lock()
+has_a, has_b = threading.Event(), threading.Event()
+def one():
+    with a:
+        has_a.set(); has_b.wait()
+        with b: pass
+def two():
+    with b:
+        has_b.set(); has_a.wait()
+        with a: pass
+threads = [threading.Thread(target=f, name=f.__name__, daemon=True) for f in (one, two)]
+[t.start() for t in threads]
+"""
+    + READY
+    + "threads[0].join()\n"
+)
+
+RLOCK_AND_CONDITION = (
+    HEAD
+    + """
+class Store:
+    def __init__(self):
+        self.guard, self.changed = threading.RLock(), threading.Condition()
+        self.has_guard, self.has_changed = threading.Event(), threading.Event()
+    def one(self):
+        self.guard.acquire(); self.has_guard.set(); self.has_changed.wait()
+        with self.changed: pass
+    def two(self):
+        with self.changed:
+            self.has_changed.set(); self.has_guard.wait()
+            self.guard.acquire()
+store = Store()
+threads = [threading.Thread(target=f, name=f.__name__, daemon=True) for f in (store.one, store.two)]
+[t.start() for t in threads]
+"""
+    + READY
+    + "threads[0].join()\n"
+)
+
+TAKEN_TWICE = (
+    HEAD
+    + """
+state = threading.Lock()
+def update():
+    with state:
+        read()
+def read():
+    with state: pass
+"""
+    + READY
+    + "update()\n"
+)
+
+FINISHED_WITH = (
+    HEAD
+    + """
+a, b = threading.Lock(), threading.Lock()
+left = threading.Event()
+b.acquire()
+def one():
+    for _ in [0]:
+        for _ in [0]:
+            for _ in [0]:
+                for _ in [0]:
+                    with a: pass
+    left.set()
+    with b: pass
+def two():
+    with a: pass
+threading.Thread(target=one, name="one", daemon=True).start()
+left.wait()
+a.acquire()
+other = threading.Thread(target=two, name="two", daemon=True)
+other.start()
+"""
+    + READY
+    + "other.join()\n"
+)
+"""Nothing tells who has the locks. One thread left its `with` block long ago, but the lock's `__exit__` still lies on its stack."""
+
+QUEUE = HEAD + "import queue\nq = queue.Queue()\n" + READY + "q.get()\n"
+
+FORK = (
+    HEAD
+    + """
+guard, taken = threading.Lock(), threading.Event()
+def keeper():
+    with guard:
+        taken.set(); threading.Event().wait()
+threading.Thread(target=keeper, name="keeper", daemon=True).start()
+taken.wait()
+pid = os.fork()
+if pid == 0:
+    print('ready child', os.getpid(), flush=True)
+    guard.acquire()
+os.waitpid(pid, 0)
+"""
+)
+
+ASYNCIO = (
+    HEAD + "import asyncio\nasync def never():\n    await asyncio.get_running_loop().create_future()\n" + READY + "asyncio.run(never())\n"
+)
+
+SOCKET = (
+    HEAD
+    + """
+import socket
+listening = socket.create_server(("127.0.0.1", 0))
+pid = os.fork()
+if pid == 0:
+    accepted, _ = listening.accept()
+    threading.Event().wait()
+connection = socket.create_connection(listening.getsockname())
+connection.sendall(b"question")
+print('ready', pid, os.getpid(), flush=True)
+connection.recv(100)
+"""
+)
+
+BUSY_PYTHON = (
+    HEAD
+    + "def spin():\n    while True: pass\nthreading.Thread(target=spin, name='spinner', daemon=True).start()\n"
+    + READY
+    + "threading.Event().wait()\n"
+)
+
+BUSY_C = (
+    HEAD
+    + "import ctypes\nspin = ctypes.CDLL(sys.argv[1]).spin\nthreading.Thread(target=spin, name='spinner', daemon=True).start()\n"
+    + READY
+    + "threading.Event().wait()\n"
+)
+
+GIL_AND_MUTEX = (
+    HEAD
+    + """
+import ctypes
+library = ctypes.CDLL(sys.argv[1])
+CALLBACK = ctypes.CFUNCTYPE(None)
+callback = CALLBACK(lambda: None)
+def owner():
+    library.call_with_mutex(callback)
+def wants_mutex():
+    library.wait_for_owner()
+    ctypes.PyDLL(sys.argv[1]).take_mutex()
+print('ready', os.getpid(), flush=True)
+[threading.Thread(target=f, name=f.__name__, daemon=True).start() for f in (owner, wants_mutex)]
+threading.Event().wait()
+"""
+)
+
+NATIVE = r"""
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static volatile int owned, sink, seen;
+/* Calls back, which needs the GIL, once somebody waits for the mutex: glibc's lock word is 2 then. */
+void call_with_mutex(void (*callback)(void)) {
+    pthread_mutex_lock(&mutex);
+    owned = 1;
+    while (*(volatile int *)&mutex != 2) sched_yield();
+    callback();
+    pthread_mutex_unlock(&mutex);
+}
+void wait_for_owner(void) { while (!owned) sched_yield(); }
+void take_mutex(void) { pthread_mutex_lock(&mutex); pthread_mutex_unlock(&mutex); }
+static void count(int number) { seen++; }
+void count_signals(int number) { signal(number, count); }
+int counted(void) { return seen; }
+void spin(void) { for (;;) sink++; }
+"""
+
+IMPORT = (
+    HEAD
+    + """
+sys.path.insert(0, os.path.dirname(__file__))
+import shared
+def holds_lock():
+    with shared.lock:
+        shared.has_lock.set(); shared.importing.wait()
+        import slow_module
+def imports():
+    shared.has_lock.wait()
+    import slow_module
+threads = [threading.Thread(target=f, name=f.__name__, daemon=True) for f in (holds_lock, imports)]
+[t.start() for t in threads]
+"""
+    + READY
+    + "threads[0].join()\n"
+)
+SHARED = "import threading\nlock = threading.Lock()\nhas_lock, importing = threading.Event(), threading.Event()\n"
+SLOW_MODULE = "import shared\nshared.importing.set()\nwith shared.lock:\n    pass\n"
+
+
+@contextmanager
+def running(python: Interpreter | Path, program: str, folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The program, once it has said that it is ready, and the words that it said."""
+    file = folder / "program.py"
+    file.write_text(program)
+    path = python.path if isinstance(python, Interpreter) else python
+    with subprocess.Popen([path, "-I", file, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+        try:
+            assert process.stdout is not None
+            words = process.stdout.readline().split()
+            assert words[:1] == ["ready"]
+            yield process, words[1:]
+        finally:
+            process.kill()
+
+
+def until_asleep(pid: int, threads: int, but: int = 0) -> None:
+    """Until so many threads are there and all `but` so many stand in a system call: look after look in the same one."""
+    ends = time.monotonic() + DEADLINE
+    before: dict[str, str] = {}
+    while time.monotonic() < ends:
+        now = {task.name: (task / "syscall").read_text() for task in Path(f"/proc/{pid}/task").iterdir()}
+        if (
+            len(now) == threads
+            and sum(call.split()[0] != "running" and before.get(tid) == call for tid, call in now.items()) >= threads - but
+        ):
+            return
+        before = now
+        time.sleep(0.02)
+    raise AssertionError(f"the threads of {pid} do not come to rest: {before}")

@@ -1,0 +1,211 @@
+"""What hangs, and why, is what the program was written to do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from crashkit.collect.attach import attach
+from crashkit.model import Crash, Thread, Wait
+from crashkit.pipeline import Options, analyze
+from tests.attach import programs
+from tests.attach.programs import running, until_asleep
+from tests.crashes import Interpreter, an_interpreter, cores_land_in_cwd, every_interpreter, needs_gdb, needs_x86_64
+
+pytestmark = needs_x86_64()
+WITHOUT_GDB = Options(gdb=None)
+
+
+def waits(crash: Crash) -> dict[str | None, Wait]:
+    """By the name of the thread."""
+    names = {thread.tid: thread.name for thread in crash.threads}
+    return {names[wait.thread]: wait for wait in crash.waits}
+
+
+def thread(crash: Crash, name: str) -> Thread:
+    return next(thread for thread in crash.threads if thread.name == name)
+
+
+def ids(crash: Crash) -> list[str]:
+    return [finding.id for finding in crash.findings]
+
+
+def unharmed(pid: int) -> bool:
+    status = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return status["TracerPid"] == "0" and status["State"][0] in "SR"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_two_locks(python: Interpreter, tmp_path: Path) -> None:
+    if python.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    with running(python, programs.TWO_LOCKS, tmp_path) as (process, _):
+        until_asleep(process.pid, 3)
+        crash = attach(process.pid, WITHOUT_GDB)
+        assert unharmed(process.pid)
+    one, two = thread(crash, "one"), thread(crash, "two")
+    found = waits(crash)
+    assert found["one"].kind == found["two"].kind == "lock"
+    assert (found["one"].name, found["one"].held_by, found["one"].cycle) == ("b", two.tid, True)
+    assert (found["two"].name, found["two"].held_by, found["two"].cycle) == ("a", one.tid, True)
+    assert (found["MainThread"].kind, found["MainThread"].held_by, found["MainThread"].cycle) == ("thread", one.tid, False)
+    assert ids(crash) == ["deadlock-locks"]
+    assert crash.findings[0].confidence == "certain"
+    told = crash.findings[0].summary or ""
+    assert "in one (program.py:8)" in told and "in two (program.py:12)" in told
+    assert crash.source is not None and crash.source.kind == "live"
+    assert all(one.activity == "blocked" for one in crash.threads)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_rlock_has_an_owner_and_a_condition_a_lock(python: Interpreter, tmp_path: Path) -> None:
+    if python.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    with running(python, programs.RLOCK_AND_CONDITION, tmp_path) as (process, _):
+        until_asleep(process.pid, 3)
+        crash = attach(process.pid, WITHOUT_GDB)
+    found = waits(crash)
+    assert {name: (wait.held_by, wait.cycle) for name, wait in found.items() if name != "MainThread"} == {
+        "one": (thread(crash, "two").tid, True),
+        "two": (thread(crash, "one").tid, True),
+    }
+    assert (found["two"].kind, found["two"].name) == ("rlock", "self.guard")
+    assert ids(crash) == ["deadlock-locks"]
+
+
+def test_lock_taken_twice(tmp_path: Path) -> None:
+    with running(an_interpreter(), programs.TAKEN_TWICE, tmp_path) as (process, _):
+        until_asleep(process.pid, 1)
+        crash = attach(process.pid, WITHOUT_GDB)
+    (wait,) = crash.waits
+    assert (wait.name, wait.held_by, wait.cycle) == ("state", process.pid, True)
+    assert ids(crash) == ["deadlock-locks"]
+    assert "which it holds itself" in (crash.findings[0].summary or "")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_a_lock_that_was_left_is_not_held(python: Interpreter, tmp_path: Path) -> None:
+    if python.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    with running(python, programs.FINISHED_WITH, tmp_path) as (process, _):
+        until_asleep(process.pid, 3)
+        crash = attach(process.pid, WITHOUT_GDB)
+    found = waits(crash)
+    assert (found["one"].kind, found["one"].name, found["one"].held_by) == ("lock", "b", None)
+    assert (found["two"].kind, found["two"].name, found["two"].held_by) == ("lock", "a", None)
+    assert not any(one.cycle for one in crash.waits) and "deadlock-locks" not in ids(crash)
+
+
+def test_queue_never_filled(tmp_path: Path) -> None:
+    with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):
+        until_asleep(process.pid, 1)
+        crash = attach(process.pid, WITHOUT_GDB)
+    assert [(wait.kind, wait.held_by, wait.cycle) for wait in crash.waits] == [("queue", None, False)]
+    assert crash.threads[0].activity == "blocked" and ids(crash) == []
+
+
+def test_import_lock(tmp_path: Path) -> None:
+    (tmp_path / "shared.py").write_text(programs.SHARED)
+    (tmp_path / "slow_module.py").write_text(programs.SLOW_MODULE)
+    with running(an_interpreter(), programs.IMPORT, tmp_path) as (process, _):
+        until_asleep(process.pid, 3)
+        crash = attach(process.pid, WITHOUT_GDB)
+    found = waits(crash)
+    assert (found["holds_lock"].kind, found["holds_lock"].name, found["holds_lock"].held_by) == (
+        "import",
+        "slow_module",
+        thread(crash, "imports").tid,
+    )
+    assert (found["imports"].kind, found["imports"].held_by) == ("lock", thread(crash, "holds_lock").tid)
+    assert ids(crash) == ["deadlock-import"]
+
+
+def test_fork_with_a_held_lock(tmp_path: Path) -> None:
+    with running(an_interpreter(), programs.FORK, tmp_path) as (process, words):
+        child = int(words[-1])
+        try:
+            until_asleep(child, 1)
+            crash = attach(child, WITHOUT_GDB)
+            parent = attach(process.pid, WITHOUT_GDB)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    (wait,) = crash.waits
+    assert (wait.kind, wait.name, wait.lost, wait.held_by) == ("lock", "guard", True, None)
+    assert ids(crash) == ["deadlock-fork"]
+    assert (waits(parent)["MainThread"].kind, waits(parent)["MainThread"].process) == ("child", child)
+    assert "deadlock-fork" not in ids(parent)
+
+
+@needs_gdb
+def test_gil_against_a_mutex(library: Path, tmp_path: Path) -> None:
+    with running(an_interpreter(), programs.GIL_AND_MUTEX, tmp_path, str(library)) as (process, _):
+        until_asleep(process.pid, 3, but=3)
+        stacks_end_in_futexes(process.pid)
+        crash = attach(process.pid, Options())
+    by_kind = {wait.kind: wait for wait in crash.waits if wait.cycle}
+    gil, mutex = by_kind["gil"], by_kind["mutex"]
+    assert (gil.held_by, mutex.held_by) == (mutex.thread, gil.thread)
+    assert next(one for one in crash.threads if one.tid == mutex.thread).holds_gil
+    assert ids(crash)[0] == "deadlock-gil-native-lock"
+
+
+def stacks_end_in_futexes(pid: int) -> None:
+    """The thread that waits for the GIL wakes up every 5 ms, to ask for it again: all are in futex(2), number 202, in one look."""
+    while not all((task / "syscall").read_text().startswith("202 ") for task in Path(f"/proc/{pid}/task").iterdir()):
+        pass
+
+
+def test_socket_to_a_process_of_this_machine(tmp_path: Path) -> None:
+    with running(an_interpreter(), programs.SOCKET, tmp_path) as (process, words):
+        child = int(words[0])
+        try:
+            until_asleep(process.pid, 1)
+            until_asleep(child, 1)
+            crash = attach(process.pid, WITHOUT_GDB)
+        finally:
+            os.kill(child, signal.SIGKILL)
+    (wait,) = crash.waits
+    assert (wait.kind, wait.process) == ("socket", child)
+    assert (wait.name or "").startswith("127.0.0.1:")
+    assert ids(crash) == ["hang-io"]
+
+
+def test_asyncio_is_idle(tmp_path: Path) -> None:
+    with running(an_interpreter(), programs.ASYNCIO, tmp_path) as (process, _):
+        until_asleep(process.pid, 1)
+        crash = attach(process.pid, WITHOUT_GDB)
+    assert [(wait.kind, wait.held_by) for wait in crash.waits] == [("poll", None)]
+    assert crash.threads[0].activity == "idle" and ids(crash) == []
+
+
+@pytest.mark.parametrize("language", ["python", "c"])
+def test_busy_loop(language: str, library: Path, tmp_path: Path) -> None:
+    program = programs.BUSY_PYTHON if language == "python" else programs.BUSY_C
+    with running(an_interpreter(), program, tmp_path, str(library)) as (process, _):
+        until_asleep(process.pid, 2, but=1)
+        crash = attach(process.pid, WITHOUT_GDB)
+    assert thread(crash, "spinner").activity == "busy" and (thread(crash, "spinner").processor or 0) > 0.8
+    assert thread(crash, "MainThread").activity == "blocked"
+    assert ids(crash) == ["busy-loop"]
+
+
+@needs_gdb
+@pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGABRT])
+def test_the_same_over_a_core(number: signal.Signals, tmp_path: Path) -> None:
+    """Somebody ended the deadlock by a signal that leaves a core."""
+    with cores_land_in_cwd(), running(an_interpreter(), programs.TWO_LOCKS, tmp_path) as (process, _):
+        until_asleep(process.pid, 3)
+        subprocess.run(["prlimit", "--pid", str(process.pid), "--core=unlimited:unlimited"], check=True)
+        os.kill(process.pid, number)
+        process.wait()
+    crash = analyze(tmp_path / "core")
+    assert crash.signal is not None and crash.signal.name == number.name
+    assert sorted(wait.name or "" for wait in crash.waits if wait.cycle) == ["a", "b"]
+    assert ids(crash)[0] == "deadlock-locks"
