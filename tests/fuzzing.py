@@ -19,8 +19,10 @@ import re
 import struct
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import cache
@@ -29,6 +31,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from crashkit.crashfolder.bundle import read_bundle_manifest
 from crashkit.crashfolder.manifest import read_manifest
 from crashkit.debugger.gdb import rows as gdb_rows
 from crashkit.debugger.gdb.process import _parsed
@@ -43,8 +46,10 @@ from crashkit.elf.headers import SHT_NOBITS, of_bytes, read_header, read_section
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
 from crashkit.errors import CrashkitError
+from crashkit.evidence.archive import Budget, archive_kind, unpack
 from crashkit.evidence.core.core import open_core
 from crashkit.evidence.core.describe import describe
+from crashkit.evidence.flight_recorder import is_recording, read_recording
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.gpu.dump import open_dump
 from crashkit.evidence.input import Input, Limits, open_input
@@ -52,6 +57,7 @@ from crashkit.evidence.module_files import Finder
 from crashkit.evidence.pieces import add_manifest
 from crashkit.evidence.text import formats
 from crashkit.evidence.text.log import crash_of_log, read_log_input
+from crashkit.job.join import join
 from crashkit.model import Address, Crash, LogLine, Module, NativeFrame, Process, PythonFrame, Signal, SoftError, Source, Thread
 from crashkit.report import json as report_json
 from crashkit.report import safe, text
@@ -319,6 +325,31 @@ def compressed(data: bytes) -> object:
     return None
 
 
+@reader
+def flight_recorder(data: bytes) -> object:
+    """A flight recorder's dump: a pickle from which nothing may be loaded, or JSON; and the job that it tells of."""
+    file = io.BytesIO(data)
+    is_recording(file)
+    with suppress(CrashkitError):
+        recording = read_recording(file, "fr_1")
+        found = join((), (recording,))
+        return finished(Crash(job=found.job if found else None), diagnosed=len(data) % 8 == 0)
+    return None
+
+
+@reader
+def archive(data: bytes) -> object:
+    """A tar or zip archive; nothing may come out of the folder."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
+        (Path(place) / "x").write_bytes(data)
+        folder = Path(place) / "folder"
+        folder.mkdir()
+        if archive_kind(Path(place) / "x") is not None:
+            unpack(Path(place) / "x", folder, Budget(1 << 20, 100))
+        assert sorted(path.name for path in Path(place).iterdir()) == ["folder", "x"]
+        return read_bundle_manifest(folder)
+
+
 # --- seeds
 
 
@@ -335,6 +366,8 @@ def seeds(name: str) -> Iterator[bytes]:
         "core_head": [core_bytes],
         "core_notes": [b"\0\0" + core_bytes[64 + 56 * 3 :]],
         "gpu_core": [bytes([number]) + random.Random(number).randbytes(36) for number in range(len(GPU_CORES))],
+        "flight_recorder": [path.read_bytes() for path in sorted((ROOT / "fixtures" / "jobs" / "nccl").glob("fr-*/fr_*"))],
+        "archive": list(small_archives()),
         "elf_file": [small_library()],
         "manifest": [
             b'{"schema":"crashkit.manifest/1","pid":7,"signal":9,"killed":{"by":"oom","evidence":["oom_kill 1"]},"argv":["a"],'
@@ -355,6 +388,25 @@ def seeds(name: str) -> Iterator[bytes]:
     }
     yield from known.get(name, logs)
     yield from (path.read_bytes() for path in sorted(FINDS.glob(f"{name}-*")))
+
+
+def small_archives() -> Iterator[bytes]:
+    for mode in ("w", "w:gz", "w:xz"):
+        with io.BytesIO() as file, tarfile.open(fileobj=file, mode=mode, format=tarfile.PAX_FORMAT) as tar:
+            for name in ("manifest.json", "évidence/" + "n" * 120, "evidence/core"):
+                info = tarfile.TarInfo(name)
+                info.size = 20
+                tar.addfile(info, io.BytesIO(b'{"schema":"crashkit.'))
+            link = tarfile.TarInfo("link")
+            link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(link)
+            tar.close()
+            yield file.getvalue()
+    with io.BytesIO() as file:
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as packed:
+            packed.writestr("evidence/core", b"x" * 300)
+            packed.writestr("../out", b"x")
+        yield file.getvalue()
 
 
 def small_core() -> bytes:

@@ -8,10 +8,10 @@ What cannot be unpacked completely (truncated, damaged, disk full) is unpacked a
 from __future__ import annotations
 
 import hashlib
+import lzma
 import os
 import shutil
 import stat
-import struct
 import tarfile
 import time
 import zipfile
@@ -88,9 +88,6 @@ class _Full(Exception):
         self.hint = hint
 
 
-_BROKEN = (Damaged, tarfile.TarError, zipfile.BadZipFile, zlib.error, EOFError, RecursionError, UnicodeError, struct.error)
-
-
 def archive_kind(path: Path) -> Optional[str]:
     """tar (also compressed) or zip, by the file's contents; None if it is neither, no regular file, or cannot be read."""
     try:
@@ -145,7 +142,10 @@ class _Target:
                 self._take(member)
         except _Full as full:
             self._ends = self._error(f"only the first {len(self.files)} files were unpacked: {full}", full.hint)
-        except _BROKEN as error:
+        except OSError:
+            raise
+        # For damaged data zipfile and tarfile raise errors of their own and many others: IndexError, NotImplementedError, zlib.error ...
+        except Exception as error:
             what = str(error) or type(error).__name__
             hint = "Copy the archive again if you still have it."
             self._ends = self._error(f"the archive is damaged or truncated after {len(self.files)} files: {what}", hint)
@@ -183,7 +183,7 @@ class _Target:
             except FileExistsError:
                 self._leave_out(member, _TWICE)
             # Of a zip, where the next member does not depend on this one. What could be read of it is kept.
-            except (zipfile.BadZipFile, zlib.error, EOFError):
+            except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError):
                 self._leave_out(member, _DAMAGED)
             # zipfile: of an encrypted member, and of a compression that it does not know.
             except (RuntimeError, NotImplementedError):
