@@ -280,7 +280,8 @@ class TestCommands:
             imported = {alias.name.split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
             imported |= {(node.module or "").split(".")[0] for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
             inside = path.relative_to(ROOT / "crashkit")
-            if inside.parts[0] not in ("cli", "__main__.py", "demo_server.py"):
+            # testrun/supervise.py is what pytest replaces itself with: a program of its own.
+            if inside.parts[0] not in ("cli", "__main__.py", "demo_server.py") and str(inside) != "testrun/supervise.py":
                 assert not called & {"print", "sys.exit", "exit", "quit"}, inside
                 assert "click" not in imported, inside
             if inside.parts[0] != "debugger":

@@ -44,8 +44,9 @@ def join(ends: Ends) -> Merged:
     if inner.frames is None:
         return inner
     if not deep and not native_outer:
-        if ends.native_cut and len(ends.native) >= WHOLE_STACK:
-            return Merged((*inner.frames[:INNER], elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
+        if ends.native_cut and (len(ends.native) >= WHOLE_STACK or repeating(ends.native)):
+            shown = inner.frames if len(inner.frames) < WHOLE_STACK else inner.frames[:INNER]
+            return Merged((*shown, elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
         return Merged(shorten((*inner.frames, *python_outer)))
     outer = _merge_outer(native_outer, python_outer)
     cycle = repeating(inner.frames)

@@ -176,10 +176,7 @@ def test_a_recursion_is_folded_with_its_count(opened: Open) -> None:
     crash = Crash(threads=(Thread(tid=1, crashed=True, frames=(NativeFrame(function="f"), *frames)),))
     browser = opened(crash)
     assert visible(browser, "#crashed .frame") == 3
-    assert browser.find_element(By.CSS_SELECTOR, ".rounds summary").text.endswith("The 2 frames above occur 500 times in a row")
-    browser.find_element(By.CSS_SELECTOR, ".rounds summary").click()
-    assert visible(browser, "#crashed .frame") == 1001
-    assert browser.execute_script("return document.getElementById('t0.1000').innerText").startswith("1000")
+    assert browser.find_element(By.CSS_SELECTOR, ".rounds").text.endswith("The 2 frames above occur 500 times in a row")
 
 
 def test_search_finds_runtime_frames_that_are_hidden(opened: Open) -> None:
