@@ -14,6 +14,7 @@ from rich.text import Text
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
 from crashkit.naming import waits
+from crashkit.naming.machinery import handler_end
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
 from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
@@ -282,8 +283,8 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
             yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
         for index, step in enumerate(crash.next_steps[: 0 if repeated else 3]):
             yield from page.field("next" if index == 0 else "", step)
-        for index, words in enumerate(crash.last_words[-3:]):
-            yield from page.field("last words" if index == 0 else "", words.strip(), style=_DIM)
+        for index, words in enumerate(() if repeated else crash.last_words[-3:]):
+            yield from page.field("log ends" if index == 0 else "", words.strip(), style=_DIM)
         return
     yield Text()
     label = wording.confidence(finding).lower()
@@ -348,7 +349,10 @@ def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[T
     label = safe.clip(_clean(wording.thread_label(thread)), max(page.width, _USUAL) - 34)
     if not thread.python_frames:
         yield from (Text(row, _BOLD) for row in page.rows(f"Stack of {label}, innermost first", 0))
-        yield from _stack(thread.frames, page, runtime)
+        handled = handler_end(thread.frames)
+        if handled > 1:
+            yield from _note(f"... {wording.plural(handled, 'frame')} of the signal handler", page)
+        yield from _stack(thread.frames, page, runtime, handled if handled > 1 else 0)
         return
     yield from (Text(row, _BOLD) for row in page.rows(f"Python stack of {label}, innermost first", 0))
     yield from _stack(thread.python_frames, page)
@@ -357,8 +361,9 @@ def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[T
     yield from _stack(thread.frames, page)
 
 
-def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = ()) -> Iterator[Text]:
-    rows = [row for part in parts([wording.frame_key(frame) for frame in frames]) for row in _rows(part)]
+def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = (), start: int = 0) -> Iterator[Text]:
+    """The frames from number `start` on."""
+    rows = [row for part in parts([wording.frame_key(frame) for frame in frames[start:]]) for row in _rows(part)]
     skipped = range(_FRAMES - _TAIL, len(rows) - _TAIL) if len(rows) > _FRAMES else range(0)
     for position, row in enumerate(rows):
         if position == skipped.start and skipped:
@@ -370,7 +375,7 @@ def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = ()
             above = "the frame above occurs" if row.length == 1 else f"the {row.length} frames above occur"
             yield from _note(f"... {above} {row.rounds:,} times in a row", page)
         else:
-            yield from _frame(row, frames[row], page, row in runtime)
+            yield from _frame(start + row, frames[start + row], page, start + row in runtime)
 
 
 def _rows(part: Part) -> Iterator[int | Part]:

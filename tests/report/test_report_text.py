@@ -180,3 +180,15 @@ def test_a_recursion_is_shown_once_with_its_count() -> None:
         "main",
     ]
     assert [row[0] for row in stack if row[0].isdigit()] == ["0", "1", "2", "1001"]
+
+
+def test_frames_of_the_signal_handler_are_folded() -> None:
+    frames = (
+        NativeFrame(function="raise", module="/lib/libc.so.6"),
+        NativeFrame(function="faulthandler_fatal_error", module="/usr/bin/python3"),
+        NativeFrame(function="<signal handler called>"),
+        NativeFrame(function="decode", module="/srv/decoder.so"),
+    )
+    shown = "\n".join(text.summary(Crash(threads=(Thread(tid=1, crashed=True, frames=frames),)), None, color=False, width=100))
+    assert "... 3 frames of the signal handler" in shown and "   3 C  decode" in shown
+    assert "faulthandler_fatal_error" not in shown and "signal handler called" not in shown
