@@ -252,7 +252,7 @@ def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool 
     if source:
         yield from page.field("", f"  {_clean(source)}")
         if carets := _carets(frame, source, page.width - _LABEL - 4):
-            yield from page.field("", f"  {carets}", style=_YELLOW)
+            yield Text(" " * (_LABEL + 4) + carets, _YELLOW)
         if frame.source_changed:
             yield from page.field("", "  (the file changed after the crash: this line may not match)", style=_YELLOW)
 

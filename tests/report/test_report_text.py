@@ -192,3 +192,15 @@ def test_frames_of_the_signal_handler_are_folded() -> None:
     shown = "\n".join(text.summary(Crash(threads=(Thread(tid=1, crashed=True, frames=frames),)), None, color=False, width=100))
     assert "... 3 frames of the signal handler" in shown and "   3 C  decode" in shown
     assert "faulthandler_fatal_error" not in shown and "signal handler called" not in shown
+
+
+def test_the_expression_is_marked_below_its_line_everywhere() -> None:
+    source = "return libc.strlen(pointer)"
+    frame = PythonFrame(
+        function="lookup", file="/srv/app.py", line=7, source=source, context=(f"    {source}",), context_start=7, columns=(11, 30)
+    )
+    shown = list(text.summary(Crash(threads=(Thread(tid=1, crashed=True, frames=(frame,)),)), None, color=False, width=100))
+    rows = [at for at, row in enumerate(shown) if source in row]
+    assert len(rows) == 2
+    for at in rows:
+        assert shown[at + 1].index("^") == shown[at].index("libc.strlen") and shown[at + 1].count("^") == 19
