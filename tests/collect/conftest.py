@@ -19,7 +19,7 @@ import pytest
 from tests import crashes
 
 ROOT = Path(__file__).parent.parent.parent
-DEADLINE = 60
+DEADLINE = 240
 
 SEGFAULT = "import ctypes; ctypes.string_at(0)"
 
