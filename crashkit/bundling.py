@@ -19,13 +19,16 @@ from typing import Any, BinaryIO, NamedTuple, Optional
 import msgspec
 
 from crashkit import __version__
+from crashkit.attempt import attempt
 from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, BundleManifest, Member, write_bundle
 from crashkit.crashfolder.files import open_real
 from crashkit.crashfolder.manifest import File, Manifest
+from crashkit.debugger.direct import DirectReader
 from crashkit.elf.file import read_build_id
 from crashkit.elf.twin import BIG, write_twin
 from crashkit.errors import EvidenceError
 from crashkit.evidence.bundle import open_archives
+from crashkit.evidence.core.describe import describe
 from crashkit.evidence.input import Input, roomy_folder
 from crashkit.evidence.module_files import DEBUG_ROOT, Finder, ModuleFile
 from crashkit.evidence.package_versions import metadata_files
@@ -80,7 +83,7 @@ def bundle(
         scratch = stack.enter_context(Scratch("bundle", roomy_folder()))
         finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
         masking = _Masking(pieces, scratch)
-        chosen = _Chosen(crash, finder, options.exe, masking, scratch)
+        chosen = _Chosen(crash, finder, options.exe, masking, scratch, _imported(pieces, finder))
         texts = list(_texts(pieces, masking))
         binary = list(_binary_evidence(pieces, [text.member.name for text in texts]))
         root = sorted([*chosen.modules(), *chosen.sources(), *chosen.packages()], key=lambda member: member.name)
@@ -101,6 +104,17 @@ def bundle(
 
 def _versions(crash: Crash) -> dict[str, str]:
     return dict(sorted(crash.process.versions.items())) if crash.process else {}
+
+
+def _imported(pieces: Pieces, finder: Finder) -> Sequence[str]:
+    """Files of what the process had imported."""
+    core, source = pieces.core, pieces.core_input
+    if core is None or source is None:
+        return ()
+    nothing: tuple[str, ...] = ()
+    return attempt(
+        "bundle", "the reader of imported modules", lambda: DirectReader(core, describe(core, source, finder)).loaded(), nothing, []
+    )
 
 
 def _first_of_each(members: Sequence[Member]) -> list[Member]:
@@ -180,13 +194,16 @@ def _manifest(pieces: Pieces, evidence: Sequence[_Piece], masking: _Masking) -> 
 class _Chosen:
     """Which files of the crashed system are needed, by what its stacks say."""
 
-    def __init__(self, crash: Crash, finder: Finder, exe: Optional[Path], masking: _Masking, scratch: Path) -> None:
+    def __init__(
+        self, crash: Crash, finder: Finder, exe: Optional[Path], masking: _Masking, scratch: Path, imported: Sequence[str]
+    ) -> None:
         self.missing: list[str] = []
         self._crash = crash
         self._finder = finder
         self._exe = exe
         self._masking = masking
         self._twins = scratch
+        self._imported = imported
         self._found: list[str] = []
 
     def modules(self) -> Iterator[Member]:
@@ -245,7 +262,7 @@ class _Chosen:
 
     def packages(self) -> Iterator[Member]:
         """Metadata of the packages whose versions the report tells."""
-        files = [*_source_files(self._crash), *self._found]
+        files = [*_source_files(self._crash), *self._found, *self._imported]
         for path, here in metadata_files(files, self._finder.folder).items():
             name = _in_root(path)
             if name is not None:

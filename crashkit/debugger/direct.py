@@ -85,9 +85,13 @@ class DirectReader:
             python_version=f"{state.version.major}.{state.version.minor}",
             python_finalizing=state.finalizing,
             visited=self._visited(state),
-            loaded=tuple(state.loaded()),
+            loaded=self.loaded(),
             soft_errors=tuple(self._lost(stacks)),
         )
+
+    def loaded(self) -> tuple[str, ...]:
+        """Files of what was imported, one for each package."""
+        return tuple(self._state.loaded()) if self._state is not None else ()
 
     def _visited(self, state: PythonState) -> Optional[str]:
         scene, signal = self._scene, self._scene.crash.signal

@@ -557,8 +557,9 @@ _DEFAULT_LIMIT = 1000
 def has_core(case: Case) -> Outcome:
     """The evidence is a core."""
     source = case.crash.source
-    known = source is not None and source.kind == "core"
-    return Outcome(True, (), {"core": shlex.quote(source.path)}) if source is not None and known else no("there is no core")
+    if source is None or source.kind != "core":
+        return no("there is no core")
+    return Outcome(True, (), {"core": shlex.quote(source.archive or source.path)})
 
 
 def truncated_core(case: Case) -> Outcome:

@@ -23,7 +23,7 @@ from crashkit.errors import CrashkitError, EvidenceError
 from crashkit.evidence.archive import Budget, Unpacked, archive_kind, unpack
 from crashkit.evidence.input import roomy_folder
 from crashkit.evidence.pieces import OURS
-from crashkit.model import Crash, SoftError
+from crashkit.model import Crash, SoftError, Source
 from crashkit.scratch import Scratch
 
 _DEEPEST = 3
@@ -58,7 +58,12 @@ class Opened(NamedTuple):
         # What a bundle has lies at the path that it had in the crashed system.
         root = self._text(str(self.root))
         modules = tuple(replace(one, found=None) if one.found == f"{root}{one.path}" else one for one in renamed.modules)
-        return replace(renamed, modules=modules)
+        return replace(renamed, modules=modules, source=self._of_archive(crash, renamed.source))
+
+    def _of_archive(self, crash: Crash, source: Optional[Source]) -> Optional[Source]:
+        place = Path(crash.source.path) if crash.source else None
+        archive = next((name for folder, name in self.names if place is not None and place.is_relative_to(folder)), None)
+        return replace(source, archive=self._text(str(archive))) if source is not None and archive is not None else source
 
     @contextmanager
     def by_their_names(self) -> Iterator[None]:
