@@ -78,7 +78,6 @@ def argv(name: str) -> list[str]:
 
 
 def on_terminal(command: list[str], folder: Path, environment: dict[str, str], columns: int) -> str:
-    environment = {name: value for name, value in environment.items() if name not in ("COLUMNS", "LINES")}  # they outweigh the terminal
     pid, descriptor = pty.fork()
     if pid == 0:
         os.chdir(folder)

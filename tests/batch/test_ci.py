@@ -171,7 +171,8 @@ def test_on_a_terminal(columns: int, tmp_path: Path) -> None:
     """Progress is drawn, and gone at the end; what stays fits, but for paths, which are copied."""
     (tmp_path / "a.log").write_text(DUMP)
     environment = {**os.environ, "TERM": "xterm", "PYTHONPATH": str(ROOT)}
-    environment.pop("GITHUB_ACTIONS", None)
+    for name in ("GITHUB_ACTIONS", "COLUMNS"):
+        environment.pop(name, None)
     shown = on_terminal([sys.executable, "-m", "crashkit", "ci", "a.log", "--out", "out"], tmp_path, environment, columns)
     assert "\x1b[?25l" in shown and shown.rindex("\x1b[?25h") > shown.rindex("\x1b[?25l")
     rest = re.sub(r"\x1b\[[0-9;]*m", "", shown[shown.rindex("\x1b[2K") + 4 :])
