@@ -336,6 +336,7 @@ class _Round:
                 )
             elif wrong:
                 cause = self._of_collective(wrong[0], ordered)
+                person = next((one for one in ordered if one.who.rank == cause.rank and cause.rank is not None), None)
             elif peers:
                 person, _ = _first(peers)
                 cause = _cause(

@@ -1,0 +1,139 @@
+"""Real jobs on two H200: rank 1 failed at step 5, as fixtures/jobs/nccl/README.md says. No rule was written before these were recorded."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+import pytest
+
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+from crashkit.report import text
+
+JOBS = Path(__file__).parents[2] / "fixtures" / "jobs" / "nccl"
+SCRIPT = (JOBS / "train.py").read_text().splitlines()
+
+
+class Truth(NamedTuple):
+    """What this evidence shows; where it cannot show the whole truth, the confidence says so."""
+
+    what: str
+    """The whole of what is said of the cause, or its start where it ends with `...`."""
+    rank: Optional[int] = 1
+    ranks: tuple[int, ...] = ()
+    line: Optional[str] = None
+    """A part of the source line at which the rank failed or stood."""
+    confidence: str = "certain"
+    finding: str = "collective-missing-rank"
+    collective: tuple[object, ...] = ()
+    """Group, number, problem, operation, who is missing, who differs."""
+
+
+NEVER_CAME = ("default_pg", 11, "missing", "all_reduce", (1,), ())
+DIFFER = ("default_pg", 16, "mismatch", "all_reduce", (), (1,))
+FAILED = {
+    "segfault": Truth("SIGSEGV: Fatal Python error: Segmentation fault", line="ctypes.string_at(0)", finding="job-rank-failed"),
+    "raise": Truth("ValueError: bad sample in batch 5", line="raise ValueError", finding="job-rank-failed"),
+    "kill": Truth("SIGKILL", confidence="likely", finding="job-rank-failed"),
+    "oom": Truth(
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 4096.00 GiB....", line="torch.empty(1 << 40", finding="cuda-oom"
+    ),
+    "assert": Truth("CUDA error: device-side assert triggered", line="print(table[", finding="cuda-device-assert"),
+}
+# Without the flight recorder, it is not known where DDP's all_reduce was called but by the stack of who waited there.
+AT_BACKWARD = "rank 1 never came to all_reduce #11 (train_step train.py:58)"
+HUNG = Truth("all ranks came to all_reduce #12, and it did not end", None, confidence="possible", finding="nccl-watchdog-timeout",
+             collective=("default_pg", 12, "unfinished", "all_reduce", (), ()))  # fmt: skip
+HALF = Truth("all ranks came to all_reduce #16, and it did not end: not on rank 1", line="dist.all_reduce(total)", confidence="possible",
+             finding="nccl-watchdog-timeout", collective=("default_pg", 16, "unfinished", "all_reduce", (), (1,)))  # fmt: skip
+LOGS = {
+    **FAILED,
+    "fr-segfault": FAILED["segfault"],
+    "missed": Truth(AT_BACKWARD, collective=NEVER_CAME),
+    "fr-missed": Truth("rank 1 never came to all_reduce #11", collective=NEVER_CAME),
+    "spin": Truth(f"{AT_BACKWARD}; it stood in load_batch train.py:24", line="while True", collective=NEVER_CAME),
+    "fr-spin": Truth(AT_BACKWARD, collective=NEVER_CAME),
+    "mismatch": Truth("at #16 rank 0 called all_reduce (train.py:52) and rank 1 called all_gather", None, (0, 1), None,
+                      "certain", "collective-mismatch", DIFFER),
+    "fr-mismatch": Truth("at #16 rank 0 called all_reduce (train.py:52) and rank 1 called all_gather (train.py:49)", None, (0, 1), None,
+                         "certain", "collective-mismatch", DIFFER),
+    "size": HALF,
+    "fr-size": HALF,
+    "p2p": Truth("at #11 rank 0 called recv (train.py:56) and rank 1 called all_reduce (train.py:58)", None, (0, 1), None,
+                 "certain", "collective-mismatch", ("default_pg", 11, "mismatch", "recv", (), (1,))),
+    # Rank 0 only warned that it uses sends and receives, and left no stack.
+    "fr-p2p": Truth("at #11 rank 0 called send or recv and rank 1 called all_reduce (train.py:58)", None, (0, 1), None,
+                    "possible", "nccl-watchdog-timeout", ("default_pg", 11, "mismatch", "send or recv", (), (1,))),
+    # Both waited for the same collective; that another group's held it, only the flight recorder knows.
+    "groups": HUNG,
+    "fr-groups": HUNG,
+}  # fmt: skip
+SIZES = "at #16 rank 0 called all_reduce of 20 (train.py:52) and rank 1 called all_reduce of 40 (train.py:52)"
+RECORDED = {
+    "fr-missed": Truth("rank 1 never came to all_reduce #11", collective=NEVER_CAME),
+    "fr-spin": Truth("rank 1 never came to all_reduce #11", collective=NEVER_CAME),
+    "fr-mismatch": LOGS["fr-mismatch"],
+    "fr-size": Truth(SIZES, None, (0, 1), None, "certain", "collective-mismatch", DIFFER),
+    "fr-p2p": Truth("rank 1 never came to recv 1->0 #1 (train_step train.py:56)", confidence="likely",
+                    collective=("default_pg", 1, "missing", "recv 1->0", (1,), ())),
+    "fr-groups": Truth("rank 1 never came to all_reduce #6 (main train.py:73)",
+                       collective=("metrics", 6, "missing", "all_reduce", (1,), ())),
+}  # fmt: skip
+BOTH = {**RECORDED, "fr-segfault": FAILED["segfault"], "fr-spin": LOGS["fr-spin"]}
+
+
+def _evidence() -> list[tuple[str, str]]:
+    return [*(("log", name) for name in LOGS), *(("dumps", name) for name in RECORDED), *(("both", name) for name in BOTH)]
+
+
+def _given(kind: str, name: str) -> list[Path]:
+    folder = JOBS / name
+    return {"log": [folder / "job.log"], "dumps": sorted(folder.glob("fr_*")), "both": [folder]}[kind]
+
+
+@pytest.fixture(scope="module")
+def crashes() -> dict[tuple[str, str], Crash]:
+    return {(kind, name): analyze(_given(kind, name)) for kind, name in _evidence()}
+
+
+def test_every_run_is_here() -> None:
+    runs = {path.name for path in JOBS.iterdir() if path.is_dir()}
+    assert runs == set(LOGS)
+    assert {path.parent.name for path in JOBS.glob("*/fr_*")} == set(RECORDED)
+    assert {name for name in runs if name.startswith("fr-")} == set(BOTH)
+
+
+@pytest.mark.parametrize(("kind", "name"), _evidence())
+def test_what_failed_first(kind: str, name: str, crashes: dict[tuple[str, str], Crash]) -> None:
+    crash = crashes[kind, name]
+    truth = {"log": LOGS, "dumps": RECORDED, "both": BOTH}[kind][name]
+    assert crash.job is not None and crash.job.root_cause is not None
+    cause = crash.job.root_cause
+    said, whole = cause.what or "", not truth.what.endswith("...")
+    assert said == truth.what if whole else said.startswith(truth.what[:-3])
+    assert (cause.rank, cause.ranks, cause.confidence) == (truth.rank, truth.ranks, truth.confidence)
+    line = SCRIPT[(cause.where.line or 0) - 1] if cause.where is not None else None
+    assert truth.line in (line or "") if truth.line else line is None
+    wrong = next(iter(crash.job.collectives), None)
+    told = (wrong.group, wrong.sequence, wrong.problem, wrong.operation, wrong.missing, wrong.differing) if wrong is not None else ()
+    assert told == truth.collective
+    assert crash.findings[0].id == truth.finding
+    roles = {process.rank: process.role for process in crash.job.processes}
+    assert sorted(roles) == [0, 1]
+    assert (roles[1] == "root-cause") == (truth.rank == 1)
+
+
+@pytest.mark.parametrize(("kind", "name"), _evidence())
+def test_nothing_false_is_claimed(kind: str, name: str, crashes: dict[tuple[str, str], Crash]) -> None:
+    crash = crashes[kind, name]
+    assert crash.job is not None
+    roles = {process.rank: process.role for process in crash.job.processes}
+    assert roles[0] != "root-cause", "rank 0 only ever waited"
+    certain = {finding.id for finding in crash.findings if finding.confidence == "certain"}
+    assert not {one for one in certain if one.startswith(("killed-by", "stopped", "sigterm"))}
+    shown = "\n".join(text.summary(crash, None, color=False, width=200))
+    assert "torch/distributed/run.py" not in shown and "ChildFailedError" not in shown and "launch_agent" not in shown
+    assert crash.signal is None or crash.signal.name in ("SIGSEGV", "SIGKILL", "SIGABRT")
+    if crash.job.collectives:
+        assert crash.signal is None, "the abort followed from the time-out"
