@@ -137,3 +137,50 @@ def test_nothing_false_is_claimed(kind: str, name: str, crashes: dict[tuple[str,
     assert crash.signal is None or crash.signal.name in ("SIGSEGV", "SIGKILL", "SIGABRT")
     if crash.job.collectives:
         assert crash.signal is None, "the abort followed from the time-out"
+
+
+def _altered(tmp_path: Path, name: str, *changes: tuple[str, str]) -> Crash:
+    log = (JOBS / name / "job.log").read_text()
+    for old, new in changes:
+        assert old in log
+        log = log.replace(old, new)
+    (tmp_path / "job.log").write_text(log)
+    return analyze([tmp_path / "job.log"])
+
+
+def test_sequence_numbers_of_two_groups_are_not_compared(tmp_path: Path) -> None:
+    """Rank 0 waits for #6 of another group; that rank 1 came to #10 of the first one says nothing of it."""
+    line = "[PG ID 0 PG GUID 0(default_pg) Rank 0]  failure detected by watchdog at work sequence id: 11"
+    crash = _altered(
+        tmp_path,
+        "spin",
+        (line, "[PG ID 1 PG GUID 1(metrics) Rank 0]  failure detected by watchdog at work sequence id: 6"),
+        ("PG status: last enqueued work: 11, last completed work: 10", "PG status: last enqueued work: 6, last completed work: 5"),
+        ("WorkNCCL(SeqNum=11", "WorkNCCL(SeqNum=6"),
+    )
+    assert crash.job is not None and crash.job.root_cause is not None
+    (one,) = crash.job.collectives
+    assert (one.group, one.sequence, one.problem, one.missing) == ("metrics", 6, "unfinished", ())
+    assert crash.job.root_cause.confidence == "possible"
+
+
+def test_who_came_after_the_time_out_was_late(tmp_path: Path) -> None:
+    ending = "[rank1]:[F1121 "
+    later = (
+        "[rank1]:[E1121 21:53:40.000000000 ProcessGroupNCCL.cpp:2303] [PG ID 0 PG GUID 0(default_pg) Rank 1]  failure detected by watchdog "
+        "at work sequence id: 11 PG status: last enqueued work: 11, last completed work: 10\n"
+    )
+    crash = _altered(tmp_path, "missed", (ending, later + ending))
+    assert crash.job is not None and crash.job.root_cause is not None
+    assert crash.job.root_cause.what == "rank 1 came too late to all_reduce #11 (train_step train.py:58)"
+
+
+def test_a_dump_is_of_the_rank_that_said_that_it_ends(tmp_path: Path) -> None:
+    """faulthandler names no rank. Where two ranks abort at once, nobody can tell whose dump it is."""
+    crash = analyze([JOBS / "spin" / "job.log"])
+    assert crash.job is not None
+    assert {one.rank: one.where.function for one in crash.job.processes if one.where} == {0: "train_step", 1: "load_batch"}
+    said = "[PG ID 0 PG GUID 0(default_pg) Rank 0] Terminating the process after attempting to dump debug info"
+    monitor = f"[rank0]:[F1121 21:55:28.320955959 ProcessGroupNCCL.cpp:1653] {said}\n"
+    crash = _altered(tmp_path, "spin", ("[rank1]:[F1121 ", monitor + "[rank1]:[F1121 "))
+    assert crash.job is not None and all(one.where is None for one in crash.job.processes)
