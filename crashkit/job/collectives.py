@@ -135,11 +135,9 @@ def of_recordings(recordings: Sequence[Recording]) -> list[JobCollective]:
         found += [problem] if problem else []
         found += _of_pairs(described or name, members, group, known)
 
-    def order(problem: _Problem) -> tuple[bool, bool, bool, int]:
+    def order(problem: _Problem) -> tuple[bool, bool, int]:
         follows = any(one.may_hold(problem) for one in found if one is not problem)
-        # All came to what did not end: something else kept it.
-        unfinished = problem.collective.problem == "unfinished"
-        return follows, unfinished, not problem.is_pair, min(filter(None, problem.came.values()), default=0)
+        return follows, not problem.is_pair, min(filter(None, problem.came.values()), default=0)
 
     return [one.collective for one in sorted(found, key=order)]
 
@@ -312,6 +310,7 @@ def of_watchdogs(told: Mapping[int, Progress], members: Iterable[int]) -> Option
     ended = {rank for rank, one in told.items() if one.completed is not None and one.completed >= sequence}
     return JobCollective(
         group=name,
+        unknown=tuple(sorted(set(members) - known)),
         sequence=sequence,
         problem="unfinished",
         operation=calls[0].operation if calls else None,

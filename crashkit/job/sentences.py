@@ -63,6 +63,8 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
     if one.differs == ("time",):
         return f"{ranks(one.differing)} came late to {one.operation or 'collective'}{number}, and it did not end"
     who = f": not on {ranks(one.differing)}" if one.differing else ""
+    if one.unknown:
+        return f"{one.operation or 'collective'}{number} did not end; whether {ranks(one.unknown)} came to it is not known"
     return f"all ranks came to {one.operation or 'collective'}{number}, and it did not end{who}"
 
 

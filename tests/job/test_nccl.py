@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
+import json
+import lzma
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -119,6 +125,8 @@ def test_what_failed_first(kind: str, name: str, crashes: dict[tuple[str, str], 
     told = (wrong.group, wrong.sequence, wrong.problem, wrong.operation, wrong.missing, wrong.differing) if wrong is not None else ()
     assert told == truth.collective
     assert crash.findings[0].id == truth.finding
+    if truth.finding.startswith("collective-"):
+        assert crash.findings[0].confidence == truth.confidence
     roles = {process.rank: process.role for process in crash.job.processes}
     assert sorted(roles) == [0, 1]
     assert (roles[1] == "root-cause") == (truth.rank == 1)
@@ -160,8 +168,9 @@ def test_sequence_numbers_of_two_groups_are_not_compared(tmp_path: Path) -> None
     )
     assert crash.job is not None and crash.job.root_cause is not None
     (one,) = crash.job.collectives
-    assert (one.group, one.sequence, one.problem, one.missing) == ("metrics", 6, "unfinished", ())
+    assert (one.group, one.sequence, one.problem, one.missing, one.unknown) == ("metrics", 6, "unfinished", (), (1,))
     assert crash.job.root_cause.confidence == "possible"
+    assert crash.job.root_cause.what == "all_reduce #6 did not end; whether rank 1 came to it is not known"
 
 
 def test_who_came_after_the_time_out_was_late(tmp_path: Path) -> None:
@@ -184,3 +193,41 @@ def test_a_dump_is_of_the_rank_that_said_that_it_ends(tmp_path: Path) -> None:
     monitor = f"[rank0]:[F1121 21:55:28.320955959 ProcessGroupNCCL.cpp:1653] {said}\n"
     crash = _altered(tmp_path, "spin", ("[rank1]:[F1121 ", monitor + "[rank1]:[F1121 "))
     assert crash.job is not None and all(one.where is None for one in crash.job.processes)
+
+
+def test_a_second_signal_of_a_rank_that_gave_up_is_no_cause(tmp_path: Path) -> None:
+    """Rank 1 of this run ended with SIGSEGV while it aborted; here without the exception that says so as well."""
+    gone = ("[rank1]: Traceback (most recent call last):\n", ""), ("[rank1]: torch.distributed.DistBackendError: ", "")
+    crash = _altered(tmp_path, "p2p", *gone)
+    assert crash.job is not None and crash.job.root_cause is not None
+    assert (crash.job.root_cause.rank, crash.job.root_cause.ranks) == (None, (0, 1))
+    assert {one.rank: (one.exit, one.role) for one in crash.job.processes} == {0: (-6, "lost-peer"), 1: (-11, "lost-peer")}
+
+
+@pytest.mark.parametrize("name", ["raise", "missed", "kill"])
+def test_what_the_launcher_says_is_not_evidence_of_the_cause(name: str) -> None:
+    """Neither the SIGTERM that it sends nor its own ChildFailedError tells why a rank failed."""
+    log = JOBS / name / "job.log"
+    assert "closing signal" in log.read_text() and "ChildFailedError" in log.read_text()
+    crash = analyze([log])
+    assert crash.job is not None
+    said = [(line.kind, line.text) for line in crash.log]
+    assert not [one for one in said if one[0] == "launcher-stops" or "ChildFailedError" in one[1]]
+
+
+@pytest.mark.parametrize("pack", [gzip.compress, lzma.compress], ids=["gz", "xz"])
+def test_the_only_log_may_be_compressed(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
+    packed = tmp_path / "job.log.packed"
+    packed.write_bytes(pack((JOBS / "spin" / "job.log").read_bytes()))
+    crash = analyze([packed])
+    assert crash.job is not None and crash.job.root_cause is not None
+    assert crash.job.root_cause.what == LOGS["spin"].what
+    with_dumps = analyze([packed, *(JOBS / "fr-spin").glob("fr_*")])
+    assert with_dumps.job is not None and with_dumps.job.root_cause is not None
+    assert with_dumps.job.root_cause.what == LOGS["spin"].what
+
+
+def test_a_log_from_a_pipe(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "crashkit", "analyze", "-", "--json"]
+    done = subprocess.run(command, input=(JOBS / "spin" / "job.log").read_bytes(), capture_output=True, check=True, cwd=tmp_path)
+    assert json.loads(done.stdout)["job"]["root_cause"]["what"] == LOGS["spin"].what

@@ -73,11 +73,8 @@ def _made(kind: str) -> _Made:
 
 
 def _thread_ended(match: re.Match[str], speaker: Who) -> Word:
-    """The watchdog's thread ended: by a time-out of its own, or by an error that it only met, such as a kernel's."""
-    who, said = _about(match, speaker), match["said"]
-    if "Watchdog caught" in said:
-        return Word(who, "given-up", text=said[:LONGEST_TEXT])
-    return Word(who, "exception", text=said.strip()[:LONGEST_TEXT])
+    """The watchdog's thread ended by an error that it met, such as a kernel's."""
+    return Word(_about(match, speaker), "exception", text=match["said"].strip()[:LONGEST_TEXT])
 
 
 def _signalled(match: re.Match[str], speaker: Who) -> Word:
@@ -87,6 +84,7 @@ def _signalled(match: re.Match[str], speaker: Who) -> Word:
 
 
 _RANK = r"(?:\[(?:PG (?:ID )?\d+ PG GUID (?P<group>[^\]]{0,200}?) )?Rank (?P<rank>\d{1,9})\] )?"
+_THREAD_ENDED = "watchdog thread terminated with exception: "
 # The text that such a line contains; the pattern; what it says.
 _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
     (text, re.compile(pattern), make)
@@ -105,7 +103,7 @@ _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
             _made("watchdog"),
         ),
         (
-            "watchdog thread terminated with exception: ",
+            _THREAD_ENDED,
             _RANK + r"Process group watchdog thread terminated with exception: (?P<said>[^\n]{1,2000})",
             _thread_ended,
         ),
@@ -326,9 +324,11 @@ class LogWords:
         for known, pattern, make in _LINES:
             if known in text and (match := pattern.search(text)):
                 word = self._launched(make(match, who), text)
-                if word.kind == "given-up" or make is _thread_ended:
+                ends = word.kind == "given-up" or _THREAD_ENDED in text
+                if ends:
                     self._dying[word.who] = None
-                self._say(number, [word])
+                # The watchdog's thread ended by the time-out that it saw.
+                self._say(number, [word, word._replace(kind="given-up")] if ends and word.kind == "watchdog" else [word])
                 return
         if "CollectiveFingerPrint(" in text:
             self._say(number, (_made("differs")(match, who) for match in _DIFFERS.finditer(text)))
