@@ -172,6 +172,9 @@ class _Person:
         ends = (None, -SIGABRT, -SIGSEGV, 1) if gave_up else (None, -SIGABRT, 1)
         if (gave_up or self.of("watchdog")) and (status in ends or self.stopped):
             return classes.PEER
+        # A crash folder is kept of every death by a signal, also of the launcher's.
+        if spoken is not None and spoken.kind == "fatal" and self.stopped and spoken.number in (SIGTERM, SIGKILL):
+            return classes.STOPPED
         if spoken is not None and spoken.kind == "fatal":
             return classes.PEER if spoken.number == SIGABRT and of_thread(spoken.thread) else classes.OWN
         if spoken is not None:
