@@ -65,6 +65,11 @@ def _problem(problem: str, numbered: bool) -> Callable[[Case], Outcome]:
             return no("no such collective")
         if numbered and one.sequence is None:
             return unknown("the sequence numbers of the collectives")
+        confidence = job.root_cause.confidence if job.root_cause is not None else None
+        if confidence == "possible" and one.differs != ("place",):
+            return unknown("which calls the ranks differed in")
+        if numbered and confidence != "certain":
+            return unknown("which of several ranks that waited for each other was the first")
         if one.differs == ("place",):
             return unknown("whether the ranks waited in the same process group")
         text = what_happened(one, job.processes)

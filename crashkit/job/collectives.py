@@ -20,6 +20,9 @@ MOST_OF_A_CALL = 8
 """Ranks of one call that are listed by rank."""
 MOST_CALLS = 64
 MOST_FRAMES = 30
+LATE_BY = 1_000_000_000
+"""Nanoseconds, and LATE_TIMES the time of the fastest: a rank that took both longer is late."""
+LATE_TIMES = 10
 
 
 class Seen(NamedTuple):
@@ -103,12 +106,26 @@ def _same(members: Sequence[Seen]) -> list[JobCall]:
 # Flight recorders
 
 
+class _Problem(NamedTuple):
+    collective: JobCollective
+    came: dict[int, int]
+    """When each rank came to it, in nanoseconds of that rank's own clock."""
+    is_pair: bool = False
+
+    def may_hold(self, other: _Problem) -> bool:
+        """Whether a rank that the other one misses waits in this one. Who went past the other one to this one was not held by it before."""
+        if not set(other.collective.missing) & set(self.came):
+            return False
+        return not any(when > other.came[rank] for rank, when in self.came.items() if rank in other.came)
+
+
 def of_recordings(recordings: Sequence[Recording]) -> list[JobCollective]:
     """What went wrong in each process group, causes first.
 
-    Who is missing in one group because it waits in another one follows from that; the times of hosts decide only after that.
+    Who is missing in one group because it waits in another one follows from that. Where two wait for each other, a send or receive without
+    its other side comes first: all ranks agree on collectives. The times of hosts decide only after that.
     """
-    found: list[tuple[int, JobCollective]] = []
+    found: list[_Problem] = []
     known = {recording.rank for recording in recordings}
     for (name, told), group in _groups(recordings).items():
         # Gloo's dumps do not name the members: whoever came to it once is one.
@@ -117,12 +134,12 @@ def of_recordings(recordings: Sequence[Recording]) -> list[JobCollective]:
         problem = _of_group(described or name, members, group, known, {one.rank: one.is_whole for one in recordings})
         found += [problem] if problem else []
         found += _of_pairs(described or name, members, group, known)
-    waiting = [(one, {rank for call in one.calls for rank in call.ranks}) for _, one in found]
 
-    def follows(problem: JobCollective) -> bool:
-        return any(set(problem.missing) & ranks for one, ranks in waiting if one is not problem)
+    def order(problem: _Problem) -> tuple[bool, bool, int]:
+        follows = any(one.may_hold(problem) for one in found if one is not problem)
+        return follows, not problem.is_pair, min(filter(None, problem.came.values()), default=0)
 
-    return [one for _, one in sorted(found, key=lambda pair: (follows(pair[1]), pair[0]))]
+    return [one.collective for one in sorted(found, key=order)]
 
 
 def _groups(recordings: Sequence[Recording]) -> dict[tuple[str, tuple[int, ...]], dict[int, list[Entry]]]:
@@ -141,26 +158,35 @@ def _groups(recordings: Sequence[Recording]) -> dict[tuple[str, tuple[int, ...]]
 
 def _of_group(
     group: str, members: Sequence[int], entries: Mapping[int, Sequence[Entry]], known: Iterable[int], whole: Mapping[int, bool]
-) -> Optional[tuple[int, JobCollective]]:
+) -> Optional[_Problem]:
     by_rank = {rank: _by_sequence(several) for rank, several in entries.items()}
     every = sorted({sequence for rank in by_rank.values() for sequence in rank})
     # What a ring buffer has lost is not missing.
     starts = [min(several) for rank, several in by_rank.items() if several and not whole.get(rank, True)]
-    unfinished: Optional[tuple[int, JobCollective]] = None
+    unfinished: Optional[_Problem] = None
+    before: Mapping[int, int] = {}
     for sequence in every:
         if starts and sequence < max(starts):
             continue
         there = {rank: several[sequence] for rank, several in by_rank.items() if sequence in several}
-        created = min((entry.created for several in there.values() for entry in several if entry.created), default=0)
+        came = {rank: several[0].created or 0 for rank, several in there.items()}
         for position in range(max(map(len, there.values()))):
             seen = [_seen(rank, several[position]) for rank, several in there.items() if position < len(several)]
             wrong = collective(seen, members, set(known) & set(members or known), group, sequence)
             if wrong is not None:
-                return created, wrong
+                return _Problem(wrong, came)
         states = {entry.is_completed for several in there.values() for entry in several}
         if unfinished is None and False in states:
-            unfinished = created, _unfinished(group, sequence, there, True in states)
+            late = _late({rank: when - before[rank] for rank, when in came.items() if when and before.get(rank)})
+            unfinished = _Problem(_unfinished(group, sequence, there, True in states, late), came)
+        before = came
     return unfinished
+
+
+def _late(gaps: Mapping[int, int]) -> list[int]:
+    """Who took much longer than others since the last collective; each rank's time is by its own clock."""
+    fastest = min(gaps.values(), default=0)
+    return sorted(rank for rank, gap in gaps.items() if gap > fastest * LATE_TIMES and gap - fastest > LATE_BY)
 
 
 def _by_sequence(entries: Iterable[Entry]) -> dict[int, list[Entry]]:
@@ -176,25 +202,23 @@ def _seen(rank: int, entry: Entry) -> Seen:
     return Seen(rank, entry.operation, sizes, dtypes, entry.state, of_frames(entry.frames), entry.frames)
 
 
-def _unfinished(group: str, sequence: int, there: Mapping[int, Sequence[Entry]], differs: bool) -> JobCollective:
+def _unfinished(group: str, sequence: int, there: Mapping[int, Sequence[Entry]], differs: bool, late: Sequence[int]) -> JobCollective:
     """All came and called the same, and on some it did not end."""
-    late = sorted(rank for rank, several in there.items() if not all(entry.is_completed for entry in several))
-    calls = _same([_seen(rank, there[rank][0]) for rank in late])
+    waiting = sorted(rank for rank, several in there.items() if not all(entry.is_completed for entry in several))
+    calls = _same([_seen(rank, there[rank][0]) for rank in waiting])
     return JobCollective(
         group=group,
         sequence=sequence,
         problem="unfinished",
         operation=calls[0].operation,
-        differing=tuple(late) if differs else (),
-        differs=("state",) if differs else (),
+        differing=tuple(waiting if differs else late),
+        differs=("state",) if differs else ("time",) if late else (),
         calls=tuple(calls),
         ranks={str(rank): replace(call, ranks=()) for call in calls for rank in call.ranks[:MOST_OF_A_CALL]},
     )
 
 
-def _of_pairs(
-    group: str, members: Sequence[int], entries: Mapping[int, Sequence[Entry]], known: Iterable[int]
-) -> list[tuple[int, JobCollective]]:
+def _of_pairs(group: str, members: Sequence[int], entries: Mapping[int, Sequence[Entry]], known: Iterable[int]) -> list[_Problem]:
     """Sends and receives: the n-th send from one rank to another belongs to the n-th receive there."""
     sides: defaultdict[tuple[int, int], dict[str, list[Entry]]] = defaultdict(lambda: {"send": [], "recv": []})
     for several in entries.values():
@@ -208,19 +232,23 @@ def _of_pairs(
             continue
         for position in range(max(len(pair["send"]), len(pair["recv"]))):
             there = {side: several[position] for side, several in pair.items() if position < len(several)}
-            wrong = _pair(group, position + 1, ranks, there)
+            wrong = _pair(group, position + 1, ranks, there, {ranks[side]: entries[ranks[side]][-1] for side in there})
             if wrong is not None:
-                found.append((min(entry.created or 0 for entry in there.values()), wrong))
+                found.append(_Problem(wrong, {ranks[side]: entry.created or 0 for side, entry in there.items()}, is_pair=True))
                 break
     return found
 
 
-def _pair(group: str, number: int, ranks: Mapping[str, int], there: Mapping[str, Entry]) -> Optional[JobCollective]:
+def _pair(
+    group: str, number: int, ranks: Mapping[str, int], there: Mapping[str, Entry], last: Mapping[int, Entry]
+) -> Optional[JobCollective]:
     calls = {side: _same([_seen(ranks[side], entry)])[0] for side, entry in there.items()}
     sizes = {entry.sizes if side == "send" else entry.output_sizes for side, entry in there.items()}
     missing = tuple(ranks[side] for side in ("send", "recv") if side not in there)
-    # An operation that ended needs nobody.
-    if (missing and all(entry.is_completed for entry in there.values())) or (not missing and len(sizes) == 1):
+    # An operation that ended needs nobody. A rank's last one that it did not see end may be shown as completed: NCCL waits for the peer
+    # before it records the CUDA events of the operation, and CUDA takes an event that was never recorded for one that has passed.
+    ended = all(entry.retired or (entry.is_completed and entry is not last[ranks[side]]) for side, entry in there.items())
+    if (missing and ended) or (not missing and len(sizes) == 1):
         return None
     return JobCollective(
         group=group,
@@ -246,14 +274,23 @@ class Progress(NamedTuple):
     timed_out: Optional[int] = None
     """Sequence number of the collective that it waited for."""
     seen: Optional[Seen] = None
+    group: Optional[str] = None
+    """The process group of these numbers."""
+    elsewhere: Optional[Seen] = None
+    """A send or receive in which it may have been instead."""
+    later: Optional[int] = None
+    """The last one that it is known to have enqueued at all; `enqueued` is of the time-out."""
 
 
 def of_watchdogs(told: Mapping[int, Progress], members: Iterable[int]) -> Optional[JobCollective]:
     """The collective that timed out first: who was not there, or called something else."""
-    waited = [one.timed_out for one in told.values() if one.timed_out is not None]
+    waited = [one for one in told.values() if one.timed_out is not None]
     if not waited:
         return None
-    sequence = min(waited)
+    # Sequence numbers are of a group. Where several groups timed out, that of most ranks counts: its problem is the best known.
+    group = Counter(one.group for one in waited).most_common(1)[0][0]
+    told = {rank: one for rank, one in told.items() if one.group == group or None in (one.group, group)}
+    sequence = min(one.timed_out for one in told.values() if one.timed_out is not None)
     came, known = [], set()
     for rank, one in told.items():
         reached = max((number for number in (one.enqueued, one.timed_out) if number is not None), default=None)
@@ -262,11 +299,31 @@ def of_watchdogs(told: Mapping[int, Progress], members: Iterable[int]) -> Option
         known.add(rank)
         if reached >= sequence:
             came.append(one.seen if one.seen is not None and one.timed_out == sequence else Seen(rank))
-    found = collective(came, members, known, None, sequence)
+        elif one.elsewhere is not None:
+            came.append(one.elsewhere)
+    name = _described(group)
+    found = collective(came, members, known, name, sequence)
     if found is not None:
-        return found
+        late = found.problem == "missing" and all((told[rank].later or 0) >= sequence for rank in found.missing)
+        return replace(found, differs=("time",)) if late else found
     calls, _ = _calls([one for one in came if one.operation])
-    return JobCollective(sequence=sequence, problem="unfinished", operation=calls[0].operation if calls else None, calls=tuple(calls))
+    ended = {rank for rank, one in told.items() if one.completed is not None and one.completed >= sequence}
+    return JobCollective(
+        group=name,
+        unknown=tuple(sorted(set(members) - known)),
+        sequence=sequence,
+        problem="unfinished",
+        operation=calls[0].operation if calls else None,
+        differing=tuple(sorted({one.rank for one in came} - ended)) if ended else (),
+        differs=("state",) if ended else (),
+        calls=tuple(calls),
+    )
+
+
+def _described(group: Optional[str]) -> Optional[str]:
+    """`default_pg` for `0(default_pg)`."""
+    name, _, description = (group or "").partition("(")
+    return description.rstrip(")") or name or None
 
 
 # Where ranks stood

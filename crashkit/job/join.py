@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from crashkit.job import classes, collectives
 from crashkit.job.collectives import Progress, Seen
-from crashkit.job.operations import first_own, of_thread, operation, place_of
+from crashkit.job.operations import POINT_TO_POINT, first_own, has_called, of_thread, operation, place_of, waits
 from crashkit.job.recording import Recording
 from crashkit.job.sentences import ranks, what_happened
 from crashkit.job.word import Who, Word
@@ -23,7 +23,7 @@ from crashkit.model import Job, JobCause, JobCollective, JobPlace, JobProcess, T
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.signals import SIGABRT, signal_name
 
-SIGKILL, SIGTERM = 9, 15
+SIGKILL, SIGSEGV, SIGTERM = 9, 11, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
 _ADDED = frozenset({"killed"})
 MOST_ALSO = 16
@@ -153,9 +153,11 @@ class _Person:
     @property
     def thread(self) -> Optional[Thread]:
         spoken = self.last_words
-        if spoken is not None and spoken.thread is not None:
+        if spoken is not None and spoken.main is None and spoken.thread is not None:
             return spoken.thread
-        return next((word.thread for word in reversed(self.of("stood")) if word.thread is not None), None)
+        # Where a thread of C++ ended the process, this is where Python stood.
+        stacks = (*(word.main for word in self.of("fatal")), *(word.thread for word in reversed(self.of("stood"))))
+        return next((stack for stack in stacks if stack is not None), spoken.thread if spoken is not None else None)
 
     @property
     def where(self) -> Optional[JobPlace]:
@@ -165,8 +167,14 @@ class _Person:
     def failure(self) -> str:
         """own (it failed for a reason of its own), weak (it ended without saying why), peer, stopped, ended, or silent."""
         spoken, status = self.last_words, self.exit
-        if self.of("watchdog") and (status in (None, -SIGABRT, 1) or self.stopped):
+        gave_up = self.of("given-up") and not (spoken and spoken.kind == "exception" and classes.of_exception(spoken.text) == classes.OWN)
+        # A second signal may end a process that aborts.
+        ends = (None, -SIGABRT, -SIGSEGV, 1) if gave_up else (None, -SIGABRT, 1)
+        if (gave_up or self.of("watchdog")) and (status in ends or self.stopped):
             return classes.PEER
+        # A crash folder is kept of every death by a signal, also of the launcher's.
+        if spoken is not None and spoken.kind == "fatal" and self.stopped and spoken.number in (SIGTERM, SIGKILL):
+            return classes.STOPPED
         if spoken is not None and spoken.kind == "fatal":
             return classes.PEER if spoken.number == SIGABRT and of_thread(spoken.thread) else classes.OWN
         if spoken is not None:
@@ -308,7 +316,7 @@ class _Round:
             person, also = _first(own)
             cause = _cause(person, "certain" if not also else "likely", self.number, _because(person, own, ordered))
         elif wrong and wrong[0].problem != "unfinished":
-            cause = self._of_collective(wrong[0], ordered)
+            cause = self._of_collective(wrong[0], ordered, wrong[1:])
             person = next((one for one in ordered if one.who.rank == cause.rank and cause.rank is not None), None)
         elif weak:
             # A signal from outside ends several at once; the launcher names the one that it saw first.
@@ -331,6 +339,7 @@ class _Round:
                 )
             elif wrong:
                 cause = self._of_collective(wrong[0], ordered)
+                person = next((one for one in ordered if one.who.rank == cause.rank and cause.rank is not None), None)
             elif peers:
                 person, _ = _first(peers)
                 cause = _cause(
@@ -359,7 +368,8 @@ class _Round:
             signal=signal_name(-status) if status is not None and status < 0 else None,
             role="root-cause" if is_root else role.get(failure, "waited"),
             what=person.what(),
-            where=person.where,
+            # Who did not come and waited at its end had come by then: that is not where it was late.
+            where=None if is_root and failure not in (classes.OWN, "weak") and waits(person.thread) else person.where,
             time=next((word.time for word in person.of("exit") if word.time), None),
             sequence=self._reached(person),
             source=spoken.path if spoken is not None else next((word.path for word in person.words), None),
@@ -404,15 +414,19 @@ class _Round:
             found = [one] if one is not None else []
         return [_with_places(one, ranked) for one in found]
 
-    def _of_collective(self, wrong: JobCollective, ordered: Sequence[_Person]) -> JobCause:
+    def _of_collective(self, wrong: JobCollective, ordered: Sequence[_Person], others: Sequence[JobCollective] = ()) -> JobCause:
         concerned = wrong.missing if wrong.problem == "missing" else wrong.differing
         if wrong.problem == "mismatch" and len(wrong.calls) > 1 and len(wrong.calls[0].ranks) == len(wrong.calls[1].ranks):
             # As many called the one as the other: nobody can say who is right.
             concerned = tuple(sorted(rank for call in wrong.calls for rank in call.ranks))
         one = next((person for person in ordered if len(concerned) == 1 and person.who.rank == concerned[0]), None)
         # Ranks of several groups wait at several lines.
-        unsure = wrong.problem == "unfinished" or wrong.differs == ("place",)
-        confidence = "possible" if unsure else "certain" if wrong.sequence is not None else "likely"
+        came = {rank for call in wrong.calls for rank in call.ranks}
+        mutual = any(came & set(one.missing) and {rank for call in one.calls for rank in call.ranks} & set(wrong.missing) for one in others)
+        unsure = (
+            wrong.problem == "unfinished" or wrong.differs == ("place",) or any(call.operation == "send or recv" for call in wrong.calls)
+        )
+        confidence = "possible" if unsure else "certain" if wrong.sequence is not None and not mutual else "likely"
         because = {
             "missing": "the others waited for it" if len(concerned) == 1 else "the others waited for them",
             "mismatch": "the calls of the ranks differ",
@@ -422,7 +436,7 @@ class _Round:
             ranks=tuple(concerned) if len(concerned) > 1 else (),
             pid=one.who.pid if one is not None else None,
             attempt=self.number,
-            what=what_happened(wrong, [self._process(person, "", False) for person in ordered if person.who.rank in wrong.missing]),
+            what=what_happened(wrong, [self._process(person, "", True) for person in ordered if person.who.rank in wrong.missing]),
             where=_place_of_cause(wrong, one),
             confidence=confidence,
             because=because,
@@ -431,7 +445,7 @@ class _Round:
 
 def _place_of_cause(wrong: JobCollective, person: Optional[_Person]) -> Optional[JobPlace]:
     if wrong.problem == "missing":
-        return person.where if person is not None else None
+        return person.where if person is not None and not waits(person.thread) else None
     call = next((call for call in wrong.calls if person is not None and person.who.rank in call.ranks), None)
     return call.where if call is not None else None
 
@@ -476,7 +490,7 @@ def _is_launchers(word: Word) -> bool:
 
 
 def _said(word: Word) -> tuple[object, ...]:
-    where = place_of(word.thread)
+    where = place_of(word.thread) or place_of(word.main)
     return word.kind, classes.of_exception(word.text), where.file if where else None, where.line if where else None
 
 
@@ -490,19 +504,31 @@ def _fits(word: Word, person: _Person) -> bool:
 
 
 def _progress(person: _Person) -> Optional[Progress]:
-    last = next(iter(reversed(person.of("progress"))), None)
+    # What it enqueued later came too late.
+    first = next(iter(person.of("progress")), None)
     watchdog = next(iter(person.of("watchdog")), None)
-    if last is None and watchdog is None:
+    if first is None and watchdog is None:
         return None
     seen = None
     if watchdog is not None:
-        seen = Seen(person.who.rank or 0, collectives.named(watchdog.operation), watchdog.sizes, where=person.where)
+        seen = Seen(person.who.rank or 0, collectives.named(watchdog.operation), watchdog.sizes)
     return Progress(
-        last.number if last is not None else None,
-        last.completed if last is not None else None,
+        first.number if first is not None else None,
+        first.completed if first is not None else None,
         watchdog.number if watchdog is not None else None,
         seen,
+        first.group if first is not None else None,
+        _elsewhere(person),
+        max((word.number for word in person.of("progress") if word.number is not None), default=None),
     )
+
+
+def _elsewhere(person: _Person) -> Optional[Seen]:
+    """A send or receive in which the rank may have waited instead. An unbatched one waits for its peer before it is enqueued."""
+    inside = of_thread(person.thread)
+    if inside in POINT_TO_POINT:
+        return Seen(person.who.rank or 0, inside, where=person.where)
+    return Seen(person.who.rank or 0, "send or recv") if person.of("pair") and person.thread is None else None
 
 
 def _as_others_say(words: Sequence[Word], ranked: Mapping[int, _Person]) -> list[JobCollective]:
@@ -528,10 +554,16 @@ def _with_places(one: JobCollective, ranked: Mapping[int, _Person]) -> JobCollec
         where = call.where
         if where is None:
             several = (ranked[rank] for rank in call.ranks if rank in ranked)
-            where = next((person.where for person in several if of_thread(person.thread) or person.of("call")), None)
+            where = next((place for person in several if (place := _called(person, call.operation)) is not None), None)
         calls.append(replace(call, where=where))
     by_rank = {
         rank: replace(call, where=call.where or next((c.where for c in calls if int(rank) in c.ranks), None))
         for rank, call in one.ranks.items()
     }
     return replace(one, calls=tuple(calls), ranks=by_rank)
+
+
+def _called(person: _Person, name: Optional[str]) -> Optional[JobPlace]:
+    """Where this process called the collective of that name: as the watchdog says, else by its stack."""
+    told = first_own(word.where for word in person.of("call") if word.where is not None)
+    return told or (person.where if has_called(person.thread, name) else None)

@@ -29,6 +29,9 @@ _CALLS = frozenset(
     reduce_scatter_tensor all_to_all all_to_all_single broadcast broadcast_object_list reduce gather gather_object scatter
     scatter_object_list barrier monitored_barrier send recv isend irecv batch_isend_irecv""".split()
 )
+_BACKWARD = (("torch/autograd/graph.py", "_engine_run_backward"), ("torch/autograd/__init__.py", "backward"))
+_SYNCHRONIZE = (("torch/cuda/__init__.py", "synchronize"), ("torch/cuda/streams.py", "synchronize"))
+POINT_TO_POINT = frozenset({"send", "recv", "isend", "irecv", "batch_isend_irecv"})
 
 
 def operation(name: str) -> str:
@@ -42,6 +45,27 @@ def of_thread(thread: Optional[Thread]) -> Optional[str]:
     frames = python_frames(thread) if thread is not None else []
     found = [frame.function for frame in frames if (frame.file or "").endswith(_FILES) and frame.function in _CALLS]
     return found[-1] if found else None
+
+
+def has_called(thread: Optional[Thread], name: Optional[str]) -> bool:
+    """Whether the thread's stack may be that of the call of this collective: its function, or the backward pass, in which DDP calls it.
+
+    What runs on a GPU is over when it fails: the thread may be at a later call by then.
+    """
+    inside = of_thread(thread)
+    return operation(name) == inside if inside and name else inside is None and _is_in(thread, _BACKWARD)
+
+
+def waits(thread: Optional[Thread]) -> bool:
+    """Whether the thread waited for a collective or for the GPU, rather than did something else."""
+    return of_thread(thread) is not None or _is_in(thread, (*_BACKWARD, *_SYNCHRONIZE))
+
+
+def _is_in(thread: Optional[Thread], places: Iterable[tuple[str, str]]) -> bool:
+    innermost = next(iter(python_frames(thread)), None) if thread is not None else None
+    return innermost is not None and any(
+        innermost.function == function and (innermost.file or "").endswith(file) for file, function in places
+    )
 
 
 def place_of(thread: Optional[Thread]) -> Optional[JobPlace]:

@@ -48,7 +48,8 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
     number = f" #{one.sequence}" if one.sequence is not None else ""
     if one.problem == "missing":
         at = place(one.calls[0].where if one.calls else None)
-        text = f"{ranks(one.missing)} never came to {one.operation or 'collective'}{number}" + (f" ({at})" if at else "")
+        came = "came too late to" if "time" in one.differs else "never came to"
+        text = f"{ranks(one.missing)} {came} {one.operation or 'collective'}{number}" + (f" ({at})" if at else "")
         standing = [
             f"{'it' if len(one.missing) == 1 else f'rank {process.rank}'} stood in {place(process.where)}"
             for process in stood
@@ -59,7 +60,11 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
         calls = [f"{ranks(call.ranks)} called {_call(call, one)}" for call in one.calls[:3]]
         more = f" and {len(one.calls) - 3} more calls" if len(one.calls) > 3 else ""
         return f"at{number} " * bool(number) + " and ".join([", ".join(calls[:-1]), calls[-1]] if len(calls) > 1 else calls) + more
+    if one.differs == ("time",):
+        return f"{ranks(one.differing)} came late to {one.operation or 'collective'}{number}, and it did not end"
     who = f": not on {ranks(one.differing)}" if one.differing else ""
+    if one.unknown:
+        return f"{one.operation or 'collective'}{number} did not end; whether {ranks(one.unknown)} came to it is not known"
     return f"all ranks came to {one.operation or 'collective'}{number}, and it did not end{who}"
 
 

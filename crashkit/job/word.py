@@ -32,6 +32,7 @@ class Word(NamedTuple):
     kind: str
     """exception, fatal (a signal's dump), stood (a stack without an error), exit, stopped (by the launcher), first (the launcher calls it
     the first failure), watchdog (NCCL's, of a collective), progress (last enqueued and completed), call (where a collective was called),
+    given-up (NCCL's monitor ends the process after a time-out), pair (a send or receive was called),
     absent (a rank that did not come, as another one says), differs (a call that another rank saw), killed (by the kernel), alive."""
     path: str = ""
     line: int = 0
@@ -47,3 +48,7 @@ class Word(NamedTuple):
     time: Optional[str] = None
     launcher: Optional[str] = None
     """exit: which launcher says it, to tell restarts from several launchers."""
+    main: Optional[Thread] = None
+    """fatal: the main thread's stack, where the thread that failed has no Python frame."""
+    group: Optional[str] = None
+    """progress: the process group, as sequence numbers are of one."""

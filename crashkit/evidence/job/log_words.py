@@ -18,6 +18,8 @@ from crashkit.evidence.text.skim import telling_lines
 from crashkit.evidence.text.traceback import Traceback
 from crashkit.job.word import Who, Word
 from crashkit.model import JobPlace
+from crashkit.naming.own_code import python_frames
+from crashkit.naming.signals import SIGABRT
 
 PATIENCE = 40
 """Lines of other processes between two of one text."""
@@ -64,9 +66,15 @@ def _made(kind: str) -> _Made:
             operation=told.get("operation"),
             sizes=_sizes(told.get("sizes")),
             launcher=told.get("launcher"),
+            group=told.get("group"),
         )
 
     return make
+
+
+def _thread_ended(match: re.Match[str], speaker: Who) -> Word:
+    """The watchdog's thread ended by an error that it met, such as a kernel's."""
+    return Word(_about(match, speaker), "exception", text=match["said"].strip()[:LONGEST_TEXT])
 
 
 def _signalled(match: re.Match[str], speaker: Who) -> Word:
@@ -75,7 +83,8 @@ def _signalled(match: re.Match[str], speaker: Who) -> Word:
     return Word(_about(match, speaker), "exit", text=match.string.strip()[:LONGEST_TEXT], number=-number, launcher="srun")
 
 
-_RANK = r"(?:\[(?:PG (?:ID )?\d+ PG GUID [^\]]{0,200}? )?Rank (?P<rank>\d{1,9})\] )?"
+_RANK = r"(?:\[(?:PG (?:ID )?\d+ PG GUID (?P<group>[^\]]{0,200}?) )?Rank (?P<rank>\d{1,9})\] )?"
+_THREAD_ENDED = "watchdog thread terminated with exception: "
 # The text that such a line contains; the pattern; what it says.
 _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
     (text, re.compile(pattern), make)
@@ -94,8 +103,19 @@ _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
             _made("watchdog"),
         ),
         (
+            _THREAD_ENDED,
+            _RANK + r"Process group watchdog thread terminated with exception: (?P<said>[^\n]{1,2000})",
+            _thread_ended,
+        ),
+        (
+            "Terminating the process after attempting to dump",
+            _RANK + r"Terminating the process after attempting to dump",
+            _made("given-up"),
+        ),
+        ("An unbatched P2P op", _RANK + r"An unbatched P2P op \(send/recv\) was called", _made("pair")),
+        (
             "last completed",
-            _RANK + r"[^\n]{0,400}?[Ll]ast enqueued (?:NCCL )?work: (?P<number>-?\d{1,18}), last completed (?:NCCL )?work: "
+            _RANK[:-2] + r"[^\n]{0,400}?)?[Ll]ast enqueued (?:NCCL )?work: (?P<number>-?\d{1,18}), last completed (?:NCCL )?work: "
             r"(?P<completed>-?\d{1,18})",
             _made("progress"),
         ),
@@ -197,7 +217,9 @@ def _of_dump(who: Who, dump: FaultDump) -> Iterator[Word]:
     threads = dump.threads()
     if dump.message is not None:
         crashed = next((thread for thread in threads if thread.crashed), None) or next(iter(threads), None)
-        yield Word(who, "fatal", text=f"Fatal Python error: {dump.message}"[:LONGEST_TEXT], number=dump.signal, thread=crashed)
+        # faulthandler shows the main thread last.
+        main = threads[-1] if threads and threads[-1] is not crashed and not (crashed and python_frames(crashed)) else None
+        yield Word(who, "fatal", text=f"Fatal Python error: {dump.message}"[:LONGEST_TEXT], number=dump.signal, thread=crashed, main=main)
     elif threads:
         # faulthandler shows the main thread last, and marks the current one.
         yield Word(who, "stood", text="its stack was printed", thread=threads[-1])
@@ -222,6 +244,8 @@ class LogWords:
         self._call: Optional[tuple[str, Who]] = None
         """Whose failed collective's stack is being printed. Only its first line has a prefix."""
         self._labels: dict[str, Who] = {}
+        self._dying: dict[Who, None] = {}
+        """Who said that it is about to abort. What faulthandler prints then has no prefix."""
         self.words: list[Word] = []
 
     def read(self, file: BinaryIO) -> list[Word]:
@@ -254,6 +278,8 @@ class LogWords:
         reader = self._opens(text)
         if reader is not None:
             self._close(name)
+            if not who.is_known and isinstance(reader, FaultDump) and len(self._dying) == 1 and reader.signal == SIGABRT:
+                who = self._dying.popitem()[0]
             self._open[name] = _Open(reader, number, who)
             return
         if current is not None and name in self._open:
@@ -297,7 +323,12 @@ class LogWords:
             self._call = name, Who(rank=int(rank[1])) if rank else who
         for known, pattern, make in _LINES:
             if known in text and (match := pattern.search(text)):
-                self._say(number, [self._launched(make(match, who), text)])
+                word = self._launched(make(match, who), text)
+                ends = word.kind == "given-up" or _THREAD_ENDED in text
+                if ends:
+                    self._dying[word.who] = None
+                # The watchdog's thread ended by the time-out that it saw.
+                self._say(number, [word, word._replace(kind="given-up")] if ends and word.kind == "watchdog" else [word])
                 return
         if "CollectiveFingerPrint(" in text:
             self._say(number, (_made("differs")(match, who) for match in _DIFFERS.finditer(text)))

@@ -14,7 +14,7 @@ from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.flight_recorder import is_recording, read_recording
 from crashkit.evidence.gpu.dump import open_dump
-from crashkit.evidence.input import Input, compression_of, open_input
+from crashkit.evidence.input import Damaged, Input, compression_of, open_input, plain_pieces
 from crashkit.evidence.job import error_file
 from crashkit.evidence.job.log_words import LogWords
 from crashkit.evidence.job.paths import processes
@@ -49,7 +49,7 @@ class _Found:
         """Cores and crash folders, with what they say."""
         self.gpus: list[Path] = []
         self.unread: list[Path] = []
-        """The only compressed file: unpacking a core twice may take minutes."""
+        """The only compressed file, if it is a core: unpacking it twice may take minutes."""
         self.errors: list[SoftError] = []
 
 
@@ -65,7 +65,7 @@ def survey(places: Sequence[Path]) -> Optional[Survey]:
                 _crash_folder(path, manifest, found)
     who = processes(files)
     packed = [path for path in files if _is_packed(path)]
-    if len(packed) == 1:
+    if len(packed) == 1 and _is_core(packed[0]):
         found.unread = packed
         files.remove(packed[0])
     for path in files:
@@ -124,6 +124,15 @@ def _is_packed(path: Path) -> bool:
             return compression_of(file.read(8)) is not None
     except OSError:
         return False
+
+
+def _is_core(path: Path) -> bool:
+    """Whether this compressed file starts as cores do; also where its start cannot be unpacked."""
+    try:
+        with path.open("rb") as file:
+            return next(plain_pieces(file), b"").startswith(b"\x7fELF")
+    except (OSError, Damaged):
+        return True
 
 
 def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
