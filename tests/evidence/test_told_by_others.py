@@ -103,7 +103,19 @@ ENDS = {
     "Bus error": "SIGBUS",
     "Killed": "SIGKILL",
 }
-ORDINARY = {"Morto", "Dödad", "Убит", "Вбитий", "Tué", "Busfout", "Bussfel", "Bus-Fehler", "不正な指定", "부적절한 명령", "Niedozwolona instrukcja"}
+ORDINARY = {
+    "Morto",
+    "Dödad",
+    "Убит",
+    "Вбитий",
+    "Tué",
+    "Busfout",
+    "Bussfel",
+    "Bus-Fehler",
+    "不正な指定",
+    "부적절한 명령",
+    "Niedozwolona instrukcja",
+}
 """Ordinary words of their languages, or other messages too: not taken for a signal."""
 
 
