@@ -92,7 +92,7 @@ def test_documented_example_is_valid(tmp_path: Path) -> None:
     text = (DOCS / "adding-a-signature.md").read_text()
     example = text.split("```toml\n")[1].split("```")[0]
     (tmp_path / "mine.toml").write_text(example)
-    assert len(load_catalog([tmp_path]).signatures) == 128
+    assert len(load_catalog([tmp_path]).signatures) == 129
 
 
 def test_own_signatures(tmp_path: Path) -> None:

@@ -31,10 +31,12 @@ TOLD = {
     "concurrent.futures.process.BrokenProcessPool: A child process terminated abruptly, the process pool is not usable anymore": "supervisor-worker-crashed",
     "distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting": "dask-memory-limit",
     "distributed.nanny.memory - WARNING - Worker tls://10.0.0.1:34937 (pid=129) exceeded 95% memory budget. Restarting...": "dask-memory-limit",
+    "distributed.nanny - WARNING - Worker process 22204 was killed by unknown signal": "supervisor-worker-crashed",
     "low swap: killing largest compressed process with pid 34341 (python3.7) and size 325 MB": "host-oom-cgroup",
     "The command '/bin/sh -c python x.py' returned a non-zero code: 137": "killed-by-signal-9-unknown",
     '7b606d820b89   app   "python x.py"   15 hours ago   Exited (137) 15 hours ago': "killed-by-signal-9-unknown",
     "ExceptionCode         : EXCEPTION_ILLEGAL_INSTRUCTION (0xc000001d)": "sigill-unsupported-cpu",
+    "ExceptionCode         : EXCEPTION_INT_DIVIDE_BY_ZERO": "sigfpe-integer-divide",
     "Process finished with exit code -1073741795 (0xC000001D)": "sigill-unsupported-cpu",
     "python(63332,0x1ef55dd80) malloc: *** error for object 0x1ef569b40: pointer being freed was not allocated": "heap-corruption-invalid-free",
     "python(63332,0x1ef55dd80) malloc: *** error for object 0x1ef569b40: pointer being realloc'd was not allocated": "heap-corruption-invalid-free",
@@ -94,6 +96,21 @@ def test_look_alike(text: str, tmp_path: Path) -> None:
     except EvidenceError:
         return
     assert [finding.id for finding in findings if finding.confidence != "possible"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Process finished with exit code -1073740771 (0xC000041D)",
+        "Process finished with exit code -1073740940 (0xc0000374)",
+        "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:38032",
+    ],
+)
+def test_evidence_that_names_no_cause(text: str, tmp_path: Path) -> None:
+    found = _crash(text, tmp_path)
+    assert found.signal is None
+    general = {signature.id for signature in load_catalog().signatures if signature.general}
+    assert {finding.id for finding in diagnose(found, load_catalog()).findings} <= general
 
 
 LANGUAGES = ("de", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "pt_BR", "ru", "sv", "uk", "zh_CN", "zh_TW")
