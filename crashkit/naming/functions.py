@@ -22,6 +22,8 @@ _OPEN, _CLOSE = "<(", ">)"
 _VARIANT = re.compile(
     r"^(?=\w*$)_*((?:mem|str|wcs|wmem)\w+?)(?:_(?:sse|avx|evex|erms|unaligned|ssse|generic|sve|mte|asimd|falkor|thunderx)\w*)$"
 )
+# The C functions of the C++ runtime, which debug info puts into its namespace: `__cxxabiv1::__cxa_throw`.
+_C_OF_CXX = re.compile(r"^__cxxabiv1::(?=__cxa_)")
 _ALIAS = re.compile(r"^__libc_(?!start|main|csu|message|fatal)")
 
 
@@ -37,7 +39,7 @@ def plain(function: str, templates: str = "") -> str:
     A lambda keeps its place: `f::{lambda}::operator()`. `templates` replaces each list of template arguments.
     """
     name = _LAMBDA.sub("{lambda}", without_suffix(function))
-    return _without_arguments(name, templates).removeprefix("__GI_")
+    return _C_OF_CXX.sub("", _without_arguments(name, templates).removeprefix("__GI_"))
 
 
 def short_function(function: str) -> str:

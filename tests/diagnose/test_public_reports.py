@@ -23,6 +23,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "public-reports"
 PAGE = ROOT / "docs" / "accuracy.md"
+SAMPLES = ("read", "unread", "second-unread")
 FROM, TO = "<!-- counted by the tests -->\n", "<!-- until here -->\n"
 
 
@@ -73,12 +74,13 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, and the unread half."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, and a second unread sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
         "read half by its URL, no rule written with it": [judged(report) for report in read if report.later],
         "unread": [judged(report) for report in reports("unread")],
+        "second unread": [judged(report) for report in reports("second-unread")],
     }
 
 
@@ -131,11 +133,11 @@ def test_halves_are_drawn_by_the_urls(half: str, odd: int) -> None:
 
 
 def test_each_report_stands_once() -> None:
-    urls = Counter(report.url for half in ("read", "unread") for report in reports(half))
+    urls = Counter(report.url for half in SAMPLES for report in reports(half))
     assert [url for url, count in urls.items() if count > 1] == []
 
 
 def test_expected_signatures_exist() -> None:
     known = {signature.id for signature in load_catalog().signatures}
-    named = {name for half in ("read", "unread") for report in reports(half) for name in (report.expect, *report.also) if name}
+    named = {name for half in SAMPLES for report in reports(half) for name in (report.expect, *report.also) if name}
     assert named <= known

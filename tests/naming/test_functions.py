@@ -21,6 +21,8 @@ from crashkit.naming.functions import libc_name, plain, short_function, without_
         ("void (*conv::Base<int>::create<(Isa)3>(bool, int))(unsigned char const*, int*)", "conv::Base::create"),
         ("Hook::operator void (*)(int)() const", "Hook::operator void"),
         ("read@plt", "read"),
+        ("__cxxabiv1::__cxa_pure_virtual ()", "__cxa_pure_virtual"),
+        ("__cxxabiv1::__terminate(void (*)())", "__cxxabiv1::__terminate"),
         ("parse.llvm.1234567", "parse"),
         ("core::ptr::drop_in_place::h0123456789abcdef", "core::ptr::drop_in_place"),
         ("<signal handler called>", "<signal handler called>"),

@@ -96,7 +96,7 @@ def literals(pattern: str) -> tuple[str, ...]:
     if parsed.state.flags & re.IGNORECASE:
         return ()
     found = _required(parsed)
-    return found if found and min(map(len, found)) >= SHORTEST_LITERAL else ()
+    return found if found and min(len(text.encode()) for text in found) >= SHORTEST_LITERAL else ()
 
 
 def _required(sequence: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:

@@ -1,0 +1,158 @@
+"""What others say of a process that died: supervisors, schedulers, containers, operating systems, and shells in other languages.
+
+Each line is the form that a public report quotes (fixtures/public-reports), with its siblings; and what only looks like it.
+"""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import gettext
+from pathlib import Path
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.errors import EvidenceError
+from crashkit.evidence.text.log import crash_of_log, read_log
+from crashkit.model import Crash
+
+TOLD = {
+    "srun: error: n12: tasks 8-18,20: Aborted": "supervisor-worker-crashed",
+    "srun: error: n12: task 0: Segmentation fault": "supervisor-worker-crashed",
+    "srun: error: n12: task 0: Killed": "killed-by-signal-9-unknown",
+    "srun: error: n12: task 0: Out Of Memory": "host-oom-cgroup",
+    "2022-07-11 09:21:58,244 INFO exited: ocr (terminated by SIGABRT (core dumped); not expected)": "supervisor-worker-crashed",
+    "2022-07-11 09:21:58,244 INFO exited: ocr (terminated by SIGSEGV; not expected)": "supervisor-worker-crashed",
+    "[I 13:31:37.030 NotebookApp] KernelRestarter: restarting kernel (1/5), keep random ports": "supervisor-worker-crashed",
+    "[I 2023-08-25 ServerApp] AsyncIOLoopKernelRestarter: restarting kernel (1/5), new random ports": "supervisor-worker-crashed",
+    "The kernel appears to have died. It will restart automatically.": "supervisor-worker-crashed",
+    "The Kernel crashed while executing code in the current cell or a previous cell.": "supervisor-worker-crashed",
+    "concurrent.futures.process.BrokenProcessPool: A child process terminated abruptly, the process pool is not usable anymore": "supervisor-worker-crashed",
+    "distributed.nanny - WARNING - Worker exceeded 95% memory budget. Restarting": "dask-memory-limit",
+    "distributed.nanny.memory - WARNING - Worker tls://10.0.0.1:34937 (pid=129) exceeded 95% memory budget. Restarting...": "dask-memory-limit",
+    "distributed.nanny - WARNING - Worker process 22204 was killed by unknown signal": "supervisor-worker-crashed",
+    "low swap: killing largest compressed process with pid 34341 (python3.7) and size 325 MB": "host-oom-cgroup",
+    "The command '/bin/sh -c python x.py' returned a non-zero code: 137": "killed-by-signal-9-unknown",
+    '7b606d820b89   app   "python x.py"   15 hours ago   Exited (137) 15 hours ago': "killed-by-signal-9-unknown",
+    "ExceptionCode         : EXCEPTION_ILLEGAL_INSTRUCTION (0xc000001d)": "sigill-unsupported-cpu",
+    "ExceptionCode         : EXCEPTION_INT_DIVIDE_BY_ZERO": "sigfpe-integer-divide",
+    "Process finished with exit code -1073741795 (0xC000001D)": "sigill-unsupported-cpu",
+    "python(63332,0x1ef55dd80) malloc: *** error for object 0x1ef569b40: pointer being freed was not allocated": "heap-corruption-invalid-free",
+    "python(63332,0x1ef55dd80) malloc: *** error for object 0x1ef569b40: pointer being realloc'd was not allocated": "heap-corruption-invalid-free",
+    "python(63332,0x1ef55dd80) malloc: Double free of object 0x1ef569b40": "heap-corruption-double-free",
+    "python(63332,0x1ef55dd80) malloc: *** error for object 0x1ef569b40: incorrect checksum for freed object - object was probably modified after being freed.": "heap-corruption-overflow",
+    "python(63332,0x1ef55dd80) malloc: Heap corruption detected, free list is damaged at 0x600001": "heap-corruption-overflow",
+    "n1:15:91 [3] include/socket.h 398 NCCL WARN Call to recv failed : Connection reset by peer.": "nccl-remote-error",
+    "n1:255200:255473 [1] misc/socket.cc:538 NCCL WARN Net : Connection closed by remote peer n2<40048>": "nccl-remote-error",
+    "[math_functions.cu:79] Check failed: error == cudaSuccess (74 vs. 0)  misaligned address": "cuda-misaligned-address",
+    "[relu_layer.cu:26] Check failed: error == cudaSuccess (2 vs. 0)  out of memory": "cuda-oom",
+    "[blob.cpp:32] Check failed: shape[i] >= 0 (-1 vs. 0)": "glog-check-failed",
+    "OMP: Error #13: Assertion failure at z_Linux_util.cpp(2361).": "c-assertion-failed",
+    "Panic occurred in file 'src/build_context.rs' at line 683": "rust-panic",
+    "QXcbConnection: Could not connect to display :0": "qt-platform-plugin",
+    "../Modules/gcmodule.c:2162: visit_validate: Assertion failed: PyObject_GC_Track() object is not valid": "gc-corrupted-object",
+    'Modules/gcmodule.c:442: update_refs: Assertion "gc_get_refs(gc) != 0" failed': "gc-corrupted-object",
+    'Modules/gcmodule.c:114: gc_decref: Assertion "gc_get_refs(g) > 0" failed: refcount is too small': "gc-refcount-too-small",
+    'Thread 1 "python3" received signal SIGILL, Illegal instruction.': "sigill-unsupported-cpu",
+    "Loading checkpoint shards:  38%|███▊      | 3/8 [00:02<00:03,  1.28it/s]Killed": "killed-by-signal-9-unknown",
+    "  0%|          | 0/1 [00:00<?, ?it/s]已杀死": "killed-by-signal-9-unknown",
+}
+
+
+def _crash(text: str, tmp_path: Path) -> Crash:
+    (tmp_path / "posted.log").write_text(text + "\n")
+    return crash_of_log(tmp_path / "posted.log", read_log(tmp_path / "posted.log"))
+
+
+@pytest.mark.parametrize("text", TOLD)
+def test_signature(text: str, tmp_path: Path) -> None:
+    findings = diagnose(_crash(text, tmp_path), load_catalog()).findings
+    assert findings and findings[0].id == TOLD[text]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "srun: error: n12: task 0: Exited with exit code 1",
+        "srun: error: n12: tasks 1-3: Terminated",
+        "2022-07-11 09:21:58,244 INFO exited: ocr (exit status 0; expected)",
+        "[I 13:31:37.030 NotebookApp] Kernel restarted: e2dcf2e8-1352",  # the user did
+        "distributed.worker - WARNING - Worker is at 82% memory usage. Pausing worker.",
+        "memorystatus: killing_idle_process pid 508 [iTunesHelper]",  # macOS does, all day
+        "The command '/bin/sh -c make' returned a non-zero code: 2",
+        '7b606d820b89   app   "python x.py"   15 hours ago   Exited (0) 15 hours ago',
+        "Process finished with exit code -1073741515 (0xC0000135)",  # a library is missing: nothing ran
+        "python(63332) malloc: stack logs being written into /tmp/stack-logs",
+        "n1:15:91 [3] NCCL INFO Connection closed by localRank 7",  # also said at an ordinary end
+        "[12:00:00] src/objective.cc:123: Check failed: preds == labels (3 vs. 4) : size",  # dmlc's is an exception
+        "the build was killed by a colleague: it was 非法指令集 of a newer machine",
+        "100%|██████████| 8/8 [00:02<00:00,  1.28it/s] Killed 3 stale jobs",
+    ],
+)
+def test_look_alike(text: str, tmp_path: Path) -> None:
+    try:
+        findings = diagnose(_crash(text, tmp_path), load_catalog()).findings
+    except EvidenceError:
+        return
+    assert [finding.id for finding in findings if finding.confidence != "possible"] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Process finished with exit code -1073740771 (0xC000041D)",
+        "Process finished with exit code -1073740940 (0xc0000374)",
+        "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:38032",
+    ],
+)
+def test_evidence_that_names_no_cause(text: str, tmp_path: Path) -> None:
+    found = _crash(text, tmp_path)
+    assert found.signal is None
+    general = {signature.id for signature in load_catalog().signatures if signature.general}
+    assert {finding.id for finding in diagnose(found, load_catalog()).findings} <= general
+
+
+LANGUAGES = ("de", "es", "fr", "it", "ja", "ko", "nl", "pl", "pt", "pt_BR", "ru", "sv", "uk", "zh_CN", "zh_TW")
+ENDS = {
+    "Segmentation fault": "SIGSEGV",
+    "Illegal instruction": "SIGILL",
+    "Bus error": "SIGBUS",
+    "Killed": "SIGKILL",
+}
+ORDINARY = {
+    "Morto",
+    "Dödad",
+    "Убит",
+    "Вбитий",
+    "Tué",
+    "Busfout",
+    "Bussfel",
+    "Bus-Fehler",
+    "不正な指定",
+    "부적절한 명령",
+    "Niedozwolona instrukcja",
+}
+"""Ordinary words of their languages, or other messages too: not taken for a signal."""
+
+
+@pytest.mark.parametrize("message", ENDS)
+@pytest.mark.parametrize("domain", ["libc", "bash"])
+def test_other_languages(domain: str, message: str, tmp_path: Path) -> None:
+    """As the catalogues of glibc and bash on this machine translate it."""
+    catalogs = {language: Path(f"/usr/share/locale/{language}/LC_MESSAGES/{domain}.mo") for language in LANGUAGES}
+    if not all(catalog.exists() for catalog in catalogs.values()):
+        pytest.skip(f"the translations of {domain} are not installed")
+    taken = {}
+    for language, catalog in catalogs.items():
+        with catalog.open("rb") as file:
+            translated = gettext.GNUTranslations(file).gettext(message)
+        if translated in ORDINARY or translated == message:
+            continue
+        try:
+            signal = _crash(translated, tmp_path).signal
+        except EvidenceError:
+            signal = None
+        taken[language, translated] = signal.name if signal else None
+    assert len(taken) >= 8
+    assert {said: name for said, name in taken.items() if name != ENDS[message]} == {}
