@@ -7,13 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread, Wait
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Task, Thread, Wait
 from crashkit.naming.collector import in_collector as in_collector
 from crashkit.naming.failing import failing
 from crashkit.naming.failing import said as said_in
 from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
+from crashkit.naming import tasks
 from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
@@ -452,6 +453,17 @@ def frame_key(frame: Frame) -> tuple[object, ...]:
     if isinstance(frame, NativeFrame):
         return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
     return ("elided", frame.cycle)
+
+
+def in_task(crash: Crash) -> str | None:
+    """The asyncio task in which the process failed, and who awaits it."""
+    task = tasks.task_of(crash, crash.thread)
+    return tasks.sentence(crash, task) if task else None
+
+
+def task_state(crash: Crash, task: Task) -> str:
+    """What an asyncio task did."""
+    return tasks.state(crash, task)
 
 
 def waits(crash: Crash, wait: Wait) -> str:
