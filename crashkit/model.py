@@ -519,6 +519,7 @@ class Task(_Fact, frozen=True):
     """An asyncio task that had not ended."""
 
     name: Optional[str] = None
+    """What the program called it, else Task-1 and so on."""
     state: Optional[str] = None
     """running, ready (it goes on by itself), waiting."""
     loop_thread: Optional[int] = None

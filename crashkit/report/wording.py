@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from itertools import islice
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Task, Thread, Wait
+from crashkit.naming import tasks
 from crashkit.naming.collector import in_collector as in_collector
 from crashkit.naming.failing import failing
 from crashkit.naming.failing import said as said_in
 from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
-from crashkit.naming import tasks
 from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
@@ -459,6 +459,11 @@ def in_task(crash: Crash) -> str | None:
     """The asyncio task in which the process failed, and who awaits it."""
     task = tasks.task_of(crash, crash.thread)
     return tasks.sentence(crash, task) if task else None
+
+
+def task_sentence(crash: Crash, task: Task) -> str:
+    """An asyncio task, and who awaits it."""
+    return tasks.sentence(crash, task)
 
 
 def task_state(crash: Crash, task: Task) -> str:
