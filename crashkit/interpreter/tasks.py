@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, Optional
 
@@ -39,6 +40,13 @@ _SUSPENDED = -1
 _COROUTINES = frozenset({"coroutine", "generator", "async_generator"})
 _STAND_INS = frozenset({"coroutine_wrapper", "async_generator_asend", "async_generator_athrow"})
 _TASK = "_asyncio.Task"
+_TYPES = {
+    ("asyncio.tasks", "_CTask"): _TASK,
+    ("types", "CoroutineType"): "coroutine",
+    ("types", "GeneratorType"): "generator",
+    ("types", "AsyncGeneratorType"): "async_generator",
+}
+"""What modules call the types that matter here."""
 _GATHERS = ("_GatheringFuture", "_children")
 _AWAITING = {
     ("taskgroups.py", "__aexit__"): ("self", "_tasks"),
@@ -101,29 +109,52 @@ class TaskReader:
         self._objects, self._frames, self._values, self._at = objects, frames, values, offsets
         self._view = objects.view
         self._tasks: dict[int, bool] = {}
+        self._known: dict[int, str] = {}
+        self._ends = 0.0
         self._idents: dict[int, Optional[int]] = {}
 
     def read(self, interpreter: int, stacks: Sequence[Sequence[FrameState]]) -> list[TaskState]:
         """The tasks that have not ended, running ones first. `stacks`: the frames of each thread, innermost first."""
-        ends = time.perf_counter() + _PATIENCE
+        self._ends = time.perf_counter() + _PATIENCE
         try:
             contents = module_contents(self._objects, interpreter, "asyncio.tasks")
         except Unreadable:
             return []
         if contents is None:
             return []
+        self._learn_types(interpreter, contents)
         running = set(self._running(contents))
         places = {frame.address: stack for stack in stacks for frame in stack} if running else {}
         found: list[TaskState] = []
         for address in dict.fromkeys((*running, *self._scheduled(contents))):
-            if time.perf_counter() > ends or len(found) >= MOST_TASKS:
+            if len(found) >= MOST_TASKS:
                 break
             try:
+                self._check_time()
                 if self._is_task(address) and (task := self._task(address, address in running, places)) is not None:
                     found.append(task)
             except Unreadable:
                 continue
         return found
+
+    def _check_time(self) -> None:
+        if time.perf_counter() > self._ends:
+            raise Unreadable("the tasks take too long")
+
+    def _learn_types(self, interpreter: int, contents: int) -> None:
+        """Types by the names that modules give them: what C calls them is in a file that may be missing."""
+        self._known.clear()
+        with suppress(Unreadable):
+            modules = {"asyncio.tasks": contents, "types": module_contents(self._objects, interpreter, "types")}
+            for (module, name), kind in _TYPES.items():
+                place = modules[module]
+                self._check_time()
+                with suppress(Unreadable):
+                    if place and (address := self._objects.item(place, name)):
+                        self._known.setdefault(address, kind)
+
+    def _type_name(self, kind: int) -> str:
+        return self._known.get(kind) or self._values.type_name(kind)
 
     def _running(self, contents: int) -> Iterator[int]:
         try:
@@ -137,13 +168,16 @@ class TaskReader:
         """What the WeakSet refers to, and from 3.12 on tasks that began to run before they were scheduled."""
         for name in ("_scheduled_tasks", "_all_tasks"):
             try:
+                self._check_time()
                 tasks = self._objects.item(contents, name)
                 references = self._objects.attribute(tasks, "data") if tasks else None
                 for reference in self._objects.members(references, MOST_TASKS) if references else ():
+                    self._check_time()
                     yield self._view.word(reference + _REFERENT_AT)
             except Unreadable:
                 continue
         try:
+            self._check_time()
             eager = self._objects.item(contents, "_eager_tasks")
             yield from self._objects.members(eager, MOST_TASKS) if eager else ()
         except Unreadable:
@@ -156,7 +190,7 @@ class TaskReader:
             self._tasks[kind] = False
             base = kind
             for _ in range(_MOST_BASES):
-                if self._values.type_name(base) == _TASK:
+                if self._type_name(base) == _TASK:
                     self._tasks[kind] = True
                 base = self._view.word(base + self._objects.layout.type.base)
                 if not base:
@@ -186,7 +220,7 @@ class TaskReader:
         """From 3.12 on `Task-7` is the number 7 until somebody asks for the name."""
         try:
             name = self._view.word(address + self._at.name)
-            kind = self._values.type_name(self._objects.type_of(name))
+            kind = self._type_name(self._objects.type_of(name))
             return f"Task-{self._objects.integer(name)}" if kind == "int" else self._objects.text(name, _LONGEST_NAME)
         except Unreadable:
             return None
@@ -210,8 +244,9 @@ class TaskReader:
         seen: set[int] = set()
         try:
             while coroutine and coroutine not in seen and len(seen) < _MOST_COROUTINES:
+                self._check_time()
                 seen.add(coroutine)
-                kind = self._values.type_name(self._objects.type_of(coroutine))
+                kind = self._type_name(self._objects.type_of(coroutine))
                 if kind in _STAND_INS:
                     coroutine = self._view.word(coroutine + _INNER_AT)
                     continue
@@ -254,7 +289,8 @@ class TaskReader:
     def _awaited(self, waiter: int, frames: Sequence[FrameState]) -> tuple[tuple[int, ...], Optional[str]]:
         """The tasks behind a future, and the name of its type."""
         try:
-            kind = self._values.type_name(self._objects.type_of(waiter)).rpartition(".")[2]
+            self._check_time()
+            kind = self._type_name(self._objects.type_of(waiter)).rpartition(".")[2].replace("object", "Future")
             if self._is_task(waiter):
                 return (waiter,), kind
             if kind == _GATHERS[0]:
@@ -285,7 +321,7 @@ class TaskReader:
         kind = self._objects.type_of(address)
         if self._objects.flags(kind) & (LIST | TUPLE):
             items, _ = self._objects.items(address, _MOST_AWAITED)
-        elif self._values.type_name(kind) in ("set", "frozenset"):
+        elif self._type_name(kind) in ("set", "frozenset"):
             items = list(islice(self._objects.members(address, _MOST_AWAITED), _MOST_AWAITED))
         else:
             items = [address]

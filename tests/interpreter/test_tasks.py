@@ -109,6 +109,7 @@ def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: py
             assert state is not None
             Noting.words.clear()
             whole = len(state.tasks())
+        monkeypatch.setattr("crashkit.interpreter.tasks._PATIENCE", 0.5)
         words = sorted(Noting.words)
         assert whole >= 11 and len(words) > 500
         rng = random.Random(14)
