@@ -517,6 +517,25 @@ class Wait(_Fact, frozen=True):
     """True for the waits of a deadlock: each thread waits for one that waits for it in turn."""
 
 
+class Task(_Fact, frozen=True):
+    """An asyncio task that had not ended."""
+
+    name: Optional[str] = None
+    """What the program called it, else Task-1 and so on."""
+    state: Optional[str] = None
+    """running, ready (it goes on by itself), waiting."""
+    loop_thread: Optional[int] = None
+    """The tid of the thread that runs its event loop."""
+    awaits: Optional[str] = None
+    """What it waits for: the name of a task, else the type of the future, or gather."""
+    awaits_tasks: tuple[int, ...] = ()
+    """Indices into `tasks` of those that it waits for."""
+    awaited_by: tuple[int, ...] = ()
+    """Indices into `tasks` of those that wait for it."""
+    frames: tuple[PythonFrame, ...] = ()
+    """Of its coroutines, innermost first; of a running task also those of the functions that they called."""
+
+
 class LogLine(_Fact, frozen=True):
     """One significant line of a log, extracted by the evidence stage."""
 
@@ -626,6 +645,8 @@ class Crash(_Fact, frozen=True):
     """The job that the process was part of."""
     waits: tuple[Wait, ...] = ()
     """Who waits for what; those of a deadlock first."""
+    tasks: tuple[Task, ...] = ()
+    """asyncio's tasks that had not ended, running ones first."""
     log: tuple[LogLine, ...] = ()
     last_words: tuple[str, ...] = ()
     """The last lines that the process wrote, from its log, without faulthandler's dump."""

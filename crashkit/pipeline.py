@@ -449,6 +449,9 @@ def _analyze_core(
         crash = attempt(
             "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
         )
+    if direct is not None:
+        known_tasks = attempt("tasks", "the reader of asyncio's tasks", direct.reader.tasks, crash.tasks, problems)
+        crash = replace(crash, tasks=known_tasks)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words: tuple[LogLine, ...] = ()

@@ -9,7 +9,20 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import limits
-from crashkit.model import Address, Crash, ElidedFrames, Frame, Job, NativeFrame, Offset, PythonFrame, SoftError, Thread, encode_extension
+from crashkit.model import (
+    Address,
+    Crash,
+    ElidedFrames,
+    Frame,
+    Job,
+    NativeFrame,
+    Offset,
+    PythonFrame,
+    SoftError,
+    Task,
+    Thread,
+    encode_extension,
+)
 
 _T = TypeVar("_T", bound=Optional[msgspec.Struct])
 _F = TypeVar("_F", bound=Frame)
@@ -42,6 +55,7 @@ def shortened(crash: Crash) -> Crash:
         gpu=cut.several("GPU cores", crash.gpu, limits.GPU_BYTES),
         job=cut.job(crash.job),
         waits=cut.several("waits", crash.waits, limits.OTHER_BYTES),
+        tasks=cut.tasks(crash.tasks),
         log=cut.several("log lines", crash.log, limits.LOG_BYTES),
         last_words=tuple(line[: limits.LONGEST_TEXT] for line in crash.last_words),
         debugger=cut.text(crash.debugger),
@@ -102,6 +116,17 @@ class _Cut:
             root_cause=self.whole(job.root_cause),
             also=self.several("further failures", job.also, limits.OTHER_BYTES),
             collectives=self.several("collectives", job.collectives, limits.LOG_BYTES),
+        )
+
+    def tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
+        """No task refers to one that is left out."""
+        kept = self.several("tasks", tasks, limits.OTHER_BYTES)
+        if len(kept) == len(tasks):
+            return kept
+        within = range(len(kept)).__contains__
+        return tuple(
+            replace(task, awaits_tasks=tuple(filter(within, task.awaits_tasks)), awaited_by=tuple(filter(within, task.awaited_by)))
+            for task in kept
         )
 
     def several(self, what: str, items: Sequence[_T], most: int) -> tuple[_T, ...]:

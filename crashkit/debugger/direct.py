@@ -19,7 +19,7 @@ from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.interpreter.visited import NativeState
-from crashkit.model import Address, Crash, PythonFrame, SoftError
+from crashkit.model import Address, Crash, PythonFrame, SoftError, Task
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
@@ -108,6 +108,29 @@ class DirectReader:
     def locks(self) -> Optional[PythonLocks]:
         """The locks that the threads hold and want; None without an interpreter."""
         return self._state.locks() if self._state is not None else None
+
+    def tasks(self) -> tuple[Task, ...]:
+        """asyncio's tasks, without the values of their variables."""
+        found = self._state.tasks() if self._state is not None else []
+        places = {task.address: index for index, task in enumerate(found)}
+        tids = {thread.state.ident: tid for tid, thread in self._threads()}
+        awaits = [tuple(dict.fromkeys(places[address] for address in task.awaits if address in places)) for task in found]
+        awaited_by: dict[int, list[int]] = {}
+        for index, others in enumerate(awaits):
+            for other in others:
+                awaited_by.setdefault(other, []).append(index)
+        return tuple(
+            Task(
+                name=task.name,
+                state=task.state,
+                loop_thread=tids.get(task.ident) if task.ident is not None else None,
+                awaits=(found[awaits[index][0]].name if len(awaits[index]) == 1 else None) or task.waits_for,
+                awaits_tasks=awaits[index],
+                awaited_by=tuple(awaited_by.get(index, ())),
+                frames=tuple(self._frame(frame, False) for frame in task.frames),
+            )
+            for index, task in enumerate(found)
+        )
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""

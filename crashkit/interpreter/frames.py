@@ -91,6 +91,16 @@ class Frames:
             return Stack(tuple(inner), cut=True)
         return self._deep(inner, address) if address else Stack(tuple(inner))
 
+    def frame(self, address: int) -> FrameState:
+        """The one frame at `address`, such as that of a suspended coroutine. Raises Unreadable."""
+        found: list[FrameState] = []
+        self._frames_left -= 1
+        if self._frames_left >= 0:
+            self._add(address, found)
+        if not found:
+            raise Unreadable(f"no frame at {address:#x}")
+        return found[0]
+
     def _deep(self, inner: list[FrameState], address: int) -> Stack:
         """Follow the links without reading the frames, then read the last ones."""
         last: deque[int] = deque(maxlen=OUTER)

@@ -12,6 +12,7 @@ from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
+from crashkit.interpreter.tasks import OFFSETS, TaskReader, TaskState
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
@@ -59,6 +60,8 @@ class PythonState(NamedTuple):
     """Reads the files of what was imported, one for each package."""
     locks: Callable[[], PythonLocks]
     """Reads the locks that the threads hold and want."""
+    tasks: Callable[[], list[TaskState]]
+    """Reads asyncio's tasks."""
 
 
 def read_python(
@@ -109,7 +112,16 @@ def read_python(
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
+        tasks=lambda: _tasks(objects, frames, values, found, [one.stack.inner for one in threads]),
     )
+
+
+def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[Sequence[FrameState]]) -> list[TaskState]:
+    offsets = OFFSETS.get((found.version.major, found.version.minor))
+    if offsets is None or found.version.free_threaded or objects.view.word_size != 8:
+        return []
+    reader = TaskReader(objects, frames, values, offsets)
+    return [task for interpreter in found.interpreters for task in reader.read(interpreter, stacks)]
 
 
 def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Thread, Wait
+from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Task, Thread, Wait
+from crashkit.naming import tasks
 from crashkit.naming.collector import in_collector as in_collector
 from crashkit.naming.failing import failing
 from crashkit.naming.failing import said as said_in
@@ -452,6 +453,22 @@ def frame_key(frame: Frame) -> tuple[object, ...]:
     if isinstance(frame, NativeFrame):
         return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
     return ("elided", frame.cycle)
+
+
+def in_task(crash: Crash) -> str | None:
+    """The asyncio task in which the process failed, and who awaits it."""
+    task = tasks.task_of(crash, crash.thread)
+    return tasks.sentence(crash, task) if task else None
+
+
+def task_sentence(crash: Crash, task: Task) -> str:
+    """An asyncio task, and who awaits it."""
+    return tasks.sentence(crash, task)
+
+
+def task_state(crash: Crash, task: Task) -> str:
+    """What an asyncio task did."""
+    return tasks.state(crash, task)
 
 
 def waits(crash: Crash, wait: Wait) -> str:

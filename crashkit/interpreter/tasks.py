@@ -1,0 +1,344 @@
+"""asyncio's tasks: their names, where each waits and for what, without running any code of the process.
+
+`asyncio.tasks` keeps all scheduled tasks in a WeakSet and the running one of each loop in a dict (Lib/asyncio/tasks.py). A task of C knows
+its coroutine and the future that it waits for (Modules/_asynciomodule.c, `TaskObj`); a suspended coroutine has what it awaits on top of its
+stack of values (Objects/genobject.c, `_PyGen_yf`). Futures do not name who waits for a group of tasks, but variables of asyncio's own
+functions do.
+
+CPython 3.8 to 3.13. 3.14 keeps tasks in lists of the threads.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from typing import NamedTuple, Optional
+
+from crashkit.interpreter.frames import Frames, FrameState
+from crashkit.interpreter.objects import LIST, TUPLE, Objects
+from crashkit.interpreter.threads import module_contents
+from crashkit.interpreter.values import Values
+from crashkit.interpreter.view import Unreadable
+
+MOST_TASKS = 10_000
+_MOST_COROUTINES = 200
+"""Coroutines of one task that await each other."""
+_MOST_AWAITED = 200
+"""Tasks that one task waits for."""
+_MOST_BASES = 16
+_LONGEST_NAME = 200
+_PATIENCE = 3.0
+"""Seconds after which no more tasks are read: containers that are damaged, or made for it, can take long to look through."""
+
+_LOOP_AT, _REFERENT_AT, _INNER_AT = 16, 16, 16
+# `PyWeakReference.wr_object`; `ags_gen`, `agt_gen` and `cw_coroutine` of what stands for a coroutine or an asynchronous generator.
+_PENDING = 0
+_SUSPENDED = -1
+"""`PyFrameState`, also of a 3.13 that distinguishes `await` and `yield`."""
+_COROUTINES = frozenset({"coroutine", "generator", "async_generator"})
+_STAND_INS = frozenset({"coroutine_wrapper", "async_generator_asend", "async_generator_athrow"})
+_TASK = "_asyncio.Task"
+_TYPES = {
+    ("asyncio.tasks", "_CTask"): _TASK,
+    ("types", "CoroutineType"): "coroutine",
+    ("types", "GeneratorType"): "generator",
+    ("types", "AsyncGeneratorType"): "async_generator",
+}
+"""What modules call the types that matter here."""
+_GATHERS = ("_GatheringFuture", "_children")
+_AWAITING = {
+    ("taskgroups.py", "__aexit__"): ("self", "_tasks"),
+    ("tasks.py", "_wait"): ("fs", None),
+    ("tasks.py", "wait_for"): ("fut", None),
+}
+"""Functions of asyncio that wait for tasks by a future of their own: the variable with the tasks, or the attribute of it."""
+
+
+class Offsets(NamedTuple):
+    """Where one version keeps what is needed: in a task, in a coroutine, and in the frame of a suspended one."""
+
+    state: int
+    waiter: int
+    coroutine: int
+    name: int
+    frame: int
+    """In a coroutine: its frame from 3.11 on, before that a pointer to it."""
+    frame_state: Optional[int] = None
+    """In a coroutine, 3.11 and newer."""
+    top: int = 0
+    """In a frame: a pointer behind the top of its stack of values (3.8, 3.9), the depth of that stack (3.10), or the same counted from the
+    first variable on (3.11 and newer)."""
+    values: Optional[int] = None
+    """In a frame: a pointer to its stack of values, 3.10."""
+
+
+OFFSETS = {
+    (3, 8): Offsets(state=72, waiter=104, coroutine=112, name=120, frame=16, top=72),
+    (3, 9): Offsets(state=80, waiter=144, coroutine=152, name=160, frame=16, top=72),
+    (3, 10): Offsets(state=88, waiter=152, coroutine=160, name=168, frame=16, top=80, values=64),
+    (3, 11): Offsets(state=88, waiter=128, coroutine=136, name=144, frame=80, frame_state=75, top=64),
+    (3, 12): Offsets(state=88, waiter=128, coroutine=136, name=144, frame=72, frame_state=67, top=64),
+    (3, 13): Offsets(state=96, waiter=112, coroutine=120, name=128, frame=72, frame_state=67, top=64),
+}
+"""By version, from debug info of x86-64; all 64-bit processors have the same."""
+
+
+class TaskState(NamedTuple):
+    """One task that has not ended."""
+
+    address: int
+    name: Optional[str]
+    state: str
+    """running, ready (it will go on by itself), waiting."""
+    ident: Optional[int]
+    """Of the thread that runs its loop; None if it is not known."""
+    frames: tuple[FrameState, ...]
+    """Innermost first. Of a running task, those of its coroutines that the thread's stack has."""
+    awaits: tuple[int, ...]
+    """The addresses of the tasks that it waits for."""
+    waits_for: Optional[str]
+    """The type of the future that it waits for."""
+
+
+class TaskReader:
+    """Reads the tasks of one interpreter."""
+
+    def __init__(self, objects: Objects, frames: Frames, values: Values, offsets: Offsets) -> None:
+        self._objects, self._frames, self._values, self._at = objects, frames, values, offsets
+        self._view = objects.view
+        self._tasks: dict[int, bool] = {}
+        self._known: dict[int, str] = {}
+        self._ends = 0.0
+        self._idents: dict[int, Optional[int]] = {}
+
+    def read(self, interpreter: int, stacks: Sequence[Sequence[FrameState]]) -> list[TaskState]:
+        """The tasks that have not ended, running ones first. `stacks`: the frames of each thread, innermost first."""
+        self._ends = time.perf_counter() + _PATIENCE
+        try:
+            contents = module_contents(self._objects, interpreter, "asyncio.tasks")
+        except Unreadable:
+            return []
+        if contents is None:
+            return []
+        self._learn_types(interpreter, contents)
+        running = set(self._running(contents))
+        places = {frame.address: stack for stack in stacks for frame in stack} if running else {}
+        found: list[TaskState] = []
+        for address in dict.fromkeys((*running, *self._scheduled(contents))):
+            if len(found) >= MOST_TASKS:
+                break
+            try:
+                self._check_time()
+                if self._is_task(address) and (task := self._task(address, address in running, places)) is not None:
+                    found.append(task)
+            except Unreadable:
+                continue
+        return found
+
+    def _check_time(self) -> None:
+        if time.perf_counter() > self._ends:
+            raise Unreadable("the tasks take too long")
+
+    def _learn_types(self, interpreter: int, contents: int) -> None:
+        """Types by the names that modules give them: what C calls them is in a file that may be missing."""
+        self._known.clear()
+        with suppress(Unreadable):
+            modules = {"asyncio.tasks": contents, "types": module_contents(self._objects, interpreter, "types")}
+            for (module, name), kind in _TYPES.items():
+                place = modules[module]
+                self._check_time()
+                with suppress(Unreadable):
+                    if place and (address := self._objects.item(place, name)):
+                        self._known.setdefault(address, kind)
+
+    def _type_name(self, kind: int) -> str:
+        return self._known.get(kind) or self._values.type_name(kind)
+
+    def _running(self, contents: int) -> Iterator[int]:
+        try:
+            tasks = self._objects.item(contents, "_current_tasks")
+            for item in self._objects.dictionary(tasks, _MOST_AWAITED) if tasks else ():
+                yield item.value
+        except Unreadable:
+            return
+
+    def _scheduled(self, contents: int) -> Iterator[int]:
+        """What the WeakSet refers to, and from 3.12 on tasks that began to run before they were scheduled."""
+        for name in ("_scheduled_tasks", "_all_tasks"):
+            try:
+                self._check_time()
+                tasks = self._objects.item(contents, name)
+                references = self._objects.attribute(tasks, "data") if tasks else None
+                for reference in self._objects.members(references, MOST_TASKS) if references else ():
+                    self._check_time()
+                    yield self._view.word(reference + _REFERENT_AT)
+            except Unreadable:
+                continue
+        try:
+            self._check_time()
+            eager = self._objects.item(contents, "_eager_tasks")
+            yield from self._objects.members(eager, MOST_TASKS) if eager else ()
+        except Unreadable:
+            return
+
+    def _is_task(self, address: int) -> bool:
+        """Whether its type is `_asyncio.Task` or inherits from it."""
+        kind = self._objects.type_of(address)
+        if kind not in self._tasks:
+            self._tasks[kind] = False
+            base = kind
+            for _ in range(_MOST_BASES):
+                if self._type_name(base) == _TASK:
+                    self._tasks[kind] = True
+                base = self._view.word(base + self._objects.layout.type.base)
+                if not base:
+                    break
+        return self._tasks[kind]
+
+    def _task(self, address: int, running: bool, places: dict[int, Sequence[FrameState]]) -> Optional[TaskState]:
+        view, at = self._view, self._at
+        if view.int32(address + at.state) != _PENDING:
+            return None
+        chain, frames = self._coroutines(view.word(address + at.coroutine))
+        if running and chain:
+            frames = _above(places.get(chain[0], ()), chain[0]) or frames
+        waiter = view.word(address + at.waiter)
+        awaits, waits_for = self._awaited(waiter, frames) if waiter not in (0, self._values.nothing) else ((), None)
+        return TaskState(
+            address,
+            self._name(address),
+            "running" if running else "waiting" if waits_for else "ready",
+            self._ident(view.word(address + _LOOP_AT)),
+            frames,
+            awaits,
+            waits_for,
+        )
+
+    def _name(self, address: int) -> Optional[str]:
+        """From 3.12 on `Task-7` is the number 7 until somebody asks for the name."""
+        try:
+            name = self._view.word(address + self._at.name)
+            kind = self._type_name(self._objects.type_of(name))
+            return f"Task-{self._objects.integer(name)}" if kind == "int" else self._objects.text(name, _LONGEST_NAME)
+        except Unreadable:
+            return None
+
+    def _ident(self, loop: int) -> Optional[int]:
+        """uvloop's and other loops of C do not show theirs."""
+        if loop not in self._idents:
+            self._idents[loop] = None
+            try:
+                ident = self._objects.attribute(loop, "_thread_id")
+                if ident and ident != self._values.nothing:
+                    self._idents[loop] = self._objects.integer(ident)
+            except Unreadable:
+                pass
+        return self._idents[loop]
+
+    def _coroutines(self, coroutine: int) -> tuple[list[int], tuple[FrameState, ...]]:
+        """The addresses of the frames of a chain of coroutines, outermost first, and those frames, innermost first."""
+        chain: list[int] = []
+        found: list[FrameState] = []
+        seen: set[int] = set()
+        try:
+            while coroutine and coroutine not in seen and len(seen) < _MOST_COROUTINES:
+                self._check_time()
+                seen.add(coroutine)
+                kind = self._type_name(self._objects.type_of(coroutine))
+                if kind in _STAND_INS:
+                    coroutine = self._view.word(coroutine + _INNER_AT)
+                    continue
+                frame = self._frame_of(coroutine) if kind in _COROUTINES else 0
+                if not frame:
+                    break
+                chain.append(frame)
+                found.append(self._frames.frame(frame))
+                coroutine = self._top(coroutine, frame)
+        except Unreadable:
+            pass
+        return chain, tuple(reversed(found))
+
+    def _frame_of(self, coroutine: int) -> int:
+        """0 for one that has ended."""
+        place = coroutine + self._at.frame
+        if self._at.frame_state is None:
+            return self._view.word(place)
+        return place if _signed(self._view.byte(coroutine + self._at.frame_state)) <= 0 else 0
+
+    def _top(self, coroutine: int, frame: int) -> int:
+        """The address of the object that a suspended coroutine awaits; 0 for one that runs or has not begun."""
+        view, at = self._view, self._at
+        if at.frame_state is not None:
+            if _signed(view.byte(coroutine + at.frame_state)) != _SUSPENDED:
+                return 0
+            depth = view.int32(frame + at.top)
+            return self._word_before(frame + self._objects.layout.frame.locals, depth)
+        if at.values is not None:
+            return self._word_before(view.word(frame + at.values), view.int32(frame + at.top))
+        behind = view.word(frame + at.top)
+        # A coroutine that has not begun has nothing on its stack.
+        return self._word_before(behind, 0, behind > view.word(frame + 64)) if behind else 0
+
+    def _word_before(self, start: int, depth: int, any_left: Optional[bool] = None) -> int:
+        if not (depth > 0 if any_left is None else any_left):
+            return 0
+        return self._view.word(start + (depth - 1) * self._view.word_size)
+
+    def _awaited(self, waiter: int, frames: Sequence[FrameState]) -> tuple[tuple[int, ...], Optional[str]]:
+        """The tasks behind a future, and the name of its type."""
+        try:
+            self._check_time()
+            kind = self._type_name(self._objects.type_of(waiter)).rpartition(".")[2].replace("object", "Future")
+            if self._is_task(waiter):
+                return (waiter,), kind
+            if kind == _GATHERS[0]:
+                children = self._objects.attribute(waiter, _GATHERS[1])
+                return (self._tasks_in(children) if children else ()), "gather"
+        except Unreadable:
+            return (), "Future"
+        try:
+            return self._by_variable(frames), kind
+        except Unreadable:
+            return (), kind
+
+    def _by_variable(self, frames: Sequence[FrameState]) -> tuple[int, ...]:
+        frame = frames[0] if frames else None
+        if frame is None or frame.code is None:
+            return ()
+        known = _AWAITING.get(((frame.code.file or "").rpartition("/")[2], frame.code.name or ""))
+        if known is None:
+            return ()
+        variable, attribute = known
+        value = next((one.value for one in self._frames.variables(frame, 64) if one.name == variable), 0)
+        if value and attribute:
+            value = self._objects.attribute(value, attribute) or 0
+        return self._tasks_in(value) if value else ()
+
+    def _tasks_in(self, address: int) -> tuple[int, ...]:
+        """The tasks in a list, a tuple or a set; or the task itself."""
+        kind = self._objects.type_of(address)
+        if self._objects.flags(kind) & (LIST | TUPLE):
+            items, _ = self._objects.items(address, _MOST_AWAITED)
+        elif self._type_name(kind) in ("set", "frozenset"):
+            items = list(islice(self._objects.members(address, _MOST_AWAITED), _MOST_AWAITED))
+        else:
+            items = [address]
+        return tuple(item for item in items if self._is_task_or_not_readable(item))
+
+    def _is_task_or_not_readable(self, address: int) -> bool:
+        try:
+            return self._is_task(address)
+        except Unreadable:
+            return False
+
+
+def _above(stack: Sequence[FrameState], address: int) -> tuple[FrameState, ...]:
+    """The frames of a thread's stack down to the one at `address`; of a very deep one, those next to it."""
+    end = next((index for index, frame in enumerate(stack) if frame.address == address), -1)
+    return tuple(stack[max(0, end + 1 - _MOST_COROUTINES) : end + 1])
+
+
+def _signed(byte: int) -> int:
+    return byte - 256 if byte > 127 else byte

@@ -1,0 +1,63 @@
+"""asyncio's tasks in words. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from crashkit.model import Crash, PythonFrame, Task, Thread
+from crashkit.naming.own_code import own_line
+
+_NAMED = 3
+"""Tasks that are named one by one."""
+
+
+def task_of(crash: Crash, thread: Thread | None) -> Task | None:
+    """The task that the thread was running."""
+    if thread is None or thread.tid is None:
+        return None
+    return next((task for task in crash.tasks if task.state == "running" and task.loop_thread == thread.tid), None)
+
+
+def name(task: Task) -> str:
+    """What the program calls it."""
+    return task.name or "a task without a name"
+
+
+def line_of(task: Task) -> PythonFrame | None:
+    """The innermost line of the user's own code, else the innermost."""
+    return own_line(task.frames) or next(iter(task.frames), None)
+
+
+def sentence(crash: Crash, task: Task) -> str:
+    """`fetch-42, awaited by handle_request (app.py:31)`."""
+    waiting = [crash.tasks[index] for index in task.awaited_by if 0 <= index < len(crash.tasks)]
+    # Who awaits this one alone tells more than who waits for many.
+    waiting.sort(key=lambda one: len(one.awaits_tasks))
+    return f"{name(task)}, awaited by {_listed([_place(one) for one in waiting])}" if waiting else name(task)
+
+
+def state(crash: Crash, task: Task) -> str:
+    """`waiting for fetch-42`, `ready to run`."""
+    if task.state == "waiting":
+        return f"waiting for {_awaited(crash, task)}"
+    return "ready to run" if task.state == "ready" else task.state or "in an unknown state"
+
+
+def _awaited(crash: Crash, task: Task) -> str:
+    others = [name(crash.tasks[index]) for index in task.awaits_tasks if 0 <= index < len(crash.tasks)]
+    return _listed(others) if others else "a Future" if task.awaits in (None, "Future") else str(task.awaits)
+
+
+def _place(task: Task) -> str:
+    frame = line_of(task)
+    if frame is None or not frame.function:
+        return name(task)
+    file = (frame.file or "").replace("\\", "/").rpartition("/")[2]
+    return f"{frame.function} ({file}{f':{frame.line}' if frame.line else ''})" if file else frame.function
+
+
+def _listed(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b, c and 7 more`."""
+    rest = len(names) - _NAMED
+    shown = [*names[:_NAMED], *([f"{rest} more"] if rest > 0 else [])]
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))

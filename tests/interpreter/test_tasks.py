@@ -1,0 +1,125 @@
+"""asyncio's tasks, held to what the program said of them right before it crashed."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from crashkit.interpreter.finding import Module
+from crashkit.interpreter.read import read_python
+from crashkit.interpreter.tasks import OFFSETS
+from crashkit.model import Crash, Task
+from crashkit.pipeline import Options, analyze
+from crashkit.report import html, text, wording
+from crashkit.shorten import shortened
+from tests.crashes import Folder, Interpreter, every_interpreter, python_crash, some_interpreters
+from tests.interpreter.process import idents, interpreter_of, opened
+from tests.interpreter.test_damage import Noting, Overwritten, garbage
+
+PROGRAM = "asyncio_tasks.py"
+_SAMPLES = 60
+_PATIENCE = 12.0
+"""Seconds of wall time, on a busy machine: the deadline is looked at between steps, and 4.8 s were measured there."""
+
+
+def made_by(python: Interpreter) -> Folder:
+    if python.version[:2] not in OFFSETS or python.free_threaded:
+        pytest.skip(f"tasks of {python.name} are not read")
+    return python_crash(PROGRAM, python=python)
+
+
+@cache
+def analyzed(core: Path) -> Crash:
+    return analyze(core, options=Options(gdb=None))
+
+
+def frames(task: Task) -> list[list[object]]:
+    return [[frame.function, frame.line] for frame in task.frames]
+
+
+@pytest.mark.parametrize("python", every_interpreter())
+def test_they_are_what_the_program_saw(python: Interpreter) -> None:
+    made = made_by(python)
+    crash, truth = analyzed(made.core), json.loads(next(line for line in made.stderr.splitlines() if line.startswith("[{")))
+    ours = {task.name: task for task in crash.tasks}
+    assert len(ours) == len(crash.tasks) == len(truth) >= 11
+    for true in truth:
+        task = ours[true["name"]]
+        assert task.state == true["state"] and task.loop_thread == crash.crashed_thread
+        if true["frames"] is not None:
+            assert frames(task) == true["frames"], task.name
+        if true["awaits"]:
+            assert task.awaits == true["awaits"]
+
+
+@pytest.mark.parametrize("python", every_interpreter())
+def test_who_waits_for_whom(python: Interpreter) -> None:
+    tasks = analyzed(made_by(python).core).tasks
+    ours = {task.name: task for task in tasks}
+
+    def names(places: tuple[int, ...]) -> set[str | None]:
+        return {tasks[place].name for place in places}
+
+    assert names(ours["handler"].awaits_tasks) == {"fetch-42"}
+    assert (ours["gathers"].awaits, names(ours["gathers"].awaits_tasks)) == ("gather", {"gated", "fetch-42"})
+    assert names(ours["waits"].awaits_tasks) == {"gated"}
+    assert (ours["takes"].awaits, ours["takes"].awaits_tasks) == ("Future", ())
+    assert names(ours["fetch-42"].awaited_by) == {"handler", "gathers", "Task-1"}
+    if "grouped" in ours:
+        assert names(ours["grouped"].awaits_tasks) == {"in group"}
+        assert names(ours["in group"].awaited_by) == {"grouped"}
+
+
+@pytest.mark.parametrize("python", every_interpreter()[-1:])
+def test_the_first_screen_names_the_task_of_the_crash(python: Interpreter) -> None:
+    crash = analyzed(made_by(python).core)
+    running = next(task for task in crash.tasks if task.state == "running")
+    assert [frame.function for frame in running.frames] == ["string_at", "crash", "parse", "fetch"]
+    line = next(frame.line for task in crash.tasks if task.name == "handler" for frame in task.frames)
+    told = f"fetch-42, awaited by handle_request (asyncio_tasks.py:{line})"
+    assert (wording.in_task(crash) or "").startswith(told)
+    assert told in " ".join("\n".join(text.summary(crash, None, color=False, width=200)).split())
+    page = html.render(crash)
+    assert told in page and 'id="tasks"' in page and "waiting for fetch-42" in page
+
+
+def test_a_report_that_is_cut_refers_to_no_task_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crashkit.limits.OTHER_BYTES", 2000)
+    tasks = tuple(Task(name=f"{'x' * 100}{index}", awaits_tasks=(99,), awaited_by=(0, 99)) for index in range(100))
+    kept = shortened(Crash(tasks=tasks)).tasks
+    assert 1 < len(kept) < 50
+    assert {(task.awaits_tasks, task.awaited_by) for task in kept} == {((), (0,))}
+    assert wording.task_sentence(Crash(tasks=(Task(name="a", awaited_by=(7,)),)), Task(name="a", awaited_by=(7,))) == "a"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.10", "3.13"))
+def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
+    with opened(made_by(python).core) as core:
+        loaded, version = interpreter_of(core)
+        module, known = Module(loaded, Path(loaded.path)), idents(core)
+        Noting.words = set()
+        with monkeypatch.context() as patch:
+            patch.setattr("crashkit.interpreter.read.View", Noting)
+            state = read_python(core, [module], version, known)
+            assert state is not None
+            Noting.words.clear()
+            whole = len(state.tasks())
+        monkeypatch.setattr("crashkit.interpreter.tasks._PATIENCE", 0.5)
+        words = sorted(Noting.words)
+        assert whole >= 11 and len(words) > 500
+        rng = random.Random(14)
+        unharmed = 0
+        for _ in range(_SAMPLES):
+            damage = {place: word for place in rng.sample(words, rng.choice([1, 5, 50])) for word in garbage(rng, place, words)}
+            state = read_python(Overwritten(core, damage), [module], version, known)
+            began = time.perf_counter()
+            tasks = state.tasks() if state is not None else []
+            assert time.perf_counter() - began < _PATIENCE
+            unharmed += len(tasks) >= whole - 2
+        assert unharmed > _SAMPLES // 4
