@@ -7,6 +7,7 @@ Input that cannot be unpacked completely (truncated, damaged, disk full) is used
 
 from __future__ import annotations
 
+import bz2
 import errno
 import lzma
 import os
@@ -73,12 +74,18 @@ def _lz4() -> _Decompressor:
     return cast(_Decompressor, lz4.frame.LZ4FrameDecompressor())
 
 
+def _bzip2() -> _Decompressor:
+    return cast(_Decompressor, bz2.BZ2Decompressor())
+
+
 _FORMATS: dict[str, tuple[tuple[bytes, ...], Callable[[], _Decompressor]]] = {
     "gzip": ((b"\x1f\x8b",), _gzip),
     "xz": ((b"\xfd7zXZ\0",), _xz),
     # pzstd begins its files with a skippable frame.
     "zstd": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),
     "lz4": ((b"\x04\x22\x4d\x18",), _lz4),
+    # With the magic of its first block: a text may begin with BZh.
+    "bzip2": (tuple(b"BZh%d1AY&" % level for level in range(1, 10)), _bzip2),
 }
 
 

@@ -103,7 +103,9 @@ def test_a_history_that_is_away_costs_no_report(tmp_path: Path) -> None:
     assert [group.past for group in index_of(tmp_path).groups] == [None]
     assert ci(tmp_path, "run", "--out", "out", "--fail-on", "new").returncode == 1
     (tmp_path / "history.sqlite").unlink()
-    crashed(tmp_path, "other")
+    # Not under the name of the other: neither has an id, and the same place is the same crash.
+    crashed(tmp_path, "other", name="b.log")
+    (tmp_path / "run" / "a.log").unlink()
     assert ci(tmp_path, "run", "--out", "out").returncode == 0
     assert len(groups(tmp_path)) == 2
 

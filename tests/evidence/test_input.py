@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
 import lzma
 import os
@@ -29,6 +30,7 @@ COMPRESS = {
     "xz": lambda data: lzma.compress(data, preset=0),
     "zstd": lambda data: zstandard.ZstdCompressor(level=1).compress(data),
     "lz4": lz4.frame.compress,
+    "bzip2": bz2.compress,
 }
 
 
