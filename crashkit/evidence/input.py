@@ -41,6 +41,8 @@ DISK_RESERVE = 512 << 20
 _READ = 1 << 20
 _FEED = 4 << 10
 """Compressed bytes handed over at once: the worst ratio (zstd, 4 bytes for a block of 128 KiB) makes 128 MiB of them."""
+_FEED_BZIP2 = 64
+"""There 40 bytes are a block of 45 MB of zeros."""
 _BLOCK = 16 << 10
 _ZEROS = bytes(_BLOCK)
 _FIRST_BYTES_WAIT = 30
@@ -403,10 +405,11 @@ def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
     Raises Damaged if the data is truncated or damaged.
     """
     start = _FORMATS[compression][1]
+    feed = _FEED_BZIP2 if compression == "bzip2" else _FEED
     stream, produced, whole_streams = start(), False, 0
     for piece in source:
-        for position in range(0, len(piece), _FEED):
-            data = piece[position : position + _FEED]
+        for position in range(0, len(piece), feed):
+            data = piece[position : position + feed]
             while data:
                 if stream.eof:
                     data = data.lstrip(b"\0")
