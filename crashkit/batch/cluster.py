@@ -14,8 +14,6 @@ from crashkit.batch.job import Done, Job, Task, decode_done, decode_job, decode_
 from crashkit.batch.one import failure
 from crashkit.errors import CrashkitError
 
-TRIES = 3
-"""On how many workers a crash is begun at most, if each is lost with it."""
 _CONNECT_SECONDS = 20
 _INSTALL = "pip install 'crashkit[dask]', here and where the workers are."
 
@@ -36,6 +34,8 @@ def on_cluster(jobs: Iterable[Job], task: Task, address: str) -> Iterator[Done]:
         words = " ".join(str(error).split()) or type(error).__name__
         raise CrashkitError(f"the Dask scheduler at {address} cannot be reached: {words[:300]}", "Check the address.") from error
     with client:
+        if not client.scheduler_info()["workers"]:
+            raise CrashkitError(f"the Dask scheduler at {address} has no workers", "Start some: dask worker ADDRESS")
         line = encode(task)
         futures = {client.submit(_answer, line, encode(job), pure=False, retries=0): job for job in waiting.values()}
         for future in as_completed(futures):

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from crashkit import __version__
 from crashkit.batch.artefact import Artefact, NodeId
+from crashkit.batch.cluster import on_cluster
 from crashkit.batch.find import find
 from crashkit.batch.group import grouped
 from crashkit.batch.job import Done, Job, Node, Task
@@ -87,17 +88,25 @@ def _cut(log: Artefact, cuts: Path) -> Path:
 
 
 def analyzed(
-    work: Plan, task: Task, workers: int, done: Optional[Callable[[Done], None]] = None, baseline: Optional[Index] = None
+    work: Plan,
+    task: Task,
+    workers: int,
+    done: Optional[Callable[[Done], None]] = None,
+    baseline: Optional[Index] = None,
+    scheduler: Optional[str] = None,
 ) -> Index:
-    """Analyze all crashes and group them. `done` is told of each as it is finished."""
+    """Analyze all crashes and group them. `done` is told of each as it is finished.
+
+    With the address of a Dask scheduler its workers do it, else so many of our own. Raises CrashkitError if there is no such cluster.
+    """
     options = task.options
     if work.programs is not None:
         task = replace(task, options=replace(options, extra_dirs=(*options.extra_dirs, work.programs)))
-    elif options.sysroot is None and not options.extra_dirs and not options.path_maps:
+    elif scheduler is None and options.sysroot is None and not options.extra_dirs and not options.path_maps:
         # An index is known by a build-id, which a foreign file may claim: only indexes of this machine's files are kept.
         task = replace(task, options=replace(options, indexes=work.indexes))
     entries = []
-    for result in pooled(work.jobs, task, workers):
+    for result in on_cluster(work.jobs, task, scheduler) if scheduler else pooled(work.jobs, task, workers):
         entries.append(result.entry)
         if done:
             done(result)

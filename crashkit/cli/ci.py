@@ -54,6 +54,7 @@ _MOST_INDEX = 256 << 20
     help="Record the crashes in this history, and show what it knows of them: a file, or postgresql://... (see crashkit groups).",
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="How many crashes are analyzed at a time. [default: the number of processors]")
+@click.option("--scheduler", metavar="ADDRESS", help="Analyze on the Dask cluster of this scheduler, such as tcp://host:8786.")
 @click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
 @click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the cores place under FROM.")
 @click.option(
@@ -80,6 +81,7 @@ def command(
     baseline: Optional[Path],
     address: Optional[str],
     jobs: Optional[int],
+    scheduler: Optional[str],
     sysroot: Optional[Path],
     path_maps: tuple[str, ...],
     extra_dirs: tuple[Path, ...],
@@ -106,6 +108,8 @@ def command(
     from crashkit.pipeline import Options
     from crashkit.scratch import Scratch
 
+    if scheduler and jobs:
+        raise click.UsageError("--jobs is for this machine: with --scheduler, the cluster's workers do the work")
     began = time.time()
     address = None if address == NONE else address
     if fail_on == "new" and baseline is None and address is None:
@@ -137,7 +141,7 @@ def command(
             if result.recorded is not None:
                 recorded[result.number] = result.recorded
 
-        index = analyzed(work, task, jobs or len(os.sched_getaffinity(0)), done, former)
+        index = analyzed(work, task, jobs or len(os.sched_getaffinity(0)), done, former, scheduler)
     away = None
     if address:
         index, away = remembered(index, address, recorded, began, run.address if run else None)
