@@ -38,7 +38,7 @@ def on_cluster(jobs: Iterable[Job], task: Task, address: str) -> Iterator[Done]:
             raise CrashkitError(f"the Dask scheduler at {address} has no workers", "Start some: dask worker ADDRESS")
         line = encode(task)
         futures = {client.submit(_answer, line, encode(job), pure=False, retries=0): job for job in waiting.values()}
-        for future in as_completed(futures):
+        for future in as_completed(futures, loop=client.loop):
             job = waiting.pop(futures[future].number)
             yield _result(future, job)
     for job in waiting.values():

@@ -56,6 +56,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 @click.option(
     "--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue; write files only with --out."
 )
+@click.option("--issue", "as_issue", is_flag=True, help="Print only a text to report it with: no values, arguments, logs or folders.")
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 @cleaned_up()
@@ -77,6 +78,7 @@ def command(
     out: Optional[Path],
     as_json: bool,
     as_markdown: bool,
+    as_issue: bool,
     brief: bool,
     quiet: bool,
 ) -> None:
@@ -101,7 +103,7 @@ def command(
         show_secrets=show_secrets,
         locals=show_locals,
     )
-    document = "json" if as_json else "markdown" if as_markdown else None
+    document = "json" if as_json else "markdown" if as_markdown else "issue" if as_issue else None
     with Progress(quiet=quiet or document is not None, renders=out is not None or document is None) as progress:
         crash = analyze(paths, options=options, progress=progress.stage)
     written = None

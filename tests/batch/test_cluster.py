@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
+import sys
+import termios
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, TypeVar
 
 import pytest
 
@@ -19,13 +23,15 @@ from tests.batch.test_pool import LOG, jobs, task
 
 distributed: Any = pytest.importorskip("distributed", reason="Dask is not installed: pip install '.[dask]'")
 
+T = TypeVar("T")
+
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[Any]:
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None, host="127.0.0.1", silence_logs=50
+        n_workers=2, threads_per_worker=1, processes=True, dashboard_address=":0", host="127.0.0.1", silence_logs=50
     ) as running:
         yield running
 
@@ -56,40 +62,53 @@ def test_a_lost_worker_loses_no_crash(cluster: Any, tmp_path: Path) -> None:
         target=lambda: results.update({done.number: done for done in on_cluster(made, task(tmp_path), cluster.scheduler_address)})
     )
     thread.start()
-    # To open it means that somebody else has.
     with fifo.open("wb"):
-        killed = kill_the_reader_of(fifo)
-    with fifo.open("wb") as file:
-        assert worker_of(reader_of(fifo)) != killed
+        killed = reader_of(fifo)
+        os.kill(worker_of(killed), signal.SIGKILL)
+        os.kill(killed, signal.SIGKILL)
+    # Open for both: what is written stays there until it is read.
+    with fifo.open("r+b", buffering=0) as file:
+        reader_of(fifo, killed)
         file.write(LOG.format(0x7F0000123000, 7).encode())
+        until(lambda: not unread(file))
     thread.join(120)
     assert sorted(results) == [1, 2, 3, 4] and not any(one.entry.failed for one in results.values())
     assert results[4].entry.stack[0].line == 7
 
 
-def reader_of(fifo: Path) -> int:
-    """The process that has it open, but for ours."""
+def reader_of(fifo: Path, former: int = 0) -> int:
+    """The process that has it open, but for ours and a former one, once there is one: it is opened more than once."""
+    found = until(lambda: next((pid for pid in readers(fifo) if pid != former), None))
+    assert found is not None
+    return found
+
+
+def readers(fifo: Path) -> Iterator[int]:
     for folder in Path("/proc").glob("[0-9]*/fd"):
         pid = int(folder.parent.name)
         try:
             if pid != os.getpid() and any(one.readlink() == fifo for one in folder.iterdir()):
-                return pid
+                yield pid
         except OSError:
             continue
+
+
+def until(told: Callable[[], T]) -> T:
+    """What is told, once it is something. The kernel tells of no open and no read."""
+    ends = time.monotonic() + 60
+    while time.monotonic() < ends:
+        if found := told():
+            return found
     raise AssertionError("nobody reads it")
+
+
+def unread(fifo: IO[bytes]) -> int:
+    return int.from_bytes(fcntl.ioctl(fifo, termios.FIONREAD, bytes(4)), sys.byteorder)
 
 
 def worker_of(pid: int) -> int:
     """The worker of Dask that started the process which analyzes."""
     return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
-
-
-def kill_the_reader_of(fifo: Path) -> int:
-    reader = reader_of(fifo)
-    worker = worker_of(reader)
-    os.kill(worker, signal.SIGKILL)
-    os.kill(reader, signal.SIGKILL)
-    return worker
 
 
 def test_a_cluster_that_is_away_is_told() -> None:
@@ -100,7 +119,7 @@ def test_a_cluster_that_is_away_is_told() -> None:
 
 def test_a_cluster_without_workers_is_told(tmp_path: Path) -> None:
     with (
-        distributed.LocalCluster(n_workers=0, processes=True, dashboard_address=None, host="127.0.0.1", silence_logs=50) as empty,
+        distributed.LocalCluster(n_workers=0, processes=True, dashboard_address=":0", host="127.0.0.1", silence_logs=50) as empty,
         pytest.raises(CrashkitError, match="has no workers"),
     ):
         list(on_cluster(jobs(tmp_path, 1), task(tmp_path), empty.scheduler_address))
