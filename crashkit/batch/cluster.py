@@ -28,7 +28,7 @@ def on_cluster(jobs: Iterable[Job], task: Task, address: str) -> Iterator[Done]:
     except ImportError as error:
         raise CrashkitError("--scheduler needs Dask, which is not installed", _INSTALL) from error
     try:
-        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)
+        client = Client(address, timeout=_CONNECT_SECONDS, set_as_default=False)  # type: ignore[no-untyped-call]
     # OSError, ValueError for an address that is none, and what its transports raise.
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
@@ -38,7 +38,7 @@ def on_cluster(jobs: Iterable[Job], task: Task, address: str) -> Iterator[Done]:
             raise CrashkitError(f"the Dask scheduler at {address} has no workers", "Start some: dask worker ADDRESS")
         line = encode(task)
         futures = {client.submit(_answer, line, encode(job), pure=False, retries=0): job for job in waiting.values()}
-        for future in as_completed(futures, loop=client.loop):
+        for future in as_completed(futures, loop=client.loop):  # type: ignore[no-untyped-call]
             job = waiting.pop(futures[future].number)
             yield _result(future, job)
     for job in waiting.values():

@@ -35,7 +35,8 @@ class Group:
     """Crashes in each of `BUCKETS` equal parts of the time that was asked for, the oldest part first."""
 
 
-class Past(NamedTuple):
+@dataclass(frozen=True)
+class Past:
     """What there was of a group before a run."""
 
     count: int

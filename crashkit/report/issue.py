@@ -6,9 +6,9 @@ masked already, as all that a report is made from.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 
-from crashkit.model import Crash, Frame, NativeFrame, PythonFrame, Thread
+from crashkit.model import Crash, Frame, NativeFrame, PythonFrame
 from crashkit.report import gpu_wording, safe, wording
 from crashkit.report.markdown import escaped, fenced
 from crashkit.report.renderer import Renderer
@@ -22,7 +22,7 @@ _PLACEHOLDER = "(What did you do, and does it happen each time? The shortest pro
 def issue(crash: Crash) -> str:
     """The title as a heading, what failed, where, with which versions, and how to know it again. Ends with one newline."""
     parts = [
-        f"# {escaped(wording.sentence(crash))}",
+        f"# {escaped(_title(crash))}",
         "### What happened",
         _PLACEHOLDER,
         *_finding(crash),
@@ -30,8 +30,18 @@ def issue(crash: Crash) -> str:
         "### Versions",
         _versions(crash),
         *_fingerprint(crash),
+        *_masked(crash),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _title(crash: Crash) -> str:
+    """The sentence with names of files in place of their paths."""
+    title = wording.sentence(crash)
+    files = {frame.file for thread in crash.threads for frame in thread.pythons() if frame.file}
+    for path in sorted((shown for file in files for shown in (file, wording.short_path(file))), key=len, reverse=True):
+        title = title.replace(path, wording.base_name(path))
+    return title
 
 
 def _finding(crash: Crash) -> list[str]:
@@ -47,15 +57,11 @@ def _stacks(crash: Crash) -> list[str]:
     if thread is None:
         return []
     runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
-    native = [frame for index, frame in enumerate(thread.frames) if isinstance(frame, NativeFrame) and index not in runtime]
-    return [*_stack("Python stack", list(_python(thread)), _PYTHON), *_stack("Native stack", native, _NATIVE)]
+    native = [frame for index, frame in enumerate(thread.frames) if not isinstance(frame, PythonFrame) and index not in runtime]
+    return [*_stack("Python stack", list(thread.pythons()), _PYTHON), *_stack("Native stack", native, _NATIVE)]
 
 
-def _python(thread: Thread) -> Iterator[PythonFrame]:
-    return (frame for frame in (*thread.python_frames, *thread.frames) if isinstance(frame, PythonFrame))
-
-
-def _stack(title: str, frames: list[PythonFrame] | list[NativeFrame], most: int) -> list[str]:
+def _stack(title: str, frames: Sequence[Frame], most: int) -> list[str]:
     """The innermost frames, where it failed, and the outermost ones, which say what ran."""
     if not frames:
         return []
@@ -77,23 +83,29 @@ def _row(frame: Frame) -> str:
         place += f"+{frame.offset}" if place and frame.offset is not None else ""
         name = wording.native_function(frame)
     else:
-        return ""
+        return safe.line(wording.elided_text(frame))
     return safe.line(f"{safe.bounded(name, _TEXT)}  {safe.bounded(place, _TEXT)}").rstrip()
 
 
 def _versions(crash: Crash) -> str:
     process = crash.process
-    rows = [("Python", crash.python.version if crash.python else None), ("crashkit", crash.crashkit)]
-    rows += list(process.versions.items()) if process else []
-    rows += [(device.name or "GPU", device.sm) for gpu in crash.gpu for device in gpu.devices]
-    return "\n".join(f"- {escaped(name)} {escaped(value)}" for name, value in dict(rows).items() if value)
+    rows = {"python": crash.python.version if crash.python else None, "crashkit": crash.crashkit}
+    rows.update(process.versions if process else {})
+    rows.update({device.name or "GPU": device.sm for gpu in crash.gpu for device in gpu.devices})
+    return "\n".join(f"- {escaped(name)} {escaped(value)}" for name, value in rows.items() if value)
 
 
 def _fingerprint(crash: Crash) -> list[str]:
     found = crash.fingerprint
     if found is None or not found.hash:
         return []
-    return [f"Fingerprint {escaped(found.hash)} (version {found.version}): {escaped(', '.join(found.frames[:_PYTHON]))}"]
+    version = f" (version {found.version})" if found.version is not None else ""
+    return [f"Fingerprint {escaped(found.hash)}{version}: {escaped(', '.join(found.frames[:_PYTHON]))}"]
+
+
+def _masked(crash: Crash) -> list[str]:
+    hidden = wording.masked(crash)
+    return [f"Masked: {hidden}."] if hidden else []
 
 
 RENDERER = Renderer("issue.md", lambda crash: issue(crash).encode())

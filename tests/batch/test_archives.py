@@ -202,7 +202,7 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
 
 
 def test_bundles_are_handed_over_whole(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(tar(("manifest.json", b'{"schema": "crashkit.bundle/1"}'), ("core", b"\x7fELF")))
+    (tmp_path / "x").write_bytes(tar(("bundle.json", b'{"schema": "crashkit.bundle/1"}'), ("core", b"\x7fELF")))
     (tmp_path / "y").write_bytes(tar(("manifest.json", b'{"schema": "crashkit.manifest/1", "pid": 7}'), ("stderr.log", TEXT)))
     (tmp_path / "scratch").mkdir()
     found = find([(tmp_path / "x", "x"), (tmp_path / "y", "y")], tmp_path / "scratch")
