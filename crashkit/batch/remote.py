@@ -24,7 +24,10 @@ def is_url(text: str) -> bool:
 
 
 def local(paths: Iterable[str], scratch: Path) -> list[tuple[Path, str]]:
-    """Each path, also those of a pattern, with what the user calls it; what is behind a URL is copied. Raises CrashkitError if a URL cannot be read."""
+    """Each path, also those of a pattern, with what the user calls it; what is behind a URL is copied.
+
+    Raises CrashkitError if a URL cannot be read.
+    """
     found: list[tuple[Path, str]] = []
     for number, text in enumerate(dict.fromkeys(one for path in paths for one in _expanded(path))):
         found.append((_copied(text, scratch / f"url-{number}"), text) if is_url(text) else (Path(text), text))
