@@ -124,7 +124,7 @@ class Input:
     original_size: int
     """Bytes of the file on disk, or bytes read from the pipe."""
     compression: Optional[str] = None
-    """gzip, xz, zstd, lz4."""
+    """gzip, xz, zstd, lz4, bzip2."""
     soft_errors: tuple[SoftError, ...] = ()
     """Set if the plain bytes are incomplete."""
 
