@@ -43,7 +43,7 @@ _DELETED = " (deleted)"
 _CHUNK = 4 << 20
 """Bytes of a log that are masked at a time, in whole lines."""
 _LONGEST_LINE = 1 << 20
-_COMPRESSED = (".gz", ".xz", ".zst", ".lz4")
+_COMPRESSED = (".gz", ".xz", ".zst", ".lz4", ".bz2")
 _WHOLE = frozenset({"full", "table", "exports", "none"})
 """What `Module.symbols` says where a frame is in the module."""
 

@@ -16,6 +16,7 @@ from crashkit.batch import facts, nodes
 from crashkit.batch.archives import Budget, first_member, members, plain_head
 from crashkit.batch.artefact import Artefact, Facts, NodeId
 from crashkit.batch.kinds import ARCHIVES, HEAD, is_program_text, kind_of
+from crashkit.crashfolder import bundle
 from crashkit.crashfolder.manifest import read_manifest
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Limits, open_input
@@ -28,7 +29,6 @@ _OURS = frozenset({MANIFEST, "report.json", "report.html", "analysis.log", "inde
 WRITTEN = frozenset({"crashes", "index.html", "index.json", "summary.md", "crashes.sarif", "junit.xml", "gl-code-quality-report.json"})
 """What an earlier run wrote beside its index."""
 _NEVER = frozenset({".git", ".hg", ".svn", "node_modules", "__pycache__"})
-_MOST_MANIFEST = 4 << 20
 _MOST_JUNIT = 64 << 20
 _MOST_LOG = 1 << 30
 """Bytes of a compressed log that are read."""
@@ -230,8 +230,8 @@ def _wanted(name: str, head: bytes) -> bool:
 def _is_bundle(path: Path) -> bool:
     """Whether an archive is a bundle: its first file is a manifest that says so."""
     with suppress(Exception):
-        name, text = first_member(path, _MOST_MANIFEST)
-        if name.rpartition("/")[2] == MANIFEST:
+        name, text = first_member(path, bundle.MOST_MANIFEST)
+        if name.rpartition("/")[2] == bundle.MANIFEST:
             manifest = msgspec.json.decode(text)
             return isinstance(manifest, dict) and str(manifest.get("schema", "")).startswith("crashkit.bundle/")
     return False

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import combinations, zip_longest
 from typing import Optional
 
 from msgspec.structs import replace
 
-from crashkit.report.index.document import Entry, Gone, Group, Index, Near
+from crashkit.report.index.document import Entry, Gone, Group, Index, Near, Past
 
 _FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSYS")
 """The process failed by itself: worse than to be ended from outside."""
@@ -37,6 +37,12 @@ def grouped(index: Index, baseline: Optional[Index] = None) -> Index:
     return replace(index, groups=_with_near(groups, {group.key: members[group.key][0] for group in groups}), gone=_gone(groups, baseline))
 
 
+def with_past(index: Index, past: Mapping[str, Past]) -> Index:
+    """The index with what the history says of groups, by their keys; those that are new by it come first."""
+    groups = [replace(group, past=past.get(group.key)) for group in index.groups]
+    return replace(index, groups=tuple(sorted(groups, key=lambda group: _badness(group, index.members(group)))))
+
+
 def _key(entry: Entry) -> str:
     """Hashes of different versions of the algorithm cannot be compared."""
     if entry.fingerprint:
@@ -49,7 +55,7 @@ def _badness(group: Group, entries: Sequence[Entry]) -> tuple[bool, bool, int, s
     """Smallest first: new ones, then those that failed by themselves, then the frequent ones, then the earliest."""
     signal = entries[0].signal or ""
     fault = signal in _FAULTS or "_" in signal
-    return group.before not in (None, 0), not fault, -len(entries), min(one.time or "~" for one in entries), entries[0].number
+    return group.known not in (None, 0), not fault, -len(entries), min(one.time or "~" for one in entries), entries[0].number
 
 
 def _gone(groups: Iterable[Group], baseline: Optional[Index]) -> tuple[Gone, ...]:

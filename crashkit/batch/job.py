@@ -8,8 +8,18 @@ from typing import Any, Optional
 
 import msgspec
 
+from crashkit.history.entry import Entry as Recorded
 from crashkit.pipeline import Options
 from crashkit.report.index.document import Entry, compact
+
+
+class Recording(msgspec.Struct, frozen=True, kw_only=True):
+    """What a history says of each crash of a run."""
+
+    place: str
+    """The run, and with a crash's number and evidence after it, the crash."""
+    host: str
+    release: str = ""
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
@@ -19,6 +29,8 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     out: Path
     """Where reports are written: one numbered folder a crash."""
     repository: Optional[Path] = None
+    recording: Optional[Recording] = None
+    """None: no history is asked for."""
 
 
 class Node(msgspec.Struct, frozen=True):
@@ -50,6 +62,8 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
     number: int
     entry: Entry
+    recorded: Optional[Recorded] = None
+    """What a history keeps of it, if one is asked for."""
     seconds: float = 0.0
 
 

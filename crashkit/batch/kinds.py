@@ -16,7 +16,6 @@ ARCHIVES = frozenset({"zip", "tar"})
 
 _TAR_MAGIC, _TAR_AT = b"ustar", 257  # POSIX pax, "ustar Interchange Format"
 _ZIP_MAGICS = (b"PK\x03\x04", b"PK\x05\x06")  # PKWARE's APPNOTE, 4.3.7 and 4.3.16
-_BZIP2 = b"BZh"
 _CONTROLS = bytes({*range(32), 127} - {*b"\t\n\v\f\r\x1b\b"})
 _OTHER_DOCUMENTS = re.compile(rb"\s*(?:<!doctype html|<html|%PDF|\{\s*\"(?:schema|\$schema)\"\s*:\s*\"(?:crashkit\.|https?://))", re.I)
 _JUNIT = re.compile(rb"<testsuites?[\s>]")
@@ -31,7 +30,7 @@ def kind_of(head: bytes) -> Optional[str]:
         return "zip"
     if head[_TAR_AT : _TAR_AT + len(_TAR_MAGIC)] == _TAR_MAGIC:
         return "tar"
-    if compression_of(head) or head.startswith(_BZIP2):
+    if compression_of(head):
         return "compressed"
     if not head or b"\0" in head or _OTHER_DOCUMENTS.match(head):
         return None

@@ -13,9 +13,11 @@ from msgspec.structs import replace
 
 from crashkit.batch.artefact import NodeId
 from crashkit.batch.job import Done, Job, Task
-from crashkit.batch.nodes import of_crash
+from crashkit.batch.nodes import of_crash as test_of
 from crashkit.batch.repository import Repository
 from crashkit.errors import CrashkitError
+from crashkit.history.entry import Entry as Recorded
+from crashkit.history.entry import of_crash
 from crashkit.model import Crash
 from crashkit.pipeline import analyze
 from crashkit.report import json
@@ -30,6 +32,7 @@ FOLDER = "crashes"
 def done(job: Job, task: Task) -> Done:
     """The job done. Whatever goes wrong with this crash is told in its entry: it stays in the list."""
     began = time.monotonic()
+    recorded: Optional[Recorded] = None
     try:
         crash = analyze(job.paths, options=replace(task.options, threads=job.threads))
         crash = _renamed(crash, dict(zip(map(str, job.paths), job.shown, strict=True)))
@@ -40,15 +43,16 @@ def done(job: Job, task: Task) -> Done:
             job.number,
             evidence=job.shown,
             report=f"{FOLDER}/{job.name}/{report}",
-            test=of_crash(crash, nodes),
+            test=test_of(crash, nodes),
             in_repository=_in_repository(task.repository),
         )
         found = replace(found, test=_in_place(found))
+        recorded = _recorded(crash, job, task)
     except CrashkitError as error:
         found = failure(job, f"{_plain(str(error), job)}. {error.hint}")
     except Exception as error:
         found = failure(job, f"{type(error).__name__}: {' '.join(str(error).split())[:300]} (a bug in crashkit: please report it)")
-    return Done(number=job.number, entry=found, seconds=round(time.monotonic() - began, 3))
+    return Done(number=job.number, entry=found, recorded=recorded, seconds=round(time.monotonic() - began, 3))
 
 
 def _in_place(found: Entry) -> Optional[str]:
@@ -59,6 +63,14 @@ def _in_place(found: Entry) -> Optional[str]:
     name = PurePosixPath(file).name
     path = next((place.path for place in found.stack if place.path and PurePosixPath(place.path).name == name), None)
     return f"{path}::{rest}" if path else found.test
+
+
+def _recorded(crash: Crash, job: Job, task: Task) -> Optional[Recorded]:
+    """What the history keeps of it. Of one that cannot be analyzed there is nothing that equal ones would share."""
+    run = task.recording
+    if run is None:
+        return None
+    return of_crash(crash, f"{run.place}/{job.name} {job.shown[0]}", host=run.host, release=run.release)
 
 
 def failure(job: Job, why: str) -> Entry:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import glob
+import os
 import re
 import shutil
 from collections.abc import Iterable
@@ -22,11 +24,21 @@ def is_url(text: str) -> bool:
 
 
 def local(paths: Iterable[str], scratch: Path) -> list[tuple[Path, str]]:
-    """Each path with what the user calls it; what is behind a URL is copied. Raises CrashkitError if a URL cannot be read."""
+    """Each path, also those of a pattern, with what the user calls it; what is behind a URL is copied.
+
+    Raises CrashkitError if a URL cannot be read.
+    """
     found: list[tuple[Path, str]] = []
-    for number, text in enumerate(dict.fromkeys(paths)):
+    for number, text in enumerate(dict.fromkeys(one for path in paths for one in _expanded(path))):
         found.append((_copied(text, scratch / f"url-{number}"), text) if is_url(text) else (Path(text), text))
     return found
+
+
+def _expanded(text: str) -> list[str]:
+    """The paths that a pattern stands for, which no shell has expanded; itself, if it is none or nothing matches."""
+    if is_url(text) or os.path.lexists(text):
+        return [text]
+    return sorted(glob.glob(text, recursive=True)) or [text]  # noqa: PTH207 (a path stays as it was written)
 
 
 def _copied(url: str, folder: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -11,13 +11,14 @@ from msgspec.structs import replace
 
 from crashkit import __version__
 from crashkit.batch.artefact import Artefact, NodeId
+from crashkit.batch.cluster import on_cluster
 from crashkit.batch.find import find
 from crashkit.batch.group import grouped
-from crashkit.batch.job import Job, Node, Task
+from crashkit.batch.job import Done, Job, Node, Task
 from crashkit.batch.pair import Case, pair
 from crashkit.batch.pool import pooled
 from crashkit.model import SoftError
-from crashkit.report.index.document import Entry, Index
+from crashkit.report.index.document import Index
 from crashkit.secrets.text import Secrets
 
 
@@ -87,18 +88,26 @@ def _cut(log: Artefact, cuts: Path) -> Path:
 
 
 def analyzed(
-    work: Plan, task: Task, workers: int, done: Optional[Callable[[Entry], None]] = None, baseline: Optional[Index] = None
+    work: Plan,
+    task: Task,
+    workers: int,
+    done: Optional[Callable[[Done], None]] = None,
+    baseline: Optional[Index] = None,
+    scheduler: Optional[str] = None,
 ) -> Index:
-    """Analyze all crashes and group them. `done` is told of each as it is finished."""
+    """Analyze all crashes and group them. `done` is told of each as it is finished.
+
+    With the address of a Dask scheduler its workers do it, else so many of our own. Raises CrashkitError if there is no such cluster.
+    """
     options = task.options
     if work.programs is not None:
         task = replace(task, options=replace(options, extra_dirs=(*options.extra_dirs, work.programs)))
-    elif options.sysroot is None and not options.extra_dirs and not options.path_maps:
+    elif scheduler is None and options.sysroot is None and not options.extra_dirs and not options.path_maps:
         # An index is known by a build-id, which a foreign file may claim: only indexes of this machine's files are kept.
         task = replace(task, options=replace(options, indexes=work.indexes))
     entries = []
-    for result in _results(work.jobs, task, workers):
-        entries.append(result)
+    for result in on_cluster(work.jobs, task, scheduler) if scheduler else pooled(work.jobs, task, workers):
+        entries.append(result.entry)
         if done:
             done(result)
     index = Index(
@@ -109,10 +118,6 @@ def analyzed(
         soft_errors=work.soft_errors,
     )
     return grouped(index, baseline)
-
-
-def _results(jobs: Sequence[Job], task: Task, workers: int) -> Iterator[Entry]:
-    return (result.entry for result in pooled(jobs, task, workers))
 
 
 __all__ = ["Plan", "analyzed", "plan"]

@@ -56,6 +56,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 @click.option(
     "--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue; write files only with --out."
 )
+@click.option("--issue", "as_issue", is_flag=True, help="Print only a text to report it with: no values, arguments, logs or folders.")
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 @cleaned_up()
@@ -77,13 +78,14 @@ def command(
     out: Optional[Path],
     as_json: bool,
     as_markdown: bool,
+    as_issue: bool,
     brief: bool,
     quiet: bool,
 ) -> None:
     """Show where and why a process died, from its core or other evidence.
 
-    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4), a crash folder, a bundle, a tar or zip archive of one crash,
-    a log, a faulthandler dump, gdb output.
+    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4, .bz2), a crash folder, a bundle, a tar or zip archive of one
+    crash, a log, a faulthandler dump, gdb output.
     Use - as PATH to read from standard input.
     """
     from crashkit.pipeline import Options, analyze
@@ -101,7 +103,7 @@ def command(
         show_secrets=show_secrets,
         locals=show_locals,
     )
-    document = "json" if as_json else "markdown" if as_markdown else None
+    document = "json" if as_json else "markdown" if as_markdown else "issue" if as_issue else None
     with Progress(quiet=quiet or document is not None, renders=out is not None or document is None) as progress:
         crash = analyze(paths, options=options, progress=progress.stage)
     written = None

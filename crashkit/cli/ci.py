@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -12,10 +14,15 @@ from typing import TYPE_CHECKING, Optional
 import click
 
 from crashkit.cli.ending import cleaned_up
+from crashkit.cli.index_option import checked_index
 from crashkit.errors import CrashkitError
+from crashkit.history.address import NONE
 
 if TYPE_CHECKING:
-    from crashkit.report.index.document import Entry, Index
+    from crashkit.batch.job import Done
+    from crashkit.history.entry import Entry as Recorded
+    from crashkit.history.place import Run
+    from crashkit.report.index.document import Index
 
 _SHOWN = 10
 """Groups on the terminal."""
@@ -35,10 +42,19 @@ _MOST_INDEX = 256 << 20
     type=click.Choice(["never", "crash", "new"]),
     default="never",
     show_default=True,
-    help="Exit with status 1 if there is a crash, or one that the baseline does not have.",
+    help="Exit with status 1 if there is a crash, or one that neither the baseline nor, without one, the history has.",
 )
 @click.option("--baseline", type=click.Path(path_type=Path), help="The index.json of an earlier run: says which crashes are new.")
+@click.option(
+    "--index",
+    "address",
+    envvar="CRASHKIT_INDEX",
+    callback=checked_index,
+    metavar="URL",
+    help="Record the crashes in this history, and show what it knows of them: a file, or postgresql://... (see crashkit groups).",
+)
 @click.option("--jobs", type=click.IntRange(min=1), help="How many crashes are analyzed at a time. [default: the number of processors]")
+@click.option("--scheduler", metavar="ADDRESS", help="Analyze on the Dask cluster of this scheduler, such as tcp://host:8786.")
 @click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
 @click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the cores place under FROM.")
 @click.option(
@@ -63,7 +79,9 @@ def command(
     repo: Optional[Path],
     fail_on: str,
     baseline: Optional[Path],
+    address: Optional[str],
     jobs: Optional[int],
+    scheduler: Optional[str],
     sysroot: Optional[Path],
     path_maps: tuple[str, ...],
     extra_dirs: tuple[Path, ...],
@@ -81,15 +99,21 @@ def command(
     --baseline), summary.md (for a job's summary), crashes.sarif, junit.xml and gl-code-quality-report.json. Under GitHub Actions it
     prints annotations, too.
     """
-    from crashkit.batch.job import Task
+    from crashkit.batch.job import Recording, Task
+    from crashkit.batch.remember import remembered
     from crashkit.batch.remote import local
     from crashkit.batch.run import analyzed, plan
     from crashkit.cli.options import path_map
+    from crashkit.history.place import run_of
     from crashkit.pipeline import Options
     from crashkit.scratch import Scratch
 
-    if fail_on == "new" and baseline is None:
-        raise click.UsageError("--fail-on new needs --baseline FILE, the index.json of an earlier run")
+    if scheduler and jobs:
+        raise click.UsageError("--jobs is for this machine: with --scheduler, the cluster's workers do the work")
+    began = time.time()
+    address = None if address == NONE else address
+    if fail_on == "new" and baseline is None and address is None:
+        raise click.UsageError("--fail-on new needs --baseline FILE, the index.json of an earlier run, or the history of --index URL")
     former = _former(baseline) if baseline else None
     options = Options(
         sysroot=sysroot and sysroot.absolute(),
@@ -107,8 +131,20 @@ def command(
         progress.say("looking for crashes")
         work = plan(given, scratch, progress.looked)
         progress.begin(len(work.jobs))
-        task = Task(options=options, out=out.absolute(), repository=repo and repo.absolute())
-        index = analyzed(work, task, jobs or len(os.sched_getaffinity(0)), progress.done, former)
+        run = run_of(os.environ)
+        recording = Recording(place=_place(run, out), host=socket.gethostname(), release=_release(repo)) if address else None
+        task = Task(options=options, out=out.absolute(), repository=repo and repo.absolute(), recording=recording)
+        recorded: dict[int, Recorded] = {}
+
+        def done(result: Done) -> None:
+            progress.done()
+            if result.recorded is not None:
+                recorded[result.number] = result.recorded
+
+        index = analyzed(work, task, jobs or len(os.sched_getaffinity(0)), done, former, scheduler)
+    away = None
+    if address:
+        index, away = remembered(index, address, recorded, began, run.address if run else None)
     _write(index, out)
     if not quiet:
         _show(index, out)
@@ -117,7 +153,30 @@ def command(
 
         for line in annotations.lines(index):
             click.echo(line)
+    if away is not None:
+        _say_away(away)
+        if fail_on == "new" and former is None and index.entries:
+            raise CrashkitError("it cannot be said which crashes are new: the history is away", "Pass --baseline FILE, or try again.")
     return _status(index, fail_on)
+
+
+def _place(run: Optional[Run], out: Path) -> str:
+    """Where the history says that the crashes are."""
+    return run.place if run else str(out.absolute())
+
+
+def _release(repository: Optional[Path]) -> str:
+    """The version of the program, as the environment names it; else the commit of the repository."""
+    from crashkit.history.release import commit_of, named
+
+    return named(os.environ) or (commit_of(repository.absolute()) if repository else "")
+
+
+def _say_away(problem: CrashkitError) -> None:
+    from crashkit.report import safe
+
+    said = f"the crashes are not in the history yet: {safe.line(str(problem))}"
+    click.echo(f"crashkit: {said}\n{safe.line(problem.hint)}", err=True)
 
 
 def _status(index: Index, fail_on: str) -> int:
@@ -125,7 +184,8 @@ def _status(index: Index, fail_on: str) -> int:
     if fail_on == "crash" and index.entries:
         raise CrashkitError(f"there are crashes: {len(index.entries)}", "See index.html; --fail-on never reports them without failing.")
     if fail_on == "new" and new:
-        raise CrashkitError(f"there are crashes that the baseline does not have: {new}", "See index.html, where they stand first.")
+        before = "baseline" if index.has_baseline else "history"
+        raise CrashkitError(f"there are crashes that the {before} does not have: {new}", "See index.html, where they stand first.")
     return 0
 
 
@@ -240,7 +300,7 @@ class _Progress:
         elif crashes:
             self.say(f"analyzing {crashes} {'crash' if crashes == 1 else 'crashes'}")
 
-    def done(self, entry: Entry) -> None:
+    def done(self) -> None:
         """One is."""
         if self._draws:
             self._bar.advance(self._row)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Optional
 import click
 
 from crashkit.cli.index_option import checked_index
+from crashkit.report.sparkline import sparkline
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 _TREND = 30 * 86400.0
 """Seconds that the trend shows where `--since` says nothing else."""
 _ROWS = 50
-_BARS = "▁▂▃▄▅▆▇█"
 _HEADS = ("GROUP", "COUNT", "FIRST", "LAST", "TREND", "HOSTS", "SIGNAL", "WHERE", "CAUSE")
 _DISPENSABLE = (5, 2, 4, 6, 3)
 """Columns that a narrow terminal does without, in this order."""
@@ -195,9 +195,3 @@ def _age(seconds: float) -> str:
 
 def _crashes(number: int) -> str:
     return "crash" if number == 1 else "crashes"
-
-
-def sparkline(numbers: Sequence[int]) -> str:
-    """One bar per number; a space for none. The tallest bar is the largest number's."""
-    top = max(numbers, default=0)
-    return "".join(_BARS[-(-number * len(_BARS) // top) - 1] if number else " " for number in numbers).rstrip() if top else ""

@@ -21,11 +21,14 @@ _OPENERS = ("xdg-open", "sensible-browser")
 @click.argument("identity", metavar="[ID]", default="last", shell_complete=stored_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print only the report as JSON, or the manifest if there is no report.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue.")
+@click.option("--issue", "as_issue", is_flag=True, help="Print only a text to report it with: no values, arguments, logs or folders.")
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @click.option("--open", "opens", is_flag=True, help="Open the HTML report in a browser.")
 @click.option("--show-secrets", is_flag=True, help="Show the report as it was written, also what looks like a password, token or key.")
 @click.option("--path", "only_path", is_flag=True, help="Print only the path of the folder.")
-def command(identity: str, as_json: bool, as_markdown: bool, brief: bool, opens: bool, show_secrets: bool, only_path: bool) -> None:
+def command(
+    identity: str, as_json: bool, as_markdown: bool, as_issue: bool, brief: bool, opens: bool, show_secrets: bool, only_path: bool
+) -> None:
     """Show one crash from the store.
 
     By default, the newest one. ID may be a unique part of an id, or a pid.
@@ -55,7 +58,7 @@ def command(identity: str, as_json: bool, as_markdown: bool, brief: bool, opens:
     elif report is None:
         _print_manifest(crash)
     else:
-        _print_report(report, crash, as_markdown, brief)
+        _print_report(report, crash, "markdown" if as_markdown else "issue" if as_issue else None, brief)
 
 
 def _open(crash: StoredCrash) -> None:
@@ -102,11 +105,11 @@ def _masked(document: bytes, report: Optional[Crash]) -> bytes:
     return document if report is None or json.decode(document) == report else json.encode(report)
 
 
-def _print_report(report: Crash, crash: StoredCrash, as_markdown: bool, brief: bool) -> None:
+def _print_report(report: Crash, crash: StoredCrash, document: Optional[str], brief: bool) -> None:
     from crashkit.cli.analyze import print_document, print_summary
 
-    if as_markdown:
-        print_document(report, "markdown")
+    if document is not None:
+        print_document(report, document)
     else:
         print_summary(report, crash.path, brief)
 

@@ -34,7 +34,7 @@ WARNING = (
     "The core is the memory of the process as it was: it holds passwords, keys and data of users. "
     "It is not masked. Give it only to those who may have them."
 )
-_MOST_MANIFEST = 32 << 20
+MOST_MANIFEST = 32 << 20
 _CHUNK = 1 << 20
 _LEVEL = 6
 
@@ -117,7 +117,7 @@ def read_bundle_manifest(folder: Path) -> Optional[BundleManifest]:
     """The manifest of an unpacked bundle; None if it is missing or damaged. Raises CollectError if a newer crashkit made it."""
     try:
         with open_real(folder / MANIFEST) as file:
-            manifest = msgspec.json.decode(file.read(_MOST_MANIFEST), type=BundleManifest)
+            manifest = msgspec.json.decode(file.read(MOST_MANIFEST), type=BundleManifest)
     except (OSError, ValueError, RecursionError):
         return None
     if manifest.schema == SCHEMA:

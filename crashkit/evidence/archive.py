@@ -1,4 +1,4 @@
-"""Unpacks tar and zip archives, which may be hostile, into a private folder.
+"""Reads tar and zip archives, which may be hostile: `members` goes through one, `unpack` unpacks it into a private folder.
 
 Only regular files and folders come out of an archive, under names that stay below the folder, and only so many of them
 (`limits`). Links, devices and whatever else are left out, as is the second one of two members of a name; what was left out is told.
@@ -16,9 +16,10 @@ import tarfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple, Optional, cast
 
@@ -37,6 +38,8 @@ _MOST_HEADER = 64 << 10
 """Bytes of a tar header for a long name: PATH_MAX is 4096. tarfile reads it into memory at once, whatever size it claims."""
 _MOST_DIRECTORY = 16 << 20
 """Bytes that zipfile may read at once: the table of contents of 20,000 long names."""
+_MOST_AROUND = 256 << 20
+"""Bytes of a tar around the contents of its members: headers, padding, and what follows its end."""
 _HEADERS = (tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK)
 _NAMED = 3
 """Names in one message."""
@@ -46,6 +49,7 @@ _NO_FILE = "they are links, devices or other special files"
 _TWICE = "their names are taken by others before them"
 _DAMAGED = "their contents are damaged"
 _UNREADABLE = "they cannot be unpacked"
+TOO_MUCH = "it unpacks to too much"
 
 
 class Unpacked(NamedTuple):
@@ -71,21 +75,30 @@ class Budget:
         return cls(unpacked_bytes(path.stat().st_size))
 
 
-class _Member(NamedTuple):
+class Member(NamedTuple):
+    """A member of an archive. Those of a tar can be opened only until the next one is asked for."""
+
     name: str
+    """Untrusted."""
     kind: str
-    """file, folder, other."""
+    """file, folder, sparse, other."""
     time: float
     """Seconds since the epoch."""
     open: Callable[[], IO[bytes]]
 
 
-class _Full(Exception):
+class Full(Exception):
     """A limit or the disk is reached."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
         self.hint = hint
+
+
+MEMBER_BROKEN = (zipfile.BadZipFile, zlib.error, EOFError, lzma.LZMAError)
+"""What a damaged member of a zip raises; the next member does not depend on it. bz2 raises OSError."""
+MEMBER_UNREADABLE = (RuntimeError, NotImplementedError)
+"""What zipfile raises of an encrypted member, and of a compression that it does not know."""
 
 
 def archive_kind(path: Path) -> Optional[str]:
@@ -115,11 +128,38 @@ def unpack(path: Path, folder: Path, budget: Budget) -> Unpacked:
     Raises OSError if the archive cannot be opened.
     """
     with open_real(path) as file:
-        head = file.read(4)
-        file.seek(0)
         target = _Target(path, folder, budget)
-        target.fill(_of_zip(file) if head.startswith(_ZIP) else _of_tar(file))
+        target.fill(members(file, budget.size))
     return Unpacked(target.files, target.soft_errors())
+
+
+def members(file: BinaryIO, size: int) -> Generator[Member, None, None]:
+    """The members of an archive that was just opened, whatever their names and kinds, in its order.
+
+    Of a tar so many bytes are read, also of members that nobody opens: then Full is raised. Where it is damaged, it raises what zipfile and tarfile raise: almost anything.
+    """
+    head = file.read(4)
+    file.seek(0)
+    return _of_zip(file) if head.startswith(_ZIP) else _of_tar(file, size)
+
+
+def copy(source: IO[bytes], target: BinaryIO, took: Callable[[bytes], None], wrote: Callable[[int], None]) -> None:
+    """Copy a member into an empty file; `took` gets its bytes, `wrote` how many of them take room on the disk: zeros become holes.
+
+    What they raise ends it; the file then has what was written before.
+    """
+    position = 0
+    try:
+        while chunk := source.read(_CHUNK):
+            took(chunk)
+            for start in range(0, len(chunk), _BLOCK):
+                block = chunk[start : start + _BLOCK]
+                if block != _ZEROS[: len(block)]:
+                    wrote(len(block))
+                    os.pwrite(target.fileno(), block, position + start)
+            position += len(chunk)
+    finally:
+        target.truncate(position)
 
 
 class _Target:
@@ -135,12 +175,12 @@ class _Target:
         self._left_out: dict[str, list[str]] = {}
         self._ends: Optional[SoftError] = None
 
-    def fill(self, members: Iterator[_Member]) -> None:
+    def fill(self, found: Iterator[Member]) -> None:
         """Take one member after the other, until the archive or a limit ends it."""
         try:
-            for member in members:
+            for member in found:
                 self._take(member)
-        except _Full as full:
+        except Full as full:
             self._ends = self._error(f"only the first {len(self.files)} files were unpacked: {full}", full.hint)
         except OSError:
             raise
@@ -167,13 +207,13 @@ class _Target:
     def _error(self, message: str, hint: str) -> SoftError:
         return SoftError(stage="archive", message=f"{self._path}: {message}", hint=hint)
 
-    def _take(self, member: _Member) -> None:
+    def _take(self, member: Member) -> None:
         # Also what is left out costs time.
         self._count()
         parts = _parts(member.name)
         if parts is None:
             self._leave_out(member, _ELSEWHERE)
-        elif member.kind == "other":
+        elif member.kind not in ("file", "folder"):
             self._leave_out(member, _NO_FILE)
         else:
             try:
@@ -182,21 +222,20 @@ class _Target:
                     self._unpack_file(member, parts)
             except FileExistsError:
                 self._leave_out(member, _TWICE)
-            # Of a zip, where the next member does not depend on this one. What could be read of it is kept.
-            except (zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError):
+            # What could be read of it is kept.
+            except MEMBER_BROKEN:
                 self._leave_out(member, _DAMAGED)
-            # zipfile: of an encrypted member, and of a compression that it does not know.
-            except (RuntimeError, NotImplementedError):
+            except MEMBER_UNREADABLE:
                 self._leave_out(member, _UNREADABLE)
             except OSError as error:
                 self._leave_out(member, f"{_UNREADABLE} ({error.strerror})")
 
-    def _leave_out(self, member: _Member, why: str) -> None:
+    def _leave_out(self, member: Member, why: str) -> None:
         self._left_out.setdefault(why, []).append(member.name[:LONGEST_FILE_NAME])
 
     def _count(self) -> None:
         if not self._budget.members:
-            raise _Full("it has too many files and folders", "Pass an archive of one crash, or unpack it yourself and pass its files.")
+            raise Full("it has too many files and folders", "Pass an archive of one crash, or unpack it yourself and pass its files.")
         self._budget.members -= 1
 
     def _make_folders(self, parts: tuple[str, ...]) -> None:
@@ -206,36 +245,27 @@ class _Target:
                 self._folder.joinpath(*parts[:depth]).mkdir(mode=0o700)
                 self._folders.add(parts[:depth])
 
-    def _unpack_file(self, member: _Member, parts: tuple[str, ...]) -> None:
+    def _unpack_file(self, member: Member, parts: tuple[str, ...]) -> None:
         digest = hashlib.sha256()
         with member.open() as source, create(self._folder.joinpath(*parts)) as target:
             try:
-                self._copy(source, target, digest.update)
+                copy(source, target, partial(self._took, digest.update), self._wrote)
             finally:
                 # It is there, if only in part.
                 self.files["/".join(parts)] = digest.hexdigest()
                 with suppress(OSError, OverflowError, ValueError):
                     os.utime(target.fileno(), (member.time, member.time))
 
-    def _copy(self, source: IO[bytes], target: BinaryIO, seen: Callable[[bytes], None]) -> None:
-        """Zeros become holes: cores are sparse."""
-        position = 0
-        try:
-            while chunk := source.read(_CHUNK):
-                seen(chunk)
-                self._budget.size -= len(chunk)
-                if self._budget.size < 0:
-                    raise _Full("it unpacks to too much", "Unpack it yourself and pass its files.")
-                for start in range(0, len(chunk), _BLOCK):
-                    block = chunk[start : start + _BLOCK]
-                    if block != _ZEROS[: len(block)]:
-                        self._room -= len(block)
-                        if self._room < 0:
-                            raise _Full(f"no space left in {self._folder.parent}", "Set TMPDIR to a folder with more space.")
-                        os.pwrite(target.fileno(), block, position + start)
-                position += len(chunk)
-        finally:
-            target.truncate(position)
+    def _took(self, seen: Callable[[bytes], None], chunk: bytes) -> None:
+        seen(chunk)
+        self._budget.size -= len(chunk)
+        if self._budget.size < 0:
+            raise Full(TOO_MUCH, "Unpack it yourself and pass its files.")
+
+    def _wrote(self, size: int) -> None:
+        self._room -= size
+        if self._room < 0:
+            raise Full(f"no space left in {self._folder.parent}", "Set TMPDIR to a folder with more space.")
 
 
 def _parts(name: str) -> Optional[tuple[str, ...]]:
@@ -252,10 +282,11 @@ def _parts(name: str) -> Optional[tuple[str, ...]]:
 
 
 class _Stream:
-    """Pieces of bytes as what tarfile reads: it asks for a few kilobytes at a time."""
+    """Pieces of bytes as what tarfile reads: it asks for a few kilobytes at a time, also to skip what nobody wants."""
 
-    def __init__(self, pieces: Iterator[bytes]) -> None:
+    def __init__(self, pieces: Iterator[bytes], size: int) -> None:
         self._pieces = pieces
+        self._left = size
         self._ahead = b""
         self._at = 0
 
@@ -269,6 +300,9 @@ class _Stream:
             part = piece[: size - len(found)]
             self._ahead, self._at = piece, len(part)
             found += part
+        self._left -= len(found)
+        if self._left < 0:
+            raise Full(TOO_MUCH, "Unpack it yourself and pass its files.")
         return found
 
 
@@ -291,15 +325,15 @@ class _Bounded(tarfile.TarInfo):
         return header
 
 
-def _of_tar(file: BinaryIO) -> Iterator[_Member]:
-    stream = cast(IO[bytes], _Stream(plain_pieces(file)))
+def _of_tar(file: BinaryIO, size: int) -> Generator[Member, None, None]:
+    stream = cast(IO[bytes], _Stream(plain_pieces(file), size + _MOST_AROUND))
     with tarfile.open(fileobj=stream, mode="r|", tarinfo=_Bounded, format=tarfile.PAX_FORMAT, errorlevel=2) as archive:
         for header in archive:
             if header.size < 0:
                 raise Damaged(f"a header claims {header.size} bytes")
             # GNU's sparse files have a table of their own, which may claim anything.
-            kind = "folder" if header.isdir() else "file" if header.isreg() and not header.issparse() else "other"
-            yield _Member(header.name, kind, float(header.mtime), lambda header=header: _file_in(archive, header))  # type: ignore[misc]
+            kind = "folder" if header.isdir() else "sparse" if header.issparse() else "file" if header.isreg() else "other"
+            yield Member(header.name, kind, float(header.mtime), lambda header=header: _file_in(archive, header))  # type: ignore[misc]
 
 
 def _file_in(archive: tarfile.TarFile, header: tarfile.TarInfo) -> IO[bytes]:
@@ -322,13 +356,13 @@ class _SmallReads:
         return self._file.read(size if size >= 0 else _MOST_DIRECTORY)
 
 
-def _of_zip(file: BinaryIO) -> Iterator[_Member]:
+def _of_zip(file: BinaryIO) -> Generator[Member, None, None]:
     with zipfile.ZipFile(cast(BinaryIO, _SmallReads(file))) as archive:
         for entry in archive.infolist():
             mode = entry.external_attr >> 16
             plain = stat.S_IFMT(mode) in (0, stat.S_IFREG)
             kind = "folder" if entry.is_dir() else "file" if plain else "other"
-            yield _Member(entry.filename, kind, _zip_time(entry), lambda entry=entry: archive.open(entry))  # type: ignore[misc]
+            yield Member(entry.filename, kind, _zip_time(entry), lambda entry=entry: archive.open(entry))  # type: ignore[misc]
 
 
 def _zip_time(entry: zipfile.ZipInfo) -> float:

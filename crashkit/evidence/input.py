@@ -7,6 +7,7 @@ Input that cannot be unpacked completely (truncated, damaged, disk full) is used
 
 from __future__ import annotations
 
+import bz2
 import errno
 import lzma
 import os
@@ -40,6 +41,8 @@ DISK_RESERVE = 512 << 20
 _READ = 1 << 20
 _FEED = 4 << 10
 """Compressed bytes handed over at once: the worst ratio (zstd, 4 bytes for a block of 128 KiB) makes 128 MiB of them."""
+_FEED_BZIP2 = 64
+"""There 40 bytes are a block of 45 MB of zeros."""
 _BLOCK = 16 << 10
 _ZEROS = bytes(_BLOCK)
 _FIRST_BYTES_WAIT = 30
@@ -73,12 +76,18 @@ def _lz4() -> _Decompressor:
     return cast(_Decompressor, lz4.frame.LZ4FrameDecompressor())
 
 
+def _bzip2() -> _Decompressor:
+    return cast(_Decompressor, bz2.BZ2Decompressor())
+
+
 _FORMATS: dict[str, tuple[tuple[bytes, ...], Callable[[], _Decompressor]]] = {
     "gzip": ((b"\x1f\x8b",), _gzip),
     "xz": ((b"\xfd7zXZ\0",), _xz),
     # pzstd begins its files with a skippable frame.
     "zstd": ((b"\x28\xb5\x2f\xfd", b"\x50\x2a\x4d\x18"), _zstd),
     "lz4": ((b"\x04\x22\x4d\x18",), _lz4),
+    # With the magic of its first block: a text may begin with BZh.
+    "bzip2": (tuple(b"BZh%d1AY&" % level for level in range(1, 10)), _bzip2),
 }
 
 
@@ -115,7 +124,7 @@ class Input:
     original_size: int
     """Bytes of the file on disk, or bytes read from the pipe."""
     compression: Optional[str] = None
-    """gzip, xz, zstd, lz4."""
+    """gzip, xz, zstd, lz4, bzip2."""
     soft_errors: tuple[SoftError, ...] = ()
     """Set if the plain bytes are incomplete."""
 
@@ -396,10 +405,11 @@ def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
     Raises Damaged if the data is truncated or damaged.
     """
     start = _FORMATS[compression][1]
+    feed = _FEED_BZIP2 if compression == "bzip2" else _FEED
     stream, produced, whole_streams = start(), False, 0
     for piece in source:
-        for position in range(0, len(piece), _FEED):
-            data = piece[position : position + _FEED]
+        for position in range(0, len(piece), feed):
+            data = piece[position : position + feed]
             while data:
                 if stream.eof:
                     data = data.lstrip(b"\0")

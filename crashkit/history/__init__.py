@@ -4,6 +4,7 @@ Nothing outside of this room imports SQLAlchemy, and `address` imports nothing t
 
     entry       what the history keeps of one crash: plain, masked
     release     which version of the user's program ran
+    place       which run of a CI job found it
     address     where a history is: a file, or a database that a team shares
     index       a connection to it
     tables      its tables

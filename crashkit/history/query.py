@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Optional
 
@@ -12,6 +12,8 @@ from crashkit.errors import CrashkitError
 from crashkit.history.tables import crashes, groups
 
 BUCKETS = 12
+_TOGETHER = 5000
+"""Keys in one question: SQLite takes 32,766."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,18 @@ class Group:
     frames: tuple[str, ...]
     trend: tuple[int, ...]
     """Crashes in each of `BUCKETS` equal parts of the time that was asked for, the oldest part first."""
+
+
+@dataclass(frozen=True)
+class Past:
+    """What there was of a group before a run."""
+
+    count: int
+    """With those that are forgotten."""
+    first_seen: Optional[float]
+    """When the first of them was, in seconds since the epoch."""
+    trend: tuple[int, ...]
+    """As `Group.trend`, with those of the run."""
 
 
 class Occurrence(NamedTuple):
@@ -87,6 +101,29 @@ def groups_since(
         )
         for row in rows
     ]
+
+
+def past(connection: Connection, keys: Sequence[str], began: float, run: Optional[str], trend_from: float, now: float) -> dict[str, Past]:
+    """The past of the groups of these keys: their crashes that were recorded before `began`, and not by the run of this address.
+
+    Two jobs of one run may report the same crash, and a job that is tried again reports it once more: neither makes it an old one.
+    """
+    earlier = crashes.c.recorded < began
+    if run:
+        for inside in ("/", "#"):
+            earlier &= ~crashes.c.place.startswith(run + inside, autoescape=True)
+    trends = _trends(connection, trend_from, now)
+    found: dict[str, tuple[int, Optional[float]]] = {}
+    for at in range(0, len(keys), _TOGETHER):
+        some = keys[at : at + _TOGETHER]
+        counted = select(crashes.c.group_key, func.count(), func.min(crashes.c.seen)).where(earlier, crashes.c.group_key.in_(some))
+        found.update({key: (count, first) for key, count, first in connection.execute(counted.group_by(crashes.c.group_key))})
+        forgotten = select(groups.c.key, groups.c.forgotten, groups.c.first_seen).where(groups.c.key.in_(some), groups.c.forgotten > 0)
+        for key, count, first in connection.execute(forgotten):
+            found[key] = (found.get(key, (0, None))[0] + count, first)
+    return {
+        key: Past(*found.get(key, (0, None)), trend=tuple(trends.get(key, {}).get(bucket, 0) for bucket in range(BUCKETS))) for key in keys
+    }
 
 
 def _trends(connection: Connection, begin: float, now: float) -> dict[str, dict[int, int]]:

@@ -10,6 +10,7 @@ from crashkit.model import Crash
 
 RENDERERS = {
     "html": "crashkit.report.html",
+    "issue": "crashkit.report.issue",
     "json": "crashkit.report.json",
     "markdown": "crashkit.report.markdown",
     "text": "crashkit.report.text",

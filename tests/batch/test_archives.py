@@ -6,6 +6,7 @@ import bz2
 import gzip
 import io
 import stat
+import subprocess
 import tarfile
 import zipfile
 from collections.abc import Callable
@@ -13,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.batch import archives
-from crashkit.batch.archives import Budget, archive_kind, first_member, members
+from crashkit.batch import kinds
+from crashkit.batch.archives import Budget, first_member, members
 from crashkit.batch.find import find
 from crashkit.batch.kinds import kind_of
+from crashkit.evidence.archive import archive_kind
 from crashkit.model import SoftError
 
 TEXT = b"Fatal Python error: Segmentation fault\n"
@@ -121,7 +123,7 @@ def test_a_header_that_takes_all_memory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     problems: list[SoftError] = []
     assert list(members(path, "in", Budget(tmp_path / "out"), everything, problems)) == []
-    assert "a header of 1,073,741,824 bytes" in problems[0].message
+    assert "a header claims 1073741824 bytes" in problems[0].message
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[: len(data) // 2], lambda data: data[:100] + bytes(200) + data[300:]])
@@ -160,6 +162,20 @@ def test_too_deep(tmp_path: Path) -> None:
     assert not found.artefacts and "it lies in 4 other archives" in found.soft_errors[0].message
 
 
+def test_a_sparse_member_is_told(tmp_path: Path) -> None:
+    """Its table may claim anything."""
+    with (tmp_path / "core").open("wb") as file:
+        file.write(b"x" * 5000)
+        file.truncate(10 << 20)
+        file.seek(20 << 20)
+        file.write(b"y")
+    subprocess.run(["tar", "--sparse", "-cf", tmp_path / "a.tar", "core"], cwd=tmp_path, check=True)
+    content = (tmp_path / "a.tar").read_bytes()
+    for path in tmp_path.iterdir():
+        path.unlink()
+    assert taken(content, tmp_path) == ({}, ["a.zip!core was left out: it is a sparse member"])
+
+
 @pytest.mark.parametrize("pack", [gzip.compress, bz2.compress])
 def test_compressed_tars(pack: Callable[[bytes], bytes], tmp_path: Path) -> None:
     found, problems = taken(pack(tar(("a.log", TEXT))), tmp_path)
@@ -186,7 +202,7 @@ def test_holes_stay_holes(tmp_path: Path) -> None:
 
 
 def test_bundles_are_handed_over_whole(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(tar(("manifest.json", b'{"schema": "crashkit.bundle/1"}'), ("core", b"\x7fELF")))
+    (tmp_path / "x").write_bytes(tar(("bundle.json", b'{"schema": "crashkit.bundle/1"}'), ("core", b"\x7fELF")))
     (tmp_path / "y").write_bytes(tar(("manifest.json", b'{"schema": "crashkit.manifest/1", "pid": 7}'), ("stderr.log", TEXT)))
     (tmp_path / "scratch").mkdir()
     found = find([(tmp_path / "x", "x"), (tmp_path / "y", "y")], tmp_path / "scratch")
@@ -196,4 +212,4 @@ def test_bundles_are_handed_over_whole(tmp_path: Path) -> None:
 def test_kinds() -> None:
     assert kind_of(b"") is None and kind_of(bytes(100)) is None and kind_of(b"all is well\n") == "text"
     assert kind_of(b'<?xml version="1.0"?>\n<testsuites>') == "junit" and kind_of(b"<!DOCTYPE html><p>Segmentation fault") is None
-    assert kind_of(b'{\n "schema": "crashkit.report/1"') is None and archives.HEAD == 4096
+    assert kind_of(b'{\n "schema": "crashkit.report/1"') is None and kinds.HEAD == 4096

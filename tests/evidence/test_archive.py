@@ -174,6 +174,13 @@ class TestBombs:
         monkeypatch.setattr("crashkit.evidence.archive.DISK_RESERVE", 1 << 62)
         assert "no space left" in only_error(opened(place, tar(("x", b"data"))))
 
+    def test_bytes_that_are_only_skipped(self, place, monkeypatch):
+        """What is left out of a compressed tar is unpacked, too."""
+        monkeypatch.setattr("crashkit.evidence.archive._MOST_AROUND", MEBI)
+        skipped = tar(("a", b"1"), ("../b", bytes(8 * MEBI)), ("c", b"2"))
+        unpacked = opened(place, zstandard.compress(skipped), Budget(size=MEBI))
+        assert "only the first 1 files were unpacked: it unpacks to too much" in unpacked.soft_errors[-1].message
+
     def test_zeros_take_no_room(self, place):
         opened(place, zstandard.compress(tar(("zeros", bytes(64 * MEBI) + b"end"))))
         status = (place / "inner/zeros").stat()

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 
-from crashkit.cli.groups import sparkline
 from crashkit.collect import keep
 from crashkit.crashfolder.manifest import SCHEMA, Manifest
 from crashkit.crashfolder.store import Store
@@ -209,10 +208,6 @@ def test_a_team_shares_a_server(runner: Crashkit, server: Server) -> None:
     assert done.returncode == 0 and "infer" in done.stdout and "1 crash that had waited" in done.stderr
     record(address, [entry(1, host="another")], runner.home.parent / "other")
     assert sorted(group["count"] for group in groups(runner)) == [1, 1]
-
-
-def test_sparklines() -> None:
-    assert sparkline([0, 1, 8, 4]) == " ▁█▄" and sparkline([5, 0, 0]) == "█" and sparkline([0, 0]) == sparkline([]) == ""
 
 
 def test_the_environment_of_a_crash_does_not_tell_the_password_of_the_index(runner: Crashkit) -> None:

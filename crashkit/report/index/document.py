@@ -90,6 +90,18 @@ class Near(_Fact, frozen=True):
     """In what, the most telling first: `frame: decode, not parse`."""
 
 
+class Past(_Fact, frozen=True):
+    """What the history says of a group."""
+
+    count: int = 0
+    """How many there were before this run."""
+    first_seen: Optional[str] = None
+    """When the first of them was, UTC, ISO 8601."""
+    trend: tuple[int, ...] = ()
+    """Crashes in equal parts of the last days, with those of this run, the oldest part first."""
+    days: int = 0
+
+
 class Group(_Fact, frozen=True):
     """Equal crashes."""
 
@@ -99,12 +111,19 @@ class Group(_Fact, frozen=True):
     """The numbers of its entries, the best-told first."""
     before: Optional[int] = None
     """How many there were in the baseline; None without a baseline."""
+    past: Optional[Past] = None
+    """None without a history."""
     near: tuple[Near, ...] = ()
 
     @property
     def new(self) -> bool:
-        """Whether the baseline has none of them."""
-        return self.before == 0
+        """Whether there was none of them before."""
+        return self.known == 0
+
+    @property
+    def known(self) -> Optional[int]:
+        """How many there were before, by the baseline, or else by the history; None without either."""
+        return self.before if self.before is not None else self.past.count if self.past else None
 
 
 class Gone(_Fact, frozen=True):
@@ -134,6 +153,11 @@ class Index(_Fact, frozen=True):
     def has_baseline(self) -> bool:
         """Whether it was compared with an earlier one."""
         return any(group.before is not None for group in self.groups) or bool(self.gone)
+
+    @property
+    def has_history(self) -> bool:
+        """Whether a history told of the past of its groups."""
+        return any(group.past is not None for group in self.groups)
 
     def entry(self, number: int) -> Entry:
         """The crash of this number. Raises KeyError."""

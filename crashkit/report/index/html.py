@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from crashkit.report import html
 from crashkit.report.index import wording
 from crashkit.report.index.document import Entry, Index
+from crashkit.report.sparkline import heights
 from crashkit.report.wording import CONFIDENCE, is_prose, plural, short_path
 
 FILE = "index.html"
@@ -31,6 +32,7 @@ def render(index: Index) -> bytes:
         cell=_cell,
         is_prose=is_prose,
         short_path=short_path,
+        heights=heights,
     )
     return page.encode("utf-8", "replace")
 

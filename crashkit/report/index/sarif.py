@@ -74,7 +74,7 @@ def _result(group: Group, entries: Sequence[Entry], rules: dict[str, int]) -> di
     if first.stack:
         frames = [{"location": _location(one)} for one in first.stack]
         result["stacks"] = [{"message": {"text": "The crashed thread, innermost first"}, "frames": frames}]
-    if group.before is not None:
+    if group.known is not None:
         result["baselineState"] = "new" if group.new else "unchanged"
     result["properties"] = {
         name: value

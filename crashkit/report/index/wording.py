@@ -22,7 +22,7 @@ def counts(index: Index) -> str:
             if len(index.groups) == len(index.entries)
             else f" in {plural(len(index.groups), 'group')}"
         )
-    if index.has_baseline:
+    if index.has_baseline or index.has_history:
         new = sum(group.new for group in index.groups)
         text += f", {new if new else 'none'} of them new" if len(index.groups) > 1 else ", new" if new else ", not new"
     return text
@@ -52,12 +52,15 @@ def first_in_repository(entries: Iterable[Entry]) -> Optional[Place]:
 
 
 def trend(group: Group) -> str:
-    """How often it occurred before: `new`, `as before`, `2 before`; '' without a baseline."""
-    if group.before is None:
+    """How often it occurred before: `new`, `as before`, `2 before`, `2 before, first 2026-11-02`; '' without a baseline or a history."""
+    if group.known is None:
         return ""
     if group.new:
         return "new"
-    return "as before" if group.before == len(group.crashes) else f"{group.before:,} before"
+    if group.before is not None:
+        return "as before" if group.before == len(group.crashes) else f"{group.before:,} before"
+    first = group.past.first_seen if group.past else None
+    return f"{group.known:,} before" + (f", first {first[:10]}" if first else "")
 
 
 def several(values: Iterable[Optional[str]], most: int = 4) -> str:
