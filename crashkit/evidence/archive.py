@@ -136,7 +136,8 @@ def unpack(path: Path, folder: Path, budget: Budget) -> Unpacked:
 def members(file: BinaryIO, size: int) -> Generator[Member, None, None]:
     """The members of an archive that was just opened, whatever their names and kinds, in its order.
 
-    Of a tar so many bytes are read, also of members that nobody opens: then Full is raised. Where it is damaged, it raises what zipfile and tarfile raise: almost anything.
+    Of a tar so many bytes are read, also of members that nobody opens: then Full is raised. Where it is damaged, it raises what zipfile and
+    tarfile raise: almost anything.
     """
     head = file.read(4)
     file.seek(0)

@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.limits import WHOLE_STACK
 from crashkit.model import ElidedFrames, Frame, NativeFrame, PythonFrame
+from crashkit.naming.machinery import is_outermost
 from crashkit.stacks.merge import Merged, is_evaluation, merge, runs
 
 INNER, OUTER = 150, 60
@@ -44,7 +45,7 @@ def join(ends: Ends) -> Merged:
     if inner.frames is None:
         return inner
     if not deep and not native_outer:
-        if ends.native_cut and (len(ends.native) >= WHOLE_STACK or repeating(ends.native)):
+        if ends.native_cut and not is_outermost(ends.native[-1].function) and (len(ends.native) >= WHOLE_STACK or repeating(ends.native)):
             shown = inner.frames if len(inner.frames) < WHOLE_STACK else inner.frames[:INNER]
             return Merged((*shown, elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
         return Merged(shorten((*inner.frames, *python_outer)))

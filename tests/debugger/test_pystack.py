@@ -16,6 +16,7 @@ import pytest
 from crashkit.debugger.contract import Answer
 from crashkit.debugger.pystack import process
 from crashkit.debugger.pystack.debugger import ask_pystack
+from crashkit.limits import WHOLE_STACK
 from crashkit.model import NativeFrame, Thread
 from crashkit.naming.functions import without_suffix
 from crashkit.stacks.merge import is_evaluation, merge, runs
@@ -153,8 +154,9 @@ def test_overflowing_stack(interpreter: Interpreter, tmp_path: Path) -> None:
     native = result.native[tid]
     # Each of these Python frames takes some native ones, more where the interpreter was not optimised.
     assert (native.between or 0) + 1200 > (50_000 if interpreter.has_debug_info else python.total or 0) > 10_000
-    assert (len(python.frames), len(python.outer)) == (len(native.frames), len(native.outer)) == (1000, 200)
-    assert python.frames[500].function in ("recurse", "<listcomp>") and python.outer[-1].function == "<module>"
+    assert (len(native.frames), len(native.outer)) == (WHOLE_STACK, 200)
+    assert (len(python.frames), len(python.outer)) in ((WHOLE_STACK, 200), (python.total or len(python.frames), 0))
+    assert python.frames[500].function in ("recurse", "<listcomp>") and (python.outer or python.frames)[-1].function == "<module>"
     # Debian's stripped interpreters export `_start` or do not.
     assert native.outer[-1].function == "_start" or not interpreter.has_debug_info
 
