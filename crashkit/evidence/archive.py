@@ -21,7 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import IO, BinaryIO, NamedTuple, Optional, cast
+from typing import IO, Any, BinaryIO, NamedTuple, Optional, cast
 
 from crashkit.crashfolder.files import create, open_real
 from crashkit.evidence.input import DISK_RESERVE, Damaged, plain_pieces
@@ -312,18 +312,27 @@ class _Bounded(tarfile.TarInfo):
 
     @classmethod
     def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Bounded:
-        if len(buf) != tarfile.BLOCKSIZE:
-            raise Damaged("its end is missing")
-        try:
-            header = super().frombuf(buf, encoding, errors)
-        except tarfile.HeaderError as error:
-            if any(buf):
-                # tarfile would take that for the end.
-                raise Damaged(str(error)) from error
-            raise
-        if header.size < 0 or (header.type in _HEADERS and header.size > _MOST_HEADER):
-            raise Damaged(f"a header claims {header.size} bytes")
-        return header
+        return _checked(buf, lambda: super(_Bounded, cls).frombuf(buf, encoding, errors))
+
+    @classmethod
+    def _frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str, **options: Any) -> _Bounded:
+        """What newer Pythons (3.14.10) call in place of `frombuf` while they read an archive."""
+        return _checked(buf, lambda: super(_Bounded, cls)._frombuf(buf, encoding, errors, **options))  # type: ignore[misc]
+
+
+def _checked(buf: bytes | bytearray, read: Callable[[], _Bounded]) -> _Bounded:
+    if len(buf) != tarfile.BLOCKSIZE:
+        raise Damaged("its end is missing")
+    try:
+        header = read()
+    except tarfile.HeaderError as error:
+        if any(buf):
+            # tarfile would take that for the end.
+            raise Damaged(str(error)) from error
+        raise
+    if header.size < 0 or (header.type in _HEADERS and header.size > _MOST_HEADER):
+        raise Damaged(f"a header claims {header.size} bytes")
+    return header
 
 
 def _of_tar(file: BinaryIO, size: int) -> Generator[Member, None, None]:
