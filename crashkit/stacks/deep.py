@@ -45,7 +45,8 @@ def join(ends: Ends) -> Merged:
     if inner.frames is None:
         return inner
     if not deep and not native_outer:
-        if ends.native_cut and not is_outermost(ends.native[-1].function) and (len(ends.native) >= WHOLE_STACK or repeating(ends.native)):
+        is_whole = not ends.native or is_outermost(ends.native[-1].function)
+        if ends.native_cut and not is_whole and (len(ends.native) >= WHOLE_STACK or repeating(ends.native)):
             shown = inner.frames if len(inner.frames) < WHOLE_STACK else inner.frames[:INNER]
             return Merged((*shown, elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
         return Merged(shorten((*inner.frames, *python_outer)))

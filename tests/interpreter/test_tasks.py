@@ -21,7 +21,7 @@ from tests.crashes import Folder, Interpreter, every_interpreter, python_crash, 
 from tests.interpreter.process import idents, interpreter_of, opened
 from tests.interpreter.test_damage import Noting, Overwritten, garbage
 
-PROGRAM = "asyncio_tasks.py"
+PROGRAM = "waiting_tasks.py"
 _SAMPLES = 60
 _PATIENCE = 12.0
 """Seconds of wall time, on a busy machine: the deadline is looked at between steps, and 4.8 s were measured there."""
@@ -81,7 +81,7 @@ def test_the_first_screen_names_the_task_of_the_crash(python: Interpreter) -> No
     running = next(task for task in crash.tasks if task.state == "running")
     assert [frame.function for frame in running.frames] == ["string_at", "crash", "parse", "fetch"]
     line = next(frame.line for task in crash.tasks if task.name == "handler" for frame in task.frames)
-    told = f"fetch-42, awaited by handle_request (asyncio_tasks.py:{line})"
+    told = f"fetch-42, awaited by handle_request (waiting_tasks.py:{line})"
     assert (wording.in_task(crash) or "").startswith(told)
     assert told in " ".join("\n".join(text.summary(crash, None, color=False, width=200)).split())
     page = html.render(crash)
