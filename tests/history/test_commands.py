@@ -73,7 +73,9 @@ def test_crashes_of_runs_are_recorded_in_groups(crashkit: Crashkit) -> None:  # 
         crash["id"] for crash in occurrences
     ]
     for columns, shown in ((80, {"WHERE", "CAUSE"}), (300, {"WHERE", "CAUSE", "SIZE", "CORE", "REPORT", "COMMAND"})):
-        head = on_terminal(crashkit.argv("list"), crashkit.cwd, {**crashkit.environment, "NO_COLOR": "1", "COLUMNS": ""}, columns).splitlines()[0]
+        head = on_terminal(
+            crashkit.argv("list"), crashkit.cwd, {**crashkit.environment, "NO_COLOR": "1", "COLUMNS": ""}, columns
+        ).splitlines()[0]
         assert set(head.split()) - {"ID", "N", "AGE", "SIGNAL"} == shown
     crashkit("rm", "--all")
     assert len(groups(crashkit)) == 2, "the history outlives the store"
