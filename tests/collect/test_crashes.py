@@ -312,6 +312,7 @@ def test_a_worker_without_a_core_is_seen_by_its_status(crashkit: Crashkit) -> No
     assert any("no core" in note for note in crash["notes"])
 
 
+@pytest.mark.slow
 def test_a_core_that_is_there_was_dumped(crashkit: Crashkit) -> None:
     """Of a process below the command the kernel tells the status of its main thread, which did not fault: the status shows no core."""
     inner = "import ctypes, threading; input(); t = threading.Thread(target=ctypes.string_at, args=(0,)); t.start(); t.join()"

@@ -132,6 +132,7 @@ ORDINARY = {
     "不正な指定",
     "부적절한 명령",
     "Niedozwolona instrukcja",
+    "Istruzione non valida",
 }
 """Ordinary words of their languages, or other messages too: not taken for a signal."""
 

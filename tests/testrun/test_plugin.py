@@ -216,6 +216,7 @@ def test_a_program_that_calls_pytest_is_told_what_to_do(run: Pytest) -> None:
     assert "--crashkit needs pytest to be started from the command line" in done.err
 
 
+@pytest.mark.slow
 def test_the_exit_status_is_pytest_s_own(run: Pytest) -> None:
     assert run("--crashkit", tests="def test_it(): pass\n").status == 0
     assert run("--crashkit", "-k", "nothing").status == pytest.ExitCode.NO_TESTS_COLLECTED
