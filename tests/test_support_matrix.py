@@ -195,16 +195,20 @@ def python_level(crash: Crash, folder: Folder) -> str:
 
 
 def native_level(crash: Crash, crash_made: Made) -> str:
+    truth = crash_made.native or backtrace(crash_made.folder.backtrace())
+
     class Truth:
         """What `check_native` asks of a folder."""
 
         def backtrace(self) -> dict[int, list[str]]:
-            return crash_made.native or backtrace(crash_made.folder.backtrace())
+            return truth
 
     threads = crash.threads
     if threads and is_exact(Truth(), crash):
         return "exact"
-    if threads and all(any(frame.function for frame in thread.natives()) for thread in threads):
+    # A thread caught where a stripped interpreter takes the GIL's mutex in a stripped libc has no name that anybody could read.
+    namable = [thread for thread in threads if any(name != "??" for name in truth.get(thread.tid or 0, ()))]
+    if namable and all(any(frame.function for frame in thread.natives()) for thread in namable):
         return "names"
     if threads and all(any(frame.pc for frame in thread.natives()) for thread in threads):
         return "addresses"
