@@ -13,7 +13,9 @@ import pkgutil
 import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
@@ -46,6 +48,7 @@ class Place(NamedTuple):
 # --- where crashkit's patterns are
 
 
+@cache
 def every_pattern() -> list[Place]:
     """Every pattern of a module, a class, a call of `re`, the table of log lines and the catalog, once."""
     found = {(place.pattern.pattern, place.methods): place for place in (*_of_modules(), *_of_tables())}
@@ -59,13 +62,13 @@ def modules() -> Iterator[Any]:
 
 
 def _of_modules() -> Iterator[Place]:
-    everything = "\n".join(path.read_text() for path in Path(crashkit.__path__[0]).rglob("*.py"))
+    used = _calls("\n".join(path.read_text() for path in Path(crashkit.__path__[0]).rglob("*.py")))
     for module in modules():
         owners = [module, *(value for value in vars(module).values() if isinstance(value, type) and value.__module__ == module.__name__)]
         for owner in owners:
             for name, value in vars(owner).items():
                 for pattern in _patterns_in(value):
-                    yield _place(f"{module.__name__}.{name}", pattern, _methods(name, everything))
+                    yield _place(f"{module.__name__}.{name}", pattern, _methods(name, used[name]))
         yield from _of_calls(module)
 
 
@@ -85,8 +88,15 @@ def _place(where: str, pattern: re.Pattern[Any], methods: Iterable[str]) -> Plac
     return Place(where, pattern, tuple(methods))
 
 
-def _methods(name: str, source: str) -> tuple[str, ...]:
-    used = set(re.findall(rf"\b{name}\.(search|match|fullmatch|sub|findall|finditer|split)\(", source))
+def _calls(source: str) -> defaultdict[str, set[str]]:
+    """The methods of patterns that are called on each name."""
+    used = defaultdict[str, set[str]](set)
+    for name, method in re.findall(r"\b(\w+)\.(search|match|fullmatch|sub|findall|finditer|split)\(", source):
+        used[name].add(method)
+    return used
+
+
+def _methods(name: str, used: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({"search" if method not in METHODS else method for method in used})) or HANDED_ON.get(name, METHODS)
 
 

@@ -83,7 +83,7 @@ def test_pip_in_an_empty_environment(python, wheel, tmp_path):
     made = subprocess.run([python.path, "-I", "-m", "venv", environment], capture_output=True, text=True, timeout=DEADLINE)
     if made.returncode:
         run("uv", "venv", "--quiet", "--seed", "--python", python.path, environment, PATH=tools())
-    run(environment / "bin/python", "-m", "pip", "install", "--quiet", wheel)
+    run(environment / "bin/python", "-m", "pip", "install", "--quiet", "--no-compile", wheel)
     check(environment / "bin/crashkit", tmp_path)
 
 
