@@ -174,6 +174,8 @@ class Thread(_Fact, frozen=True):
     holds_gil: Optional[bool] = None
     exception: Optional[str] = None
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
+    collecting: Optional[bool] = None
+    """Whether the thread was running Python's garbage collector, by the interpreter's own record; that includes finalizers."""
     visited: Optional[str] = None
     """The object that the garbage collector or a finalizer was at, with its type, in the crashed thread."""
     pthread: Optional[Address] = None

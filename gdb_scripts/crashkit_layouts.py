@@ -21,6 +21,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "finalizing": "_finalizing finalizing",
             "gil_locked": "ceval.gil.locked",
             "gil_holder": "ceval.gil.last_holder",
+            "collector": "gc",
         },
     ),
     "interpreter": (
@@ -31,9 +32,11 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "threads": "threads.head tstate_head",
             "modules": "imports.modules modules",
             "gil": "ceval.gil",
+            "collector": "gc",
             "finalizing": "_finalizing",
         },
     ),
+    "collector": ("struct _gc_runtime_state", {"running": "collecting"}),
     "gil": ("struct _gil_runtime_state", {"locked": "locked", "holder": "last_holder"}),
     "thread": (
         "PyThreadState",
@@ -144,6 +147,8 @@ DEBUG_OFFSETS: Dict[str, str] = {
     "interpreter.threads": "interpreter_state.threads_head",
     "interpreter.modules": "interpreter_state.imports_modules",
     "interpreter.gil": "interpreter_state.ceval_gil",
+    "interpreter.collector": "interpreter_state.gc",
+    "collector.running": "gc.collecting",
     "thread.previous": "thread_state.prev",
     "thread.next": "thread_state.next",
     "thread.interpreter": "thread_state.interp",

@@ -42,6 +42,8 @@ class PythonStack(NamedTuple):
     """True where the outer frames could not be read."""
     exception: Optional[str] = None
     """The exception that the thread was handling: its type and arguments."""
+    collecting: Optional[bool] = None
+    """Whether the thread was running the garbage collector, by the interpreter's own record."""
 
     @property
     def has_gaps(self) -> bool:
@@ -60,6 +62,7 @@ class PythonStack(NamedTuple):
             name=self.name or outer.name,
             holds_gil=self.holds_gil or outer.holds_gil,
             exception=self.exception or outer.exception,
+            collecting=self.collecting or outer.collecting,
         )
 
 

@@ -162,6 +162,7 @@ class DirectReader:
             total=stack.total,
             cut=stack.cut,
             exception=self._state.exception(thread) if self._state and with_variables else None,
+            collecting=thread.collecting,
         )
 
     def _frame(self, state: FrameState, with_variables: bool) -> PythonFrame:

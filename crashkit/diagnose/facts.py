@@ -14,7 +14,7 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
-from crashkit.naming.collector import visited
+from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in
 from crashkit.naming.gil import ACQUIRES
@@ -305,7 +305,28 @@ def collector_visits(case: Case) -> Outcome:
         which = f"{'an' if container[0] in 'aeiou' else 'a'} {container}"
         evidence = Evidence(text=f"the garbage collector was following the references of {which}", thread=case.crashed.thread.tid)
         return Outcome(True, (evidence,), {"container": which[0].upper() + which[1:]})
+    if case.crashed.natives and _by_record(case, case.crashed):
+        evidence = Evidence(text="the garbage collector was running, and the interpreter's own code failed", thread=case.crashed.thread.tid)
+        return Outcome(True, (evidence,))
     return unknown("the names of the native frames") if _nameless(case.crashed) else no("the garbage collector is not on the stack")
+
+
+def _by_record(case: Case, stack: Stack) -> bool:
+    """Whether the interpreter, which has no names, failed while it was collecting by its own record."""
+    innermost = next(iter(stack.natives), None)
+    interpreter = case.crash.python.executable if case.crash.python else None
+    in_interpreter = innermost is not None and bool(innermost.module) and innermost.module == interpreter
+    return in_interpreter and in_collector(stack.thread)
+
+
+def collector_ran(case: Case) -> Outcome:
+    """The crashed thread was collecting garbage, by the interpreter's own record: all that a log tells of it."""
+    if case.crashed is None or case.crashed.thread.collecting is None:
+        return unknown("whether the garbage collector was running")
+    if not collects_by_record(case.crashed.thread):
+        return no("the garbage collector was not running, or ran a finalizer")
+    evidence = Evidence(text="the garbage collector was running", thread=case.crashed.thread.tid)
+    return Outcome(in_collector(case.crashed.thread), (evidence,), why="the garbage collector was running")
 
 
 def null_address(case: Case) -> Outcome:
@@ -612,6 +633,7 @@ FACTS: dict[str, Fact] = {
     "single-thread": single_thread,
     "deep-cycle": deep_cycle,
     "freed-pattern": freed_pattern,
+    "collector-ran": collector_ran,
     "collector-visits": collector_visits,
     "null-address": null_address,
     "free-threaded": free_threaded,

@@ -78,7 +78,7 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     found["who"] = f"thread {tid}" if tid is not None else None
     found["function"], found["module"] = _failed_in(stack, case)
     # A line that only set off a garbage collection is not to blame.
-    if (frame := stack.own_python()) is not None and not in_collector(stack.thread.frames):
+    if (frame := stack.own_python()) is not None and not in_collector(stack.thread):
         found["python"] = f"{frame.file}:{frame.line} in {frame.function}"
         found["source"] = frame.source
     wrong = bad_pointer(python_frames(stack.thread), case.crash.signal)

@@ -26,24 +26,32 @@ class _Structure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Runtime(_Structure, frozen=True):
-    """`_PyRuntimeState`, 3.7 and newer. The GIL is in it from 3.7 to 3.11."""
+    """`_PyRuntimeState`, 3.7 and newer. The GIL is in it from 3.7 to 3.11, the garbage collector in 3.7 and 3.8."""
 
     interpreters: int
     main_interpreter: int
     finalizing: int
     gil_locked: Optional[int] = None
     gil_holder: Optional[int] = None
+    collector: Optional[int] = None
 
 
 class InterpreterState(_Structure, frozen=True):
-    """`PyInterpreterState`. It points to its GIL from 3.12 on."""
+    """`PyInterpreterState`. It contains its garbage collector from 3.9 on, and points to its GIL from 3.12 on."""
 
     next: int
     threads: int
     modules: int
     id: Optional[int] = None
     gil: Optional[int] = None
+    collector: Optional[int] = None
     finalizing: Optional[int] = None
+
+
+class Collector(_Structure, frozen=True):
+    """`struct _gc_runtime_state`, 3.7 and newer."""
+
+    running: int
 
 
 class Gil(_Structure, frozen=True):
@@ -257,6 +265,7 @@ class Layout(_Structure, frozen=True):
     module: Module
     runtime: Optional[Runtime] = None
     gil: Optional[Gil] = None
+    collector: Optional[Collector] = None
     cframe: Optional[CFrame] = None
     handler: Optional[Handler] = None
     values: Optional[Values] = None

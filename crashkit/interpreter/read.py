@@ -13,7 +13,7 @@ from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, TaskState
-from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
+from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, is_collecting, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.interpreter.visited import NativeState, Visited, visited
@@ -31,6 +31,8 @@ class PythonThread(NamedTuple):
     name: Optional[str]
     """What `threading` calls it."""
     holds_gil: Optional[bool]
+    collecting: Optional[bool]
+    """Whether it held the GIL while its interpreter's garbage collector was running."""
     stack: Stack
 
 
@@ -87,6 +89,7 @@ def read_python(
         states = found.states if interpreter is None else states_of(view, found.layout, interpreter)
         names = thread_names(objects, interpreter) if interpreter is not None else {}
         holder = _gil_holder(view, found, interpreter)
+        collecting = is_collecting(view, found.layout, found.runtime, interpreter)
         for address in states[: MOST_THREADS - len(threads)]:
             try:
                 state = read_state(view, found.layout, address)
@@ -94,7 +97,8 @@ def read_python(
                 lost += 1
                 continue
             holds = None if holder is None else holder == address
-            threads.append(PythonThread(state, names.get(state.ident), holds, frames.stack(state.frame)))
+            collects = None if collecting is None or holds is None else collecting and holds
+            threads.append(PythonThread(state, names.get(state.ident), holds, collects, frames.stack(state.frame)))
     if not threads:
         return None
     values = Values(objects, found.interpreters[-1] if found.interpreters else None)

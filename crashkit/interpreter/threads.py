@@ -106,6 +106,22 @@ def gil_holder(view: View, layout: Layout, runtime: Optional[int], interpreter: 
         return None
 
 
+def is_collecting(view: View, layout: Layout, runtime: Optional[int], interpreter: Optional[int]) -> Optional[bool]:
+    """Whether the garbage collector was running, finalizers included; None if that cannot be read (3.6 keeps it elsewhere)."""
+    if layout.collector is None:
+        return None
+    if interpreter is not None and layout.interpreter.collector is not None:
+        collector = interpreter + layout.interpreter.collector
+    elif runtime is not None and layout.runtime and layout.runtime.collector is not None:
+        collector = runtime + layout.runtime.collector
+    else:
+        return None
+    try:
+        return view.int32(collector + layout.collector.running) == 1
+    except Unreadable:
+        return None
+
+
 def module_contents(objects: Objects, interpreter: int, name: str) -> Optional[int]:
     """The address of a loaded module's `__dict__`; None if there is no such module. Raises Unreadable."""
     module = objects.item(objects.view.word(interpreter + objects.layout.interpreter.modules), name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from crashkit.model import Frame, NativeFrame, PythonFrame
+from crashkit.model import Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import handler_end
 
@@ -46,16 +46,23 @@ def visited(frames: Sequence[Frame]) -> str | None:
 _CONTAINERS = {"subtype": "object", "func": "function", "meth": "method", "gen": "generator", "tb": "traceback"}
 
 
-def in_collector(frames: Sequence[Frame]) -> bool:
+def in_collector(thread: Thread) -> bool:
     """Whether the garbage collector ran between the failure and the innermost Python frame.
 
     A finalizer written in Python (`__del__`) is a Python frame within the collection: it is what failed.
     """
-    for frame in frames[handler_end(frames) :]:
+    names: list[str] = []
+    for frame in thread.frames[handler_end(thread.frames) :]:
         if isinstance(frame, PythonFrame):
-            return False
+            break
         if isinstance(frame, NativeFrame):
-            name = plain(frame.function or "")
-            if _COLLECTS.fullmatch(name) and not _ALLOCATES.fullmatch(name):
+            names.append(plain(frame.function or ""))
+            if _COLLECTS.fullmatch(names[-1]) and not _ALLOCATES.fullmatch(names[-1]):
                 return True
-    return False
+    # Of what runs the collector nothing has a name in a stripped interpreter; there the interpreter's own record counts.
+    return (not names or "" in names) and collects_by_record(thread)
+
+
+def collects_by_record(thread: Thread) -> bool:
+    """Whether the interpreter says that this thread was collecting, and no finalizer written in Python ran."""
+    return bool(thread.collecting) and all(frame.function != "__del__" for frame in thread.pythons())

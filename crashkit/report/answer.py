@@ -66,7 +66,7 @@ def answer(crash: Crash) -> Answer | None:
         return Answer(chosen, frame)
     native = wording.native_at(thread, crash.signal)
     what, where = (wording.said(thread, native), wording.where(thread, native)) if native else (None, None)
-    if in_collector(thread.frames):
+    if in_collector(thread):
         return Answer(chosen, frame, collected=True, native=what, where=where)
     shown, pointer = _values(thread, frame, crash.signal)
     return Answer(chosen, frame, shown, pointer, False, what, where)

@@ -130,7 +130,7 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     if thread and (told is None or told.chosen.why is not None):
         yield from page.field("python", "no Python frame in this thread")
     yield from _python(told, page)
-    if thread and wording.in_collector(thread.frames):
+    if thread and wording.in_collector(thread):
         yield from page.field("", wording.collector_note(thread), style=_YELLOW)
     native = wording.native_at(thread, crash.signal)
     if native and thread:

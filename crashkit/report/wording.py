@@ -296,8 +296,8 @@ def sentence(crash: Crash) -> str:
     if native and thread:
         parts.append(f" {_short(where(thread, native))}")
     if python and python.function:
-        how = COLLECTING if thread and in_collector(thread.frames) else "called from"
-        parts.append(f", {how} {_short(python.function)}" if native else f" in {_short(python.function)}")
+        how = COLLECTING if thread and in_collector(thread) else "called from" if native else "in"
+        parts.append(f"{'' if how == 'in' else ','} {how} {_short(python.function)}")
         if python.file:
             parts.append(f" ({_short(python_place(python))})")
     return "".join(parts).rstrip(".") + "."

@@ -34,7 +34,13 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
         exception = next((stack.exception for stack in candidates if stack.exception), None)
         shown = _with_columns(best, candidates)
-        chosen[tid] = shown._replace(name=names[0] if names else None, holds_gil=gil[0] if gil else None, exception=exception)
+        collecting = [stack.collecting for stack in candidates if stack.collecting is not None]
+        chosen[tid] = shown._replace(
+            name=names[0] if names else None,
+            holds_gil=gil[0] if gil else None,
+            exception=exception,
+            collecting=any(collecting) if collecting else None,
+        )
         for other in candidates:
             # A log can hold the dump of a forked sibling, whose threads have the same idents.
             if other is not best and "faulthandler" not in (_origin(best), _origin(other)) and _disagree(best, other):
@@ -109,7 +115,7 @@ def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[i
         tid = tids.get(thread.tid or 0)
         frames = tuple(thread.pythons())
         if tid is not None and frames:
-            stacks[tid] = PythonStack(frames, thread.name, None)
+            stacks[tid] = PythonStack(frames, thread.name, None, collecting=thread.collecting)
     return stacks
 
 

@@ -42,6 +42,8 @@ _BETWEEN = re.compile(
     r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|  <truncated rest of calls>"
     r"|  <cannot get C stack on this system>|  <system returned no stack trace>|Extension modules: .*|  <.*>)$"
 )
+_COLLECTING = "  Garbage-collecting"
+"""Below the head of the thread that failed, since 3.10: `dump_traceback`, Python/traceback.c."""
 _STATE = re.compile(r"^Python runtime state: (?P<state>.*)$")
 
 
@@ -112,6 +114,8 @@ class FaultDump(Reader):
     def _feed_rest(self, text: str) -> bool:
         if text == "  ..." and self._blocks:
             self._blocks[-1].frames.append(ElidedFrames())
+        if text == _COLLECTING and self._blocks:
+            self._blocks[-1].collecting = True
         self.gil_disabled = self.gil_disabled or "GIL is disabled" in text
         self.ended = text.startswith("Extension modules: ")
         return bool(_BETWEEN.match(text))
@@ -159,10 +163,13 @@ class _Block:
         self.ident = ident
         self.name = name
         self.current = current
+        self.collecting = False
         self.frames: list[Frame] = []
 
     def thread(self, fatal: bool, c_stack: Optional[list[Frame]]) -> Thread:
-        thread = Thread(tid=self.ident, name=self.name, crashed=self.current and fatal, frames=tuple(self.frames))
+        thread = Thread(
+            tid=self.ident, name=self.name, crashed=self.current and fatal, collecting=self.collecting or None, frames=tuple(self.frames)
+        )
         if self.current and c_stack:
             pythons = tuple(frame for frame in self.frames if isinstance(frame, PythonFrame))
             return replace(thread, frames=tuple(c_stack), python_frames=pythons)
