@@ -40,6 +40,8 @@ _BLOCKS_BEFORE_LOCALS, _BLOCK_SIZE, _COUNT_BEFORE_BLOCKS = 240, 12, 8
 _VALUE_STACK_AT = 64
 
 _KINDS = {"_thread.lock": "lock", "_thread.RLock": "rlock"}
+_INLINE = {"lock": 24, "rlock": 40}
+"""Sizes up to which an object contains its lock (`PyMutex`: 3.14, and a Lock in later releases of 3.13); larger ones point to it."""
 _WRAPPERS = ("Condition", "Semaphore", "BoundedSemaphore")
 """Classes of `threading` whose `_lock` or `_cond` is what a `with` statement takes."""
 _LEAVES = "__exit__"
@@ -193,14 +195,17 @@ class LockReader:
         kind = self._kind(self._objects.type_of(address))
         if kind is None:
             return None
-        version = self._objects.version
-        at = address + _LOCK_AT if version >= (3, 14) else self._view.word(address + _LOCK_AT)
+        inline = self._size(self._objects.type_of(address)) <= _INLINE[kind]
+        at = address + _LOCK_AT if inline else self._view.word(address + _LOCK_AT)
         owner = None
         if kind == "rlock":
-            taken = self._view.byte(address + _LOCK_AT) & 1 if version >= (3, 14) else self._view.word(address + _COUNT_AT)
+            taken = self._view.byte(address + _LOCK_AT) & 1 if inline else self._view.word(address + _COUNT_AT)
             owner = self._view.word(address + _OWNER_AT) if taken else 0
         self._locks[address] = Lock(address, kind, at, owner)
         return address
+
+    def _size(self, kind: int) -> int:
+        return self._view.word(kind + self._objects.layout.type.basic_size)
 
     def _kind(self, kind: int) -> Optional[str]:
         if kind not in self._kinds:

@@ -50,6 +50,7 @@ _TYPES = {
 _GATHERS = ("_GatheringFuture", "_children")
 _AWAITING = {
     ("taskgroups.py", "__aexit__"): ("self", "_tasks"),
+    ("taskgroups.py", "_aexit"): ("self", "_tasks"),
     ("tasks.py", "_wait"): ("fs", None),
     ("tasks.py", "wait_for"): ("fut", None),
 }
