@@ -12,14 +12,16 @@ from crashkit.evidence.core.describe import Fault, Scene
 from crashkit.model import Address, Crash, ElidedFrames, Frame, NativeFrame, Thread
 from crashkit.naming.failing import said
 from crashkit.naming.functions import plain
-from crashkit.naming.machinery import NESTED, is_outermost, is_signal_frame
+from crashkit.naming.machinery import NESTED, SIGNAL_FRAME, is_outermost, is_signal_frame
 
 
 def settle(scene: Scene, crash: Crash) -> Crash:
     """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none."""
-    thread = crash.thread
-    if thread is None or not scene.faults or crash.signal is None:
+    thread, signal = crash.thread, crash.signal
+    if thread is None or not scene.faults or signal is None:
         return crash
+    named = _with_signal_frames(thread, {fault.restorer for fault in scene.faults if fault.restorer})
+    crash, thread = replace(crash, threads=tuple(named if one is thread else one for one in crash.threads)), named
     interrupted = _interrupted(thread.frames)
     sent, hidden = scene.faults[0], scene.faults[1:]
     for fault in reversed(hidden):
@@ -29,9 +31,20 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):
         return _with(crash, thread, sent, None)
     if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
-        signal = replace(crash.signal, reason="abort", detail="a signal handler ended the process with abort()")
+        signal = replace(signal, reason="abort", detail="a signal handler ended the process with abort()")
         return replace(crash, signal=replace(signal, handler=_handler(thread.frames, min(interrupted.values()))))
     return crash
+
+
+def _with_signal_frames(thread: Thread, restorers: set[int]) -> Thread:
+    """The thread with its signal frames told apart: in a C library without symbols, what a handler returns to has no name."""
+
+    def told(frame: Frame) -> Frame:
+        if isinstance(frame, NativeFrame) and frame.pc in restorers and not is_signal_frame(frame):
+            return replace(frame, function=SIGNAL_FRAME, trust="signal")
+        return frame
+
+    return replace(thread, frames=tuple(map(told, thread.frames)))
 
 
 def _interrupted(frames: tuple[Frame, ...]) -> dict[int, int]:

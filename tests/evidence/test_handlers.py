@@ -10,11 +10,12 @@ from typing import Optional
 
 import pytest
 
+from crashkit.debugger.pystack import rows
 from crashkit.model import Crash
-from crashkit.pipeline import analyze
+from crashkit.pipeline import Options, analyze
 from crashkit.report import text, wording
 
-from ..crashes import Folder, c_crash, needs_gdb, needs_x86_64
+from ..crashes import Folder, c_crash, needs_gdb, needs_x86_64, python_crash
 
 pytestmark = [needs_x86_64(), needs_gdb]
 
@@ -117,3 +118,13 @@ def test_a_handler_of_a_signal_that_was_sent(flags: tuple[str, ...]) -> None:
     assert crash.signal is not None
     assert (crash.signal.name, crash.signal.reason) == ("SIGABRT", "abort"), crash.signal
     assert crash.signal.handler == ("on_info" if flags else "on_signal")
+
+
+def test_a_handler_is_found_where_the_c_library_has_no_symbols(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in most containers. PyStack finds the symbols of this host by itself: its name for the frame is taken away here."""
+    monkeypatch.setattr(rows, "_UNKNOWN", "__restore_rt")
+    monkeypatch.setattr(rows, "_SIGNAL_RETURN", "")
+    crash = analyze(python_crash("threads.py").core, options=Options(gdb=None))
+    assert crash.thread is not None and crash.signal is not None
+    assert crash.signal.recovered and (crash.signal.reason, crash.signal.address) == ("null-pointer", 16)
+    assert [frame.function for frame in crash.thread.natives()].count("<signal handler called>") == 1

@@ -44,6 +44,8 @@ class Fault(NamedTuple):
     signal: Optional[Signal]
     registers: dict[str, int]
     instructions: tuple[Instruction, ...]
+    restorer: Optional[int] = None
+    """Where the handler that came with the signal returns to, by its signal frame: the code of the frame that stacks show there."""
 
 
 class Scene(NamedTuple):
@@ -93,7 +95,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
             )
         )
     faults = _faults(core, files)
-    _, signal, crashed_registers, instructions = faults[-1] if faults else Fault(None, None, {}, ())
+    _, signal, crashed_registers, instructions, _ = faults[-1] if faults else Fault(None, None, {}, ())
     interpreter = find_interpreter(modules, main) or _renamed_interpreter(core, modules, main)
     threads = tuple(
         Thread(
@@ -279,7 +281,7 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
         instructions = disassemble(read_constant(core, files, start, pc - start + REACH), start, pc, core.architecture)
-    return Fault(pc, signal, registers, instructions)
+    return Fault(pc, signal, registers, instructions, frame.restorer if frame else None)
 
 
 def _raw_signal(core: Core, number: int) -> Signal:
