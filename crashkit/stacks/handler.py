@@ -27,6 +27,10 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     for fault in reversed(hidden):
         if fault.pc in interrupted:
             return _with(crash, thread, fault, interrupted[fault.pc])
+    if sent.signal is not None and (sent.signal.code or 0) > 0:
+        # It failed in a handler, or beside one that is over: nothing is behind it.
+        nested = _nested(thread, len(thread.frames))
+        return replace(crash, threads=tuple(nested if one is thread else one for one in crash.threads))
     whole = not any(isinstance(frame, ElidedFrames) for frame in thread.frames)
     if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):
         return _with(crash, thread, sent, None)
@@ -60,12 +64,7 @@ def _interrupted(frames: tuple[Frame, ...]) -> dict[int, int]:
 
 def _with(crash: Crash, thread: Thread, fault: Fault, at: int | None) -> Crash:
     """The crash as this fault explains it; `at` is the index of its signal frame."""
-    frames = tuple(
-        replace(frame, trust=NESTED)
-        if at is not None and index < at and isinstance(frame, NativeFrame) and is_signal_frame(frame)
-        else frame
-        for index, frame in enumerate(thread.frames)
-    )
+    frames = _nested(thread, at or 0).frames
     settled = replace(thread, frames=frames, registers={name: Address(value) for name, value in fault.registers.items()})
     signal = fault.signal if fault.signal is None or at is None else replace(fault.signal, handler=_handler(frames, at))
     return replace(
@@ -74,6 +73,15 @@ def _with(crash: Crash, thread: Thread, fault: Fault, at: int | None) -> Crash:
         instructions=fault.instructions,
         threads=tuple(settled if one is thread else one for one in crash.threads),
     )
+
+
+def _nested(thread: Thread, end: int) -> Thread:
+    """The thread with the signal frames among its first `end` frames told to be of no account."""
+    frames = (
+        replace(frame, trust=NESTED) if index < end and isinstance(frame, NativeFrame) and is_signal_frame(frame) else frame
+        for index, frame in enumerate(thread.frames)
+    )
+    return replace(thread, frames=tuple(frames))
 
 
 def _handler(frames: tuple[Frame, ...], at: int) -> str | None:

@@ -29,7 +29,7 @@ FAULTS = {
     "quotient": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide"),
     "overflow": ("SIGSEGV", None, "stack-overflow", "write", "overflow"),
 }
-ENDS = ("abort", "kill", "raise", "masked", "return", "nested")
+ENDS = ("abort", "kill", "raise", "masked", "return", "nested", "crashes")
 SIGABRT, HANDLERS = 6, {"abort", "nested"}
 
 
@@ -53,7 +53,7 @@ def check(folder: Folder, fault: str, end: str, handler: str) -> None:
     if fault not in ("divide", "quotient", "overflow"):
         assert signal.address == address_of(folder)
     # The signal that ended the process, and the handler where it still is on the stack.
-    assert signal.ended_with == ("SIGABRT" if end in HANDLERS else None)
+    assert signal.ended_with == ("SIGABRT" if end in HANDLERS else "SIGSEGV" if end == "crashes" else None)
     assert (folder.status == -SIGABRT) == (end in HANDLERS)
     stood = end not in ("masked", "return")
     assert signal.recovered is stood and signal.handler == (handler if stood else None)
@@ -118,6 +118,16 @@ def test_a_handler_of_a_signal_that_was_sent(flags: tuple[str, ...]) -> None:
     assert crash.signal is not None
     assert (crash.signal.name, crash.signal.reason) == ("SIGABRT", "abort"), crash.signal
     assert crash.signal.handler == ("on_info" if flags else "on_signal")
+
+
+def test_a_handler_of_a_signal_that_was_sent_can_fail() -> None:
+    """The handler's own line is to blame, not where the signal found the program."""
+    crash = ended(c_crash("handlers.c", "null", "term_crashes"))
+    assert crash.signal is not None and crash.thread is not None
+    assert (crash.signal.name, crash.signal.address, crash.signal.recovered) == ("SIGSEGV", 0x40, False), crash.signal
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and native.function == "read_from"
+    assert "fail_in_handler" in [frame.function for frame in crash.thread.natives()][:2]
 
 
 def test_a_handler_is_found_where_the_c_library_has_no_symbols(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,7 +95,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
             )
         )
     faults = _faults(core, files)
-    _, signal, crashed_registers, instructions, _ = faults[-1] if faults else Fault(None, None, {}, ())
+    # Where the last one is a fault, too, only the stack can tell whether a handler of an earlier one failed: see `stacks.handler`.
+    _, signal, crashed_registers, instructions, _ = faults[0 if _is_fault(faults[0]) else -1] if faults else Fault(None, None, {}, ())
     interpreter = find_interpreter(modules, main) or _renamed_interpreter(core, modules, main)
     threads = tuple(
         Thread(
@@ -252,13 +253,18 @@ def _faults(core: Core, files: dict[str, ModuleFile]) -> list[Fault]:
     raw = _raw_signal(core, number)
     mappings = set_apart(core.mappings(), thread_stack(core, status.registers.get(core.architecture.thread_pointer or "")))
     frames: list[SignalFrame] = []
-    if raw.code is not None and raw.code <= 0:
+    if raw.code is not None:
         frames = signal_frame.chain(core, status.registers.get(core.architecture.stack_pointer, 0), mappings)
     found = [_fault(core, files, raw, mappings, frame) for frame in frames]
     hidden = [fault for fault in found if fault.signal is not None and fault.signal.recovered]
-    first = next(iter(found), None) or _fault(core, files, raw, mappings, None)
+    sent = _fault(core, files, raw, mappings, None)
     # Without a fault behind it, the innermost frame still shows whether the handler raised the signal in its own name.
-    return [_fault(core, files, raw, mappings, None), *hidden] if hidden else [first]
+    return [sent, *hidden] if hidden or _is_fault(sent) else [next(iter(found), sent)]
+
+
+def _is_fault(fault: Fault) -> bool:
+    """Whether the kernel sent the signal for what the thread itself did."""
+    return fault.signal is not None and fault.signal.code is not None and fault.signal.code > 0 and not fault.signal.recovered
 
 
 def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequence[Mapping], frame: Optional[SignalFrame]) -> Fault:

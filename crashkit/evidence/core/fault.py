@@ -66,6 +66,10 @@ def explain(
     scene = _Scene.of(architecture, registers, code, mappings, stack, pid)
     if signal.code is None:
         return signal
+    if signal.code > 0 and trap is not None:
+        # The handler of the first fault failed itself.
+        first = _recover(msgspec.structs.replace(signal, ended_with=signal.name), trap, info, scene)
+        return _explain_fault(first, scene) if first else signal
     if signal.code <= 0:
         recovered = _recover(signal, trap, info, scene) if trap else _delayed(signal, scene)
         return _explain_fault(recovered, scene) if recovered else _explain_sent(signal, trap is not None, scene)
