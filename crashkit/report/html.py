@@ -50,9 +50,9 @@ def render(crash: Crash) -> str:
     return _environment().get_template(_TEMPLATE).render(page=Page(crash))
 
 
-def document(template: str, styles: Sequence[str], script: str, **values: Any) -> str:
-    """Another page of crashkit's: a template with its styles and its script, and the same safety."""
-    style, code = "".join(map(_asset, styles)), _asset(script)
+def document(template: str, styles: Sequence[str], scripts: Sequence[str], **values: Any) -> str:
+    """Another page of crashkit's: a template with its styles and its scripts, and the same safety."""
+    style, code = "".join(map(_asset, styles)), "".join(map(_asset, scripts))
     given = {"style": Markup(style), "script": Markup(code), "policy": "; ".join(_policy(style, code)), **values}
     return _environment().get_template(template).render(given)
 
@@ -492,7 +492,7 @@ def _environment() -> Environment:
 
 
 def _names_of_template() -> Mapping[str, Any]:
-    style, script = _asset("report.css"), _asset("report.js")
+    style, script = _asset("report.css"), _asset("page.js") + _asset("report.js")
     return {
         "style": Markup(style),
         "script": Markup(script),

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -80,16 +80,23 @@ class Crashkit:
                 process.wait()
 
 
-@pytest.fixture
-def crashkit(tmp_path: Path) -> Iterator[Crashkit]:
+@contextmanager
+def runner_in(folder: Path) -> Iterator[Crashkit]:
+    """crashkit with its files in this folder, while processes leave their cores where they die; skips the test where that cannot be had."""
     with ExitStack() as stack:
         stack.enter_context(crashes.lock(crashes.PATTERN_LOCK, shared=True))
         if not crashes.leaves_core_in_cwd(crashes.PATTERN.read_text()):
             pytest.skip(crashes.CORES_GO_ELSEWHERE)
         if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
             pytest.skip(crashes.NO_CORES)
-        runner = Crashkit(tmp_path)
+        runner = Crashkit(folder)
         stack.callback(runner.end)
         yield runner
         now = crashes.PATTERN.read_text()
         assert crashes.leaves_core_in_cwd(now), f"another test run, whose lock is not ours (in a container?), set core_pattern to {now!r}"
+
+
+@pytest.fixture
+def crashkit(tmp_path: Path) -> Iterator[Crashkit]:
+    with runner_in(tmp_path) as runner:
+        yield runner

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import re
-import resource
 import subprocess
 import sys
 import textwrap
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
-from tests import crashes
-from tests.collect.conftest import ROOT, Crashkit
+from tests.collect.conftest import ROOT, Crashkit, runner_in
 
 DEADLINE = 280
 """Seconds: five crashes are analyzed, one after the other, with the lowest priority."""
@@ -99,12 +96,5 @@ class Pytest:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Iterator[Pytest]:
-    with ExitStack() as stack:
-        stack.enter_context(crashes.lock(crashes.PATTERN_LOCK, shared=True))
-        if not crashes.leaves_core_in_cwd(crashes.PATTERN.read_text()):
-            pytest.skip(crashes.CORES_GO_ELSEWHERE)
-        if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
-            pytest.skip(crashes.NO_CORES)
-        runner = Crashkit(tmp_path)
-        stack.callback(runner.end)
+    with runner_in(tmp_path) as runner:
         yield Pytest(tmp_path, runner)

@@ -20,7 +20,7 @@ def render(index: Index) -> bytes:
     page = html.document(
         "index.html",
         ("report.css", "index.css"),
-        "index.js",
+        ("page.js", "index.js"),
         index=index,
         words=wording,
         plural=plural,
