@@ -7,7 +7,8 @@ TORCH = 2.13.0
 
 # Where it is set, each worker of the tests compiles all of them again, which takes longer than many of them run.
 unexport PYTHONDONTWRITEBYTECODE
-PIP = $(BIN)/python -m pip install --quiet --disable-pip-version-check
+# Python compiles what it imports: compiling all of PyTorch here takes half a minute.
+PIP = $(BIN)/python -m pip install --quiet --no-compile --disable-pip-version-check
 
 .PHONY: demo test test-fast test-anywhere lint bench mutate fuzz news clean
 

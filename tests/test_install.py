@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.crashes import CRASHERS, cores_land_in_cwd, interpreters, lock, python_crash
+from tests.crashes import CRASHERS, cores_land_in_cwd, every_interpreter, lock, python_crash
 
 pytestmark = pytest.mark.network
 
@@ -20,7 +20,8 @@ ROOT = Path(__file__).parent.parent
 DEADLINE = 240
 OLDEST = (3, 10)
 
-SUPPORTED = [pytest.param(one, id=one.name) for one in interpreters() if one.version >= OLDEST]
+_BY_VERSION = {one.version[:2]: one for [one] in (parameter.values for parameter in every_interpreter()) if one and one.version >= OLDEST}
+SUPPORTED = [pytest.param(one, id=one.name) for one in _BY_VERSION.values()]
 
 
 def run(*command: str | Path, **environment: str | Path) -> str:
