@@ -7,12 +7,15 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from crashkit.batch.find import WRITTEN
+from crashkit.batch.remote import local
+from crashkit.errors import CrashkitError
 from crashkit.report.index.document import Index, decode
 from tests.batch.artefacts import Run, failed_run, pytest_crash
 from tests.crashes import needs_gdb, python_crash
@@ -212,7 +215,52 @@ def test_urls(tmp_path: Path) -> None:
     assert {name.removeprefix(f"file://{crashed.path}") for name in entry.evidence} >= {"/core", "/stderr.txt"}
 
 
-def test_a_url_that_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "files"),
+    [
+        ("file://{}", {"run-1/a.log", "run-1/deep/b.log", "run-2/a.log", "run-2/c.zip"}),
+        ("file://{}/run-1/a.log", None),
+        ("file://{}/run-*", {"run-1/a.log", "run-1/deep/b.log", "run-2/a.log", "run-2/c.zip"}),
+        ("file://{}/run-*/*.log", {"run-1/a.log", "run-2/a.log"}),
+        ("file://{}/**/*.log", {"run-1/a.log", "run-1/deep/b.log", "run-2/a.log"}),
+        ("zip://::file://{}/run-2/c.zip", {"x/a.log", "x/b.log", "y.log"}),
+        ("zip://x/*.log::file://{}/run-2/c.zip", {"a.log", "b.log"}),
+        ("zip://y.log::file://{}/run-2/c.zip", None),
+        ("memory://bucket/run-7", {"a.log"}),
+        ("memory://bucket/*/*.log", {"run-7/a.log"}),
+    ],
+)
+def test_what_a_url_stands_for(url: str, files: set[str] | None, tmp_path: Path) -> None:
+    """A folder, one file, or a pattern: each file under the path that tells it from the others."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    there = tmp_path / "artefacts"
+    for name in ("run-1/a.log", "run-1/deep/b.log", "run-2/a.log"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_text(DUMP)
+    with zipfile.ZipFile(there / "run-2" / "c.zip", "w") as archive:
+        for name in ("x/a.log", "x/b.log", "y.log"):
+            archive.writestr(name, DUMP)
+    with fsspec.open("memory://bucket/run-7/a.log", "w") as file:
+        file.write(DUMP)
+    (tmp_path / "scratch").mkdir()
+    ((path, shown),) = local([url.format(there)], tmp_path / "scratch")
+    assert shown == url.format(there)
+    if files is None:
+        assert path.read_text() == DUMP
+    else:
+        assert {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file()} == files
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nonsense://x", "nonsense://x cannot be read"),
+        ("file:///nowhere/x", "file:///nowhere/x does not exist"),
+        ("file:///nowhere/*", "file:///nowhere/\\* does not exist"),
+        ("memory://none", "memory://none does not exist"),
+    ],
+)
+def test_a_url_that_cannot_be_read(url: str, words: str, tmp_path: Path) -> None:
     pytest.importorskip("fsspec", reason="fsspec is not installed")
-    shown = ci("nonsense://x", "--out", tmp_path / "out")
-    assert shown.returncode == 1 and "nonsense://x cannot be read" in shown.stderr
+    with pytest.raises(CrashkitError, match=words):
+        local([url], tmp_path)
