@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from crashkit.batch.job import Done, Job, Task, decode_done, decode_job, decode_task, encode
-from crashkit.batch.one import failure
+from crashkit.batch.one import failed
 from crashkit.errors import CrashkitError
 
 _CONNECT_SECONDS = 20
@@ -40,12 +40,12 @@ def on_cluster(jobs: Iterable[Job], task: Task, address: str) -> Iterator[Done]:
         futures = {client.submit(_answer, line, encode(job), pure=False, retries=0): job for job in waiting.values()}
         for future in as_completed(futures, loop=client.loop):  # type: ignore[no-untyped-call]
             job = waiting.pop(futures[future].number)
-            yield _result(future, job)
+            yield _result(future, job, task)
     for job in waiting.values():
-        yield Done(number=job.number, entry=failure(job, "the Dask cluster is gone. Analyze it alone: crashkit analyze"))
+        yield failed(job, task, "the Dask cluster is gone. Analyze it alone: crashkit analyze")
 
 
-def _result(future: Any, job: Job) -> Done:
+def _result(future: Any, job: Job, task: Task) -> Done:
     """What the worker answered, or what became of it."""
     try:
         return decode_done(future.result())
@@ -53,7 +53,7 @@ def _result(future: Any, job: Job) -> Done:
     except Exception as error:
         words = " ".join(str(error).split())[:300]
         why = f"the Dask cluster could not analyze it ({type(error).__name__}: {words}). Analyze it alone: crashkit analyze"
-        return Done(number=job.number, entry=failure(job, why))
+        return failed(job, task, why)
 
 
 def _answer(task: bytes, job: bytes) -> bytes:

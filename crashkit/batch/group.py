@@ -15,13 +15,15 @@ _FAULTS = ("SIGSEGV", "SIGBUS", "SIGILL", "SIGFPE", "SIGABRT", "SIGTRAP", "SIGSY
 _MOST_COMPARED = 300
 """Groups that are compared with each other, the worst ones: it takes their number squared."""
 _MOST_NEAR = 5
+_FAILED = "failed:"
+"""How the key of a crash without a report begins."""
 _SHARED = 0.5
 """Of the frames of two fingerprints, how many a pair shares that is almost equal."""
 
 
 def grouped(index: Index, baseline: Optional[Index] = None) -> Index:
     """The index with its entries in groups; `baseline` says how many there were before."""
-    before = {group.key: len(group.crashes) for group in baseline.groups} if baseline else {}
+    before = {group.key: len(group.crashes) for group in baseline.groups if not group.key.startswith(_FAILED)} if baseline else {}
     members: dict[str, list[Entry]] = {}
     for entry in index.entries:
         members.setdefault(_key(entry), []).append(entry)
@@ -48,7 +50,7 @@ def _key(entry: Entry) -> str:
     if entry.fingerprint:
         return f"{entry.fingerprint_version or 0}:{entry.fingerprint}"
     # Without one it can only be compared by what is said of it; one without a report is like no other.
-    return f"failed:{entry.number}" if entry.failed else f"text:{entry.signal or ''}:{entry.finding or entry.what}"
+    return f"{_FAILED}{entry.number}" if entry.failed else f"text:{entry.signal or ''}:{entry.finding or entry.what}"
 
 
 def _badness(group: Group, entries: Sequence[Entry]) -> tuple[bool, bool, int, str, int]:
@@ -62,7 +64,7 @@ def _gone(groups: Iterable[Group], baseline: Optional[Index]) -> tuple[Gone, ...
     if baseline is None:
         return ()
     here = {group.key for group in groups}
-    lost = [group for group in baseline.groups if group.key not in here and group.crashes]
+    lost = [group for group in baseline.groups if group.key not in here and group.crashes and not group.key.startswith(_FAILED)]
     return tuple(Gone(key=group.key, what=baseline.entry(group.crashes[0]).what, before=len(group.crashes)) for group in lost)
 
 

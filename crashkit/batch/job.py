@@ -49,6 +49,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """What the user calls each path."""
     threads: tuple[int, ...] = ()
     """As `Options.threads`."""
+    signal: str = ""
+    """By which it ended, and below the program: as far as they are known before it is analyzed."""
+    executable: str = ""
     nodes: tuple[Node, ...] = ()
 
     @property

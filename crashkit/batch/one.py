@@ -11,13 +11,15 @@ from typing import Optional
 import msgspec
 from msgspec.structs import replace
 
+from crashkit import __version__
 from crashkit.batch.artefact import NodeId
-from crashkit.batch.job import Done, Job, Task
+from crashkit.batch.job import Done, Job, Recording, Task
 from crashkit.batch.nodes import of_crash as test_of
 from crashkit.batch.repository import Repository
+from crashkit.crashfolder.manifest import Manifest, read_manifest
 from crashkit.errors import CrashkitError
 from crashkit.history.entry import Entry as Recorded
-from crashkit.history.entry import of_crash
+from crashkit.history.entry import of_crash, of_manifest
 from crashkit.model import Crash
 from crashkit.pipeline import analyze
 from crashkit.report import json
@@ -32,7 +34,6 @@ FOLDER = "crashes"
 def done(job: Job, task: Task) -> Done:
     """The job done. Whatever goes wrong with this crash is told in its entry: it stays in the list."""
     began = time.monotonic()
-    recorded: Optional[Recorded] = None
     try:
         crash = analyze(job.paths, options=replace(task.options, threads=job.threads))
         crash = _renamed(crash, dict(zip(map(str, job.paths), job.shown, strict=True)))
@@ -49,9 +50,10 @@ def done(job: Job, task: Task) -> Done:
         found = replace(found, test=_in_place(found))
         recorded = _recorded(crash, job, task)
     except CrashkitError as error:
-        found = failure(job, f"{_plain(str(error), job)}. {error.hint}")
+        return failed(job, task, f"{_plain(str(error), job)}. {error.hint}")
     except Exception as error:
-        found = failure(job, f"{type(error).__name__}: {' '.join(str(error).split())[:300]} (a bug in crashkit: please report it)")
+        words = " ".join(str(error).split())[:300]
+        return failed(job, task, f"{type(error).__name__}: {words} (a bug in crashkit: please report it)")
     return Done(number=job.number, entry=found, recorded=recorded, seconds=round(time.monotonic() - began, 3))
 
 
@@ -66,16 +68,26 @@ def _in_place(found: Entry) -> Optional[str]:
 
 
 def _recorded(crash: Crash, job: Job, task: Task) -> Optional[Recorded]:
-    """What the history keeps of it. Of one that cannot be analyzed there is nothing that equal ones would share."""
+    """What the history keeps of it."""
     run = task.recording
     if run is None:
         return None
-    return of_crash(crash, f"{run.place}/{job.name} {job.shown[0]}", host=run.host, release=run.release)
+    return of_crash(crash, _place(job, run), host=run.host, release=run.release, manifest=read_manifest(job.paths[0]))
 
 
-def failure(job: Job, why: str) -> Entry:
-    """The entry of a crash that could not be analyzed."""
-    return Entry(number=job.number, evidence=job.shown, what=f"{job.shown[0]} could not be analyzed", failed=why)
+def _place(job: Job, run: Recording) -> str:
+    return f"{run.place}/{job.name} {job.shown[0]}"
+
+
+def failed(job: Job, task: Task, why: str) -> Done:
+    """The result for a crash that could not be analyzed: an entry without a report, and for the history what is known without one."""
+    entry = Entry(number=job.number, evidence=job.shown, what=f"{job.shown[0]} could not be analyzed", failed=why)
+    run = task.recording
+    if run is None:
+        return Done(number=job.number, entry=entry)
+    known: Manifest = {"signal_name": job.signal, "executable": job.executable, "crashkit": __version__}
+    manifest = read_manifest(job.paths[0]) or known
+    return Done(number=job.number, entry=entry, recorded=of_manifest(manifest, _place(job, run), host=run.host, release=run.release))
 
 
 def _write(crash: Crash, folder: Path) -> str:
@@ -126,4 +138,4 @@ def warm() -> None:
         renderer(name).warm()
 
 
-__all__: Sequence[str] = ["FOLDER", "done", "failure", "warm"]
+__all__: Sequence[str] = ["FOLDER", "done", "failed", "warm"]

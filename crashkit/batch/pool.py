@@ -16,7 +16,7 @@ import msgspec
 
 from crashkit import isolation
 from crashkit.batch.job import Done, Job, Task, decode_done, encode
-from crashkit.batch.one import failure
+from crashkit.batch.one import failed
 
 TRIES = 2
 """How often a crash is begun at most, if the worker dies with it."""
@@ -53,7 +53,7 @@ def pooled(jobs: Iterable[Job], task: Task, workers: int, begun: Optional[Begun]
                     elif worker.ended:
                         selector.unregister(worker.answers)
                         pool.remove(worker)
-                        yield from _lost(worker, waiting)
+                        yield from _lost(worker, waiting, task)
                 for worker in pool:
                     if worker.job and time.monotonic() > worker.ends:
                         worker.kill()
@@ -62,7 +62,7 @@ def pooled(jobs: Iterable[Job], task: Task, workers: int, begun: Optional[Begun]
                 worker.close()
 
 
-def _lost(worker: _Worker, waiting: deque[tuple[Job, int]]) -> Iterator[Done]:
+def _lost(worker: _Worker, waiting: deque[tuple[Job, int]], task: Task) -> Iterator[Done]:
     """A worker died: its job goes back, unless it has cost too many."""
     why = worker.close()
     if worker.job is None:
@@ -70,7 +70,7 @@ def _lost(worker: _Worker, waiting: deque[tuple[Job, int]]) -> Iterator[Done]:
     if worker.tries < TRIES and not worker.late:
         waiting.append((worker.job, worker.tries + 1))
         return
-    yield Done(number=worker.job.number, entry=failure(worker.job, why))
+    yield failed(worker.job, task, why)
 
 
 class _Worker:

@@ -28,8 +28,9 @@ def remembered(
     problem = record(address, list(recorded.values())).problem
     if problem is not None:
         return index, problem
-    # Of a crash that could not be analyzed the history knows nothing.
     names = {group.key: recorded[group.crashes[0]].group for group in index.groups if group.crashes[0] in recorded}
+    if not names:
+        return index, None
     try:
         return with_past(index, _past(address, names, began, run)), None
     except CrashkitError as error:

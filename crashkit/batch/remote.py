@@ -8,12 +8,14 @@ import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from crashkit.errors import CrashkitError
 from crashkit.evidence.input import DISK_RESERVE
 from crashkit.limits import MOST_FOUND
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)", re.I)
+_MAGIC = re.compile(r"[*?[]")
 _BLOCK = 1 << 20
 _UNFIT = re.compile(r"[^A-Za-z0-9._+=@,-]")
 
@@ -51,10 +53,10 @@ def _copied(url: str, folder: Path) -> Path:
     folder.mkdir(mode=0o700)
     try:
         system, root = fsspec.core.url_to_fs(url)
-        names = sorted(system.find(root))[:MOST_FOUND] if system.isdir(root) else [root]
+        base, names = _files(system, root)
         for name in names:
             # Whatever the storage calls it, it stays in the folder.
-            parts = [_UNFIT.sub("_", part).lstrip(".") or "_" for part in str(name).removeprefix(root).split("/") if part]
+            parts = [_UNFIT.sub("_", part).lstrip(".") or "_" for part in str(name).removeprefix(base).split("/") if part]
             place = folder.joinpath(*(parts or [_UNFIT.sub("_", root.rstrip("/").rpartition("/")[2]).lstrip(".") or "file"]))
             place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             with system.open(name, "rb") as source, place.open("xb") as target:
@@ -64,8 +66,23 @@ def _copied(url: str, folder: Path) -> Path:
                     target.write(block)
     except CrashkitError:
         raise
+    except FileNotFoundError as error:
+        raise CrashkitError(f"{url} does not exist", "Check the URL; a job that failed early may have uploaded nothing.") from error
     # Storage of any kind raises whatever its library raises.
     except Exception as error:
         words = " ".join(str(error).split()) or type(error).__name__
         raise CrashkitError(f"{url} cannot be read: {words[:300]}", "Check the URL, and the credentials of its storage.") from error
-    return folder if system.isdir(root) else next(folder.iterdir())
+    return next(folder.iterdir()) if names == [root] else folder
+
+
+def _files(system: Any, root: str) -> tuple[str, list[str]]:
+    """The files behind a path of a storage, which may be one, a folder or a pattern, and the folder that all of them are in.
+
+    Raises FileNotFoundError if there is nothing.
+    """
+    found = sorted(system.glob(root)) if glob.has_magic(root) and not system.exists(root) else [root]
+    if not found:
+        raise FileNotFoundError(root)
+    names = [name for one in found for name in (sorted(system.find(one)) if system.isdir(one) else [one])]
+    base = root if found == [root] else _MAGIC.split(root, maxsplit=1)[0].rpartition("/")[0]
+    return base, list(dict.fromkeys(names))[:MOST_FOUND]

@@ -65,6 +65,8 @@ def _job(number: int, case: Case, nodes: Sequence[NodeId], cuts: Path) -> Job:
         shown=tuple(unique.values()),
         threads=tuple(sorted(case.facts.idents)) if alone else (),
         nodes=tuple(Node(text(node.name), text(node.shown)) for node in nodes),
+        signal=text(case.facts.signal or ""),
+        executable=text(case.facts.executable or ""),
     )
 
 

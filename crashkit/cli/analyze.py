@@ -113,20 +113,34 @@ def command(
         print_document(crash, document)
     elif not quiet:
         print_summary(crash, written, brief)
-    if index and index != NONE:
+    if index is None:
+        index = _history_of(paths[0])
+    if index != NONE:
         _record(index, crash, paths[0])
+
+
+def _history_of(path: Path) -> str:
+    """The history that knows a crash of the store already: that of the store; none for other evidence."""
+    from crashkit.crashfolder.manifest import read_manifest
+    from crashkit.crashfolder.store import home
+    from crashkit.history.address import chosen
+
+    manifest = read_manifest(path)
+    known = manifest is not None and "record" in manifest and os.path.realpath(path.parent) == os.path.realpath(home())
+    return chosen(None, {}, home()) if known else NONE
 
 
 def _record(index: str, crash: Crash, path: Path) -> None:
     """Record the crash in the history; if that is away, say so and let it wait."""
     import socket
 
+    from crashkit.crashfolder.manifest import read_manifest
     from crashkit.history.entry import of_crash
     from crashkit.history.record import record
     from crashkit.history.release import named
     from crashkit.report import safe
 
-    entry = of_crash(crash, str(path.absolute()), host=socket.gethostname(), release=named(os.environ))
+    entry = of_crash(crash, str(path.absolute()), host=socket.gethostname(), release=named(os.environ), manifest=read_manifest(path))
     problem = record(index, [entry]).problem
     if problem is not None:
         click.echo(f"crashkit: the crash is not in the history yet: {safe.line(str(problem))}\n{safe.line(problem.hint)}", err=True)

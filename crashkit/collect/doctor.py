@@ -22,9 +22,9 @@ from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.errors import CollectError
 from crashkit.gdb_files import SAFE_START, gdb_program
-from crashkit.history.address import INSTALL, NONE, VARIABLE, chosen, installed
+from crashkit.history.address import INSTALL, NONE, VARIABLE, chosen, default, installed
 from crashkit.history.index import shown
-from crashkit.history.spool import waiting_anywhere
+from crashkit.history.spool import Spool, waiting_anywhere
 
 _GDB_NEEDED = 12
 _SECONDS = 30
@@ -175,7 +175,10 @@ def history_findings() -> Iterator[Finding]:
         yield Finding("history", "ok", f"no history of crashes is kept: {why}", None if installed() else INSTALL)
     else:
         yield Finding("history", "ok", f"crashes are recorded in {shown(index)}; crashkit groups lists them")
-    if waiting := waiting_anywhere(home()):
+    own = len(Spool(home(), default(home())).waiting())
+    if own:
+        yield Finding("history", "ok", f"{own} of them will be in it with the next crash or the next crashkit groups")
+    if waiting := waiting_anywhere(home()) - own:
         yield Finding(
             "history",
             "warning",

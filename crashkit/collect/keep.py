@@ -32,7 +32,7 @@ from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
 from crashkit.environment import shown
 from crashkit.errors import CollectError, EvidenceError
-from crashkit.history.address import NONE, VARIABLE, chosen
+from crashkit.history.address import NONE, VARIABLE, chosen, default
 from crashkit.history.release import VARIABLE as RELEASE
 from crashkit.history.release import commit_of, named
 from crashkit.naming.signals import signal_name
@@ -41,6 +41,7 @@ from crashkit.secrets.text import Secrets
 _RESERVE = 256 << 20
 """Bytes of disk space to leave free."""
 _ANALYSIS_DEADLINE = 900
+_DELIVERY_DEADLINE = 60
 _CHUNK, _BLOCK = 1 << 20, 4096
 _ZEROS = bytes(_BLOCK)
 _TRACEBACK = b"Traceback (most recent call last):"
@@ -97,7 +98,7 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
         found = oom.oom_lines(lines or [], seen.pid)
         manifest["killed"] = {"by": "oom" if found else seen.killed["by"], "evidence": [*found, *seen.killed["evidence"]]}
     manifest["notes"] = list(map(clean.text, notes))
-    publish(work, manifest, store, seen.when)
+    publish(work, manifest, store, seen.when, settings.history)
     return manifest
 
 
@@ -139,9 +140,14 @@ def _shown(settings: RunSettings) -> list[str]:
     return [*(["--show-secrets"] if settings.show_secrets else []), *([] if settings.locals else ["--no-locals"])]
 
 
-def publish(work: Work, manifest: Manifest, store: Store, when: float) -> None:
-    """List the evidence in the manifest and give the folder its name. Raises OSError and CollectError."""
+def publish(work: Work, manifest: Manifest, store: Store, when: float, index: Optional[str] = None) -> None:
+    """List the evidence in the manifest and give the folder its name. Raises OSError and CollectError.
+
+    A crash that is not to be analyzed now goes into the history, `index` or the store's own, with what is known of it.
+    """
     manifest["files"] = inventory(work)
+    if chosen(index, os.environ, store.path) != NONE:
+        manifest.setdefault("record", os.urandom(16).hex())
     executable = manifest.get("executable") or manifest.get("name") or (manifest.get("command") or ["unknown"])[0]
     manifest["id"] = identity(when, manifest.get("pid", 0), executable)
     with _optional("the complete manifest.json", manifest.setdefault("notes", [])):
@@ -153,6 +159,8 @@ def publish(work: Work, manifest: Manifest, store: Store, when: float) -> None:
         manifest["id"] = work.path.name
         with _optional("the complete manifest.json", []):
             write_manifest(work.descriptor, manifest)
+    if manifest.get("analysis") != "pending":
+        remember(work, manifest, index)
 
 
 @contextlib.contextmanager
@@ -474,28 +482,43 @@ def analyse_once(work: Work, manifest: Manifest, options: Sequence[str] = (), in
     work.remove("analysis.log")
     here = os.stat(work.path, follow_symlinks=False)
     store = work.path.parent
-    index = chosen(index, os.environ, store)
-    release = named(os.environ) or (commit_of(Path(manifest["cwd"])) if manifest.get("cwd", "").startswith("/") else "")
-    # In the environment: a command line shows everybody the password in a URL.
-    variables = {VARIABLE: index, RELEASE: release, "CRASHKIT_HOME": str(store)}
+    variables = _variables(store, manifest, chosen(index, os.environ, store))
     in_place = os.path.samestat(here, os.fstat(work.descriptor))
     done = in_place and analyse(work.path, options, variables)
     manifest["analysis"] = "done" if done else "failed"
     write_manifest(work.descriptor, manifest)
-    if in_place and not done and index != NONE:
-        _remember(work, manifest, index, release)
+    if in_place and not done:
+        remember(work, manifest, index)
     return done
 
 
-def _remember(work: Work, manifest: Manifest, index: str, release: str) -> None:
-    """Leave what is known of a crash without a report for the history: the next crash, or `crashkit groups`, takes it there."""
+def _variables(store: Path, manifest: Manifest, index: str) -> dict[str, str]:
+    """What a process needs to write a crash into the history. In the environment: everybody can see a command line, with its password."""
+    release = named(os.environ) or (commit_of(Path(manifest["cwd"])) if manifest.get("cwd", "").startswith("/") else "")
+    return {VARIABLE: index, RELEASE: release, "CRASHKIT_HOME": str(store)}
+
+
+def remember(work: Work, manifest: Manifest, index: Optional[str] = None) -> None:
+    """Leave what is known of a crash without a report for the history, `index` or the store's own.
+
+    `crashkit groups` takes it into that of the store, as the next crash does. Nobody may ever ask another one from here: it gets it now.
+    """
     import socket
 
     from crashkit.history.entry import of_manifest
     from crashkit.history.spool import Spool
 
-    with contextlib.suppress(OSError):
-        Spool(work.path.parent, index).put([of_manifest(manifest, str(work.path), host=socket.gethostname(), release=release)])
+    store = work.path.parent
+    index = chosen(index, os.environ, store)
+    if index == NONE:
+        return
+    variables = _variables(store, manifest, index)
+    entry = of_manifest(manifest, str(work.path), host=socket.gethostname(), release=variables[RELEASE])
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        Spool(store, index).put([entry])
+        if index != default(store):
+            deliver = isolation.entry("crashkit.history.record")
+            isolation.run(deliver, _DELIVERY_DEADLINE, keep=isolation.FOR_PYTHON, extra=variables, stdout=subprocess.DEVNULL)
 
 
 def _where(folder: Path) -> Optional[str]:

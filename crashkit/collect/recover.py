@@ -17,7 +17,7 @@ from crashkit import __version__
 from crashkit.collect.enable import adopt
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.collect.inventory import inventory
-from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish, stacks_of_gdb
+from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish, remember, stacks_of_gdb
 from crashkit.collect.supervise.core_watch import CORE_SUFFIX, POINTER_SUFFIX
 from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
@@ -270,6 +270,7 @@ def _resume(work: Work) -> bool:
         manifest["analysis"] = "failed"
         manifest.setdefault("notes", []).append(f"the analysis was killed {manifest['interrupted']} times and is not started again")
         write_manifest(work.descriptor, manifest)
+        remember(work, manifest)
         return False
     write_manifest(work.descriptor, manifest)
     return analyse_once(work, manifest)

@@ -82,6 +82,8 @@ class Manifest(TypedDict, total=False):
     """core, ptrace, none: the capture method."""
     notes: list[str]
     """What could not be captured, and why."""
+    record: str
+    """32 random hexadecimal digits, by which the history knows this crash wherever its folder is analyzed; not set without a history."""
     analysis: str
     """pending, done, failed, none: state of the report. `none` was not asked for."""
     interrupted: int

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import hashlib
+import re
 import time
 from collections.abc import Mapping
 from typing import Optional
@@ -19,6 +20,7 @@ from crashkit.secrets.text import Secrets
 _LONGEST = 500
 """Characters of a text: a row of a list shows less."""
 _DIGITS = 16
+_RECORD = re.compile("[0-9a-f]{32}")
 _NO_FINGERPRINT = 0
 """In place of the algorithm's version, where crashes are grouped by signal and program because nothing else is known of them."""
 
@@ -50,15 +52,20 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     versions: dict[str, str] = {}
 
 
-def of_crash(crash: Crash, place: str, *, host: str, release: str = "", now: Optional[float] = None) -> Entry:
-    """The entry of an analyzed crash. `place` tells two crashes without time and pid apart: name the run of a CI job in it."""
+def of_crash(
+    crash: Crash, place: str, *, host: str, release: str = "", manifest: Optional[Manifest] = None, now: Optional[float] = None
+) -> Entry:
+    """The entry of an analyzed crash. `place` tells two crashes without time and pid apart: name the run of a CI job in it.
+
+    With the manifest of its crash folder it is the same crash wherever that folder is.
+    """
     crash = masked(_telling(crash))
     recorded = time.time() if now is None else now
     identity, program = crash.id or "", _program(crash.process)
     signal = crash.signal.name if crash.signal else ""
     print_ = crash.fingerprint
     return Entry(
-        key=_key(host, identity, place),
+        key=_key(host, identity, place, manifest),
         group=group_of(crash) or _nameless(signal, program),
         seen=_seconds(crash.time) or recorded,
         recorded=recorded,
@@ -78,14 +85,14 @@ def of_crash(crash: Crash, place: str, *, host: str, release: str = "", now: Opt
 
 
 def of_manifest(manifest: Manifest, place: str, *, host: str, release: str = "", now: Optional[float] = None) -> Entry:
-    """The entry of a stored crash whose analysis failed. A report that is written later takes its place."""
+    """The entry of a crash without a report, of which nothing but this is known. A report that is written later takes its place."""
     recorded = time.time() if now is None else now
     secrets = Secrets()
     identity = manifest.get("id", "")
     program = secrets.text(manifest.get("executable") or manifest.get("name") or "").rpartition("/")[2]
     signal = manifest.get("signal_name", "")
     return Entry(
-        key=_key(host, identity, place),
+        key=_key(host, identity, place, manifest),
         group=_nameless(signal, program),
         seen=_seconds(manifest.get("time")) or recorded,
         recorded=recorded,
@@ -114,8 +121,11 @@ def _telling(crash: Crash) -> Crash:
     )
 
 
-def _key(host: str, identity: str, place: str) -> str:
+def _key(host: str, identity: str, place: str, manifest: Optional[Manifest] = None) -> str:
     """The same crash, analyzed again, has the same one; the ranks of a job that die at once in containers with equal pids do not."""
+    record = (manifest or {}).get("record", "")
+    if _RECORD.fullmatch(record):
+        return record
     return hashlib.sha256("\0".join((host, identity, place)).encode("utf-8", "backslashreplace")).hexdigest()[: 2 * _DIGITS]
 
 

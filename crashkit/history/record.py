@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.crashfolder.store import home
-from crashkit.history.address import NONE
+from crashkit.history.address import NONE, VARIABLE
 from crashkit.history.entry import Entry
 from crashkit.history.index import HistoryError, connect
 from crashkit.history.spool import Spool
@@ -54,6 +55,11 @@ def record(address: str, entries: Sequence[Entry], store: Optional[Path] = None)
         return Outcome(0, error)
 
 
+def main() -> None:
+    """Write what waits in the spool of the store into the index that the environment names."""
+    record(os.environ.get(VARIABLE, NONE), [])
+
+
 def _deliver(spool: Spool, address: str) -> int:
     """Write what waits; how many entries that was."""
     arrived = 0
@@ -76,10 +82,13 @@ def _deliver(spool: Spool, address: str) -> int:
 
 def _write(address: str, entries: Sequence[Entry]) -> None:
     with connect(address, write=True) as connection:
-        from crashkit.history.write import Retention, forget, insert, overdue
+        from crashkit.history.write import Retention, forget, insert, overdue, tidy
 
-        insert(connection, entries)
+        left = insert(connection, entries)
         before = overdue(connection, Retention(), time.time())
+    if left:
+        with connect(address, write=True) as connection:
+            tidy(connection, left)
     if before:
         with connect(address, write=True) as connection:
             forget(connection, before)

@@ -5,13 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Union
 
+from msgspec.structs import replace
 from sqlalchemy import Connection, Table, case, delete, func, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from crashkit.history.entry import Entry
 from crashkit.history.tables import crashes, groups
 
+_TOGETHER = 5000
+"""Keys in one question: SQLite takes 32,766."""
 _Insert = Union[postgresql.Insert, sqlite.Insert]
+
+
+class _Known(NamedTuple):
+    """What is there of a crash already."""
+
+    group: str
+    release: str
+    recorded: float
 
 
 class Retention(NamedTuple):
@@ -22,14 +33,49 @@ class Retention(NamedTuple):
     """Seconds."""
 
 
-def insert(connection: Connection, entries: Sequence[Entry]) -> None:
-    """Write the entries. Rows are written in the order of their keys: two writers never wait for each other in a circle."""
+def insert(connection: Connection, entries: Sequence[Entry]) -> list[str]:
+    """Write the entries; the keys of groups that a crash has left for another one, for `tidy`.
+
+    Rows are written in the order of their keys: two writers never wait for each other in a circle. The release that was written first
+    stays: who analyzes the crash later may not know it, or have another one checked out.
+    """
     newest = {entry.key: entry for entry in sorted(entries, key=lambda entry: entry.recorded)}
+    known = _known(connection, sorted(newest))
+    for key, there in known.items():
+        if newest[key].recorded < there.recorded:
+            del newest[key]  # delivered late: its group may be one that the crash has left
+        else:
+            newest[key] = replace(newest[key], release=there.release or newest[key].release)
     if not newest:
-        return
+        return []
     ordered = sorted(newest.values(), key=lambda entry: (entry.group, entry.seen, entry.key))
     connection.execute(_group_rows(connection), [_group(entry) for entry in ordered])
     connection.execute(_crash_rows(connection), [_crash(newest[key]) for key in sorted(newest)])
+    return sorted({known[key].group for key, entry in newest.items() if key in known and known[key].group != entry.group})
+
+
+def _known(connection: Connection, keys: Sequence[str]) -> dict[str, _Known]:
+    """Those of these crashes that are there already."""
+    columns = (crashes.c.key, crashes.c.group_key, crashes.c.release, crashes.c.recorded)
+    found: dict[str, _Known] = {}
+    for at in range(0, len(keys), _TOGETHER):
+        rows = connection.execute(select(*columns).where(crashes.c.key.in_(keys[at : at + _TOGETHER])))
+        found.update({key: _Known(*rest) for key, *rest in rows})
+    return found
+
+
+def tidy(connection: Connection, left: Sequence[str]) -> None:
+    """Groups that crashes have left were not seen when those were; without any crash they are gone. In a transaction of its own."""
+    for key in left:
+        mine = groups.c.key == key
+        # First the lock, then the look: with PostgreSQL a statement sees what was there as it began.
+        connection.execute(select(groups.c.key).where(mine).with_for_update())
+        seen = connection.execute(select(func.min(crashes.c.seen), func.max(crashes.c.seen)).where(crashes.c.group_key == key)).one()
+        if seen[0] is None:
+            connection.execute(delete(groups).where(mine))
+        else:
+            times = {"first_seen": case((groups.c.forgotten == 0, seen[0]), else_=groups.c.first_seen), "last_seen": seen[1]}
+            connection.execute(update(groups).where(mine).values(times))
 
 
 def _insert(connection: Connection, table: Table) -> _Insert:

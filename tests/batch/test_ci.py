@@ -7,15 +7,19 @@ import os
 import re
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from crashkit.batch.find import WRITTEN
+from crashkit.batch.remote import local
+from crashkit.errors import CrashkitError
 from crashkit.report.index.document import Index, decode
 from tests.batch.artefacts import Run, failed_run, pytest_crash
 from tests.crashes import needs_gdb, python_crash
+from tests.report.schemas import check_junit, check_sarif
 from tests.test_drawing import on_terminal
 
 pytestmark = pytest.mark.slow
@@ -27,8 +31,6 @@ Fatal Python error: Segmentation fault
 Current thread 0x00007f0000000001 (most recent call first):
   File "/srv/a.py", line 3 in f
 """
-SCHEMAS = Path(os.environ.get("CRASHKIT_TEST_SCHEMAS", "/nowhere"))
-NO_SCHEMA = "CRASHKIT_TEST_SCHEMAS names no folder with {}: get it from {}"
 
 
 def ci(*arguments: str | Path, github: bool = False, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
@@ -110,17 +112,15 @@ class TestFolderOfAFailedRun:
         document = json.loads((done[2] / "crashes.sarif").read_text())
         (run,) = document["runs"]
         twice, once = run["results"]
-        assert document["version"] == "2.1.0" and twice["occurrenceCount"] == 2 and "locations" not in twice
-        assert once["locations"][0]["physicalLocation"]["artifactLocation"] == {"uri": "tests/test_parser.py", "uriBaseId": "%SRCROOT%"}
+        assert document["version"] == "2.1.0" and twice["occurrenceCount"] == 2
+        nowhere, own = twice["locations"][0]["physicalLocation"], once["locations"][0]["physicalLocation"]
+        assert nowhere["artifactLocation"]["uri"] == "no-file-of-this-repository" and nowhere["region"] == {"startLine": 1}
+        assert own["artifactLocation"] == {"uri": "tests/test_parser.py", "uriBaseId": "%SRCROOT%"}
         assert all(run["tool"]["driver"]["rules"][one["ruleIndex"]]["id"] == one["ruleId"] for one in run["results"])
-        assert [*once["partialFingerprints"]] == ["crashkit/v2"]
+        assert [*once["partialFingerprints"]] == ["crashkit/v2", "primaryLocationLineHash"]
 
     def test_sarif_is_valid(self, done) -> None:
-        jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
-        schema = SCHEMAS / "sarif-schema-2.1.0.json"
-        if not schema.exists():
-            pytest.skip(NO_SCHEMA.format(schema.name, "docs.oasis-open.org/sarif/sarif/v2.1.0"))
-        jsonschema.Draft4Validator(json.loads(schema.read_text())).validate(json.loads((done[2] / "crashes.sarif").read_text()))
+        check_sarif((done[2] / "crashes.sarif").read_bytes())
 
     def test_junit(self, done) -> None:
         suite = ElementTree.parse(done[2] / "junit.xml").getroot().find("testsuite")
@@ -129,10 +129,7 @@ class TestFolderOfAFailedRun:
         assert all(case.get("name") and case.get("classname") and case.find("error") is not None for case in suite.iter("testcase"))
 
     def test_junit_is_valid(self, done) -> None:
-        xmlschema = pytest.importorskip("xmlschema", reason="xmlschema is not installed")
-        if not (SCHEMAS / "JUnit.xsd").exists():
-            pytest.skip(NO_SCHEMA.format("JUnit.xsd", "github.com/windyroad/JUnit-Schema"))
-        xmlschema.validate(str(done[2] / "junit.xml"), str(SCHEMAS / "JUnit.xsd"))
+        check_junit((done[2] / "junit.xml").read_bytes())
 
     def test_summary(self, done) -> None:
         text = (done[2] / "summary.md").read_text()
@@ -218,7 +215,52 @@ def test_urls(tmp_path: Path) -> None:
     assert {name.removeprefix(f"file://{crashed.path}") for name in entry.evidence} >= {"/core", "/stderr.txt"}
 
 
-def test_a_url_that_cannot_be_read(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("url", "files"),
+    [
+        ("file://{}", {"run-1/a.log", "run-1/deep/b.log", "run-2/a.log", "run-2/c.zip"}),
+        ("file://{}/run-1/a.log", None),
+        ("file://{}/run-*", {"run-1/a.log", "run-1/deep/b.log", "run-2/a.log", "run-2/c.zip"}),
+        ("file://{}/run-*/*.log", {"run-1/a.log", "run-2/a.log"}),
+        ("file://{}/**/*.log", {"run-1/a.log", "run-1/deep/b.log", "run-2/a.log"}),
+        ("zip://::file://{}/run-2/c.zip", {"x/a.log", "x/b.log", "y.log"}),
+        ("zip://x/*.log::file://{}/run-2/c.zip", {"a.log", "b.log"}),
+        ("zip://y.log::file://{}/run-2/c.zip", None),
+        ("memory://bucket/run-7", {"a.log"}),
+        ("memory://bucket/*/*.log", {"run-7/a.log"}),
+    ],
+)
+def test_what_a_url_stands_for(url: str, files: set[str] | None, tmp_path: Path) -> None:
+    """A folder, one file, or a pattern: each file under the path that tells it from the others."""
+    fsspec = pytest.importorskip("fsspec", reason="fsspec is not installed")
+    there = tmp_path / "artefacts"
+    for name in ("run-1/a.log", "run-1/deep/b.log", "run-2/a.log"):
+        (there / name).parent.mkdir(parents=True, exist_ok=True)
+        (there / name).write_text(DUMP)
+    with zipfile.ZipFile(there / "run-2" / "c.zip", "w") as archive:
+        for name in ("x/a.log", "x/b.log", "y.log"):
+            archive.writestr(name, DUMP)
+    with fsspec.open("memory://bucket/run-7/a.log", "w") as file:
+        file.write(DUMP)
+    (tmp_path / "scratch").mkdir()
+    ((path, shown),) = local([url.format(there)], tmp_path / "scratch")
+    assert shown == url.format(there)
+    if files is None:
+        assert path.read_text() == DUMP
+    else:
+        assert {str(one.relative_to(path)) for one in path.rglob("*") if one.is_file()} == files
+
+
+@pytest.mark.parametrize(
+    ("url", "words"),
+    [
+        ("nonsense://x", "nonsense://x cannot be read"),
+        ("file:///nowhere/x", "file:///nowhere/x does not exist"),
+        ("file:///nowhere/*", "file:///nowhere/\\* does not exist"),
+        ("memory://none", "memory://none does not exist"),
+    ],
+)
+def test_a_url_that_cannot_be_read(url: str, words: str, tmp_path: Path) -> None:
     pytest.importorskip("fsspec", reason="fsspec is not installed")
-    shown = ci("nonsense://x", "--out", tmp_path / "out")
-    assert shown.returncode == 1 and "nonsense://x cannot be read" in shown.stderr
+    with pytest.raises(CrashkitError, match=words):
+        local([url], tmp_path)

@@ -35,7 +35,10 @@ def test_a_crash_without_a_fingerprint() -> None:
         entry(3, None, what="X", failed="no"),
         entry(4, None, what="X", failed="no"),
     )
-    assert sorted(numbers(grouped(Index(entries=entries)))) == [(1, 2), (3,), (4,)]
+    index = grouped(Index(entries=entries))
+    assert sorted(numbers(index)) == [(1, 2), (3,), (4,)]
+    again = grouped(Index(entries=entries[1:]), index)
+    assert [(group.crashes, group.before) for group in again.groups] == [((3,), 0), ((4,), 0), ((2,), 2)] and again.gone == ()
 
 
 def test_fingerprints_of_another_version_are_others() -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
-from crashkit.batch.job import Job, Task
+from crashkit.batch.job import Job, Recording, Task
+from crashkit.batch.one import failed
 from crashkit.batch.pool import pooled
+from crashkit.crashfolder.manifest import SCHEMA, Manifest, write_manifest
 from crashkit.pipeline import Options
 
 LOG = 'Fatal Python error: Segmentation fault\n\nCurrent thread 0x{:016x} (most recent call first):\n  File "/a.py", line {} in f\n'
@@ -60,10 +64,28 @@ def test_a_crash_that_kills_each_worker_is_told_and_stops_nobody(tmp_path: Path)
             begins.append(pid)
             os.kill(pid, signal.SIGKILL)
 
-    results = {done.number: done.entry for done in pooled(jobs(tmp_path, 4), task(tmp_path), 2, begun)}
+    four = [replace(job, signal="SIGSEGV", executable="/srv/app") for job in jobs(tmp_path, 4)]
+    recorded = replace(task(tmp_path), recording=Recording(place="https://ci/1#", host="h", release="v1"))
+    done = list(pooled(four, recorded, 2, begun))
+    results = {one.number: one.entry for one in done}
     assert len(begins) == len(set(begins)) == 2
+    known = next(one.recorded for one in done if one.number == 2)
+    assert known is not None and (known.signal, known.program, known.release, known.group[:2]) == ("SIGSEGV", "app", "v1", "0-")
     assert {number: bool(entry.failed) for number, entry in results.items()} == {1: False, 2: True, 3: False, 4: False}
     assert "the analysis itself died (signal 9)" in (results[2].failed or "") and results[2].evidence == ("shown/2.log",)
+
+
+def test_a_crash_folder_that_cannot_be_analyzed_keeps_its_name(tmp_path: Path) -> None:
+    """In the history: it is the crash that `crashkit run` recorded."""
+    manifest: Manifest = {"schema": SCHEMA, "id": "x", "signal_name": "SIGBUS", "name": "serve", "record": "0123456789abcdef" * 2}
+    write_manifest(tmp_path, manifest)
+    job = Job(number=1, paths=(tmp_path,), shown=("x",))
+    known = failed(job, replace(task(tmp_path), recording=Recording(place="ci", host="h")), "why").recorded
+    assert known is not None and (known.key, known.signal, known.program) == ("0123456789abcdef" * 2, "SIGBUS", "serve")
+    write_manifest(tmp_path, {**manifest, "record": "../" * 10 + "ab"})
+    forged = failed(job, replace(task(tmp_path), recording=Recording(place="ci", host="h")), "why").recorded
+    assert forged is not None and re.fullmatch("[0-9a-f]{32}", forged.key)
+    assert failed(job, task(tmp_path), "why").recorded is None, "no history is asked for"
 
 
 @pytest.mark.slow

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -80,6 +82,30 @@ def test_all_crashes_of_a_run_are_recorded(tmp_path: Path) -> None:
     shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     places = [one["place"] for one in json.loads(shown.stdout)]
     assert all(re.fullmatch(r"https://github\.com/o/r/actions/runs/5/attempts/1#tests/000\d run/[ab]\.log", place) for place in places)
+
+
+@pytest.mark.slow
+def test_a_crash_that_cannot_be_analyzed_is_recorded(tmp_path: Path) -> None:
+    """Here a bundle whose upload was cut off. A later one of which as little is known is not new."""
+    (tmp_path / "run").mkdir()
+    with tarfile.open(tmp_path / "run" / "a.tar", "w") as bundle:
+        manifest = b'{"schema": "crashkit.bundle/1"}'
+        info = tarfile.TarInfo("bundle.json")
+        info.size = len(manifest)
+        bundle.addfile(info, io.BytesIO(manifest))
+    shown = ci(tmp_path, "run", "--out", "out", "--fail-on", "new", **attempt(1))
+    assert shown.returncode == 1 and "run/a.tar contains no evidence" in shown.stdout, shown.stdout + shown.stderr
+    assert [(group["count"], str(group["key"])[:2]) for group in groups(tmp_path)] == [(1, "0-")]
+    assert ci(tmp_path, "run", "--out", "out", "--fail-on", "new", **attempt(2)).returncode == 0
+    assert [group["count"] for group in groups(tmp_path)] == [2]
+
+
+@pytest.mark.slow
+def test_a_run_without_crashes_needs_no_history(tmp_path: Path) -> None:
+    """The first one, too, which finds none."""
+    (tmp_path / "run").mkdir()
+    done = ci(tmp_path, "run", "--out", "out", "--fail-on", "new")
+    assert done.returncode == 0 and "history" not in done.stderr and not (tmp_path / "history.sqlite").exists()
 
 
 @pytest.mark.slow

@@ -23,6 +23,7 @@ from crashkit.collect.supervise.core_watch import CoreWatch
 from crashkit.crashfolder.files import create
 from crashkit.crashfolder.manifest import read_manifest, write_manifest
 from crashkit.crashfolder.store import Retention, Store, prune
+from crashkit.history.spool import waiting_anywhere
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_transparent import _wait_for
 from tests.crashes import CRASHERS, NO_NAMESPACES, compile_c, needs_gdb
@@ -175,6 +176,7 @@ def test_an_analysis_that_kills_is_not_started_for_ever(pending: Crashkit) -> No
     assert not resume(store, crash) and interrupted(store) == []
     manifest = read_manifest(crash.path)
     assert manifest is not None and manifest["analysis"] == "failed" and "not started again" in manifest["notes"][-1]
+    assert waiting_anywhere(pending.home) == 2, "in the history it is again, as what it is now"
 
 
 def test_prune_spares_what_is_worked_on(crashkit: Crashkit) -> None:

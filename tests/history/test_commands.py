@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -81,6 +82,41 @@ def test_crashes_of_runs_are_recorded_in_groups(crashkit: Crashkit) -> None:  # 
     assert len(groups(crashkit)) == 2, "the history outlives the store"
 
 
+@pytest.mark.slow
+def test_a_crash_that_is_analyzed_later_is_the_same_one(crashkit: Crashkit, tmp_path: Path) -> None:  # noqa: F811
+    """Recorded when it happens, completed by `analyze` and by `ci`, wherever its folder is then; the release is that of the crash."""
+    crashkit.environment.update(CRASHKIT_RELEASE="v1")
+    code = "import ctypes\ndef f(): ctypes.string_at(0)\nf()"
+    for _ in range(2):
+        crashkit.python(code)
+    crashkit.python("import os\nos.abort()")
+    crashkit.environment.update(CRASHKIT_RELEASE="")
+    assert "2 of them will be in it" not in crashkit("doctor").stdout and "3 of them will be in it" in crashkit("doctor").stdout
+    assert [(group["count"], group["signal"], group["key"][:2]) for group in groups(crashkit)] == [
+        (2, "SIGSEGV", "0-"),
+        (1, "SIGABRT", "0-"),
+    ]
+    first = crashkit.home / crashkit.crashes()[0]["id"]
+    assert crashkit("analyze", first, "--out", first, "--no-gdb").returncode == 0
+    found = {(group["key"][:2], group["signal"]): group for group in groups(crashkit)}
+    assert {key: group["count"] for key, group in found.items()} == {("2-", "SIGSEGV"): 1, ("0-", "SIGSEGV"): 1, ("0-", "SIGABRT"): 1}
+    assert found["2-", "SIGSEGV"]["first_release"] == "v1" and found["2-", "SIGSEGV"]["where"] == "f (<string>:2)"
+    elsewhere = tmp_path / "artefacts"
+    shutil.copytree(crashkit.home, elsewhere)
+    ci = crashkit("ci", elsewhere, "--out", tmp_path / "out", "--no-gdb", "--index", crashkit.home / "history.sqlite")
+    assert ci.returncode == 0, ci.stderr
+    assert [(group["count"], group["key"][:2], group["first_release"]) for group in groups(crashkit)] == [(2, "2-", "v1"), (1, "2-", "v1")]
+
+
+@pytest.mark.slow
+def test_a_shared_history_gets_what_is_not_analyzed_at_once(crashkit: Crashkit, tmp_path: Path) -> None:  # noqa: F811
+    """The machine of a CI job is gone before anybody asks its store."""
+    crashkit.python(SEGFAULT, options=("--no-analyze", "--index", tmp_path / "team.sqlite"))
+    assert waiting_anywhere(crashkit.home) == 0
+    crashkit.environment["CRASHKIT_HOME"] = str(tmp_path / "another")
+    assert [group["count"] for group in groups(crashkit, "--index", tmp_path / "team.sqlite")] == [1]
+
+
 @needs_git
 @pytest.mark.slow
 def test_a_crash_whose_analysis_fails_is_recorded_too(runner: Crashkit, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +129,7 @@ def test_a_crash_whose_analysis_fails_is_recorded_too(runner: Crashkit, monkeypa
     for name in (*release.VARIABLES, "CRASHKIT_INDEX"):
         monkeypatch.delenv(name, raising=False)
     manifest: Manifest = {"schema": SCHEMA, "time": "2026-01-01T00:00:00Z", "pid": 7, "signal_name": "SIGSEGV", "cwd": str(runner.cwd)}
+    manifest["analysis"] = "pending"
     keep.publish(work, manifest, store, 1767225600.0)
     assert not keep.analyse_once(work, manifest) and manifest["analysis"] == "failed"
     assert waiting_anywhere(store.path) == 1

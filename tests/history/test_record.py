@@ -11,12 +11,14 @@ import time
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select
 
 from crashkit.history import index as index_module
 from crashkit.history.index import HistoryError, connect
 from crashkit.history.query import find_group, first_of_release, groups_since, occurrences
 from crashkit.history.record import record
 from crashkit.history.spool import Spool, waiting_anywhere
+from crashkit.history.tables import groups
 from crashkit.history.write import Retention, forget, insert, overdue
 from tests.history.conftest import entry
 from tests.postgres import Server
@@ -63,6 +65,21 @@ def test_a_crash_that_is_analyzed_again_moves_to_its_new_group(address: str, sto
     record(address, [new], store)
     record(address, [old], store)  # delivered late
     assert counts(address) == {f"2-{2:016x}": 1}
+
+
+def test_a_group_that_a_crash_has_left_forgets_it(address: str, store: Path) -> None:
+    """Nothing of the group was seen then; and the release stays that of the crash, whoever analyzes it again."""
+    record(address, [entry(1, 1, seen=10.0, release="v1"), entry(2, 1, seen=20.0, release="v2"), entry(3, 1, seen=15.0)], store)
+    for release, later in (("", 2), ("v9", 3)):
+        record(address, [entry(1, later, seen=10.0, release=release)], store)
+    record(address, [entry(1, 1, seen=10.0, recorded=1e9)], store)  # delivered late
+    with connect(address) as connection:
+        left, new = groups_since(connection, 0, 0, 30.0)
+        assert (left.key, left.first_seen, left.last_seen, left.count) == (f"2-{1:016x}", 15.0, 20.0, 2)
+        assert (new.key, new.first_seen, new.first_release) == (f"2-{3:016x}", 10.0, "v1")
+        assert [crash.release for crash in occurrences(connection, new.key)] == ["v1"]
+        keys = connection.execute(select(groups.c.key).order_by(groups.c.key)).scalars()
+        assert [key[-1] for key in keys] == ["1", "3"], "a group without crashes is none"
 
 
 def test_what_a_database_cannot_store_is_replaced(address: str, store: Path) -> None:

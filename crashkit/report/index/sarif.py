@@ -1,11 +1,14 @@
 """`crashes.sarif`: SARIF 2.1.0 (OASIS, 2020), one result a group, as code-scanning tools of GitHub, GitLab and editors take it.
 
 A result has `partialFingerprints`, by which a crash is the same in the next run, and the innermost frame in the repository's own code.
+The standard lets a result be without a location, but GitHub then refuses the whole file
+(https://docs.github.com/code-security/reference/code-scanning/sarif-files/sarif-support-for-code-scanning): each has one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePosixPath
 from typing import Any, Optional
 from urllib.parse import quote
 
@@ -21,6 +24,10 @@ _SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sa
 _ROOT = "%SRCROOT%"
 _RESULTS = 5000
 """GitHub takes so many results of one run, and shows the first ones."""
+_NO_FILE = "no-file-of-this-repository"
+"""Where a crash stands that no file of the repository has to do with."""
+_GITHUB = "primaryLocationLineHash"
+"""The one of `partialFingerprints` that GitHub compares; it would make one of the line's text, which other crashes share."""
 
 
 def render(index: Index) -> bytes:
@@ -52,6 +59,7 @@ def _rule(entry: Entry) -> dict[str, Any]:
     return {
         "id": _rule_id(entry),
         "shortDescription": {"text": _text(title)},
+        "fullDescription": {"text": _text(title)},
         "help": {"text": _text(entry.fix or "Open the report of the crash: index.html.")},
         "defaultConfiguration": {"level": "error"},
         "properties": {"tags": ["crash"]},
@@ -60,17 +68,16 @@ def _rule(entry: Entry) -> dict[str, Any]:
 
 def _result(group: Group, entries: Sequence[Entry], rules: dict[str, int]) -> dict[str, Any]:
     first = entries[0]
+    fingerprint = first.fingerprint or group.key
     result: dict[str, Any] = {
         "ruleId": _rule_id(first),
         "ruleIndex": rules[_rule_id(first)],
         "level": "error",
         "message": {"text": _message(first, entries)},
-        "partialFingerprints": {f"crashkit/v{first.fingerprint_version or 0}": first.fingerprint or group.key},
+        "partialFingerprints": {f"crashkit/v{first.fingerprint_version or 0}": fingerprint, _GITHUB: fingerprint},
         "occurrenceCount": len(entries),
+        "locations": [_primary(entries)],
     }
-    where = wording.first_in_repository(entries)
-    if where is not None:
-        result["locations"] = [_location(where)]
     if first.stack:
         frames = [{"location": _location(one)} for one in first.stack]
         result["stacks"] = [{"message": {"text": "The crashed thread, innermost first"}, "frames": frames}]
@@ -99,6 +106,18 @@ def _message(first: Entry, entries: Sequence[Entry]) -> str:
     if len(entries) > 1:
         parts.append(f"{len(entries):,} times in this run.")
     return _text(" ".join(parts))
+
+
+def _primary(entries: Sequence[Entry]) -> dict[str, Any]:
+    """The line of the repository's own code, else the file of the test, else one that says that there is none; always with a line."""
+    place = wording.first_in_repository(entries)
+    if place is None:
+        tests = (PurePosixPath((entry.test or "").partition("::")[0]) for entry in entries)
+        test = next((path for path in tests if path.suffix == ".py" and not path.is_absolute() and ".." not in path.parts), None)
+        place = Place(file="", path=str(test or _NO_FILE), function=entries[0].native)
+    location = _location(place)
+    location["physicalLocation"].setdefault("region", {"startLine": 1})
+    return location
 
 
 def _location(place: Place) -> dict[str, Any]:
