@@ -24,10 +24,11 @@ from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
 from crashkit.collect.inventory import inventory
 from crashkit.collect.supervise.core_watch import CoreFile
-from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say, taken_of
+from crashkit.collect.supervise.stderr_tail import KEPT
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.manifest import OTHERS, SCHEMA, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
 from crashkit.environment import shown
@@ -48,6 +49,8 @@ _CHAINED = (b"The above exception was the direct cause", b"During handling of th
 _LAST_LINES = 40
 _LONGEST_ANSWER = 160
 """Cells of the user's own line in what is said of a crash."""
+ERROR_FILE = "error.json"
+"""torchelastic's, of the exception that ended a rank."""
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -61,6 +64,40 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     Raises OSError and CollectError: the core is where `whereabouts` says.
     """
     clean = _Clean(seen, settings)
+    manifest = _gather(seen, settings, store, work, clean)
+    notes: list[str] = []
+    for other in seen.others:
+        name = f"rank{other.rank}-{other.pid}" if other.rank is not None else str(other.pid)
+        with _optional(f"{OTHERS}/{name}", notes):
+            _keep_other(other, settings, store, work, name, clean)
+            manifest.setdefault("others", []).append(name)
+    manifest["notes"] += map(clean.text, notes)
+    publish(work, manifest, store, seen.when)
+    return manifest
+
+
+def _keep_other(seen: Sighting, settings: RunSettings, store: Store, work: Work, name: str, clean: _Clean) -> None:
+    """Another process of the incident, in a crash folder below its own. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(OTHERS, 0o700, dir_fd=work.descriptor)
+    entry = f"{OTHERS}/{name}"
+    os.mkdir(entry, 0o700, dir_fd=work.descriptor)
+    descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=work.descriptor)
+    folder = Work(work.path / entry, descriptor, -1)
+    try:
+        manifest = _gather(seen, settings, store, folder, clean, is_head=False)
+        manifest["files"] = inventory(folder)
+        manifest["analysis"] = "none"
+        write_manifest(folder.descriptor, manifest)
+    finally:
+        folder.close()
+
+
+def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, clean: _Clean, is_head: bool = True) -> Manifest:
+    """Move what there is of one process into the folder; the manifest for it. Raises OSError and CollectError.
+
+    The kernel's log, the same for all of an incident, is only at its head.
+    """
     notes = list(seen.notes)
     manifest = _manifest(seen, settings, notes, clean)
     if seen.core is not None:  # in case that the second manifest.json fails
@@ -72,9 +109,12 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     if seen.alive is not None:
         with _optional("what the living process showed", notes):
             notes += _keep_live(seen.pid, settings.inbox, work, manifest)
-    if seen.stderr:
+    if stderr := seen.stderr or _own_stderr(seen):
         with _optional("stderr.log", notes):
-            work.write("stderr.log", clean.text(seen.stderr.decode("utf-8", "replace")).encode())
+            work.write("stderr.log", clean.text(stderr.decode("utf-8", "replace")).encode())
+    if seen.error_file:
+        with _optional(ERROR_FILE, notes):
+            work.write(ERROR_FILE, clean.text(seen.error_file.decode("utf-8", "replace")).encode())
     if settings.capture == "ptrace":
         with _optional("gdb.txt", notes):
             entry = f"{seen.pid}.gdb.txt"
@@ -88,7 +128,7 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
             with _optional(path.name, notes):
                 os.rename(path, path.name, dst_dir_fd=work.descriptor)
                 os.chmod(path.name, 0o600, dir_fd=work.descriptor)
-    lines = oom.kernel_log(settings.began_monotonic)
+    lines = oom.kernel_log(settings.began_monotonic) if is_head else []
     if lines:
         lines = clean.text("\n".join(lines)).split("\n")
         with _optional("dmesg.log", notes):
@@ -97,15 +137,25 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
         found = oom.oom_lines(lines or [], seen.pid)
         manifest["killed"] = {"by": "oom" if found else seen.killed["by"], "evidence": [*found, *seen.killed["evidence"]]}
     manifest["notes"] = list(map(clean.text, notes))
-    publish(work, manifest, store, seen.when)
     return manifest
+
+
+def _own_stderr(seen: Sighting) -> bytes:
+    """The end of a rank's stderr where its launcher sends that into a file."""
+    path = seen.process.stderr if seen.process is not None else None
+    if path is None or not path.startswith("/"):
+        return b""
+    try:
+        with open_regular(path) as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - KEPT))
+            return file.read(KEPT)
+    except OSError:
+        return b""
 
 
 def _keep_live(pid: int, run: Work, work: Work, manifest: Manifest) -> list[str]:
     """Move what was taken of a living process from a run's folder; what is missing. Raises OSError."""
-    from crashkit.collect.live_evidence import names
-
-    core, told = names(pid)
+    core, told = taken_of(pid)
     if run.stat(core) is not None:
         os.rename(core, "core", src_dir_fd=run.descriptor, dst_dir_fd=work.descriptor)
     if run.stat(told) is None:
@@ -314,7 +364,7 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
         "core_dumped": seen.core_dumped,
         "files": [],
         "versions": versions(process and process.executable, process.libraries if process else ()),
-        "environment": clean.environment(settings.environment),
+        "environment": clean.environment({**settings.environment, **dict(process.place if process is not None else ())}),
         "limits": {name: list(values) for name, values in all_limits().items()},
         "cgroup": oom.cgroup_memory(),
         "core_pattern": settings.pattern.text,
@@ -422,7 +472,7 @@ def compress_core(work: Work, manifest: Manifest) -> None:
 def process(seen: Sighting, settings: RunSettings) -> None:
     """Keep one crash, analyze it, run the --on-crash command, and prune the store. Prints what becomes of it."""
     os.nice(19)
-    if seen.exit_status and not is_known_failure(end_of(seen.stderr)):
+    if seen.exit_status and seen.is_command and not is_known_failure(end_of(seen.stderr)):
         return
     work: Optional[Work] = None
     try:

@@ -9,6 +9,7 @@ from typing import Any
 
 from crashkit.collect.live_core import take_core
 from crashkit.collect.living import Watch, living
+from crashkit.collect.supervise.sighting import taken_of
 from crashkit.crashfolder.work import Work
 from crashkit.errors import CrashkitError
 from crashkit.stacks.living import as_json
@@ -16,20 +17,16 @@ from crashkit.stacks.living import as_json
 _AT_ONCE = 8
 
 
-def names(pid: int) -> tuple[str, str]:
-    """The files of one process: its core, and what else it told."""
-    return f"live.{pid}.core", f"live.{pid}.json"
-
-
 def take(pids: Sequence[int], inbox: Work) -> None:
     """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out."""
 
     def one(pid: int) -> None:
-        core, told = names(pid)
+        core, told = taken_of(pid)
         try:
             watch = Watch(pid)
             taken = take_core(pid, inbox.path / core)
             found: dict[str, Any] = as_json(living(pid, watch))
+            found["stopped"] = round(taken.stopped_seconds, 3)
             if taken.left_out:
                 found["left_out"] = taken.left_out
         except (CrashkitError, OSError) as error:
