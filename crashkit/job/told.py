@@ -22,7 +22,7 @@ def with_job(crash: Crash, joined: Joined) -> Crash:
     job = joined.job
     cause = job.root_cause
     crash = replace(crash, job=job, log=tuple(line for line in crash.log if _is_about(line, cause)))
-    if crash.source is not None and crash.source.kind in ("core", "gpu-core", "folder"):
+    if crash.source is not None and crash.source.kind in ("core", "gpu-core", "folder", "live"):
         return crash
     first = next((one for one in job.processes if one.role == "root-cause"), None)
     status = first.exit if first is not None and cause is not None and cause.rank == first.rank else None
@@ -31,7 +31,11 @@ def with_job(crash: Crash, joined: Joined) -> Crash:
     number = -status if status is not None and status < 0 and said.startswith(signal_name(-status)) else 0
     thread = joined.thread
     known = crash.process or Process()
+    is_its_own = known.pid is not None and cause is not None and known.pid == cause.pid
     told = crash.signal if crash.signal is not None and crash.signal.number == number else None
+    threads = crash.threads if thread is not None or is_its_own else ()
+    if thread is not None and not _shows(crash, joined):
+        threads = (replace(thread, crashed=True),)
     return replace(
         crash,
         signal=told or (Signal(number=number, name=signal_name(number)) if number else None),
@@ -40,8 +44,8 @@ def with_job(crash: Crash, joined: Joined) -> Crash:
             pid=cause.pid if cause is not None else None,
             exit_status=_SHELL + number if number else status if status is not None and status > 0 else None,
         ),
-        threads=(replace(thread, crashed=True),) if thread is not None and not _shows(crash, joined) else crash.threads if thread else (),
-        crashed_thread=thread.tid if thread is not None else None,
+        threads=threads,
+        crashed_thread=thread.tid if thread is not None else crash.crashed_thread if is_its_own else None,
     )
 
 
