@@ -47,6 +47,7 @@ _ZEROS = bytes(_BLOCK)
 _TRACEBACK = b"Traceback (most recent call last):"
 _CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception")
 _LAST_LINES = 40
+_LONGEST_SENTENCE = 240
 _LONGEST_ANSWER = 160
 """Cells of the user's own line in what is said of a crash."""
 ERROR_FILE = "error.json"
@@ -67,13 +68,17 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     manifest = _gather(seen, settings, store, work, clean)
     notes: list[str] = []
     for other in seen.others:
-        name = f"rank{other.rank}-{other.pid}" if other.rank is not None else str(other.pid)
+        name = _entry(other)
         with _optional(f"{OTHERS}/{name}", notes):
             _keep_other(other, settings, store, work, name, clean)
             manifest.setdefault("others", []).append(name)
     manifest["notes"] += map(clean.text, notes)
     publish(work, manifest, store, seen.when)
     return manifest
+
+
+def _entry(seen: Sighting) -> str:
+    return f"rank{seen.rank}-{seen.pid}" if seen.rank is not None else str(seen.pid)
 
 
 def _keep_other(seen: Sighting, settings: RunSettings, store: Store, work: Work, name: str, clean: _Clean) -> None:
@@ -471,6 +476,20 @@ def compress_core(work: Work, manifest: Manifest) -> None:
     work.remove("core")
 
 
+def _compress_living(work: Work, seen: Sighting) -> None:
+    """Cores of living processes have served: they take a quarter of the space."""
+    for other in (other for other in seen.others if other.alive is not None):
+        path = work.path / OTHERS / _entry(other)
+        manifest = read_manifest(path)
+        with contextlib.suppress(OSError):
+            folder = Work(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), -1)
+            try:
+                if manifest is not None:
+                    compress_core(folder, manifest)
+            finally:
+                folder.close()
+
+
 def process(seen: Sighting, settings: RunSettings) -> None:
     """Keep one crash, analyze it, run the --on-crash command, and prune the store. Prints what becomes of it."""
     os.nice(19)
@@ -500,8 +519,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
             kept.write(f"{work.path}\n")
     report = work.path / "report.html"
     if done:
-        where = _where(work.path)
-        say(f"{what}{f' in {where}' if where else ''}: {report if report.exists() else work.path / 'report.json'}")
+        say(f"{_answer(work.path, what)}: {report if report.exists() else work.path / 'report.json'}")
     else:
         say(f"{what}: evidence in {work.path}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
@@ -511,6 +529,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
             compress_core(work, manifest)
         except OSError as error:
             say(f"the core in {work.path} was not compressed: {error.strerror}")
+    _compress_living(work, seen)
     name = work.path.name
     work.done()
     gone = prune(store, settings.retention, frozenset([name]))
@@ -550,18 +569,20 @@ def _remember(work: Work, manifest: Manifest, index: str, release: str) -> None:
         Spool(work.path.parent, index).put([of_manifest(manifest, str(work.path), host=socket.gethostname(), release=release)])
 
 
-def _where(folder: Path) -> Optional[str]:
-    """The user's own line and the values that matter there, as the report has them."""
+def _answer(folder: Path, what: str) -> str:
+    """What the report says: what happened, with the user's own line and its values; of a job, which process failed first."""
     # This process ends soon; the supervisor, which does not, imports none of it.
-    from crashkit.report import answer, safe
+    from crashkit.report import answer, job_wording, safe
     from crashkit.report.json import decode
 
     try:
         crash = decode((folder / "report.json").read_bytes())
     except (OSError, EvidenceError):
-        return None
+        return what
+    if crash.job is not None and crash.job.root_cause is not None:
+        return safe.clip(safe.line(f"{job_wording.described(crash.job)}: {job_wording.sentence(crash.job).rstrip('.')}"), _LONGEST_SENTENCE)
     found = answer.answer(crash)
-    return safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER) if found is not None else None
+    return f"{what} in {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}" if found is not None else what
 
 
 def _present_store(store: Store) -> Store:
@@ -583,7 +604,7 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
     if seen.exit_status:
-        return f"{who} exited with status {seen.exit_status} after a known failure"
+        return f"{who} exited with status {seen.exit_status}" + (" after a known failure" if seen.is_command else "")
     if seen.alive is not None:
         return f"{who} was looked at: {seen.alive}"
     if not seen.signal:

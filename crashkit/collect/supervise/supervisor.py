@@ -14,7 +14,7 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -676,15 +676,21 @@ class Supervisor:
         pending = self._wanted or self._unclaimed or self._cores.busy
         if self._told_to_end or (not pending and self._incident.is_over(now, self._status is not None)):
             self._tail.catch_up()
-            self._queue.append(self._incident.whole(self._tail.tail()))
+            whole = self._incident.whole(self._tail.tail())
+            self._forget([one for one in (whole, *whole.others) if one.alive is None])
+            self._queue.append(whole)
             self._past, self._incident = self._incident, None
 
     def _forget_living(self) -> None:
         """What was taken of processes when another one seemed to fail, which then did not."""
-        for seen in self._living:
+        self._forget(self._living)
+        self._living = []
+
+    def _forget(self, several: Sequence[Sighting]) -> None:
+        """Remove what was taken of these processes while they lived."""
+        for seen in several:
             for name in taken_of(seen.pid):
                 self._settings.inbox.remove(name)
-        self._living = []
 
     def _is_reported(self, death: Death) -> bool:
         """Whether this death is known: several sources report it, some without the start time; a pid is reused only much later."""
