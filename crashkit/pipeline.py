@@ -225,7 +225,8 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
     if joined is not None:
         alone, job = crash, joined
-        crash = attempt("job", "the join with a job", lambda: with_job(alone, job), replace(alone, job=job.job), broken)
+        whose = (manifest.get("namespace_pid") or manifest.get("pid")) if manifest is not None else None
+        crash = attempt("job", "the join with a job", lambda: with_job(alone, job, whose), replace(alone, job=job.job), broken)
     if surveyed is not None and surveyed.incident is not None:
         crash = replace(crash, id=surveyed.incident)
     told_of = (*opened.soft_errors, *pieces.soft_errors, *problems, *broken)

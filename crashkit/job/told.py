@@ -17,8 +17,11 @@ _OF_COLLECTIVES = frozenset({"nccl-timeout", "nccl-last", "nccl-heartbeat", "glo
 _SHELL = 128
 
 
-def with_job(crash: Crash, joined: Joined) -> Crash:
-    """The crash with its job. Where no core shows it, it becomes that of the process that failed first: its stack, its end, its lines."""
+def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
+    """The crash with its job. Where no core shows it, it becomes that of the process that failed first: its stack, its end, its lines.
+
+    `pid`: whose the stack is for certain, as a crash folder tells. Else a log's last stack may be anybody's.
+    """
     job = joined.job
     cause = job.root_cause
     crash = replace(crash, job=job, log=tuple(line for line in crash.log if _is_about(line, cause)))
@@ -31,7 +34,7 @@ def with_job(crash: Crash, joined: Joined) -> Crash:
     number = -status if status is not None and status < 0 and said.startswith(signal_name(-status)) else 0
     thread = joined.thread
     known = crash.process or Process()
-    is_its_own = known.pid is not None and cause is not None and known.pid == cause.pid
+    is_its_own = pid is not None and cause is not None and pid == cause.pid
     told = crash.signal if crash.signal is not None and crash.signal.number == number else None
     threads = crash.threads if thread is not None or is_its_own else ()
     if thread is not None and not _shows(crash, joined):

@@ -728,7 +728,7 @@ class Supervisor:
         """Report a fatal error on stderr as a crash if no other source reports it."""
         if self._tail.fatal_errors > self._fatal_errors:
             self._fatal_errors = self._tail.fatal_errors
-            if not (self._wanted or self._unclaimed or self._cores.busy or self._queue):
+            if not (self._wanted or self._unclaimed or self._cores.busy or self._queue or self._incident):
                 self._fatal_until = now + _LOG_PATIENCE
         if self._fatal_until and now >= self._fatal_until:
             self._fatal_until = 0.0
