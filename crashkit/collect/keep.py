@@ -114,9 +114,11 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
     if seen.alive is not None:
         with _optional("what the living process showed", notes):
             notes += _keep_live(seen.pid, settings.inbox, work, manifest)
-    if stderr := seen.stderr or _own_stderr(seen):
-        with _optional("stderr.log", notes):
-            work.write("stderr.log", clean.text(stderr.decode("utf-8", "replace")).encode())
+    # A launcher may send the stderr of its ranks into files.
+    for name, stderr in (("stderr.log", seen.stderr), ("rank.log", _own_stderr(seen))):
+        if stderr:
+            with _optional(name, notes):
+                work.write(name, clean.text(stderr.decode("utf-8", "replace")).encode())
     if seen.error_file:
         with _optional(ERROR_FILE, notes):
             work.write(ERROR_FILE, clean.text(seen.error_file.decode("utf-8", "replace")).encode())

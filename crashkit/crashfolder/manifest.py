@@ -23,7 +23,7 @@ class File(TypedDict, total=False):
 
     name: str
     kind: str
-    """core, log, faulthandler, gdb, kernel-log, gpu-core, error-file (torchelastic's)."""
+    """core, log, faulthandler, gdb, kernel-log, gpu-core, rank-log (a rank's own stderr), error-file (torchelastic's)."""
     size: int
     expected: int
     """For a core: size in bytes by its headers. If it exceeds `size`, the core is truncated."""

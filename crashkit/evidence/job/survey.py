@@ -174,7 +174,7 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
     found.words.append(word)
     for file in manifest.get("files", []):
         name, kind = file.get("name", ""), file.get("kind")
-        if kind not in ("log", "faulthandler", "error-file"):
+        if kind not in ("log", "rank-log", "faulthandler", "error-file"):
             continue
         # A launcher's ranks share its stderr.
         is_own = kind != "log" or manifest.get("is_command", True) or path.parent.name == OTHERS
