@@ -143,12 +143,19 @@ class _Person:
 
         An exception ended the process if the dump shows no Python frame: threads of C++ that still ran when it exited can abort it.
         """
-        fatal = next(iter(self.of("fatal")), None)
+        # A crash folder says the same as the dump in its log, without the stack.
+        several = self.of("fatal")
+        fatal = next((word for word in several if word.has_stack and word.number == several[0].number), next(iter(several), None))
         told = self.of("exception")
         own = [word for word in told if classes.of_exception(word.text) == classes.OWN]
         if fatal is not None and not (fatal.number == SIGABRT and told and place_of(fatal.thread) is None):
             return fatal
         return next(reversed(own or told), None)
+
+    def may_have_said(self, word: Word) -> bool:
+        """Whether it said nothing else, or only what a crash folder without a stack tells."""
+        known = self.last_words
+        return known is None or (known.kind == word.kind == "fatal" and not known.has_stack)
 
     @property
     def thread(self) -> Optional[Thread]:
@@ -280,7 +287,7 @@ class _Round:
             return
         alike = len({_said(word) for word in words}) == 1
         for word in words:
-            fitting = [person for person in self.people.values() if _fits(word, person) and person.last_words is None]
+            fitting = [person for person in self.people.values() if _fits(word, person) and person.may_have_said(word)]
             if len(fitting) == 1 or (alike and fitting):
                 fitting[0].hear(word)
             elif not fitting and word.kind == "fatal" and self._shows_ranks_only:
@@ -451,10 +458,10 @@ def _place_of_cause(wrong: JobCollective, person: Optional[_Person]) -> Optional
 
 
 def _first(several: Sequence[_Person]) -> tuple[_Person, list[_Person]]:
-    """The one that the launcher saw first; else the one that spoke first in a log of all."""
+    """The one that the launcher saw first; else the one that it did not stop and that spoke first in a log of all."""
 
-    def rank(person: _Person) -> tuple[bool, int]:
-        return not person.of("first"), min((word.line for word in person.words if word.line), default=0)
+    def rank(person: _Person) -> tuple[bool, bool, int]:
+        return not person.of("first"), person.stopped, min((word.line for word in person.words if word.line), default=0)
 
     ordered = sorted(several, key=rank)
     return ordered[0], ordered[1:]

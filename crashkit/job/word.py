@@ -52,3 +52,8 @@ class Word(NamedTuple):
     """fatal: the main thread's stack, where the thread that failed has no Python frame."""
     group: Optional[str] = None
     """progress: the process group, as sequence numbers are of one."""
+
+    @property
+    def has_stack(self) -> bool:
+        """Whether a stack was said with it."""
+        return self.thread is not None or self.main is not None
