@@ -368,6 +368,7 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
         "schema": SCHEMA,
         "crashkit": __version__,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.when)),
+        "seen": round(seen.when, 3),
         "is_command": seen.is_command,
         "command": clean.arguments(settings.command),
         "core_dumped": seen.core_dumped,

@@ -46,6 +46,8 @@ class Manifest(TypedDict, total=False):
     id: str
     time: str
     """When the death was noticed, UTC, ISO 8601."""
+    seen: float
+    """The same in seconds since 1970, to order the deaths of one incident."""
     pid: int
     namespace_pid: int
     """The pid in the process's own namespace, if it differs; the core contains this one."""

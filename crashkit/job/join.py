@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
@@ -352,10 +353,12 @@ class _Round:
                 cause = _cause(
                     person, "possible", self.number, "it noticed first that a peer was gone or late; the evidence does not say which"
                 )
+        times = self._times(ordered)
         processes = [
             self._process(one, failures[id(one)], one is person or (not own and one.who.rank in late and cause is not None))
             for one in ordered
         ]
+        processes = [replace(process, at=times.get(id(one))) for process, one in zip(processes, ordered, strict=True)]
         further = [_cause(one, "likely", self.number, None) for one in also]
         return _Judged(processes, cause, further, wrong, person)
 
@@ -381,6 +384,16 @@ class _Round:
             sequence=self._reached(person),
             source=spoken.path if spoken is not None else next((word.path for word in person.words), None),
         )
+
+    def _times(self, ordered: Sequence[_Person]) -> dict[int, float]:
+        """When each ended, by the best source that knows it of two of them; of flight recorders, when it began its last collective."""
+        if len({person.who.host for person in ordered if person.who.host is not None}) > 1:
+            return {}
+        begun = {recording.rank: recording.entries[-1].created for recording in self.recordings if recording.entries}
+        seen = {id(one): word.at for one in ordered for word in one.of("fatal", "exit") if word.at is not None}
+        recorded = {id(one): time / 1e9 for one in ordered if (time := begun.get(one.who.rank if one.who.rank is not None else -1))}
+        told = {id(one): time for one in ordered for word in one.of("exit") if (time := _seconds(word.time)) is not None}
+        return next((source for source in (seen, recorded, told) if len(source) > 1), {})
 
     def _reached(self, person: _Person) -> Optional[int]:
         numbers = [word.number for word in person.of("progress", "watchdog", "differs") if word.number is not None]
@@ -448,6 +461,14 @@ class _Round:
             confidence=confidence,
             because=because,
         )
+
+
+def _seconds(text: Optional[str]) -> Optional[float]:
+    """What torchrun's summary says: `2026-11-22_01:04:20`, in its host's time. Only compared with the others', so any zone will do."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp() if text and "_" in text else None
+    except ValueError:
+        return None
 
 
 def _place_of_cause(wrong: JobCollective, person: Optional[_Person]) -> Optional[JobPlace]:

@@ -46,6 +46,8 @@ class Word(NamedTuple):
     """The stack that was said with it."""
     where: Optional[JobPlace] = None
     time: Optional[str] = None
+    at: Optional[float] = None
+    """Seconds since 1970, by the clock of the host, as `crashkit run` saw it."""
     launcher: Optional[str] = None
     """exit: which launcher says it, to tell restarts from several launchers."""
     main: Optional[Thread] = None

@@ -164,10 +164,11 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
     """What a crash folder says of its process; its log may be that of the whole job."""
     who = _of_environment(manifest.get("environment", {}))._replace(pid=manifest.get("namespace_pid") or manifest.get("pid"))
     signal, status = manifest.get("signal"), manifest.get("exit_status")
+    at = manifest.get("seen")
     if signal:
-        word = Word(who, "fatal", str(path), text="a crash folder", number=signal)
+        word = Word(who, "fatal", str(path), text="a crash folder", number=signal, at=at)
     elif status:
-        word = Word(who, "exit", str(path), number=status)
+        word = Word(who, "exit", str(path), number=status, at=at)
     else:
         word = Word(who, "alive", str(path))
     found.cores[path] = word
