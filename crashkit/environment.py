@@ -31,7 +31,7 @@ SHOWN = Variables(
     prefixes=tuple(
         """
         LC_ PYTHON CRASHKIT_ CUDA_ NVIDIA_ NCCL_ TORCH PYTORCH_ CUBLAS_ CUDNN_ TRITON_ UCX_ GLOO_
-        HSA_ HIP_ ROCR_ ROCM_ MIOPEN_ OMP_ KMP_ GOMP_ MKL_ OPENBLAS_ MALLOC_
+        OMPI_COMM_WORLD_ HSA_ HIP_ ROCR_ ROCM_ MIOPEN_ OMP_ KMP_ GOMP_ MKL_ OPENBLAS_ MALLOC_
         ASAN_ UBSAN_ TSAN_ LSAN_ SLURM_JOB SLURM_NODE SLURM_PROC
         """.split()
     ),
@@ -52,6 +52,15 @@ LOADING = Variables(
 """Variables that make a program load unrequested code, behave differently, or use the network: PYTHON* its own modules, LD_* and
 GCONV_PATH libraries, OPENSSL_* engines, GUILE_* and BABELTRACE* extensions of gdb, GDB* its history,
 BASH_ENV and BASH_FUNC_* code of shells, MALLOC_* traces and checks, DEBUGINFOD* servers."""
+
+_RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
+"""Where torch's `@record` writes the exception that ends a rank."""
+PLACE = frozenset(
+    {*_RANKS, "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", RESTARTS, ERROR_FILE}
+)
+"""Variables that tell which process of which job this is."""
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
 """The Python that runs crashkit may need it to find its own libpython."""
@@ -77,3 +86,14 @@ def absolute_folders(path: str) -> str:
 def shown(environment: Mapping[str, str]) -> dict[str, str]:
     """The variables that may be shown, by name; their values may still hold secrets."""
     return {name: value for name, value in sorted(environment.items()) if SHOWN.has(name)}
+
+
+def number(environment: Mapping[str, str], name: str) -> int | None:
+    """The variable as a number; None if it is none."""
+    text = environment.get(name, "")
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 9 else None
+
+
+def rank(environment: Mapping[str, str]) -> int | None:
+    """The rank of a process within its job, as torchrun, SLURM or Open MPI sets it; None if it has none."""
+    return next((value for name in _RANKS if (value := number(environment, name)) is not None), None)

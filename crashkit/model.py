@@ -413,6 +413,9 @@ class JobProcess(_Fact, frozen=True):
     where: Optional[JobPlace] = None
     time: Optional[str] = None
     """When its launcher saw it end, in the launcher's words; the clocks of hosts differ."""
+    at: Optional[float] = None
+    """Seconds since 1970 when it ended or, by its flight recorder, began its last collective. All of a job come from the same source and
+    host's clock, or none has one."""
     sequence: Optional[int] = None
     """The last collective of the job's main group that it came to."""
     source: Optional[str] = None

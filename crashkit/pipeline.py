@@ -41,7 +41,7 @@ from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
-from crashkit.evidence.job.survey import Survey, survey, survey_texts
+from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
@@ -182,7 +182,13 @@ def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
 def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
     clock = _Clock()
     broken: list[SoftError] = []
-    surveyed = attempt("job", "the survey of a job's files", lambda: survey(opened.paths), None, broken)
+    surveyed = attempt(
+        "job",
+        "the survey of a job's files",
+        lambda: survey(opened.paths, lambda core, source: _python_stacks(core, source, finder)),
+        None,
+        broken,
+    )
     if surveyed is not None:
         clock.lap("job")
     with ExitStack() as stack:
@@ -219,7 +225,10 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         crash = attempt("collect", "the reader of manifests", lambda: add_manifest(crash, manifest), crash, broken)
     if joined is not None:
         alone, job = crash, joined
-        crash = attempt("job", "the join with a job", lambda: with_job(alone, job), replace(alone, job=job.job), broken)
+        whose = (manifest.get("namespace_pid") or manifest.get("pid")) if manifest is not None else None
+        crash = attempt("job", "the join with a job", lambda: with_job(alone, job, whose), replace(alone, job=job.job), broken)
+    if surveyed is not None and surveyed.incident is not None:
+        crash = replace(crash, id=surveyed.incident)
     told_of = (*opened.soft_errors, *pieces.soft_errors, *problems, *broken)
     crash = opened.named(replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *told_of)))
     if not options.locals:
@@ -489,6 +498,15 @@ def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optio
         return _Direct(reader, reader.preview(), reader.tells_all)
 
     return attempt("python", _DIRECT_READER, read, None, problems)
+
+
+def _python_stacks(core: Core, source: Input, finder: Finder) -> Stacks:
+    """Where a process of a job stood, by its core alone."""
+    scene = describe(core, source, finder)
+    crash = _with_source(DirectReader(core, scene).preview(), finder)
+    pid = crash.process.pid if crash.process is not None else None
+    known = {thread.tid: replace(thread, registers={}) for thread in crash.threads if thread.python_frames}
+    return Stacks(known.get(crash.crashed_thread) if crash.crashed_thread else None, known.get(pid))
 
 
 def _with_source(preview: Crash, finder: Finder) -> Crash:

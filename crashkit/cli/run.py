@@ -72,7 +72,11 @@ from crashkit.cli.index_option import checked_index
 )
 @click.option("--heartbeat", metavar="FILE", help="With --hang-after: progress is that the command touches this file, and nothing else.")
 @click.option("--health", metavar="URL", help="With --hang-after: progress is that this HTTP address answers, and nothing else.")
-@click.option("--siblings", is_flag=True, help="When a process dies of a signal, also report where the others stand.")
+@click.option(
+    "--siblings/--no-siblings",
+    default=True,
+    help="When one of several processes fails, also report where the others stand.",
+)
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
     capture: str,

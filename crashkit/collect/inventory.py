@@ -17,6 +17,8 @@ KINDS = {
     "stderr.log": "log",
     "gdb.txt": "gdb",
     "dmesg.log": "kernel-log",
+    "rank.log": "rank-log",
+    "error.json": "error-file",
 }
 
 

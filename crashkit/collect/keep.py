@@ -24,10 +24,11 @@ from crashkit.collect.host.limits import FILTER, all_limits
 from crashkit.collect.host.snapshot import versions
 from crashkit.collect.inventory import inventory
 from crashkit.collect.supervise.core_watch import CoreFile
-from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say, taken_of
+from crashkit.collect.supervise.stderr_tail import KEPT
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.manifest import OTHERS, SCHEMA, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
 from crashkit.environment import shown
@@ -47,8 +48,11 @@ _ZEROS = bytes(_BLOCK)
 _TRACEBACK = b"Traceback (most recent call last):"
 _CHAINED = (b"The above exception was the direct cause", b"During handling of the above exception")
 _LAST_LINES = 40
+_LONGEST_SENTENCE = 240
 _LONGEST_ANSWER = 160
 """Cells of the user's own line in what is said of a crash."""
+ERROR_FILE = "error.json"
+"""torchelastic's, of the exception that ended a rank."""
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -62,6 +66,44 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     Raises OSError and CollectError: the core is where `whereabouts` says.
     """
     clean = _Clean(seen, settings)
+    manifest = _gather(seen, settings, store, work, clean)
+    notes: list[str] = []
+    for other in seen.others:
+        name = _entry(other)
+        with _optional(f"{OTHERS}/{name}", notes):
+            _keep_other(other, settings, store, work, name, clean)
+            manifest.setdefault("others", []).append(name)
+    manifest["notes"] += map(clean.text, notes)
+    publish(work, manifest, store, seen.when, settings.history)
+    return manifest
+
+
+def _entry(seen: Sighting) -> str:
+    return f"rank{seen.rank}-{seen.pid}" if seen.rank is not None else str(seen.pid)
+
+
+def _keep_other(seen: Sighting, settings: RunSettings, store: Store, work: Work, name: str, clean: _Clean) -> None:
+    """Another process of the incident, in a crash folder below its own. Raises OSError."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(OTHERS, 0o700, dir_fd=work.descriptor)
+    entry = f"{OTHERS}/{name}"
+    os.mkdir(entry, 0o700, dir_fd=work.descriptor)
+    descriptor = os.open(entry, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=work.descriptor)
+    folder = Work(work.path / entry, descriptor, -1)
+    try:
+        manifest = _gather(seen, settings, store, folder, clean, is_head=False)
+        manifest["files"] = inventory(folder)
+        manifest["analysis"] = "none"
+        write_manifest(folder.descriptor, manifest)
+    finally:
+        folder.close()
+
+
+def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, clean: _Clean, is_head: bool = True) -> Manifest:
+    """Move what there is of one process into the folder; the manifest for it. Raises OSError and CollectError.
+
+    The kernel's log, the same for all of an incident, is only at its head.
+    """
     notes = list(seen.notes)
     manifest = _manifest(seen, settings, notes, clean)
     if seen.core is not None:  # in case that the second manifest.json fails
@@ -73,9 +115,14 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
     if seen.alive is not None:
         with _optional("what the living process showed", notes):
             notes += _keep_live(seen.pid, settings.inbox, work, manifest)
-    if seen.stderr:
-        with _optional("stderr.log", notes):
-            work.write("stderr.log", clean.text(seen.stderr.decode("utf-8", "replace")).encode())
+    # A launcher may send the stderr of its ranks into files.
+    for name, stderr in (("stderr.log", seen.stderr), ("rank.log", _own_stderr(seen))):
+        if stderr:
+            with _optional(name, notes):
+                work.write(name, clean.text(stderr.decode("utf-8", "replace")).encode())
+    if seen.error_file:
+        with _optional(ERROR_FILE, notes):
+            work.write(ERROR_FILE, clean.text(seen.error_file.decode("utf-8", "replace")).encode())
     if settings.capture == "ptrace":
         with _optional("gdb.txt", notes):
             entry = f"{seen.pid}.gdb.txt"
@@ -89,7 +136,7 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
             with _optional(path.name, notes):
                 os.rename(path, path.name, dst_dir_fd=work.descriptor)
                 os.chmod(path.name, 0o600, dir_fd=work.descriptor)
-    lines = oom.kernel_log(settings.began_monotonic)
+    lines = oom.kernel_log(settings.began_monotonic) if is_head else []
     if lines:
         lines = clean.text("\n".join(lines)).split("\n")
         with _optional("dmesg.log", notes):
@@ -98,15 +145,27 @@ def keep(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Man
         found = oom.oom_lines(lines or [], seen.pid)
         manifest["killed"] = {"by": "oom" if found else seen.killed["by"], "evidence": [*found, *seen.killed["evidence"]]}
     manifest["notes"] = list(map(clean.text, notes))
-    publish(work, manifest, store, seen.when, settings.history)
     return manifest
+
+
+def _own_stderr(seen: Sighting) -> bytes:
+    """The end of a rank's stderr where its launcher sends that into a file."""
+    path = seen.process.stderr if seen.process is not None else None
+    if path is None or not path.startswith("/"):
+        return b""
+    try:
+        with open_regular(path) as file:
+            if os.path.samestat(os.fstat(file.fileno()), os.fstat(2)):
+                return b""  # the log of all
+            file.seek(max(0, os.fstat(file.fileno()).st_size - KEPT))
+            return file.read(KEPT)
+    except OSError:
+        return b""
 
 
 def _keep_live(pid: int, run: Work, work: Work, manifest: Manifest) -> list[str]:
     """Move what was taken of a living process from a run's folder; what is missing. Raises OSError."""
-    from crashkit.collect.live_evidence import names
-
-    core, told = names(pid)
+    core, told = taken_of(pid)
     if run.stat(core) is not None:
         os.rename(core, "core", src_dir_fd=run.descriptor, dst_dir_fd=work.descriptor)
     if run.stat(told) is None:
@@ -317,12 +376,13 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
         "schema": SCHEMA,
         "crashkit": __version__,
         "time": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seen.when)),
+        "seen": round(seen.when, 3),
         "is_command": seen.is_command,
         "command": clean.arguments(settings.command),
         "core_dumped": seen.core_dumped,
         "files": [],
         "versions": versions(process and process.executable, process.libraries if process else ()),
-        "environment": clean.environment(settings.environment),
+        "environment": clean.environment({**settings.environment, **dict(process.place if process is not None else ())}),
         "limits": {name: list(values) for name, values in all_limits().items()},
         "cgroup": oom.cgroup_memory(),
         "core_pattern": settings.pattern.text,
@@ -427,10 +487,24 @@ def compress_core(work: Work, manifest: Manifest) -> None:
     work.remove("core")
 
 
+def _compress_living(work: Work, seen: Sighting) -> None:
+    """Cores of living processes have served: they take a quarter of the space."""
+    for other in (other for other in seen.others if other.alive is not None):
+        path = work.path / OTHERS / _entry(other)
+        manifest = read_manifest(path)
+        with contextlib.suppress(OSError):
+            folder = Work(path, os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC), -1)
+            try:
+                if manifest is not None:
+                    compress_core(folder, manifest)
+            finally:
+                folder.close()
+
+
 def process(seen: Sighting, settings: RunSettings) -> None:
     """Keep one crash, analyze it, run the --on-crash command, and prune the store. Prints what becomes of it."""
     os.nice(19)
-    if seen.exit_status and not is_known_failure(end_of(seen.stderr)):
+    if seen.exit_status and seen.is_command and not is_known_failure(end_of(seen.stderr)):
         return
     work: Optional[Work] = None
     try:
@@ -456,8 +530,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
             kept.write(f"{work.path}\n")
     report = work.path / "report.html"
     if done:
-        where = _where(work.path)
-        say(f"{what}{f' in {where}' if where else ''}: {report if report.exists() else work.path / 'report.json'}")
+        say(f"{_answer(work.path, what)}: {report if report.exists() else work.path / 'report.json'}")
     else:
         say(f"{what}: evidence in {work.path}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
@@ -467,6 +540,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
             compress_core(work, manifest)
         except OSError as error:
             say(f"the core in {work.path} was not compressed: {error.strerror}")
+    _compress_living(work, seen)
     name = work.path.name
     work.done()
     gone = prune(store, settings.retention, frozenset([name]))
@@ -521,18 +595,20 @@ def remember(work: Work, manifest: Manifest, index: Optional[str] = None) -> Non
             isolation.run(deliver, _DELIVERY_DEADLINE, keep=isolation.FOR_PYTHON, extra=variables, stdout=subprocess.DEVNULL)
 
 
-def _where(folder: Path) -> Optional[str]:
-    """The user's own line and the values that matter there, as the report has them."""
+def _answer(folder: Path, what: str) -> str:
+    """What the report says: what happened, with the user's own line and its values; of a job, which process failed first."""
     # This process ends soon; the supervisor, which does not, imports none of it.
-    from crashkit.report import answer, safe
+    from crashkit.report import answer, job_wording, safe
     from crashkit.report.json import decode
 
     try:
         crash = decode((folder / "report.json").read_bytes())
     except (OSError, EvidenceError):
-        return None
+        return what
+    if crash.job is not None and crash.job.root_cause is not None:
+        return safe.clip(safe.line(f"{job_wording.described(crash.job)}: {job_wording.sentence(crash.job).rstrip('.')}"), _LONGEST_SENTENCE)
     found = answer.answer(crash)
-    return safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER) if found is not None else None
+    return f"{what} in {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}" if found is not None else what
 
 
 def _present_store(store: Store) -> Store:
@@ -554,7 +630,7 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
     if seen.exit_status:
-        return f"{who} exited with status {seen.exit_status} after a known failure"
+        return f"{who} exited with status {seen.exit_status}" + (" after a known failure" if seen.is_command else "")
     if seen.alive is not None:
         return f"{who} was looked at: {seen.alive}"
     if not seen.signal:

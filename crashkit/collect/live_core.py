@@ -7,13 +7,14 @@ does not suffice for is left out; a reader finds it missing, as in a truncated c
 from __future__ import annotations
 
 import bisect
+import mmap
 import os
 import struct
 import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Optional
+from typing import BinaryIO, NamedTuple, Optional, Union
 
 from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE
 from crashkit.elf.notes import NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS
@@ -33,6 +34,8 @@ _RED_ZONE = 128
 _MOST_STACK = 512 << 10
 _PIECE = 4 << 20
 """Bytes copied between two looks at the clock."""
+_PREPARED = 64 << 20
+"""Bytes of memory that we have ready before the process is stopped: the kernel takes longer to give us memory than to fill it."""
 _LARGEST_MAPPING = 4 << 30
 """A larger one is reserved address space, as CUDA and some allocators make it."""
 _MOST_SEGMENTS = 65_000
@@ -55,7 +58,7 @@ class Taken(NamedTuple):
 
 class _Piece(NamedTuple):
     start: int
-    data: bytes
+    data: Union[bytes, memoryview]
 
 
 class _Thread(NamedTuple):
@@ -94,6 +97,7 @@ def _take(pid: int, path: Path, seconds: float) -> Taken:
         if live.word.size != 8 or not live.architecture.registers:
             raise EvidenceError(f"process {pid} is of a processor that cannot be attached to", "Take a core with gcore instead.")
         pagemap = _pagemap(pid)
+        prepared = memoryview(mmap.mmap(-1, _PREPARED, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
         try:
             with Stopped(pid) as stopped:
                 began = stopped.stopped_at
@@ -107,7 +111,7 @@ def _take(pid: int, path: Path, seconds: float) -> Taken:
                     for tid in stopped.threads
                 ]
                 unstopped = stopped.unstopped
-                copier = _Copier(live, pagemap, time.monotonic() + seconds)
+                copier = _Copier(live, pagemap, time.monotonic() + seconds, prepared)
                 for start, end in _wanted(live, mappings, threads):
                     copier.copy(start, end)
             took = time.monotonic() - began
@@ -155,8 +159,8 @@ def _wanted(live: LiveProcess, mappings: Sequence[Mapping], threads: Sequence[_T
 class _Copier:
     """Copies memory until the time is over."""
 
-    def __init__(self, live: LiveProcess, pagemap: Optional[int], ends: float) -> None:
-        self._live, self._pagemap, self._ends = live, pagemap, ends
+    def __init__(self, live: LiveProcess, pagemap: Optional[int], ends: float, prepared: memoryview) -> None:
+        self._live, self._pagemap, self._ends, self._prepared = live, pagemap, ends, prepared
         self._runs: list[_Piece] = []
         self._done: list[tuple[int, int]] = []
         self._copied = self.left_out = 0
@@ -172,13 +176,20 @@ class _Copier:
                     if self._copied >= LEAST and time.monotonic() > self._ends:
                         self.left_out += last - place
                         break
-                    data = self._live.read(place, min(_PIECE, last - place))
+                    data = self._read(place, min(_PIECE, last - place))
                     if not data:
                         break
                     self._runs.append(_Piece(place, data))
                     self._copied += len(data)
                     place += len(data)
         bisect.insort(self._done, (start, end))
+
+    def _read(self, place: int, size: int) -> Union[bytes, memoryview]:
+        if size > len(self._prepared):
+            return self._live.read(place, size)
+        count = self._live.read_into(place, self._prepared[:size])
+        data, self._prepared = self._prepared[:count], self._prepared[count:]
+        return data
 
     def _new(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """The parts of the range that were not wanted before."""
@@ -240,7 +251,7 @@ def _write(file: BinaryIO, live: LiveProcess, notes: bytes, mappings: Sequence[M
         file.write(bytes(-len(data) % _PAGE))
 
 
-def _segments(mappings: Sequence[Mapping], pieces: Sequence[_Piece]) -> Iterator[tuple[int, int, int, bytes]]:
+def _segments(mappings: Sequence[Mapping], pieces: Sequence[_Piece]) -> Iterator[tuple[int, int, int, Union[bytes, memoryview]]]:
     """Start, end, flags and contents: each mapping is cut where what is known of it begins and ends."""
     starts = [piece.start for piece in pieces]
     for mapping in mappings:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from crashkit.collect.live_core import take_core
 from crashkit.collect.living import Watch, living
+from crashkit.collect.supervise.sighting import taken_of
 from crashkit.crashfolder.work import Work
 from crashkit.errors import CrashkitError
 from crashkit.stacks.living import as_json
@@ -16,25 +18,37 @@ from crashkit.stacks.living import as_json
 _AT_ONCE = 8
 
 
-def names(pid: int) -> tuple[str, str]:
-    """The files of one process: its core, and what else it told."""
-    return f"live.{pid}.core", f"live.{pid}.json"
-
-
 def take(pids: Sequence[int], inbox: Work) -> None:
-    """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out."""
+    """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out.
 
-    def one(pid: int) -> None:
-        core, told = names(pid)
+    Each has a process of its own for that: of threads, one would wait for the other while both of theirs are stopped.
+    """
+    running: set[int] = set()
+    for pid in pids:
+        if len(running) >= _AT_ONCE:
+            running.discard(os.wait()[0])
+        child = os.fork()
+        if child:
+            running.add(child)
+            continue
         try:
-            watch = Watch(pid)
-            taken = take_core(pid, inbox.path / core)
-            found: dict[str, Any] = as_json(living(pid, watch))
-            if taken.left_out:
-                found["left_out"] = taken.left_out
-        except (CrashkitError, OSError) as error:
-            found = {"problem": str(error)}
-        inbox.write(told, json.dumps(found).encode())
+            _take(pid, inbox)
+        finally:
+            os._exit(0)
+    with contextlib.suppress(ChildProcessError):
+        while running:
+            running.discard(os.wait()[0])
 
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        list(pool.map(one, pids))
+
+def _take(pid: int, inbox: Work) -> None:
+    core, told = taken_of(pid)
+    try:
+        watch = Watch(pid)
+        taken = take_core(pid, inbox.path / core)
+        found: dict[str, Any] = as_json(living(pid, watch))
+        found["stopped"] = round(taken.stopped_seconds, 3)
+        if taken.left_out:
+            found["left_out"] = taken.left_out
+    except (CrashkitError, OSError) as error:
+        found = {"problem": str(error)}
+    inbox.write(told, json.dumps(found).encode())

@@ -11,6 +11,8 @@ from crashkit.crashfolder.files import create, open_regular
 from crashkit.limits import LONGEST_FILE_NAME
 
 SCHEMA = "crashkit.manifest/1"
+OTHERS = "others"
+"""The folder of the other processes of an incident, each in a crash folder of its own."""
 _NAME = "manifest.json"
 _TEMPORARY = ".manifest"
 _MAX_MANIFEST = 4 << 20
@@ -21,7 +23,7 @@ class File(TypedDict, total=False):
 
     name: str
     kind: str
-    """core, log, faulthandler, gdb, kernel-log, gpu-core."""
+    """core, log, faulthandler, gdb, kernel-log, gpu-core, rank-log (a rank's own stderr), error-file (torchelastic's)."""
     size: int
     expected: int
     """For a core: size in bytes by its headers. If it exceeds `size`, the core is truncated."""
@@ -44,6 +46,8 @@ class Manifest(TypedDict, total=False):
     id: str
     time: str
     """When the death was noticed, UTC, ISO 8601."""
+    seen: float
+    """The same in seconds since 1970, to order the deaths of one incident."""
     pid: int
     namespace_pid: int
     """The pid in the process's own namespace, if it differs; the core contains this one."""
@@ -68,6 +72,8 @@ class Manifest(TypedDict, total=False):
     """Why a living process was looked at: it made no progress, or another one had failed. Its core was taken without an end."""
     live: dict[str, Any]
     """What else it showed: see `collect/live_evidence.py`."""
+    others: list[str]
+    """Crash folders in this one's folder `others`: processes that died of the same cause, and those that lived then."""
     files: list[File]
     versions: dict[str, str]
     environment: dict[str, str]
@@ -124,6 +130,8 @@ def read_manifest(folder: Union[Path, int]) -> Optional[Manifest]:
     if manifest.get("schema") != SCHEMA:
         return None
     manifest["files"] = [file for file in manifest.get("files", []) if _is_plain(file.get("name", ""))]
+    if "others" in manifest:
+        manifest["others"] = list(filter(_is_plain, manifest["others"]))
     return manifest
 
 

@@ -4,6 +4,9 @@
       manifest.json       what was recorded of the crash; the format is `Manifest`
       core, core.zst      the core, if there is one
       stderr.log          the last 256 KiB of the command's stderr, its secrets masked
+      rank.log            a rank's own stderr, if its launcher sends that into a file
+      error.json          the exception that ended a rank, as torch's @record wrote it
+      others/             the other processes of the incident, each in a crash folder of its own: rank1-5753/, 5754/
       faulthandler.log    faulthandler's output, if it had its own file (crashkit.enable)
       gdb.txt             stacks taken by gdb at the fatal signal (--capture ptrace)
       dmesg.log           the kernel's messages since the command started, if readable

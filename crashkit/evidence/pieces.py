@@ -132,7 +132,7 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
 
 def _text_kinds() -> frozenset[str]:
     """What a manifest calls a file that `evidence.text` reads."""
-    return frozenset({"log", "kernel-log"}).union(format.source for format in formats.FORMATS)
+    return frozenset({"log", "rank-log", "kernel-log"}).union(format.source for format in formats.FORMATS)
 
 
 def add_manifest(crash: Crash, manifest: Manifest) -> Crash:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timezone
 from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
@@ -143,12 +144,19 @@ class _Person:
 
         An exception ended the process if the dump shows no Python frame: threads of C++ that still ran when it exited can abort it.
         """
-        fatal = next(iter(self.of("fatal")), None)
+        # A crash folder says the same as the dump in its log, without the stack.
+        several = self.of("fatal")
+        fatal = next((word for word in several if word.has_stack and word.number == several[0].number), next(iter(several), None))
         told = self.of("exception")
         own = [word for word in told if classes.of_exception(word.text) == classes.OWN]
         if fatal is not None and not (fatal.number == SIGABRT and told and place_of(fatal.thread) is None):
             return fatal
         return next(reversed(own or told), None)
+
+    def may_have_said(self, word: Word) -> bool:
+        """Whether it said nothing else, or only what a crash folder without a stack tells."""
+        known = self.last_words
+        return known is None or (known.kind == word.kind == "fatal" and not known.has_stack)
 
     @property
     def thread(self) -> Optional[Thread]:
@@ -280,7 +288,7 @@ class _Round:
             return
         alike = len({_said(word) for word in words}) == 1
         for word in words:
-            fitting = [person for person in self.people.values() if _fits(word, person) and person.last_words is None]
+            fitting = [person for person in self.people.values() if _fits(word, person) and person.may_have_said(word)]
             if len(fitting) == 1 or (alike and fitting):
                 fitting[0].hear(word)
             elif not fitting and word.kind == "fatal" and self._shows_ranks_only:
@@ -345,10 +353,12 @@ class _Round:
                 cause = _cause(
                     person, "possible", self.number, "it noticed first that a peer was gone or late; the evidence does not say which"
                 )
+        times = self._times(ordered)
         processes = [
             self._process(one, failures[id(one)], one is person or (not own and one.who.rank in late and cause is not None))
             for one in ordered
         ]
+        processes = [replace(process, at=times.get(id(one))) for process, one in zip(processes, ordered, strict=True)]
         further = [_cause(one, "likely", self.number, None) for one in also]
         return _Judged(processes, cause, further, wrong, person)
 
@@ -374,6 +384,16 @@ class _Round:
             sequence=self._reached(person),
             source=spoken.path if spoken is not None else next((word.path for word in person.words), None),
         )
+
+    def _times(self, ordered: Sequence[_Person]) -> dict[int, float]:
+        """When each ended, by the best source that knows it of two of them; of flight recorders, when it began its last collective."""
+        if len({person.who.host for person in ordered if person.who.host is not None}) > 1:
+            return {}
+        begun = {recording.rank: recording.entries[-1].created for recording in self.recordings if recording.entries}
+        seen = {id(one): word.at for one in ordered for word in one.of("fatal", "exit") if word.at is not None}
+        recorded = {id(one): time / 1e9 for one in ordered if (time := begun.get(one.who.rank if one.who.rank is not None else -1))}
+        told = {id(one): time for one in ordered for word in one.of("exit") if (time := _seconds(word.time)) is not None}
+        return next((source for source in (seen, recorded, told) if len(source) > 1), {})
 
     def _reached(self, person: _Person) -> Optional[int]:
         numbers = [word.number for word in person.of("progress", "watchdog", "differs") if word.number is not None]
@@ -443,6 +463,14 @@ class _Round:
         )
 
 
+def _seconds(text: Optional[str]) -> Optional[float]:
+    """What torchrun's summary says: `2026-11-22_01:04:20`, in its host's time. Only compared with the others', so any zone will do."""
+    try:
+        return datetime.fromisoformat(text).replace(tzinfo=timezone.utc).timestamp() if text and "_" in text else None
+    except ValueError:
+        return None
+
+
 def _place_of_cause(wrong: JobCollective, person: Optional[_Person]) -> Optional[JobPlace]:
     if wrong.problem == "missing":
         return person.where if person is not None and not waits(person.thread) else None
@@ -451,10 +479,10 @@ def _place_of_cause(wrong: JobCollective, person: Optional[_Person]) -> Optional
 
 
 def _first(several: Sequence[_Person]) -> tuple[_Person, list[_Person]]:
-    """The one that the launcher saw first; else the one that spoke first in a log of all."""
+    """The one that the launcher saw first; else the one that it did not stop and that spoke first in a log of all."""
 
-    def rank(person: _Person) -> tuple[bool, int]:
-        return not person.of("first"), min((word.line for word in person.words if word.line), default=0)
+    def rank(person: _Person) -> tuple[bool, bool, int]:
+        return not person.of("first"), person.stopped, min((word.line for word in person.words if word.line), default=0)
 
     ordered = sorted(several, key=rank)
     return ordered[0], ordered[1:]

@@ -17,12 +17,15 @@ _OF_COLLECTIVES = frozenset({"nccl-timeout", "nccl-last", "nccl-heartbeat", "glo
 _SHELL = 128
 
 
-def with_job(crash: Crash, joined: Joined) -> Crash:
-    """The crash with its job. Where no core shows it, it becomes that of the process that failed first: its stack, its end, its lines."""
+def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
+    """The crash with its job. Where no core shows it, it becomes that of the process that failed first: its stack, its end, its lines.
+
+    `pid`: whose the stack is for certain, as a crash folder tells. Else a log's last stack may be anybody's.
+    """
     job = joined.job
     cause = job.root_cause
     crash = replace(crash, job=job, log=tuple(line for line in crash.log if _is_about(line, cause)))
-    if crash.source is not None and crash.source.kind in ("core", "gpu-core", "folder"):
+    if crash.source is not None and crash.source.kind in ("core", "gpu-core", "folder", "live"):
         return crash
     first = next((one for one in job.processes if one.role == "root-cause"), None)
     status = first.exit if first is not None and cause is not None and cause.rank == first.rank else None
@@ -31,7 +34,11 @@ def with_job(crash: Crash, joined: Joined) -> Crash:
     number = -status if status is not None and status < 0 and said.startswith(signal_name(-status)) else 0
     thread = joined.thread
     known = crash.process or Process()
+    is_its_own = pid is not None and cause is not None and pid == cause.pid
     told = crash.signal if crash.signal is not None and crash.signal.number == number else None
+    threads = crash.threads if thread is not None or is_its_own else ()
+    if thread is not None and not _shows(crash, joined):
+        threads = (replace(thread, crashed=True),)
     return replace(
         crash,
         signal=told or (Signal(number=number, name=signal_name(number)) if number else None),
@@ -40,8 +47,8 @@ def with_job(crash: Crash, joined: Joined) -> Crash:
             pid=cause.pid if cause is not None else None,
             exit_status=_SHELL + number if number else status if status is not None and status > 0 else None,
         ),
-        threads=(replace(thread, crashed=True),) if thread is not None and not _shows(crash, joined) else crash.threads if thread else (),
-        crashed_thread=thread.tid if thread is not None else None,
+        threads=threads,
+        crashed_thread=thread.tid if thread is not None else crash.crashed_thread if is_its_own else None,
     )
 
 

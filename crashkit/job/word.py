@@ -46,9 +46,16 @@ class Word(NamedTuple):
     """The stack that was said with it."""
     where: Optional[JobPlace] = None
     time: Optional[str] = None
+    at: Optional[float] = None
+    """Seconds since 1970, by the clock of the host, as `crashkit run` saw it."""
     launcher: Optional[str] = None
     """exit: which launcher says it, to tell restarts from several launchers."""
     main: Optional[Thread] = None
     """fatal: the main thread's stack, where the thread that failed has no Python frame."""
     group: Optional[str] = None
     """progress: the process group, as sequence numbers are of one."""
+
+    @property
+    def has_stack(self) -> bool:
+        """Whether a stack was said with it."""
+        return self.thread is not None or self.main is not None

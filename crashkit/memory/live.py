@@ -64,6 +64,13 @@ class LiveProcess:
         """Close all open files of the process."""
         self._open_files.close()
 
+    def read_into(self, address: int, target: memoryview) -> int:
+        """Read memory into the target; how many bytes there were."""
+        try:
+            return os.preadv(self._memory, [target], address)
+        except (OSError, OverflowError):
+            return 0
+
     def read(self, address: int, size: int) -> bytes:
         """Memory at the address; short or empty if nothing is mapped there or the process has ended."""
         parts = []

@@ -36,6 +36,18 @@ def sentence(crash: Crash, task: Task) -> str:
     return f"{name(task)}, awaited by {_listed([_place(one) for one in waiting])}" if waiting else name(task)
 
 
+def stuck(crash: Crash) -> list[Task]:
+    """The ends of the chains of waiting: tasks that wait for something that is no task. What others wait for comes first."""
+    ends = [task for task in crash.tasks if task.state == "waiting" and not task.awaits_tasks]
+    return sorted(ends, key=lambda task: not task.awaited_by)
+
+
+def wait_sentence(crash: Crash, task: Task) -> str:
+    """`task fetch-1 waits in fetch (app.py:6) for a Future, awaited by page (app.py:8)`."""
+    waiting = sentence(crash, task).removeprefix(name(task))
+    return f"task {name(task)} waits in {_place(task)} for {_awaited(crash, task)}{waiting}"
+
+
 def state(crash: Crash, task: Task) -> str:
     """`waiting for fetch-42`, `ready to run`."""
     if task.state == "waiting":

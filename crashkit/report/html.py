@@ -142,7 +142,7 @@ class Page:
         self.sentence = wording.sentence(crash)
         self.job = crash.job
         self.bands = job_wording.bands(crash.job.processes) if crash.job else []
-        self.picture = job_wording.picture(crash.job) if crash.job else None
+        self.pictures = job_wording.pictures(crash.job) if crash.job else []
         self.answer = answer.answer(crash)
         shown = self.answer.chosen.thread if self.answer else self.thread
         self.python = wording.python_at(shown)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
@@ -28,6 +29,9 @@ MOST_ROWS = 200
 WIDTH = 720
 """Of the picture, in its own units."""
 _LEFT, _RIGHT, _ROW, _GAP, _AXIS = 150, 20, 18, 4, 22
+_ROOM = WIDTH - _LEFT - _RIGHT
+_SHORTEST = 0.001
+"""Seconds between the first and the last end that are worth a picture."""
 
 
 class Band(NamedTuple):
@@ -39,6 +43,8 @@ class Band(NamedTuple):
     role: str
     text: str
     """What happened to them."""
+    ended: Optional[tuple[float, float]] = None
+    """The first and the last of them, in seconds since 1970."""
 
     @property
     def label(self) -> str:
@@ -58,10 +64,12 @@ class Bar(NamedTuple):
     width: int
     text: str
     is_first: bool
+    from_: int = 0
+    """Where the bar grows pale: the first of several processes has ended there."""
 
 
 class Picture(NamedTuple):
-    """Ranks against the collectives that they came to; without sequence numbers, only how each ended."""
+    """Ranks against time, or the collectives that they came to; where neither is known, only how each ended."""
 
     height: int
     bars: tuple[Bar, ...]
@@ -157,10 +165,16 @@ def bands(processes: Sequence[JobProcess]) -> list[Band]:
             and process.sequence == last.last.sequence
         )
         if joins and last is not None:
-            found[-1] = last._replace(last=process, size=last.size + 1)
+            found[-1] = last._replace(last=process, size=last.size + 1, ended=_span(last.ended, process.at))
         else:
-            found.append(Band(process, process, 1, role, text))
+            found.append(Band(process, process, 1, role, text, _span(None, process.at)))
     return found
+
+
+def _span(known: Optional[tuple[float, float]], at: Optional[float]) -> Optional[tuple[float, float]]:
+    if at is None:
+        return known
+    return (min(known[0], at), max(known[1], at)) if known is not None else (at, at)
 
 
 def _fate(process: JobProcess) -> str:
@@ -177,33 +191,69 @@ def _short(text: str) -> str:
     return cut if len(cut) <= 100 else cut[:100] + "…"
 
 
-def picture(job: Job) -> Optional[Picture]:
-    """The picture; of many different fates, the first and those that failed."""
+def pictures(job: Job) -> list[Picture]:
+    """The pictures that what is known allows; at least one. Of many different fates, the first and those that failed."""
     several = bands(job.processes)
     if not several:
-        return None
+        return []
     if len(several) > _MOST_BANDS:
         important = [one for one in several if one.role in ("root-cause", "failed")]
         others = [one for one in several if one.role not in ("root-cause", "failed")]
         chosen = {id(one) for one in [*important, *others][:_MOST_BANDS]}
         several = [one for one in several if id(one) in chosen]
+    found = [one for one in (_against_collectives(several), _against_time(several)) if one is not None]
+    return found or [_drawn(several, [(_ROOM, _ROOM)] * len(several), (), "how each process ended")]
+
+
+def _against_collectives(several: Sequence[Band]) -> Optional[Picture]:
     numbers = [one.first.sequence for one in several if one.first.sequence is not None]
-    first, last = (min(numbers), max(numbers)) if numbers else (0, 0)
+    if not numbers:
+        return None
+    first, last = min(numbers), max(numbers)
     start = max(0, first - max(1, (last - first) // 4))
-    room = WIDTH - _LEFT - _RIGHT
+    if last == start:
+        return None
 
     def across(number: Optional[int]) -> int:
-        if not numbers or last == start:
-            return room
-        return room * ((number if number is not None else start) - start) // (last - start)
+        return _ROOM * ((number if number is not None else start) - start) // (last - start)
 
+    ticks = tuple((_LEFT + across(number), f"#{number}") for number in _marks(start, last))
+    return _drawn(several, [(across(one.first.sequence),) * 2 for one in several], ticks, "the collectives that they came to")
+
+
+def _against_time(several: Sequence[Band]) -> Optional[Picture]:
+    """Seconds before and after the first that is known to have failed."""
+    spans = [one.ended for one in several if one.ended is not None]
+    if not spans:
+        return None
+    first, last = min(span[0] for span in spans), max(span[1] for span in spans)
+    if last - first < _SHORTEST:
+        return None  # they ended at once, as far as the clock tells
+    zero = next((one.ended[0] for one in several if one.role == "root-cause" and one.ended is not None), first)
+    start = first - (last - first) / 4
+
+    def across(at: float) -> int:
+        return round(_ROOM * (at - start) / (last - start))
+
+    step = _step((last - start) / 6)
+    marks = [zero + step * number for number in range(math.ceil((start - zero) / step), math.floor((last - zero) / step) + 1)]
+    ticks = tuple((_LEFT + across(at), f"{at - zero:+.3g} s" if abs(at - zero) > step / 2 else "0 s") for at in marks)
+    widths = [(across(one.ended[0]), across(one.ended[1])) if one.ended is not None else (_ROOM, _ROOM) for one in several]
+    return _drawn(several, widths, ticks, "time, by the clock of their host")
+
+
+def _drawn(several: Sequence[Band], widths: Sequence[tuple[int, int]], ticks: tuple[tuple[int, str], ...], axis: str) -> Picture:
     bars = tuple(
-        Bar(one.label, one.role, index * (_ROW + _GAP), max(3, across(one.first.sequence)), one.text, one.role == "root-cause")
-        for index, one in enumerate(several)
+        Bar(one.label, one.role, index * (_ROW + _GAP), max(3, width), one.text, one.role == "root-cause", max(3, begin))
+        for index, (one, (begin, width)) in enumerate(zip(several, widths, strict=True))
     )
-    ticks = tuple((_LEFT + across(number), f"#{number}") for number in _marks(start, last)) if numbers and last > start else ()
-    axis = "collectives that each rank came to" if ticks else "how each process ended"
     return Picture(len(bars) * (_ROW + _GAP) + _AXIS, bars, ticks, axis)
+
+
+def _step(least: float) -> float:
+    """1, 2 or 5 times a power of ten, at least this much."""
+    power = 10.0 ** math.floor(math.log10(least))
+    return next(power * factor for factor in (1, 2, 5, 10) if power * factor >= least)
 
 
 def _marks(first: int, last: int) -> Iterable[int]:

@@ -26,6 +26,7 @@ _FRAMES = 40
 _TAIL = 8
 _TEXT = 4000
 _WAITS = 6
+_MOST_TASKS = 4
 
 _RED, _BOLD, _DIM, _BLUE, _YELLOW = "bold red", "bold", "dim", "blue", "yellow"
 
@@ -314,6 +315,12 @@ def _waits(crash: Crash, page: _Page) -> Iterator[Text]:
         )
     if len(told) > _WAITS:
         yield from page.field("", f"and {len(told) - _WAITS} more in the report", style=_DIM)
+    # The loop's thread only waits for events; after a fault, what tasks wait for explains nothing.
+    stuck = tasks.stuck(crash) if crash.waits else []
+    for index, task in enumerate(stuck[:_MOST_TASKS]):
+        yield from page.field("tasks" if index == 0 else "", tasks.wait_sentence(crash, task), 2)
+    if len(stuck) > _MOST_TASKS:
+        yield from page.field("", f"and {len(stuck) - _MOST_TASKS} more tasks in the report", style=_DIM)
 
 
 def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:

@@ -37,6 +37,11 @@ _JOIN = re.compile(r"(?:pthread_)?(?:clock|timed)?join\w*|pthread_(?:clock|timed
 _PYTHON_LOCK = re.compile(
     r"PyThread_acquire_lock(?:_timed)?|acquire_timed|r?lock_(?:PyThread_)?acquire\w*|_?PyMutex_Lock\w*|_PyParkingLot_Park|PyEvent_Wait\w*"
 )
+_COLLECTIVE_THREAD = re.compile(
+    r"c10d::ProcessGroup\w*::(?:runLoop|watchdogHandler|ncclCommWatchdog|heartbeatMonitor|workCleanupLoop|runHookLoop)"
+    r"|c10d::ProcessGroup\w*::(?:Watchdog|HeartbeatMonitor)::\w+|gloo::transport::\w+::Loop::run|c10d::(?:detail::)?\w*Backend\w*::run"
+)
+"""A backend's own threads, which wait for work."""
 _COLLECTIVE = re.compile(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")
 _CUDA = re.compile(r"cu(?:da)?(?:Stream|Event|Ctx|Device)(?:Synchronize|Query)\w*|cu(?:da)?Mem(?:cpy|set)\w*|cuLaunch\w*")
 
@@ -140,7 +145,7 @@ class _Waits:
             return None
         for kind, pattern in (("collective", _COLLECTIVE), ("cuda", _CUDA)):
             name = next((name for name in names if pattern.fullmatch(name)), None)
-            if name is not None:
+            if name is not None and not any(map(_COLLECTIVE_THREAD.fullmatch, names)):
                 return Wait(thread=tid, kind=kind, name=name)
         wait = self._of_call(tid, call, names) if call is not None else Wait(thread=tid, kind="lock")
         return self._as_python_says(wait, pythons) if wait is not None else None

@@ -119,6 +119,42 @@ ASYNCIO = (
     HEAD + "import asyncio\nasync def never():\n    await asyncio.get_running_loop().create_future()\n" + READY + "asyncio.run(never())\n"
 )
 
+NEVER_WOKEN = (
+    HEAD
+    + """
+import asyncio
+async def fetch(future):
+    await future  # nobody sets its result
+async def page(future):
+    await asyncio.gather(asyncio.create_task(fetch(future), name="fetch-1"))
+async def serve():
+    loop = asyncio.get_running_loop()
+    other = asyncio.create_task(page(loop.create_future()), name="page")
+    # By then every task has come to where it waits.
+    loop.call_later(0.1, print, "ready", os.getpid())
+    loop.call_later(0.1, sys.stdout.flush)
+    await other
+asyncio.run(serve())
+"""
+)
+"""A task waits for another one, and that for a future that nobody completes."""
+
+RANK = """
+import os, sys
+import torch, torch.distributed as dist
+rank, store = int(sys.argv[1]), sys.argv[2]
+dist.init_process_group("gloo", init_method="file://" + store, rank=rank, world_size=2)
+dist.barrier()
+def load_batch():
+    print("ready", os.getpid(), flush=True)
+    sys.stdin.readline()
+def train_step():
+    print("ready", os.getpid(), flush=True)
+    dist.all_reduce(torch.ones(1))
+load_batch() if rank else train_step()
+"""
+"""Rank 1 does not come to the collective in which rank 0 waits."""
+
 SOCKET = (
     HEAD
     + """
@@ -241,3 +277,16 @@ def until_asleep(pid: int, threads: int, but: int = 0) -> None:
         before = now
         time.sleep(0.02)
     raise AssertionError(f"the threads of {pid} do not come to rest: {before}")
+
+
+def until_waiting(pid: int) -> None:
+    """Until the main thread stands in one system call, look after look, whatever the other threads do."""
+    ends = time.monotonic() + DEADLINE
+    before = ""
+    while time.monotonic() < ends:
+        now = Path(f"/proc/{pid}/task/{pid}/syscall").read_text()
+        if now == before and not now.startswith("running"):
+            return
+        before = now
+        time.sleep(0.1)
+    raise AssertionError(f"the main thread of {pid} does not come to rest: {before}")

@@ -5,15 +5,19 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from crashkit.collect.attach import attach
+from crashkit.interpreter.tasks import OFFSETS
 from crashkit.model import Crash, Thread, Wait
 from crashkit.pipeline import Options, analyze
+from crashkit.report import text
 from tests.attach import programs
-from tests.attach.programs import running, until_asleep
+from tests.attach.programs import running, until_asleep, until_waiting
 from tests.crashes import Interpreter, an_interpreter, cores_land_in_cwd, every_interpreter, needs_gdb, needs_x86_64
 
 pytestmark = needs_x86_64()
@@ -183,6 +187,66 @@ def test_asyncio_is_idle(tmp_path: Path) -> None:
         crash = attach(process.pid, WITHOUT_GDB)
     assert [(wait.kind, wait.held_by) for wait in crash.waits] == [("poll", None)]
     assert crash.threads[0].activity == "idle" and ids(crash) == []
+
+
+def _line(program: str, text: str) -> int:
+    return next(number for number, line in enumerate(program.splitlines(), 1) if text in line)
+
+
+@pytest.mark.parametrize("python", every_interpreter())
+def test_a_task_that_is_never_woken(python: Interpreter, tmp_path: Path) -> None:
+    """Which task waits for which, and at which line."""
+    if python.version[:2] not in OFFSETS or python.free_threaded:
+        pytest.skip(f"tasks of {python.name} are not read")
+    with running(python, programs.NEVER_WOKEN, tmp_path) as (process, _):
+        until_asleep(process.pid, 1)
+        _tells_the_tasks(attach(process.pid, WITHOUT_GDB))
+
+
+def test_a_task_that_is_never_woken_over_a_core(tmp_path: Path) -> None:
+    """Somebody ended it with a signal that leaves a core. tests/interpreter/test_tasks.py reads those of all interpreters."""
+    with cores_land_in_cwd(), running(an_interpreter(), programs.NEVER_WOKEN, tmp_path) as (process, _):
+        until_asleep(process.pid, 1)
+        subprocess.run(["prlimit", "--pid", str(process.pid), "--core=unlimited:unlimited"], check=True)
+        process.send_signal(signal.SIGQUIT)
+        process.wait()
+    _tells_the_tasks(analyze(tmp_path / "core", options=WITHOUT_GDB))
+
+
+def _tells_the_tasks(crash: Crash) -> None:
+    tasks = {task.name: task for task in crash.tasks}
+    assert tasks["page"].awaits == "fetch-1" and tasks["fetch-1"].awaits not in tasks
+    inner = tasks["fetch-1"].frames[0]
+    assert (inner.function, inner.line) == ("fetch", _line(programs.NEVER_WOKEN, "await future"))
+    shown = " ".join("\n".join(map(str, text.summary(crash, None, color=False, width=160))).split())
+    assert f"task fetch-1 waits in fetch (program.py:{inner.line}) for a Future, awaited by page (program.py:" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.torch
+def test_a_rank_that_waits_for_another_one(tmp_path: Path) -> None:
+    """It is told from a rank that does something else: that one is the culprit."""
+    pytest.importorskip("torch", reason="torch is not installed: pip install torch")
+    script, store = tmp_path / "rank.py", tmp_path / "store"
+    script.write_text(programs.RANK)
+    with ExitStack() as stack:
+        started = []
+        for rank in (0, 1):
+            command = [sys.executable, "-W", "ignore", script, str(rank), store]
+            process = stack.enter_context(
+                subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+            )
+            stack.callback(process.kill)
+            started.append(process)
+        for process in started:
+            assert process.stdout is not None and process.stdout.readline().startswith(b"ready")
+        waiting, culprit = started
+        until_waiting(waiting.pid)
+        seen, other = attach(waiting.pid, WITHOUT_GDB), attach(culprit.pid, WITHOUT_GDB)
+    (wait,) = (wait for wait in seen.waits if wait.thread == waiting.pid)
+    assert wait.kind == "collective" and ids(seen) == ["hang-collective"]
+    assert "train_step" in seen.findings[0].summary
+    assert "hang-collective" not in ids(other)
 
 
 @pytest.mark.parametrize("language", ["python", "c"])

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.crashfolder.files import open_real
+from crashkit.environment import PLACE, rank
 from crashkit.evidence.package_versions import package_paths, package_versions
 from crashkit.evidence.python_version import version_in_file
 
@@ -72,6 +73,15 @@ class ProcessSnapshot(NamedTuple):
     """Packages (`.../site-packages/torch`), and CUDA and Python libraries, among its mapped files."""
     first_seen: float
     """As of time.monotonic()."""
+    place: tuple[tuple[str, str], ...] = ()
+    """The variables that tell which process of which job it is (`environment.PLACE`)."""
+    stderr: Optional[str] = None
+    """Of a process of a job: the file that its stderr goes to."""
+
+    @property
+    def rank(self) -> Optional[int]:
+        """Its rank within its job; what a rank starts inherits it."""
+        return rank(dict(self.place))
 
 
 def snapshot(pid: int) -> Optional[ProcessSnapshot]:
@@ -83,6 +93,7 @@ def snapshot(pid: int) -> Optional[ProcessSnapshot]:
     executable = _link(pid, "exe")
     if not arguments and executable is None:
         return None
+    place = _place(pid)
     return ProcessSnapshot(
         pid,
         stat.start,
@@ -94,7 +105,14 @@ def snapshot(pid: int) -> Optional[ProcessSnapshot]:
         namespace_pid(_read(pid, "status")) or pid,
         telling_paths(_read(pid, "maps", _MAX_MAPS)),
         time.monotonic(),
+        place,
+        _link(pid, "fd/2") if rank(dict(place)) is not None else None,
     )
+
+
+def _place(pid: int) -> tuple[tuple[str, str], ...]:
+    pairs = (entry.partition("=") for entry in _read(pid, "environ").split("\0"))
+    return tuple((name, value) for name, _, value in pairs if name in PLACE)
 
 
 def namespace_pid(status: str) -> Optional[int]:

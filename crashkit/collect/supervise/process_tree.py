@@ -194,6 +194,10 @@ class ProcessTree:
             while len(self._gone) > 200:
                 del self._gone[next(iter(self._gone))]
 
+    def processes(self) -> list[ProcessSnapshot]:
+        """Those that were found and have not ended, as far as it is known."""
+        return list(self._alive.values())
+
     def folders(self) -> set[str]:
         """Working directories of all running descendants."""
         return {process.cwd for process in self._alive.values() if process.cwd}

@@ -36,6 +36,15 @@ class Sighting(NamedTuple):
     """Of a command that ended by itself: a crash only if the end of its stderr is a known failure."""
     alive: Optional[str] = None
     """Why a living process was looked at; what it showed is in the folder of the run (`live_evidence`)."""
+    others: tuple[Sighting, ...] = ()
+    """Who died of the same cause, and who lived then: one incident, with this one at its head."""
+    error_file: bytes = b""
+    """What torch's `@record` wrote of the exception that ended it."""
+
+    @property
+    def rank(self) -> Optional[int]:
+        """Its rank, if it is a process of a job."""
+        return self.process.rank if self.process is not None else None
 
 
 class RunSettings(NamedTuple):
@@ -68,6 +77,11 @@ class RunSettings(NamedTuple):
     """Its address, if it is not the store's own."""
     kept: Optional[Path] = None
     """A file to which the folder of each crash is added, one a line, once its analysis has ended."""
+
+
+def taken_of(pid: int) -> tuple[str, str]:
+    """The files in the folder of the run that hold what a living process showed: its core, and what else it told."""
+    return f"live.{pid}.core", f"live.{pid}.json"
 
 
 def say(text: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import re
 import select
 import stat
 import termios
@@ -20,6 +21,9 @@ _CHUNK = 65536
 _REST = 0.01
 """Seconds to wait for more output: a server that logs each request would wake us every time."""
 _FATAL = b"Fatal Python error: "
+_SIGN = re.compile(rb"Fatal Python error: |\[rank\d{1,9}\]: Traceback \(most|Watchdog caught collective operation timeout")
+"""That a process of a job is about to end. Only an exception that nobody caught has the rank before it (torch.distributed)."""
+_LONGEST_SIGN = 64
 
 
 class Ring:
@@ -51,6 +55,8 @@ class StderrTail:
     """Whether stdout is the same pipe: the command gets `command_stderr` for both, which preserves their order."""
     fatal_errors = 0
     """Number of fatal errors of Python interpreters seen so far."""
+    signs = 0
+    """How often a process of a job said that it fails."""
 
     def interest(self) -> Optional[tuple[int, int]]:
         """Descriptor and events to poll for before `pump`; None if there is nothing to poll."""
@@ -181,8 +187,10 @@ class RelayTail(StderrTail):
             self._close_in()  # what was read before is still to be passed on
             return
         self._ring.add(data)
-        self.fatal_errors += (self._seam + data).count(_FATAL)
-        self._seam = data[-len(_FATAL) + 1 :]
+        self.fatal_errors += (self._seam[-len(_FATAL) + 1 :] + data).count(_FATAL)
+        seam = len(self._seam)
+        self.signs += sum(match.end() > seam for match in _SIGN.finditer(self._seam + data))
+        self._seam = data[-_LONGEST_SIGN:]
         self._pending += data
         if len(data) < _CHUNK // 4 and not self._terminal:
             self._rest_until = time.monotonic() + _REST

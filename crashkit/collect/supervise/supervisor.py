@@ -14,7 +14,8 @@ import select
 import signal
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.collect.host import cuda, linux, oom
@@ -25,13 +26,18 @@ from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
 from crashkit.collect.supervise.group_witness import GroupWitness
 from crashkit.collect.supervise.hang import HangWatch
 from crashkit.collect.supervise.hang import Limits as HangLimits
+from crashkit.collect.supervise.incident import SECONDS as SAME_INCIDENT
+from crashkit.collect.supervise.incident import Incident
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
-from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say
+from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say, taken_of
 from crashkit.collect.supervise.spawn import SpawnError, spawn
 from crashkit.collect.supervise.stderr_tail import open_tail
 from crashkit.collect.supervise.storm import Storm
+from crashkit.collect.supervise.taker import Taker
+from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import Killed
+from crashkit.environment import ERROR_FILE
 from crashkit.naming.signals import signal_name
 
 FATAL = frozenset(
@@ -70,9 +76,10 @@ _SAME_DEATH = 10.0
 _DETACH_PATIENCE = 5.0
 _GPU_GRACE = 60.0
 _MOST_TAKEN = 16
-"""Processes of a hanging tree that are looked at."""
-_SAME_INCIDENT = 60.0
-"""Seconds within which what fails after the first process does so because of it."""
+"""Processes of a tree that are looked at."""
+_MOST_RANKS = 64
+"""Of a job, its ranks on this host."""
+_LARGEST_ERROR_FILE = 1 << 20
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
@@ -100,7 +107,7 @@ class Options(NamedTuple):
     """Starts a tracer for this pid before the command is executed; returns the tracer's pid. See `capture`."""
     hang: Optional[HangLimits] = None
     siblings: bool = False
-    """When a process dies of a signal, also look at those that live."""
+    """When one of several processes fails, also look at those that live."""
 
 
 class _Wanted(NamedTuple):
@@ -111,8 +118,28 @@ class _Wanted(NamedTuple):
     until: float
 
 
+class _Taking(NamedTuple):
+    """Living processes that are being looked at."""
+
+    why: str
+    pids: list[int]
+    is_hang: bool
+
+
 def _runs_python(process: Optional[ProcessSnapshot]) -> bool:
     return process is not None and ("python" in (process.executable or "") or any("/libpython" in path for path in process.libraries))
+
+
+def _error_file(process: Optional[ProcessSnapshot]) -> bytes:
+    """What torch's `@record` wrote as the process ended; its launcher removes the file."""
+    path = dict(process.place).get(ERROR_FILE) if process is not None else None
+    if not path:
+        return b""
+    try:
+        with open_regular(Path(path)) as file:
+            return file.read(_LARGEST_ERROR_FILE)
+    except OSError:
+        return b""
 
 
 class Supervisor:
@@ -150,9 +177,15 @@ class Supervisor:
         self._fatal_until = 0.0
         self._oom_kills = oom.oom_kills(oom.cgroup_memory())
         self._hang = HangWatch(options.hang) if options.hang is not None else None
-        self._taking: dict[int, tuple[str, list[int]]] = {}
-        """Pids of our processes that take the evidence of living ones, with the reason."""
+        self._taking: dict[int, _Taking] = {}
+        """By the pids of our processes that do it."""
+        self._taker: Optional[Taker] = None
         self._siblings_taken = 0.0
+        self._living: list[Sighting] = []
+        """Those that were looked at before the process that failed had ended."""
+        self._incident: Optional[Incident] = None
+        self._past: Optional[Incident] = None
+        self._signs = 0
         self._hanging = False
         """The command is to end because it hangs, once its evidence is taken."""
         self._kill_at = 0.0
@@ -163,9 +196,6 @@ class Supervisor:
         """Run the command to its end and return the status to exit with. Raises SpawnError if it cannot be executed."""
         everything = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
         self._mask = signal.pthread_sigmask(signal.SIG_BLOCK, everything)  # type: ignore[assignment]
-        if self._options.siblings:
-            # It must be there when it is needed: a launcher ends the others a tenth of a second after the first.
-            from crashkit.collect import live_evidence  # noqa: F401
         self._signals = linux.signalfd(everything)
         self._poll.register(self._signals, select.POLLIN)
         with contextlib.suppress(OSError):
@@ -308,6 +338,9 @@ class Supervisor:
             self._wait_until(time.monotonic() + _DETACH_PATIENCE, lambda: self._tracer not in self._tree.ours)
         for message in self._cores.close():
             say(message)
+        self._forget_living()
+        if self._taker is not None:
+            self._taker.close()
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
 
@@ -330,7 +363,9 @@ class Supervisor:
     def _idle(self) -> bool:
         if self._told_to_end:
             return True
-        return not (self._worker or self._queue or self._taking or self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
+        if self._incident or self._worker or self._queue or self._taking:
+            return False
+        return not (self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
 
     # One turn
 
@@ -378,7 +413,8 @@ class Supervisor:
             self._tree.walk()
             self._cores.watch(self._tree.folders())
             self._next_walk = now + self._tree.interval
-        if self._options.siblings:
+            self._stand_ready()
+        if self._looks_at_siblings:
             self._look_at_siblings([death for death, _ in deaths], now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
@@ -387,6 +423,7 @@ class Supervisor:
         self._read_log(now)
         self._let_go_of_signals(now)
         self._look_for_hang(now)
+        self._close_incident(now)
         self._start_worker()
 
     # Signals
@@ -458,7 +495,9 @@ class Supervisor:
             if pid in self._tree.ours:
                 self._tree.ours.discard(pid)
                 if pid in self._taking:
-                    self._taken(*self._taking.pop(pid))
+                    self._taken(self._taking.pop(pid))
+                elif self._taker is not None and pid == self._taker.pid:
+                    self._taker = None
                 continue
             death = self._tree.reaped(pid, status, stat.start if stat else 0)
             if pid == self._command:
@@ -468,7 +507,12 @@ class Supervisor:
 
     def _died(self, death: Death, is_command: bool, now: float) -> None:
         number = death.signal
-        if not number or number in EXPECTED or self._is_reported(death):
+        if not number:
+            self._exited(death, is_command)
+            return
+        if number in EXPECTED or self._is_reported(death):
+            if number == signal.SIGTERM and self._incident is not None and self._incident.takes(death.process, now):
+                self._incident.launcher_stops = True
             return
         if self._kill_at and number == signal.SIGKILL:
             return  # we ended what hung
@@ -476,8 +520,11 @@ class Supervisor:
             return
         if number == signal.SIGKILL:
             killed = self._blame()
-            if killed["by"] == "unknown" and not is_command and (self._passed_on & ENDING or self._options.kills_on_purpose):
-                return  # a terminating master kills workers that take too long
+            if killed["by"] == "unknown" and not is_command:
+                if self._passed_on & ENDING or self._options.kills_on_purpose:
+                    return  # a terminating master kills workers that take too long
+                if self._past is not None and self._past.takes(death.process, now):
+                    return  # a launcher's grace was over
             self._crash(death, is_command, None, killed)
             return
         if (death.core_dumped or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
@@ -498,6 +545,8 @@ class Supervisor:
         self._cores.take()
         for pid in self._cores.identified():
             self._tree.refresh(pid)  # still there while the kernel writes
+            if self._looks_at_siblings and self._tree.find(pid) is not None:
+                self._look_at_siblings([], now, pid)
         for core in self._cores.complete():
             if self._is_ours(core):
                 core.is_ours_to_move = not self._leave_cores
@@ -557,14 +606,15 @@ class Supervisor:
         self._fatal_until = 0.0
         by_kernel = self._settings.capture == "core" and death.signal in FATAL
         notes = (self._why_no_core(death),) if core is None and by_kernel else ()
-        if not self._options.storm.keeps(signal_name(death.signal), time.monotonic()):
+        follows = self._incident is not None and self._incident.takes(death.process, time.monotonic())
+        if not follows and not self._options.storm.keeps(signal_name(death.signal), time.monotonic()):
             if core is not None:
                 core.drop()
             if sum(self._options.storm.dropped.values()) == 1:
                 say(f"more than {self._options.storm.burst} crashes in a short time: further ones are counted, but not kept")
             return
         self._tail.catch_up()
-        self._queue.append(
+        self._failed(
             Sighting(
                 time.time(),
                 death.pid,
@@ -578,8 +628,69 @@ class Supervisor:
                 self._tail.tail(),
                 killed,
                 notes,
+                error_file=_error_file(death.process),
             )
         )
+
+    def _exited(self, death: Death, is_command: bool) -> None:
+        """A rank that ends with an error does so because of an exception, or calls exit."""
+        process = death.process
+        if not death.status or is_command or process is None or not self._is_rank(process) or self._is_reported(death):
+            return
+        if not self._settings.on_exit or self._told_to_end or self._passed_on & ENDING or self._kill_at:
+            return
+        now = time.monotonic()
+        if self._past is not None and self._past.takes(process, now):
+            return
+        self._reported[death.pid] = (death.start, now)
+        code = os.waitstatus_to_exitcode(death.status)
+        error = _error_file(process)
+        self._tail.catch_up()
+        log = self._tail.tail()
+        self._failed(Sighting(time.time(), death.pid, death.start, 0, False, False, process, None, log, None, (), code, error_file=error))
+
+    # Incidents
+
+    def _failed(self, seen: Sighting) -> None:
+        """Report it, with those that fail because of it and those that live."""
+        now = time.monotonic()
+        if self._incident is not None:
+            if self._incident.takes(seen.process, now):
+                self._incident.add(seen, now)
+            else:
+                self._queue.append(seen)
+            return
+        self._incident = Incident(seen, now)
+        for one in self._living:
+            self._incident.add(one, now)
+        self._living = []
+
+    def _close_incident(self, now: float) -> None:
+        """Hand it over once nothing more belongs to it."""
+        if self._incident is None:
+            if self._living and now - self._siblings_taken > SAME_INCIDENT:
+                self._forget_living()
+            return
+        if self._taking and not self._told_to_end:
+            return
+        pending = self._wanted or self._unclaimed or self._cores.busy
+        if self._told_to_end or (not pending and self._incident.is_over(now, self._status is not None)):
+            self._tail.catch_up()
+            whole = self._incident.whole(self._tail.tail())
+            self._forget([one for one in (whole, *whole.others) if one.alive is None])
+            self._queue.append(whole)
+            self._past, self._incident = self._incident, None
+
+    def _forget_living(self) -> None:
+        """What was taken of processes when another one seemed to fail, which then did not."""
+        self._forget(self._living)
+        self._living = []
+
+    def _forget(self, several: Sequence[Sighting]) -> None:
+        """Remove what was taken of these processes while they lived."""
+        for seen in several:
+            for name in taken_of(seen.pid):
+                self._settings.inbox.remove(name)
 
     def _is_reported(self, death: Death) -> bool:
         """Whether this death is known: several sources report it, some without the start time; a pid is reused only much later."""
@@ -617,7 +728,7 @@ class Supervisor:
         """Report a fatal error on stderr as a crash if no other source reports it."""
         if self._tail.fatal_errors > self._fatal_errors:
             self._fatal_errors = self._tail.fatal_errors
-            if not (self._wanted or self._unclaimed or self._cores.busy or self._queue):
+            if not (self._wanted or self._unclaimed or self._cores.busy or self._queue or self._incident):
                 self._fatal_until = now + _LOG_PATIENCE
         if self._fatal_until and now >= self._fatal_until:
             self._fatal_until = 0.0
@@ -640,46 +751,78 @@ class Supervisor:
         why = self._hang.look(pids)
         if why is not None:
             say(f"the command hangs: {why}")
-            self._take(why, pids[:_MOST_TAKEN])
+            self._take(why, pids[:_MOST_TAKEN], is_hang=True)
             self._hanging = self._hang.limits.action != "report"
 
-    def _look_at_siblings(self, deaths: list[Death], now: float) -> None:
-        """When the first process fails: where the others stand, before a launcher ends them."""
-        failed = next((death for death in deaths if death.signal and death.signal not in EXPECTED), None)
-        recently = self._siblings_taken and now - self._siblings_taken < _SAME_INCIDENT
-        if failed is None or recently or self._told_to_end or self._passed_on & ENDING:
+    @property
+    def _looks_at_siblings(self) -> bool:
+        # Nobody can look at what gdb traces.
+        return self._options.siblings and self._options.watcher is None
+
+    def _stand_ready(self) -> None:
+        """Be ready to look at the others once there are several: a launcher ends them a tenth of a second after the first has failed."""
+        if self._looks_at_siblings and self._taker is None and sum(map(_runs_python, self._tree.processes())) > 1:
+            self._taker = Taker(self._settings.inbox)
+            self._tree.ours.add(self._taker.pid)
+
+    def _look_at_siblings(self, deaths: list[Death], now: float, dying: Optional[int] = None) -> None:
+        """When the first process fails: where the others stand, before a launcher ends them. `dying`: the kernel writes its core."""
+        signs, self._signs = self._tail.signs - self._signs, self._tail.signs
+        failed = next((death for death in deaths if self._has_failed(death)), None)
+        recently = self._siblings_taken and now - self._siblings_taken < SAME_INCIDENT
+        if recently or self._told_to_end or self._passed_on & ENDING or self._kill_at:
             return
-        pids = [pid for pid in self._tree.living() if pid != failed.pid and _runs_python(self._tree.find(pid))]
-        if pids:
-            self._siblings_taken = now
-            self._take(f"it lived when process {failed.pid} died of {signal_name(failed.signal)}", pids[:_MOST_TAKEN])
+        if failed is None and dying is None and not signs:
+            return
+        gone = failed.pid if failed is not None else dying
+        living = (self._tree.find(pid) for pid in self._tree.living() if pid != gone)
+        others = [process for process in living if process is not None and _runs_python(process)]
+        ranks = [process for process in others if self._is_rank(process)]
+        if not others or not (gone or ranks):
+            return  # of what was said alone it is not known who said it
+        if failed is None:
+            why = f"it lived when process {gone} died" if gone else "it lived when another process of the job failed"
+        else:
+            how = f"died of {signal_name(failed.signal)}" if failed.signal else f"ended with status {os.WEXITSTATUS(failed.status)}"
+            why = f"it lived when process {failed.pid} {how}"
+        self._siblings_taken = now
+        self._take(why, [process.pid for process in ranks[:_MOST_RANKS] or others[:_MOST_TAKEN]])
 
-    def _take(self, why: str, pids: list[int]) -> None:
+    def _is_rank(self, process: Optional[ProcessSnapshot]) -> bool:
+        """Whether a launcher started it as a rank of a job, rather than a rank for its own purposes: that inherits the variables."""
+        if process is None or process.rank is None:
+            return False
+        parent = self._tree.find(process.ppid)
+        return parent is not None and parent.rank is None
+
+    def _has_failed(self, death: Death) -> bool:
+        if death.signal:
+            # A launcher that ends the others has seen the first one fail.
+            by_launcher = death.signal == signal.SIGTERM and death.process is not None and death.process.rank is not None
+            return death.signal not in EXPECTED or by_launcher
+        return bool(death.status) and self._is_rank(death.process)
+
+    def _take(self, why: str, pids: list[int], is_hang: bool = False) -> None:
         """Take the evidence of living processes, in a process of our own: it is there before they may be ended."""
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                os.setsid()
-                signal.pthread_sigmask(signal.SIG_SETMASK, set())
-                from crashkit.collect import live_evidence  # not before: most runs never hang
+        taker, self._taker = self._taker or Taker(self._settings.inbox), None
+        taker.take(pids)
+        self._taking[taker.pid] = _Taking(why, pids, is_hang)
+        self._tree.ours.add(taker.pid)
 
-                live_evidence.take(pids, self._settings.inbox)
-                status = 0
-            except BaseException as error:
-                say(f"the hanging processes could not be looked at: {type(error).__name__}: {error}")
-            finally:
-                os._exit(status)
-        self._taking[pid] = (why, pids)
-        self._tree.ours.add(pid)
-
-    def _taken(self, why: str, pids: list[int]) -> None:
+    def _taken(self, taking: _Taking) -> None:
         self._tail.catch_up()
-        for pid in pids:
+        now = time.monotonic()
+        for pid in taking.pids:
             process = self._tree.find(pid)
             start = process.start if process is not None else 0
-            seen = Sighting(time.time(), pid, start, 0, False, pid == self._command, process, None, self._tail.tail(), None, alive=why)
-            self._queue.append(seen)
+            log = self._tail.tail() if taking.is_hang else b""
+            seen = Sighting(time.time(), pid, start, 0, False, pid == self._command, process, None, log, None, alive=taking.why)
+            if taking.is_hang:
+                self._queue.append(seen)
+            elif self._incident is not None:
+                self._incident.add(seen, now)
+            else:
+                self._living.append(seen)
         if self._hanging and not self._taking:
             say("ending the command" if self._options.restart is None else "ending the command, to start it again")
             self._end_tree(signal.SIGTERM)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.attempt import failed
-from crashkit.crashfolder.manifest import Manifest, read_manifest
+from crashkit.crashfolder.manifest import OTHERS, Manifest, read_manifest
 from crashkit.elf.headers import of_file
+from crashkit.environment import RESTARTS, number, rank
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.flight_recorder import is_recording, read_recording
@@ -22,11 +23,24 @@ from crashkit.evidence.pieces import OURS
 from crashkit.job.join import Joined, join
 from crashkit.job.recording import Recording
 from crashkit.job.word import Who, Word
-from crashkit.model import SoftError
+from crashkit.model import SoftError, Thread
 
 MOST_FILES = 20_000
 MOST_DEPTH = 8
 _MOST_CHOSEN = 16
+_MOST_STACKS = 64
+"""Cores of a job whose Python stacks are read: a few tenths of a second each."""
+
+
+class Stacks(NamedTuple):
+    """Where a process stood in Python."""
+
+    crashed: Optional[Thread] = None
+    main: Optional[Thread] = None
+
+
+ReadStacks = Callable[[Core, Input], Stacks]
+"""Reads a core's Python stacks; what reads memory is above this package."""
 
 
 class Survey(NamedTuple):
@@ -36,6 +50,8 @@ class Survey(NamedTuple):
     chosen: tuple[Path, ...]
     """Files and crash folders; empty if only flight recorders tell of the job."""
     soft_errors: tuple[SoftError, ...]
+    incident: Optional[str] = None
+    """The id of the crash folder that holds all of it, if one does."""
 
 
 class _Found:
@@ -53,16 +69,23 @@ class _Found:
         self.errors: list[SoftError] = []
 
 
-def survey(places: Sequence[Path]) -> Optional[Survey]:
+def survey(places: Sequence[Path], read_stacks: Optional[ReadStacks] = None) -> Optional[Survey]:
     """The job that the files in these places are of; None if they are of one process. What cannot be opened is left to `sort_out`."""
     found = _Found()
     files: list[Path] = []
+    folders: dict[Path, Manifest] = {}
     for place in dict.fromkeys(places):
         for path, manifest in _walk(place, found.errors):
             if manifest is None:
                 files.append(path)
             else:
-                _crash_folder(path, manifest, found)
+                folders[path] = manifest
+    incident = next(iter(folders.values())).get("id") if len(folders) == 1 and not files else None
+    for path, manifest in list(folders.items()):
+        inside = {path / OTHERS / name: read_manifest(path / OTHERS / name) for name in manifest.get("others", ())}
+        folders.update({other: told for other, told in inside.items() if told is not None})
+    for path, manifest in folders.items():
+        _crash_folder(path, manifest, found)
     who = processes(files)
     packed = [path for path in files if _is_packed(path)]
     if len(packed) == 1 and _is_core(packed[0]):
@@ -77,8 +100,10 @@ def survey(places: Sequence[Path]) -> Optional[Survey]:
                 found.errors.append(SoftError(stage="evidence", message=str(error), hint=error.hint))
         except Exception as error:
             found.errors.append(failed("job", f"the reader of {path}", error))
+    if read_stacks is not None and len(found.cores) > 1:
+        _add_stacks(found, read_stacks)
     joined = join(found.words, found.recordings)
-    return Survey(joined, _chosen(joined, found, who), tuple(found.errors)) if joined is not None else None
+    return Survey(joined, _chosen(joined, found, who), tuple(found.errors), incident) if joined is not None else None
 
 
 def survey_texts(texts: Sequence[Input]) -> Optional[Joined]:
@@ -136,21 +161,76 @@ def _is_core(path: Path) -> bool:
 
 
 def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
-    environment = manifest.get("environment", {})
-    who = _of_environment(environment)._replace(pid=manifest.get("namespace_pid") or manifest.get("pid"))
-    number = manifest.get("signal")
-    word = Word(who, "fatal", str(path), text="a crash folder", number=number) if number else Word(who, "alive", str(path))
+    """What a crash folder says of its process; its log may be that of the whole job."""
+    who = _of_environment(manifest.get("environment", {}))._replace(pid=manifest.get("namespace_pid") or manifest.get("pid"))
+    signal, status = manifest.get("signal"), manifest.get("exit_status")
+    at = manifest.get("seen")
+    if signal:
+        word = Word(who, "fatal", str(path), text="a crash folder", number=signal, at=at)
+    elif status:
+        word = Word(who, "exit", str(path), number=status, at=at)
+    else:
+        word = Word(who, "alive", str(path))
     found.cores[path] = word
     found.words.append(word)
+    for file in manifest.get("files", []):
+        name, kind = file.get("name", ""), file.get("kind")
+        if kind not in ("log", "rank-log", "faulthandler", "error-file"):
+            continue
+        # A launcher's ranks share its stderr.
+        is_own = kind != "log" or manifest.get("is_command", True) or path.parent.name == OTHERS
+        try:
+            with open_input(path / name) as source:
+                if kind == "error-file":
+                    found.words += error_file.words(source.file.read(error_file.LARGEST), str(path), who) or []
+                    continue
+                said = LogWords(path / name, who if is_own else Who()).read(source.file)
+        except EvidenceError as error:
+            found.errors.append(SoftError(stage="evidence", message=str(error), hint=error.hint))
+            continue
+        if is_own:
+            # It is the folder that shows this process.
+            said = [one._replace(path=str(path)) if one.who == who else one for one in said]
+        else:
+            found.texts.append(path / name)
+        found.words += said
 
 
 def _of_environment(environment: dict[str, str]) -> Who:
-    def number(name: str) -> Optional[int]:
-        text = environment.get(name, "")
-        return int(text) if text.isdecimal() and len(text) < 9 else None
+    return Who(rank=rank(environment), local_rank=number(environment, "LOCAL_RANK"), attempt=number(environment, RESTARTS))
 
-    rank = next((value for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK") if (value := number(name)) is not None), None)
-    return Who(rank=rank, local_rank=number("LOCAL_RANK"))
+
+def _add_stacks(found: _Found, read_stacks: ReadStacks) -> None:
+    """Where the processes of a job stood, as their cores show it."""
+    for path in list(found.cores)[:_MOST_STACKS]:
+        word = found.cores[path]
+        try:
+            with open_input(_core_of(path)) as source:
+                core = open_core(source.file, path, source.size)
+                stacks = read_stacks(core, source) if core is not None else Stacks()
+        except EvidenceError:
+            continue  # without a core; or it is told where the core is read
+        except Exception as error:
+            found.errors.append(failed("job", f"the reader of {path}", error))
+            continue
+        if word.kind == "fatal":
+            told = word._replace(thread=stacks.crashed or stacks.main, main=stacks.main if stacks.crashed is None else None)
+        elif stacks.main is not None:
+            told = Word(word.who, "stood", word.path, text="its stack was read", thread=stacks.main)
+        else:
+            continue
+        found.cores[path] = told
+        found.words[found.words.index(word)] = told
+
+
+def _core_of(path: Path) -> Path:
+    """The core itself. Raises EvidenceError if the crash folder has none."""
+    if not path.is_dir():
+        return path
+    core = next((path / name for name in ("core", "core.zst") if (path / name).is_file() and not (path / name).is_symlink()), None)
+    if core is None:
+        raise EvidenceError(f"{path} holds no core", "Its log is read instead.")
+    return core
 
 
 def _read(path: Path, source: Input, who: Who, found: _Found) -> None:
@@ -196,7 +276,7 @@ def _chosen(joined: Joined, found: _Found, who: dict[Path, Who]) -> tuple[Path, 
     """The evidence of the process that failed first; the logs of all processes and of the launcher."""
     own = {word.path for word in joined.words}
     cores = [path for path in found.cores if str(path) in own] or list(found.cores)
-    texts = [path for path in found.texts if path not in who or str(path) in own]
+    texts = [path for path in found.texts if (path not in who or str(path) in own) and path.parent not in cores[:1]]
     pid = joined.job.root_cause.pid if joined.job.root_cause is not None else None
     gpus = [path for path in found.gpus if len(found.gpus) == 1 or (pid is not None and str(pid) in path.name)]
     return (*cores[:1], *texts[:_MOST_CHOSEN], *gpus, *found.unread)

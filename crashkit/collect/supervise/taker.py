@@ -1,0 +1,56 @@
+"""A process of ours that stands ready to look at living processes: what it needs is imported before a launcher ends them."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+
+from crashkit.collect.host import linux
+from crashkit.collect.supervise.sighting import say
+from crashkit.crashfolder.work import Work
+
+
+class Taker:
+    """Waits for one order. It ends when it has carried that out, or when we end."""
+
+    def __init__(self, inbox: Work) -> None:
+        reader, self._orders = os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            self._stand(reader, inbox)
+        os.close(reader)
+
+    def take(self, pids: Sequence[int]) -> None:
+        """Take the evidence of these processes into the folder of the run; it is there when the process has ended."""
+        os.write(self._orders, f"{' '.join(map(str, pids))}\n".encode())
+        self.close()
+
+    def close(self) -> None:
+        """It ends, unless it has an order."""
+        if self._orders >= 0:
+            os.close(self._orders)
+            self._orders = -1
+
+    def _stand(self, reader: int, inbox: Work) -> None:
+        status = 1
+        try:
+            os.setsid()
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            os.dup2(reader, 0)
+            os.dup2(2, 1)
+            # Who waits for the end of a pipe that we inherited must not wait for us.
+            keep = sorted({0, 1, 2, inbox.descriptor})
+            for before, after in zip(keep, [*keep[1:], 65536], strict=True):
+                os.closerange(before + 1, after)
+            from crashkit.collect import live_evidence
+
+            # PIPE_BUF bytes are written at once.
+            if order := os.read(0, 4096).split():
+                live_evidence.take(list(map(int, order)), inbox)
+            status = 0
+        except BaseException as error:
+            say(f"the living processes could not be looked at: {type(error).__name__}: {error}")
+        finally:
+            os._exit(status)
