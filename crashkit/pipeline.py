@@ -450,8 +450,7 @@ def _analyze_core(
             "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
         )
     if direct is not None:
-        known_tasks = attempt("tasks", "the reader of asyncio's tasks", direct.reader.tasks, crash.tasks, problems)
-        crash = replace(crash, tasks=known_tasks)
+        crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words: tuple[LogLine, ...] = ()

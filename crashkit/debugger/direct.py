@@ -109,9 +109,11 @@ class DirectReader:
         """The locks that the threads hold and want; None without an interpreter."""
         return self._state.locks() if self._state is not None else None
 
-    def tasks(self) -> tuple[Task, ...]:
-        """asyncio's tasks, without the values of their variables."""
-        found = self._state.tasks() if self._state is not None else []
+    def with_tasks(self, crash: Crash) -> Crash:
+        """The crash with asyncio's tasks, without the values of their variables."""
+        if self._state is None:
+            return crash
+        found, in_time = self._state.tasks()
         places = {task.address: index for index, task in enumerate(found)}
         tids = {thread.state.ident: tid for tid, thread in self._threads()}
         awaits = [tuple(dict.fromkeys(places[address] for address in task.awaits if address in places)) for task in found]
@@ -119,7 +121,7 @@ class DirectReader:
         for index, others in enumerate(awaits):
             for other in others:
                 awaited_by.setdefault(other, []).append(index)
-        return tuple(
+        tasks = tuple(
             Task(
                 name=task.name,
                 state=task.state,
@@ -131,6 +133,8 @@ class DirectReader:
             )
             for index, task in enumerate(found)
         )
+        late = () if in_time else (_late("tasks", "asyncio tasks", len(tasks)),)
+        return replace(crash, tasks=tasks, soft_errors=(*crash.soft_errors, *late))
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""
@@ -194,6 +198,11 @@ class DirectReader:
             yield SoftError(
                 stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
             )
+
+
+def _late(stage: str, what: str, count: int) -> SoftError:
+    message = f"the search for {what} took too long and was ended: {count:,} were read, and there may be more"
+    return SoftError(stage=stage, message=message, hint="The memory that leads to them may be damaged.")
 
 
 def _columns(position: Optional[Position]) -> Optional[tuple[int, int]]:

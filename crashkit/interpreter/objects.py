@@ -7,6 +7,7 @@ Sources: Include/cpython/unicodeobject.h and longintrepr.h, Include/internal/pyc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.layouts import Layout, Version
@@ -45,6 +46,12 @@ class Objects:
         self.layout = layout
         self.version = version
         self._order = view.memory.word.order
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """So long the reading in here may take; what takes longer raises TimeUp."""
+        with self.view.within(seconds), self.constants.within(seconds):
+            yield
 
     def type_of(self, address: int) -> int:
         """The address of the object's type."""
@@ -137,6 +144,7 @@ class Objects:
             start, has_hash = keys + layout.indices + size * width, True
         step = (3 if has_hash else 2) * word
         for index in range(min(self.length(keys + layout.entries), tries)):
+            self.view.check_time()
             entry = start + step * index + (word if has_hash else 0)
             key = self.view.word(entry)
             value = self.view.word(values + word * index if values else entry + word)
@@ -151,6 +159,7 @@ class Objects:
         word = self.view.word_size
         start, mask = self.view.word(address + self.layout.set.table), self.length(address + self.layout.set.mask)
         for index in range(min(mask + 1, MOST_ITEMS)):
+            self.view.check_time()
             key, digest = self.view.word(start + 2 * word * index), self.view.signed_word(start + 2 * word * index + word)
             # A member that was removed leaves an entry with the hash -1, which no object has.
             if key and digest != -1:

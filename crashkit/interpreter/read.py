@@ -12,7 +12,7 @@ from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
-from crashkit.interpreter.tasks import OFFSETS, TaskReader, TaskState
+from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
@@ -60,7 +60,7 @@ class PythonState(NamedTuple):
     """Reads the files of what was imported, one for each package."""
     locks: Callable[[], PythonLocks]
     """Reads the locks that the threads hold and want."""
-    tasks: Callable[[], list[TaskState]]
+    tasks: Callable[[], Tasks]
     """Reads asyncio's tasks."""
 
 
@@ -116,12 +116,13 @@ def read_python(
     )
 
 
-def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[Sequence[FrameState]]) -> list[TaskState]:
+def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[Sequence[FrameState]]) -> Tasks:
     offsets = OFFSETS.get((found.version.major, found.version.minor))
     if offsets is None or found.version.free_threaded or objects.view.word_size != 8:
-        return []
+        return Tasks()
     reader = TaskReader(objects, frames, values, offsets)
-    return [task for interpreter in found.interpreters for task in reader.read(interpreter, stacks)]
+    each = [reader.read(interpreter, stacks) for interpreter in found.interpreters]
+    return Tasks(tuple(task for one in each for task in one.found), all(one.in_time for one in each))
 
 
 def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:

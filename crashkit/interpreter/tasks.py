@@ -10,17 +10,16 @@ CPython 3.8 to 3.13. 3.14 keeps tasks in lists of the threads.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.objects import LIST, TUPLE, Objects
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
-from crashkit.interpreter.view import Unreadable
+from crashkit.interpreter.view import TimeUp, Unreadable
 
 MOST_TASKS = 10_000
 _MOST_COROUTINES = 200
@@ -102,6 +101,14 @@ class TaskState(NamedTuple):
     """The type of the future that it waits for."""
 
 
+class Tasks(NamedTuple):
+    """The tasks of one interpreter."""
+
+    found: tuple[TaskState, ...] = ()
+    in_time: bool = True
+    """False if the time ran out: there may be more."""
+
+
 class TaskReader:
     """Reads the tasks of one interpreter."""
 
@@ -110,36 +117,39 @@ class TaskReader:
         self._view = objects.view
         self._tasks: dict[int, bool] = {}
         self._known: dict[int, str] = {}
-        self._ends = 0.0
         self._idents: dict[int, Optional[int]] = {}
 
-    def read(self, interpreter: int, stacks: Sequence[Sequence[FrameState]]) -> list[TaskState]:
+    def read(self, interpreter: int, stacks: Sequence[Sequence[FrameState]]) -> Tasks:
         """The tasks that have not ended, running ones first. `stacks`: the frames of each thread, innermost first."""
-        self._ends = time.perf_counter() + _PATIENCE
+        found: list[TaskState] = []
+        try:
+            with self._objects.within(_PATIENCE):
+                for task in islice(self._read(interpreter, stacks), MOST_TASKS):
+                    found.append(task)
+        except TimeUp:
+            return Tasks(tuple(found), in_time=False)
+        return Tasks(tuple(found))
+
+    def _read(self, interpreter: int, stacks: Sequence[Sequence[FrameState]]) -> Iterator[TaskState]:
         try:
             contents = module_contents(self._objects, interpreter, "asyncio.tasks")
         except Unreadable:
-            return []
+            return
         if contents is None:
-            return []
+            return
         self._learn_types(interpreter, contents)
         running = set(self._running(contents))
         places = {frame.address: stack for stack in stacks for frame in stack} if running else {}
-        found: list[TaskState] = []
-        for address in dict.fromkeys((*running, *self._scheduled(contents))):
-            if len(found) >= MOST_TASKS:
-                break
+        seen: set[int] = set()
+        for address in chain(running, self._scheduled(contents)):
+            if address in seen:
+                continue
+            seen.add(address)
             try:
-                self._check_time()
                 if self._is_task(address) and (task := self._task(address, address in running, places)) is not None:
-                    found.append(task)
+                    yield task
             except Unreadable:
                 continue
-        return found
-
-    def _check_time(self) -> None:
-        if time.perf_counter() > self._ends:
-            raise Unreadable("the tasks take too long")
 
     def _learn_types(self, interpreter: int, contents: int) -> None:
         """Types by the names that modules give them: what C calls them is in a file that may be missing."""
@@ -148,7 +158,6 @@ class TaskReader:
             modules = {"asyncio.tasks": contents, "types": module_contents(self._objects, interpreter, "types")}
             for (module, name), kind in _TYPES.items():
                 place = modules[module]
-                self._check_time()
                 with suppress(Unreadable):
                     if place and (address := self._objects.item(place, name)):
                         self._known.setdefault(address, kind)
@@ -168,16 +177,13 @@ class TaskReader:
         """What the WeakSet refers to, and from 3.12 on tasks that began to run before they were scheduled."""
         for name in ("_scheduled_tasks", "_all_tasks"):
             try:
-                self._check_time()
                 tasks = self._objects.item(contents, name)
                 references = self._objects.attribute(tasks, "data") if tasks else None
                 for reference in self._objects.members(references, MOST_TASKS) if references else ():
-                    self._check_time()
                     yield self._view.word(reference + _REFERENT_AT)
             except Unreadable:
                 continue
         try:
-            self._check_time()
             eager = self._objects.item(contents, "_eager_tasks")
             yield from self._objects.members(eager, MOST_TASKS) if eager else ()
         except Unreadable:
@@ -201,9 +207,9 @@ class TaskReader:
         view, at = self._view, self._at
         if view.int32(address + at.state) != _PENDING:
             return None
-        chain, frames = self._coroutines(view.word(address + at.coroutine))
-        if running and chain:
-            frames = _above(places.get(chain[0], ()), chain[0]) or frames
+        awaiting, frames = self._coroutines(view.word(address + at.coroutine))
+        if running and awaiting:
+            frames = _above(places.get(awaiting[0], ()), awaiting[0]) or frames
         waiter = view.word(address + at.waiter)
         awaits, waits_for = self._awaited(waiter, frames) if waiter not in (0, self._values.nothing) else ((), None)
         return TaskState(
@@ -239,12 +245,11 @@ class TaskReader:
 
     def _coroutines(self, coroutine: int) -> tuple[list[int], tuple[FrameState, ...]]:
         """The addresses of the frames of a chain of coroutines, outermost first, and those frames, innermost first."""
-        chain: list[int] = []
+        awaiting: list[int] = []
         found: list[FrameState] = []
         seen: set[int] = set()
         try:
             while coroutine and coroutine not in seen and len(seen) < _MOST_COROUTINES:
-                self._check_time()
                 seen.add(coroutine)
                 kind = self._type_name(self._objects.type_of(coroutine))
                 if kind in _STAND_INS:
@@ -253,12 +258,12 @@ class TaskReader:
                 frame = self._frame_of(coroutine) if kind in _COROUTINES else 0
                 if not frame:
                     break
-                chain.append(frame)
+                awaiting.append(frame)
                 found.append(self._frames.frame(frame))
                 coroutine = self._top(coroutine, frame)
         except Unreadable:
             pass
-        return chain, tuple(reversed(found))
+        return awaiting, tuple(reversed(found))
 
     def _frame_of(self, coroutine: int) -> int:
         """0 for one that has ended."""
@@ -289,7 +294,6 @@ class TaskReader:
     def _awaited(self, waiter: int, frames: Sequence[FrameState]) -> tuple[tuple[int, ...], Optional[str]]:
         """The tasks behind a future, and the name of its type."""
         try:
-            self._check_time()
             kind = self._type_name(self._objects.type_of(waiter)).rpartition(".")[2].replace("object", "Future")
             if self._is_task(waiter):
                 return (waiter,), kind

@@ -36,6 +36,7 @@ def linked(view: View, address: int, link: int, most: int) -> Iterator[int]:
     while address and address not in seen and len(seen) < most:
         seen.add(address)
         yield address
+        view.check_time()
         try:
             address = view.word(address + link)
         except Unreadable:
