@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
+from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
@@ -62,6 +63,8 @@ class PythonState(NamedTuple):
     """Reads the locks that the threads hold and want."""
     tasks: Callable[[], Tasks]
     """Reads asyncio's tasks."""
+    greenlets: Callable[[], Greenlets]
+    """Reads the greenlets."""
 
 
 def read_python(
@@ -113,7 +116,16 @@ def read_python(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
         tasks=lambda: _tasks(objects, frames, values, found, [one.stack.inner for one in threads]),
+        greenlets=lambda: _greenlets(objects, frames, values, found),
     )
+
+
+def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -> Greenlets:
+    if found.version.free_threaded or objects.view.word_size != 8:
+        return Greenlets()
+    reader = GreenletReader(objects, frames, values)
+    each = [reader.read(interpreter) for interpreter in found.interpreters]
+    return Greenlets(tuple(greenlet for one in each for greenlet in one.found), all(one.in_time for one in each))
 
 
 def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[Sequence[FrameState]]) -> Tasks:
