@@ -451,6 +451,7 @@ def _analyze_core(
         )
     if direct is not None:
         crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash), crash, problems)
+        crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words: tuple[LogLine, ...] = ()

@@ -19,7 +19,8 @@ from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.interpreter.visited import NativeState
-from crashkit.model import Address, Crash, PythonFrame, SoftError, Task
+from crashkit.memory import mapping_at
+from crashkit.model import Address, Crash, Greenlet, PythonFrame, SoftError, Task
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
@@ -135,6 +136,50 @@ class DirectReader:
         )
         late = () if in_time else (_late("tasks", "asyncio tasks", len(tasks)),)
         return replace(crash, tasks=tasks, soft_errors=(*crash.soft_errors, *late))
+
+    def with_greenlets(self, crash: Crash) -> Crash:
+        """The crash with its greenlets, without the values of their variables. `crash` has its threads' registers."""
+        if self._state is None:
+            return crash
+        found, in_time = self._state.greenlets()
+        places = {greenlet.address: index for index, greenlet in enumerate(found)}
+        owners = self._owners_of_stacks(crash)
+        greenlets = tuple(
+            Greenlet(
+                address=Address(one.address),
+                type=one.type,
+                state=one.state,
+                thread=owners(one.stack) if one.stack is not None else None,
+                main=one.is_main,
+                parent=places.get(one.parent) if one.parent is not None else None,
+                frames=tuple(self._frame(frame, False) for frame in one.frames),
+            )
+            for one in found
+        )
+        late = () if in_time else (_late("greenlets", "greenlets", len(greenlets)),)
+        return replace(crash, greenlets=greenlets, soft_errors=(*crash.soft_errors, *late))
+
+    def _owners_of_stacks(self, crash: Crash) -> Callable[[int], Optional[int]]:
+        """The tid of the thread in whose C stack an address is.
+
+        That is the mapping where its stack pointer was; where a handler of a signal has a stack of its own, the one where glibc keeps
+        the thread's variables, at the end of its stack.
+        """
+        mappings, pointer = self._core.mappings(), self._core.architecture.stack_pointer
+        known: dict[int, int] = {}
+        for tid, address in (
+            *((thread.tid, thread.registers.get(pointer)) for thread in crash.threads),
+            *((thread.tid, thread.pthread) for thread in crash.threads),
+        ):
+            mapping = mapping_at(mappings, address) if address is not None else None
+            if mapping is not None and tid is not None:
+                known.setdefault(int(mapping.start), tid)
+
+        def owner(address: int) -> Optional[int]:
+            mapping = mapping_at(mappings, address)
+            return known.get(int(mapping.start)) if mapping is not None else None
+
+        return owner
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""

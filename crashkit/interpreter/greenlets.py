@@ -265,4 +265,3 @@ class GreenletReader:
             return self._frames.stack(self._view.word(frame + _FRAME_AT) if self._objects.version >= (3, 11) else frame)
         except Unreadable:
             return Stack(cut=True)
-
