@@ -162,9 +162,13 @@ class GreenletReader:
             return None
         if self._has_implementation:
             return self._of_implementation(address, kind)
-        start, stop, _copy, _saved, _previous, parent, _run, frame = (view.word(address + 16 + 8 * index) for index in range(8))
+        start, stop, copy, saved, _previous, parent, _run, frame = (view.word(address + 16 + 8 * index) for index in range(8))
+        # Nothing points back here: what only looks like a greenlet, such as old words in a stack's copy, must fail one of these.
         related = self._objects.type_of(parent) in self._kinds if parent else stop == _MAIN
-        return _Seen(address, kind, start, stop, frame, (parent,)) if related and start <= stop else None
+        saves = start <= stop and saved <= stop - start and (copy != 0) == (saved != 0) and (start != 0 or not copy)
+        if not related or not saves or (frame and self._frames.frame(frame).code is None):
+            return None
+        return _Seen(address, kind, start, stop, frame, (parent,))
 
     def _of_implementation(self, address: int, kind: int) -> Optional[_Seen]:
         view = self._view
