@@ -172,6 +172,8 @@ class Thread(_Fact, frozen=True):
     name: Optional[str] = None
     crashed: bool = False
     holds_gil: Optional[bool] = None
+    waits_for_gil: Optional[bool] = None
+    """Whether it wanted the GIL and had not got it."""
     exception: Optional[str] = None
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     visited: Optional[str] = None

@@ -110,6 +110,11 @@ class DirectReader:
         """The locks that the threads hold and want; None without an interpreter."""
         return self._state.locks() if self._state is not None else None
 
+    @property
+    def gil_waiters(self) -> tuple[range, ...]:
+        """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
+        return self._state.gil_waiters if self._state is not None else ()
+
     def with_tasks(self, crash: Crash) -> Crash:
         """The crash with asyncio's tasks, without the values of their variables."""
         if self._state is None:

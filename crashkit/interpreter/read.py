@@ -14,7 +14,16 @@ from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
-from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, read_state, states_of, thread_names
+from crashkit.interpreter.threads import (
+    ThreadState,
+    gil_at,
+    gil_holder,
+    gil_waiters,
+    handled_exception,
+    read_state,
+    states_of,
+    thread_names,
+)
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.interpreter.visited import NativeState, Visited, visited
@@ -65,6 +74,8 @@ class PythonState(NamedTuple):
     """Reads asyncio's tasks."""
     greenlets: Callable[[], Greenlets]
     """Reads the greenlets."""
+    gil_waiters: tuple[range, ...]
+    """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
 
 def read_python(
@@ -86,10 +97,13 @@ def read_python(
     frames = Frames(objects, Ranges(memory).holds)
     threads: list[PythonThread] = []
     lost = 0
+    waiters = list(found.gil_waiters)
     for interpreter in (*found.interpreters, None):
         states = found.states if interpreter is None else states_of(view, found.layout, interpreter)
         names = thread_names(objects, interpreter) if interpreter is not None else {}
-        holder = _gil_holder(view, found, interpreter)
+        gil = _gil(view, found, interpreter)
+        holder = gil_holder(view, gil) if gil else None
+        waiters += [gil_waiters(gil)] if gil and not found.gil else []
         for address in states[: MOST_THREADS - len(threads)]:
             try:
                 state = read_state(view, found.layout, address)
@@ -117,6 +131,7 @@ def read_python(
         ),
         tasks=lambda: _tasks(objects, frames, values, found, [one.stack.inner for one in threads]),
         greenlets=lambda: _greenlets(objects, frames, values, found),
+        gil_waiters=tuple(dict.fromkeys(waiters)),
     )
 
 
@@ -145,16 +160,10 @@ def _exception(view: View, found: Found, values: Values, thread: PythonThread) -
     return values.text(exception) if exception and values.nothing else None
 
 
-def _gil_holder(view: View, found: Found, interpreter: Optional[int]) -> Optional[int]:
+def _gil(view: View, found: Found, interpreter: Optional[int]) -> Optional[tuple[int, int]]:
     if found.version.free_threaded:
         return None
-    if found.gil is not None:
-        locked, holder = found.gil
-        try:
-            return view.word(holder) if view.int32(locked) == 1 else 0
-        except Unreadable:
-            return None
-    return gil_holder(view, found.layout, found.runtime, interpreter)
+    return found.gil or gil_at(view, found.layout, found.runtime, interpreter)
 
 
 def _finalizing(view: View, found: Found) -> Optional[bool]:
