@@ -129,7 +129,7 @@ def read_python(
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
-        tasks=lambda: _tasks(objects, frames, values, found, [one.stack.inner for one in threads]),
+        tasks=lambda: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads]),
         greenlets=lambda: _greenlets(objects, frames, values, found),
         gil_waiters=tuple(dict.fromkeys(waiters)),
     )
@@ -143,7 +143,7 @@ def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -
     return Greenlets(tuple(greenlet for one in each for greenlet in one.found), all(one.in_time for one in each))
 
 
-def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[Sequence[FrameState]]) -> Tasks:
+def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
     offsets = OFFSETS.get((found.version.major, found.version.minor))
     if offsets is None or found.version.free_threaded or objects.view.word_size != 8:
         return Tasks()

@@ -140,7 +140,7 @@ def test_the_whole_stack_of_the_greenlet_that_crashed(python: Interpreter) -> No
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.12"))
 def test_of_a_live_process(python: Interpreter) -> None:
     folder = folder_with(python, "greenlet")
-    command = [python.path, CRASHERS / "greenlets.py", folder, "wait"]
+    command: list[str | Path] = [python.path, CRASHERS / "greenlets.py", folder, "wait"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         assert child.stderr is not None
         truth = {int(address, 16): one for address, one in json.loads(child.stderr.readline()).items()}

@@ -46,7 +46,11 @@ def frames(task: Task) -> list[list[object]]:
 @pytest.mark.parametrize("python", every_interpreter())
 def test_they_are_what_the_program_saw(python: Interpreter) -> None:
     made = made_by(python)
-    crash, truth = analyzed(made.core), json.loads(next(line for line in made.stderr.splitlines() if line.startswith("[{")))
+    compare(analyzed(made.core), made.stderr)
+
+
+def compare(crash: Crash, stderr: str) -> None:
+    truth = json.loads(next(line for line in stderr.splitlines() if line.startswith("[{")))
     ours = {task.name: task for task in crash.tasks}
     assert len(ours) == len(crash.tasks) == len(truth) >= 11
     for true in truth:
@@ -60,7 +64,10 @@ def test_they_are_what_the_program_saw(python: Interpreter) -> None:
 
 @pytest.mark.parametrize("python", every_interpreter())
 def test_who_waits_for_whom(python: Interpreter) -> None:
-    tasks = analyzed(made_by(python).core).tasks
+    check_waits(analyzed(made_by(python).core).tasks)
+
+
+def check_waits(tasks: tuple[Task, ...]) -> None:
     ours = {task.name: task for task in tasks}
 
     def names(places: tuple[int, ...]) -> set[str | None]:
