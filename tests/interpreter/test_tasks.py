@@ -20,6 +20,7 @@ from crashkit.shorten import shortened
 from tests.crashes import Folder, Interpreter, every_interpreter, python_crash, some_interpreters
 from tests.interpreter.process import idents, interpreter_of, opened
 from tests.interpreter.test_damage import Noting, Overwritten, garbage
+from tests.packages import folder_with
 
 PROGRAM = "waiting_tasks.py"
 _SAMPLES = 60
@@ -81,6 +82,18 @@ def check_waits(tasks: tuple[Task, ...]) -> None:
     if "grouped" in ours:
         assert names(ours["grouped"].awaits_tasks) == {"in group"}
         assert names(ours["in group"].awaited_by) == {"grouped"}
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.11", "3.13"))
+def test_on_uvloop(python: Interpreter) -> None:
+    """A loop of C does not tell its thread: the running task does."""
+    made = python_crash(PROGRAM, "uvloop", str(folder_with(python, "uvloop")), python=python)
+    crash = analyzed(made.core)
+    compare(crash, made.stderr)
+    check_waits(crash.tasks)
+    assert wording.in_task(crash)
 
 
 @pytest.mark.parametrize("python", every_interpreter()[-1:])
