@@ -19,6 +19,7 @@ MOST_BYTES = 1 << 24
 MOST_ITEMS = 20_000
 _MOST_ATTRIBUTES = 1000
 _MOST_DIGITS = 1000
+_MOST_BASES, _MOST_SLOTS = 16, 100
 _MOST_LENGTH = 1 << 48
 _LONGEST_TYPE_NAME = 256
 
@@ -195,6 +196,21 @@ class Objects:
             dictionary = self.view.word(address + place)
             if dictionary:
                 yield from self.dictionary(dictionary, tries=_MOST_ATTRIBUTES)
+
+    def slots(self, address: int) -> Iterator[Item]:
+        """What an instance has of its classes' `__slots__`, in the order of their names (`ht_slots`, Objects/typeobject.c)."""
+        kind, word = self.type_of(address), self.view.word_size
+        for _ in range(_MOST_BASES):
+            if not self.flags(kind) & HEAP_TYPE:
+                return
+            base = self.view.word(kind + self.layout.type.base)
+            names = self.view.word(kind + self.layout.type.shared_keys - 2 * word)
+            start = address + self.view.word(base + self.layout.type.basic_size)
+            for index, name in enumerate(self.tuple(names, _MOST_SLOTS) if names else ()):
+                value = self.view.word(start + word * index)
+                if value:
+                    yield Item(name, value)
+            kind = base
 
     def _managed(self, address: int, kind: int, flags: int) -> Iterator[Item]:
         """A `__dict__` that lies before the object, or whose values lie somewhere without one."""
