@@ -172,6 +172,8 @@ class Thread(_Fact, frozen=True):
     name: Optional[str] = None
     crashed: bool = False
     holds_gil: Optional[bool] = None
+    waits_for_gil: Optional[bool] = None
+    """Whether it wanted the GIL and had not got it."""
     exception: Optional[str] = None
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     collecting: Optional[bool] = None
@@ -541,6 +543,25 @@ class Task(_Fact, frozen=True):
     """Of its coroutines, innermost first; of a running task also those of the functions that they called."""
 
 
+class Greenlet(_Fact, frozen=True):
+    """A greenlet, gevent's included, that had not ended."""
+
+    address: Optional[Address] = None
+    """Of the object, as it stands in what gevent prints of it."""
+    type: Optional[str] = None
+    """Its class, such as greenlet.greenlet."""
+    state: Optional[str] = None
+    """running, suspended, new (it had not begun)."""
+    thread: Optional[int] = None
+    """The tid of its thread."""
+    main: bool = False
+    """True for what its thread ran before it switched to any other."""
+    parent: Optional[int] = None
+    """Index into `greenlets` of the one that goes on when this one ends."""
+    frames: tuple[PythonFrame, ...] = ()
+    """Innermost first. A running one has the frames of its thread."""
+
+
 class LogLine(_Fact, frozen=True):
     """One significant line of a log, extracted by the evidence stage."""
 
@@ -652,6 +673,8 @@ class Crash(_Fact, frozen=True):
     """Who waits for what; those of a deadlock first."""
     tasks: tuple[Task, ...] = ()
     """asyncio's tasks that had not ended, running ones first."""
+    greenlets: tuple[Greenlet, ...] = ()
+    """Greenlets that had not ended, running ones first; none where each thread had only its own."""
     log: tuple[LogLine, ...] = ()
     last_words: tuple[str, ...] = ()
     """The last lines that the process wrote, from its log, without faulthandler's dump."""

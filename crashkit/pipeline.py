@@ -58,6 +58,7 @@ from crashkit.secrets.text import of_environment
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.fatal_error import fatal_error
+from crashkit.stacks.gil import with_gil
 from crashkit.stacks.handler import settle
 from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.living import Living, of_json
@@ -453,14 +454,16 @@ def _analyze_core(
     every = [Answer(soft_errors=tuple(unready)), *answers]
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
+    gil = partial(_add_gil, core, scene, crash, direct)
+    crash = attempt("waits", "the search for who waits for the GIL", gil, crash, problems)
     if scene.forged is None and _shows_waits(crash):
         apart = crash
         crash = attempt(
             "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
         )
     if direct is not None:
-        known_tasks = attempt("tasks", "the reader of asyncio's tasks", direct.reader.tasks, crash.tasks, problems)
-        crash = replace(crash, tasks=known_tasks)
+        crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash), crash, problems)
+        crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words: tuple[LogLine, ...] = ()
@@ -480,6 +483,11 @@ def _shows_waits(crash: Crash) -> bool:
 def _living_of(manifest: Optional[Manifest]) -> Optional[Living]:
     """What `crashkit run` saw of a process that hung."""
     return of_json(manifest.get("live")) if manifest is not None else None
+
+
+def _add_gil(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct]) -> Crash:
+    places = direct.reader.gil_waiters if direct is not None else ()
+    return with_gil(crash, core.architecture, lambda address, size: read_constant(core, scene.files, address, size), places)
 
 
 def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct], asked: _Asked) -> Crash:

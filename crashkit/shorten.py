@@ -14,6 +14,7 @@ from crashkit.model import (
     Crash,
     ElidedFrames,
     Frame,
+    Greenlet,
     Job,
     NativeFrame,
     Offset,
@@ -56,6 +57,7 @@ def shortened(crash: Crash) -> Crash:
         job=cut.job(crash.job),
         waits=cut.several("waits", crash.waits, limits.OTHER_BYTES),
         tasks=cut.tasks(crash.tasks),
+        greenlets=cut.greenlets(crash.greenlets),
         log=cut.several("log lines", crash.log, limits.LOG_BYTES),
         last_words=tuple(line[: limits.LONGEST_TEXT] for line in crash.last_words),
         debugger=cut.text(crash.debugger),
@@ -128,6 +130,11 @@ class _Cut:
             replace(task, awaits_tasks=tuple(filter(within, task.awaits_tasks)), awaited_by=tuple(filter(within, task.awaited_by)))
             for task in kept
         )
+
+    def greenlets(self, greenlets: Sequence[Greenlet]) -> tuple[Greenlet, ...]:
+        """No greenlet refers to one that is left out."""
+        kept = self.several("greenlets", greenlets, limits.OTHER_BYTES)
+        return tuple(replace(one, parent=None) if one.parent is not None and one.parent >= len(kept) else one for one in kept)
 
     def several(self, what: str, items: Sequence[_T], most: int) -> tuple[_T, ...]:
         """As many of the items as `most` bytes take."""

@@ -19,7 +19,8 @@ from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.interpreter.visited import NativeState
-from crashkit.model import Address, Crash, PythonFrame, SoftError, Task
+from crashkit.memory import mapping_at
+from crashkit.model import Address, Crash, Greenlet, PythonFrame, SoftError, Task
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
@@ -109,9 +110,16 @@ class DirectReader:
         """The locks that the threads hold and want; None without an interpreter."""
         return self._state.locks() if self._state is not None else None
 
-    def tasks(self) -> tuple[Task, ...]:
-        """asyncio's tasks, without the values of their variables."""
-        found = self._state.tasks() if self._state is not None else []
+    @property
+    def gil_waiters(self) -> tuple[range, ...]:
+        """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
+        return self._state.gil_waiters if self._state is not None else ()
+
+    def with_tasks(self, crash: Crash) -> Crash:
+        """The crash with asyncio's tasks, without the values of their variables."""
+        if self._state is None:
+            return crash
+        found, in_time = self._state.tasks()
         places = {task.address: index for index, task in enumerate(found)}
         tids = {thread.state.ident: tid for tid, thread in self._threads()}
         awaits = [tuple(dict.fromkeys(places[address] for address in task.awaits if address in places)) for task in found]
@@ -119,7 +127,7 @@ class DirectReader:
         for index, others in enumerate(awaits):
             for other in others:
                 awaited_by.setdefault(other, []).append(index)
-        return tuple(
+        tasks = tuple(
             Task(
                 name=task.name,
                 state=task.state,
@@ -131,6 +139,52 @@ class DirectReader:
             )
             for index, task in enumerate(found)
         )
+        late = () if in_time else (_late("tasks", "asyncio tasks", len(tasks)),)
+        return replace(crash, tasks=tasks, soft_errors=(*crash.soft_errors, *late))
+
+    def with_greenlets(self, crash: Crash) -> Crash:
+        """The crash with its greenlets, without the values of their variables. `crash` has its threads' registers."""
+        if self._state is None:
+            return crash
+        found, in_time = self._state.greenlets()
+        places = {greenlet.address: index for index, greenlet in enumerate(found)}
+        owners = self._owners_of_stacks(crash)
+        greenlets = tuple(
+            Greenlet(
+                address=Address(one.address),
+                type=one.type,
+                state=one.state,
+                thread=owners(one.stack) if one.stack is not None else None,
+                main=one.is_main,
+                parent=places.get(one.parent) if one.parent is not None else None,
+                frames=tuple(self._frame(frame, False) for frame in one.frames),
+            )
+            for one in found
+        )
+        late = () if in_time else (_late("greenlets", "greenlets", len(greenlets)),)
+        return replace(crash, greenlets=greenlets, soft_errors=(*crash.soft_errors, *late))
+
+    def _owners_of_stacks(self, crash: Crash) -> Callable[[int], Optional[int]]:
+        """The tid of the thread in whose C stack an address is.
+
+        That is the mapping where its stack pointer was; where a handler of a signal has a stack of its own, the one where glibc keeps
+        the thread's variables, at the end of its stack.
+        """
+        mappings, pointer = self._core.mappings(), self._core.architecture.stack_pointer
+        known: dict[int, int] = {}
+        for tid, address in (
+            *((thread.tid, thread.registers.get(pointer)) for thread in crash.threads),
+            *((thread.tid, thread.pthread) for thread in crash.threads),
+        ):
+            mapping = mapping_at(mappings, address) if address is not None else None
+            if mapping is not None and tid is not None:
+                known.setdefault(int(mapping.start), tid)
+
+        def owner(address: int) -> Optional[int]:
+            mapping = mapping_at(mappings, address)
+            return known.get(int(mapping.start)) if mapping is not None else None
+
+        return owner
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""
@@ -195,6 +249,11 @@ class DirectReader:
             yield SoftError(
                 stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
             )
+
+
+def _late(stage: str, what: str, count: int) -> SoftError:
+    message = f"the search for {what} took too long and was ended: {count:,} were read, and there may be more"
+    return SoftError(stage=stage, message=message, hint="The memory that leads to them may be damaged.")
 
 
 def _columns(position: Optional[Position]) -> Optional[tuple[int, int]]:

@@ -21,6 +21,9 @@ from crashkit.interpreter.view import Unreadable, View
 
 _RUNTIME = "_PyRuntime"
 _HEAD_36, _GIL_36 = "interp_head", ("gil_locked", "gil_last_holder")
+_GIL_WAITERS_36 = ("gil_cond", "gil_mutex", "switch_cond", "switch_mutex")
+_FUTEXES = 40
+"""Bytes of a condition or a mutex in which a futex may lie."""
 _MOST_STATES = 20_000
 
 
@@ -45,6 +48,8 @@ class Found(NamedTuple):
     """Thread states, where the interpreter is lost."""
     gil: Optional[tuple[int, int]] = None
     """Addresses of `gil_locked` and `gil_last_holder` (3.6)."""
+    gil_waiters: tuple[range, ...] = ()
+    """Where threads wait for the GIL (3.6)."""
 
 
 def find(view: View, modules: Sequence[Module], version: Optional[Version], idents: Mapping[int, int]) -> Optional[Found]:
@@ -116,7 +121,8 @@ def _of_36(view: View, module: Module, head: int) -> Optional[Found]:
     if not any(_is_interpreter(view, layout, one) for one in states):
         return None
     gil = [address for name in _GIL_36 for address in _told(module, name)]
-    return Found(version, layout, None, tuple(states), gil=(gil[0], gil[1]) if len(gil) == 2 else None)
+    waiters = tuple(range(address, address + _FUTEXES) for name in _GIL_WAITERS_36 for address in _told(module, name))
+    return Found(version, layout, None, tuple(states), gil=(gil[0], gil[1]) if len(gil) == 2 else None, gil_waiters=waiters)
 
 
 def _is_interpreter(view: View, layout: Layout, address: int) -> bool:

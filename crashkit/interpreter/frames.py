@@ -167,6 +167,7 @@ class Frames:
             return None
         place = (code.address, instruction)
         if place not in self._positions:
+            self._view.check_time()
             self._tables_left -= len(code.table)
             self._positions[place] = code.position(instruction) if self._tables_left >= 0 else None
         return self._positions[place]

@@ -7,6 +7,7 @@ Sources: Include/cpython/unicodeobject.h and longintrepr.h, Include/internal/pyc
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.layouts import Layout, Version
@@ -18,6 +19,7 @@ MOST_BYTES = 1 << 24
 MOST_ITEMS = 20_000
 _MOST_ATTRIBUTES = 1000
 _MOST_DIGITS = 1000
+_MOST_BASES, _MOST_SLOTS = 16, 100
 _MOST_LENGTH = 1 << 48
 _LONGEST_TYPE_NAME = 256
 
@@ -45,6 +47,12 @@ class Objects:
         self.layout = layout
         self.version = version
         self._order = view.memory.word.order
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """So long the reading in here may take; what takes longer raises TimeUp."""
+        with self.view.within(seconds), self.constants.within(seconds):
+            yield
 
     def type_of(self, address: int) -> int:
         """The address of the object's type."""
@@ -137,6 +145,7 @@ class Objects:
             start, has_hash = keys + layout.indices + size * width, True
         step = (3 if has_hash else 2) * word
         for index in range(min(self.length(keys + layout.entries), tries)):
+            self.view.check_time()
             entry = start + step * index + (word if has_hash else 0)
             key = self.view.word(entry)
             value = self.view.word(values + word * index if values else entry + word)
@@ -151,6 +160,7 @@ class Objects:
         word = self.view.word_size
         start, mask = self.view.word(address + self.layout.set.table), self.length(address + self.layout.set.mask)
         for index in range(min(mask + 1, MOST_ITEMS)):
+            self.view.check_time()
             key, digest = self.view.word(start + 2 * word * index), self.view.signed_word(start + 2 * word * index + word)
             # A member that was removed leaves an entry with the hash -1, which no object has.
             if key and digest != -1:
@@ -186,6 +196,21 @@ class Objects:
             dictionary = self.view.word(address + place)
             if dictionary:
                 yield from self.dictionary(dictionary, tries=_MOST_ATTRIBUTES)
+
+    def slots(self, address: int) -> Iterator[Item]:
+        """What an instance has of its classes' `__slots__`, in the order of their names (`ht_slots`, Objects/typeobject.c)."""
+        kind, word = self.type_of(address), self.view.word_size
+        for _ in range(_MOST_BASES):
+            if not self.flags(kind) & HEAP_TYPE:
+                return
+            base = self.view.word(kind + self.layout.type.base)
+            names = self.view.word(kind + self.layout.type.shared_keys - 2 * word)
+            start = address + self.view.word(base + self.layout.type.basic_size)
+            for index, name in enumerate(self.tuple(names, _MOST_SLOTS) if names else ()):
+                value = self.view.word(start + word * index)
+                if value:
+                    yield Item(name, value)
+            kind = base
 
     def _managed(self, address: int, kind: int, flags: int) -> Iterator[Item]:
         """A `__dict__` that lies before the object, or whose values lie somewhere without one."""

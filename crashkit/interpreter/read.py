@@ -7,13 +7,24 @@ from typing import NamedTuple, Optional
 
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
+from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
-from crashkit.interpreter.tasks import OFFSETS, TaskReader, TaskState
-from crashkit.interpreter.threads import ThreadState, gil_holder, handled_exception, is_collecting, read_state, states_of, thread_names
+from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
+from crashkit.interpreter.threads import (
+    ThreadState,
+    gil_at,
+    gil_holder,
+    gil_waiters,
+    handled_exception,
+    is_collecting,
+    read_state,
+    states_of,
+    thread_names,
+)
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.interpreter.visited import NativeState, Visited, visited
@@ -62,8 +73,12 @@ class PythonState(NamedTuple):
     """Reads the files of what was imported, one for each package."""
     locks: Callable[[], PythonLocks]
     """Reads the locks that the threads hold and want."""
-    tasks: Callable[[], list[TaskState]]
+    tasks: Callable[[], Tasks]
     """Reads asyncio's tasks."""
+    greenlets: Callable[[], Greenlets]
+    """Reads the greenlets."""
+    gil_waiters: tuple[range, ...]
+    """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
 
 def read_python(
@@ -85,10 +100,13 @@ def read_python(
     frames = Frames(objects, Ranges(memory).holds)
     threads: list[PythonThread] = []
     lost = 0
+    waiters = list(found.gil_waiters)
     for interpreter in (*found.interpreters, None):
         states = found.states if interpreter is None else states_of(view, found.layout, interpreter)
         names = thread_names(objects, interpreter) if interpreter is not None else {}
-        holder = _gil_holder(view, found, interpreter)
+        gil = _gil(view, found, interpreter)
+        holder = gil_holder(view, gil) if gil else None
+        waiters += [gil_waiters(gil)] if gil and not found.gil else []
         collecting = is_collecting(view, found.layout, found.runtime, interpreter)
         for address in states[: MOST_THREADS - len(threads)]:
             try:
@@ -116,16 +134,27 @@ def read_python(
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
-        tasks=lambda: _tasks(objects, frames, values, found, [one.stack.inner for one in threads]),
+        tasks=lambda: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads]),
+        greenlets=lambda: _greenlets(objects, frames, values, found),
+        gil_waiters=tuple(dict.fromkeys(waiters)),
     )
 
 
-def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[Sequence[FrameState]]) -> list[TaskState]:
+def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -> Greenlets:
+    if found.version.free_threaded or objects.view.word_size != 8:
+        return Greenlets()
+    reader = GreenletReader(objects, frames, values)
+    each = [reader.read(interpreter) for interpreter in found.interpreters]
+    return Greenlets(tuple(greenlet for one in each for greenlet in one.found), all(one.in_time for one in each))
+
+
+def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
     offsets = OFFSETS.get((found.version.major, found.version.minor))
     if offsets is None or found.version.free_threaded or objects.view.word_size != 8:
-        return []
+        return Tasks()
     reader = TaskReader(objects, frames, values, offsets)
-    return [task for interpreter in found.interpreters for task in reader.read(interpreter, stacks)]
+    each = [reader.read(interpreter, stacks) for interpreter in found.interpreters]
+    return Tasks(tuple(task for one in each for task in one.found), all(one.in_time for one in each))
 
 
 def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:
@@ -136,16 +165,10 @@ def _exception(view: View, found: Found, values: Values, thread: PythonThread) -
     return values.text(exception) if exception and values.nothing else None
 
 
-def _gil_holder(view: View, found: Found, interpreter: Optional[int]) -> Optional[int]:
+def _gil(view: View, found: Found, interpreter: Optional[int]) -> Optional[tuple[int, int]]:
     if found.version.free_threaded:
         return None
-    if found.gil is not None:
-        locked, holder = found.gil
-        try:
-            return view.word(holder) if view.int32(locked) == 1 else 0
-        except Unreadable:
-            return None
-    return gil_holder(view, found.layout, found.runtime, interpreter)
+    return found.gil or gil_at(view, found.layout, found.runtime, interpreter)
 
 
 def _finalizing(view: View, found: Found) -> Optional[bool]:

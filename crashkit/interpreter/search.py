@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import struct
 import sys
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from crashkit.evidence.core.modules import LoadedModule
+from crashkit.interpreter.view import View
 from crashkit.memory import Memory
 from crashkit.model import Mapping
 
@@ -58,6 +60,29 @@ def heap(memory: Memory) -> Iterator[tuple[int, array[int]]]:
                 break
             room -= len(data)
             yield start, words(memory, data)
+
+
+def places_of(view: View, wanted: Sequence[int], most: int) -> Iterator[int]:
+    """Where words that equal one of `wanted` lie in writable memory of no file, in the first `most` bytes of it. Raises TimeUp."""
+    memory = view.memory
+    # Without the zeros that most pointers end in, which are everywhere.
+    needles = [struct.pack(memory.word.code, word).rstrip(b"\0") for word in wanted]
+    known = frozenset(wanted)
+    for mapping in memory.mappings():
+        if _is_of_file(mapping) or "w" not in (mapping.permissions or ""):
+            continue
+        for start in range(mapping.start, mapping.end, _CHUNK):
+            view.check_time()
+            data = memory.read(start, min(_CHUNK, mapping.end - start)) if most > 0 else b""
+            if not data:
+                break
+            most -= len(data)
+            for needle in needles:
+                at = data.find(needle)
+                while at >= 0:
+                    if at % 8 == 0 and at + 8 <= len(data) and struct.unpack_from(memory.word.code, data, at)[0] in known:
+                        yield start + at
+                    at = data.find(needle, at + 1)
 
 
 def words(memory: Memory, data: bytes) -> array[int]:

@@ -3,24 +3,24 @@
 `asyncio.tasks` keeps all scheduled tasks in a WeakSet and the running one of each loop in a dict (Lib/asyncio/tasks.py). A task of C knows
 its coroutine and the future that it waits for (Modules/_asynciomodule.c, `TaskObj`); a suspended coroutine has what it awaits on top of its
 stack of values (Objects/genobject.c, `_PyGen_yf`). Futures do not name who waits for a group of tasks, but variables of asyncio's own
-functions do.
+functions do. From 3.14 on tasks are in lists (`task_lists.py`).
 
-CPython 3.8 to 3.13. 3.14 keeps tasks in lists of the threads.
+CPython 3.8 to 3.14.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
+from itertools import chain, islice
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.objects import LIST, TUPLE, Objects
+from crashkit.interpreter.task_lists import listed
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
-from crashkit.interpreter.view import Unreadable
+from crashkit.interpreter.view import TimeUp, Unreadable
 
 MOST_TASKS = 10_000
 _MOST_COROUTINES = 200
@@ -73,6 +73,8 @@ class Offsets(NamedTuple):
     first variable on (3.11 and newer)."""
     values: Optional[int] = None
     """In a frame: a pointer to its stack of values, 3.10."""
+    listed: bool = False
+    """Whether tasks are in lists, and `top` is a pointer behind the top of the stack of values again (3.14)."""
 
 
 OFFSETS = {
@@ -82,6 +84,7 @@ OFFSETS = {
     (3, 11): Offsets(state=88, waiter=128, coroutine=136, name=144, frame=80, frame_state=75, top=64),
     (3, 12): Offsets(state=88, waiter=128, coroutine=136, name=144, frame=72, frame_state=67, top=64),
     (3, 13): Offsets(state=96, waiter=112, coroutine=120, name=128, frame=72, frame_state=67, top=64),
+    (3, 14): Offsets(state=104, waiter=120, coroutine=128, name=136, frame=72, frame_state=67, top=64, listed=True),
 }
 """By version, from debug info of x86-64; all 64-bit processors have the same."""
 
@@ -103,6 +106,14 @@ class TaskState(NamedTuple):
     """The type of the future that it waits for."""
 
 
+class Tasks(NamedTuple):
+    """The tasks of one interpreter."""
+
+    found: tuple[TaskState, ...] = ()
+    in_time: bool = True
+    """False if the time ran out: there may be more."""
+
+
 class TaskReader:
     """Reads the tasks of one interpreter."""
 
@@ -111,36 +122,39 @@ class TaskReader:
         self._view = objects.view
         self._tasks: dict[int, bool] = {}
         self._known: dict[int, str] = {}
-        self._ends = 0.0
         self._idents: dict[int, Optional[int]] = {}
 
-    def read(self, interpreter: int, stacks: Sequence[Sequence[FrameState]]) -> list[TaskState]:
-        """The tasks that have not ended, running ones first. `stacks`: the frames of each thread, innermost first."""
-        self._ends = time.perf_counter() + _PATIENCE
+    def read(self, interpreter: int, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
+        """The tasks that have not ended, running ones first. `stacks`: each thread's ident and frames, innermost first."""
+        found: list[TaskState] = []
+        try:
+            with self._objects.within(_PATIENCE):
+                for task in islice(self._read(interpreter, stacks), MOST_TASKS):
+                    found.append(task)
+        except TimeUp:
+            return Tasks(tuple(found), in_time=False)
+        return Tasks(tuple(found))
+
+    def _read(self, interpreter: int, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Iterator[TaskState]:
         try:
             contents = module_contents(self._objects, interpreter, "asyncio.tasks")
         except Unreadable:
-            return []
+            return
         if contents is None:
-            return []
+            return
         self._learn_types(interpreter, contents)
-        running = set(self._running(contents))
-        places = {frame.address: stack for stack in stacks for frame in stack} if running else {}
-        found: list[TaskState] = []
-        for address in dict.fromkeys((*running, *self._scheduled(contents))):
-            if len(found) >= MOST_TASKS:
-                break
+        running = set(self._running(contents, interpreter))
+        places = {frame.address: (ident, stack) for ident, stack in stacks for frame in stack} if running else {}
+        seen: set[int] = set()
+        for address in chain(running, self._scheduled(contents, interpreter)):
+            if address in seen:
+                continue
+            seen.add(address)
             try:
-                self._check_time()
                 if self._is_task(address) and (task := self._task(address, address in running, places)) is not None:
-                    found.append(task)
+                    yield task
             except Unreadable:
                 continue
-        return found
-
-    def _check_time(self) -> None:
-        if time.perf_counter() > self._ends:
-            raise Unreadable("the tasks take too long")
 
     def _learn_types(self, interpreter: int, contents: int) -> None:
         """Types by the names that modules give them: what C calls them is in a file that may be missing."""
@@ -149,7 +163,6 @@ class TaskReader:
             modules = {"asyncio.tasks": contents, "types": module_contents(self._objects, interpreter, "types")}
             for (module, name), kind in _TYPES.items():
                 place = modules[module]
-                self._check_time()
                 with suppress(Unreadable):
                     if place and (address := self._objects.item(place, name)):
                         self._known.setdefault(address, kind)
@@ -157,7 +170,11 @@ class TaskReader:
     def _type_name(self, kind: int) -> str:
         return self._known.get(kind) or self._values.type_name(kind)
 
-    def _running(self, contents: int) -> Iterator[int]:
+    def _running(self, contents: int, interpreter: int) -> Iterator[int]:
+        for one in listed(self._objects, interpreter, MOST_TASKS) if self._at.listed else ():
+            if not one.running:
+                break
+            yield one.address
         try:
             tasks = self._objects.item(contents, "_current_tasks")
             for item in self._objects.dictionary(tasks, _MOST_AWAITED) if tasks else ():
@@ -165,20 +182,19 @@ class TaskReader:
         except Unreadable:
             return
 
-    def _scheduled(self, contents: int) -> Iterator[int]:
-        """What the WeakSet refers to, and from 3.12 on tasks that began to run before they were scheduled."""
+    def _scheduled(self, contents: int, interpreter: int) -> Iterator[int]:
+        """What the lists hold or the WeakSet refers to, and from 3.12 on tasks that began to run before they were scheduled."""
+        for one in listed(self._objects, interpreter, MOST_TASKS) if self._at.listed else ():
+            yield one.address
         for name in ("_scheduled_tasks", "_all_tasks"):
             try:
-                self._check_time()
                 tasks = self._objects.item(contents, name)
                 references = self._objects.attribute(tasks, "data") if tasks else None
                 for reference in self._objects.members(references, MOST_TASKS) if references else ():
-                    self._check_time()
                     yield self._view.word(reference + _REFERENT_AT)
             except Unreadable:
                 continue
         try:
-            self._check_time()
             eager = self._objects.item(contents, "_eager_tasks")
             yield from self._objects.members(eager, MOST_TASKS) if eager else ()
         except Unreadable:
@@ -198,20 +214,23 @@ class TaskReader:
                     break
         return self._tasks[kind]
 
-    def _task(self, address: int, running: bool, places: dict[int, Sequence[FrameState]]) -> Optional[TaskState]:
+    def _task(self, address: int, running: bool, places: dict[int, tuple[int, Sequence[FrameState]]]) -> Optional[TaskState]:
         view, at = self._view, self._at
         if view.int32(address + at.state) != _PENDING:
             return None
-        chain, frames = self._coroutines(view.word(address + at.coroutine))
-        if running and chain:
-            frames = _above(places.get(chain[0], ()), chain[0]) or frames
+        awaiting, frames = self._coroutines(view.word(address + at.coroutine))
+        loop = view.word(address + _LOOP_AT)
+        ident = self._ident(loop)
+        if running and awaiting and (place := places.get(awaiting[0])):
+            frames = _above(place[1], awaiting[0]) or frames
+            ident = self._idents[loop] = place[0]
         waiter = view.word(address + at.waiter)
         awaits, waits_for = self._awaited(waiter, frames) if waiter not in (0, self._values.nothing) else ((), None)
         return TaskState(
             address,
             self._name(address),
             "running" if running else "waiting" if waits_for else "ready",
-            self._ident(view.word(address + _LOOP_AT)),
+            ident,
             frames,
             awaits,
             waits_for,
@@ -227,7 +246,7 @@ class TaskReader:
             return None
 
     def _ident(self, loop: int) -> Optional[int]:
-        """uvloop's and other loops of C do not show theirs."""
+        """uvloop's and other loops of C do not show theirs: then it is known once one of their tasks is found to run."""
         if loop not in self._idents:
             self._idents[loop] = None
             try:
@@ -240,12 +259,11 @@ class TaskReader:
 
     def _coroutines(self, coroutine: int) -> tuple[list[int], tuple[FrameState, ...]]:
         """The addresses of the frames of a chain of coroutines, outermost first, and those frames, innermost first."""
-        chain: list[int] = []
+        awaiting: list[int] = []
         found: list[FrameState] = []
         seen: set[int] = set()
         try:
             while coroutine and coroutine not in seen and len(seen) < _MOST_COROUTINES:
-                self._check_time()
                 seen.add(coroutine)
                 kind = self._type_name(self._objects.type_of(coroutine))
                 if kind in _STAND_INS:
@@ -254,12 +272,12 @@ class TaskReader:
                 frame = self._frame_of(coroutine) if kind in _COROUTINES else 0
                 if not frame:
                     break
-                chain.append(frame)
+                awaiting.append(frame)
                 found.append(self._frames.frame(frame))
                 coroutine = self._top(coroutine, frame)
         except Unreadable:
             pass
-        return chain, tuple(reversed(found))
+        return awaiting, tuple(reversed(found))
 
     def _frame_of(self, coroutine: int) -> int:
         """0 for one that has ended."""
@@ -274,8 +292,12 @@ class TaskReader:
         if at.frame_state is not None:
             if _signed(view.byte(coroutine + at.frame_state)) != _SUSPENDED:
                 return 0
+            local = frame + self._objects.layout.frame.locals
+            if at.listed:
+                behind = view.word(frame + at.top)
+                return self._frames.untagged(self._word_before(behind, 0, behind > local))
             depth = view.int32(frame + at.top)
-            return self._word_before(frame + self._objects.layout.frame.locals, depth)
+            return self._word_before(local, depth)
         if at.values is not None:
             return self._word_before(view.word(frame + at.values), view.int32(frame + at.top))
         behind = view.word(frame + at.top)
@@ -290,7 +312,6 @@ class TaskReader:
     def _awaited(self, waiter: int, frames: Sequence[FrameState]) -> tuple[tuple[int, ...], Optional[str]]:
         """The tasks behind a future, and the name of its type."""
         try:
-            self._check_time()
             kind = self._type_name(self._objects.type_of(waiter)).rpartition(".")[2].replace("object", "Future")
             if self._is_task(waiter):
                 return (waiter,), kind

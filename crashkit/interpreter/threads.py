@@ -36,6 +36,7 @@ def linked(view: View, address: int, link: int, most: int) -> Iterator[int]:
     while address and address not in seen and len(seen) < most:
         seen.add(address)
         yield address
+        view.check_time()
         try:
             address = view.word(address + link)
         except Unreadable:
@@ -91,16 +92,28 @@ def handled_exception(view: View, layout: Layout, state: int, nothing: int) -> i
     return 0
 
 
-def gil_holder(view: View, layout: Layout, runtime: Optional[int], interpreter: Optional[int]) -> Optional[int]:
-    """The address of the thread state that holds the GIL; 0 if none does, None if that cannot be read (3.6 keeps it elsewhere)."""
+_CONDITIONS_BEHIND_LOCKED, _CONDITIONS_END = 16, 16 + 2 * (48 + 48)
+"""`switch_number`, then `cond`, `mutex`, `switch_cond` and `switch_mutex` (Include/internal/pycore_gil.h), in which
+the futexes lie. A mutex takes 40 or 48 bytes, by processor."""
+
+
+def gil_at(view: View, layout: Layout, runtime: Optional[int], interpreter: Optional[int]) -> Optional[tuple[int, int]]:
+    """The addresses of `locked` and `last_holder` of the GIL; None if it is not known where it is (3.6 keeps it elsewhere)."""
     try:
         if interpreter is not None and layout.interpreter.gil is not None and layout.gil is not None:
             gil = view.word(interpreter + layout.interpreter.gil)
-            locked, holder = gil + layout.gil.locked, gil + layout.gil.holder
-        elif runtime is not None and layout.runtime and layout.runtime.gil_locked is not None and layout.runtime.gil_holder is not None:
-            locked, holder = runtime + layout.runtime.gil_locked, runtime + layout.runtime.gil_holder
-        else:
-            return None
+            return (gil + layout.gil.locked, gil + layout.gil.holder) if gil else None
+    except Unreadable:
+        return None
+    if runtime is not None and layout.runtime and layout.runtime.gil_locked is not None and layout.runtime.gil_holder is not None:
+        return runtime + layout.runtime.gil_locked, runtime + layout.runtime.gil_holder
+    return None
+
+
+def gil_holder(view: View, gil: tuple[int, int]) -> Optional[int]:
+    """The address of the thread state that holds the GIL; 0 if none does, None if that cannot be read."""
+    locked, holder = gil
+    try:
         return view.word(holder) if view.int32(locked) == 1 else 0
     except Unreadable:
         return None
@@ -120,6 +133,11 @@ def is_collecting(view: View, layout: Layout, runtime: Optional[int], interprete
         return view.int32(collector + layout.collector.running) == 1
     except Unreadable:
         return None
+
+
+def gil_waiters(gil: tuple[int, int]) -> range:
+    """The addresses that threads name to the kernel while they wait for this GIL, or for another thread to take it."""
+    return range(gil[0] + _CONDITIONS_BEHIND_LOCKED, gil[0] + _CONDITIONS_END)
 
 
 def module_contents(objects: Objects, interpreter: int, name: str) -> Optional[int]:

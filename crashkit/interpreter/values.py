@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from itertools import islice
+from itertools import chain, islice
 from typing import Optional
 
+from crashkit.interpreter.arrays import Arrays
 from crashkit.interpreter.objects import BYTES, DICTIONARY, EXCEPTION, HEAP_TYPE, INT, LIST, TEXT, TUPLE, TYPE, Objects
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.view import Unreadable
@@ -32,6 +33,8 @@ class Values:
         self._types: dict[int, str] = {}
         self._texts: dict[int, str] = {}
         self._spent = self._ends = 0.0
+        self._interpreter = interpreter
+        self._arrays: Optional[Arrays] = None
 
     def text(self, address: int) -> str:
         """The object as text of at most 200 characters; what cannot be read, in angle brackets."""
@@ -96,15 +99,22 @@ class Values:
             return repr(complex(real, imaginary))
         if flags & TYPE:
             return f"<class {self.type_name(address)!r}>"
+        if self._objects.view.word_size == 8 and (described := self._array_text(address, kind)):
+            return f"<{name} {described}>"
         fields = self._fields(address, outside) if flags & HEAP_TYPE else ""
         return f"<{name}({fields}) at {address:#x}>" if fields else f"<{name} at {address:#x}>"
+
+    def _array_text(self, address: int, kind: int) -> Optional[str]:
+        if self._arrays is None:
+            self._arrays = Arrays(self._objects, self._interpreter)
+        return self._arrays.text(address, kind)
 
     def _fields(self, address: int, outside: tuple[int, ...]) -> str:
         """The attributes of an instance. Those of attributes in turn are left out."""
         if len(outside) > 1:
             return ""
         try:
-            items = islice(self._objects.attributes(address), _MOST_ITEMS)
+            items = islice(chain(self._objects.slots(address), self._objects.attributes(address)), _MOST_ITEMS)
             return _joined(f"{self._objects.text(item.key, _LONGEST)}={self._represent(item.value, outside)}" for item in items)
         except Unreadable:
             return ""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Optional
 
 from crashkit.memory import Memory
@@ -22,6 +24,13 @@ class Unreadable(Exception):
     """The memory is missing, or what it holds cannot be what it should be."""
 
 
+class TimeUp(Exception):
+    """The time for what is being read has run out.
+
+    No kind of Unreadable: who skips what cannot be read goes on with the next, and this ends all of it.
+    """
+
+
 class View:
     """A `Memory` as numbers. All methods raise Unreadable for memory that is missing.
 
@@ -34,11 +43,27 @@ class View:
         self.word_size = memory.word.size
         order = memory.word.order
         self._pages: dict[int, bytes] = {}
+        self._ends: Optional[float] = None
         self._word = struct.Struct(memory.word.code)
         self._int32 = struct.Struct(order + "i")
         self._uint32 = struct.Struct(order + "I")
         self._uint16 = struct.Struct(order + "H")
         self._double = struct.Struct(order + "d")
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """So long the reading in here may take; what takes longer raises TimeUp, wherever it is."""
+        before = self._ends
+        self._ends = time.perf_counter() + seconds
+        try:
+            yield
+        finally:
+            self._ends = before
+
+    def check_time(self) -> None:
+        """For loops whose steps are reads in line. Raises TimeUp."""
+        if self._ends is not None and time.perf_counter() > self._ends:
+            raise TimeUp
 
     def word(self, address: int) -> int:
         """The machine word at `address`, unsigned."""
@@ -75,6 +100,8 @@ class View:
 
     def data(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes; the caller has bounded `size`."""
+        if self._ends is not None:
+            self.check_time()
         if not 0 <= address < _TOP - size or size < 0:
             raise Unreadable(f"no memory at {address:#x}")
         offset = address % _PAGE

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.text import Text
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
-from crashkit.naming import tasks, waits
+from crashkit.naming import greenlets, tasks, waits
 from crashkit.naming.machinery import handler_end
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
 from crashkit.report.cycles import Part, parts
@@ -128,6 +128,8 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("thread", _thread(crash, thread), style=_BOLD)
     if task := tasks.task_of(crash, thread):
         yield from page.field("in task", tasks.sentence(crash, task), 2)
+    if greenlet := greenlets.greenlet_of(crash, thread):
+        yield from page.field("greenlet", greenlets.sentence(crash, greenlet), 2)
     if thread and (told is None or told.chosen.why is not None):
         yield from page.field("python", "no Python frame in this thread")
     yield from _python(told, page)

@@ -7,8 +7,22 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from crashkit.model import Crash, ElidedFrames, Finding, Frame, LookedFor, Module, NativeFrame, PythonFrame, Signal, Task, Thread, Wait
-from crashkit.naming import tasks
+from crashkit.model import (
+    Crash,
+    ElidedFrames,
+    Finding,
+    Frame,
+    Greenlet,
+    LookedFor,
+    Module,
+    NativeFrame,
+    PythonFrame,
+    Signal,
+    Task,
+    Thread,
+    Wait,
+)
+from crashkit.naming import greenlets, tasks
 from crashkit.naming.collector import in_collector as in_collector
 from crashkit.naming.failing import failing
 from crashkit.naming.failing import said as said_in
@@ -388,7 +402,7 @@ def collector_note(thread: Thread) -> str:
 
 def awaited(thread: Thread) -> str | None:
     """What a thread was waiting for: `the GIL`."""
-    if waits_for_gil(thread.frames):
+    if thread.waits_for_gil or waits_for_gil(thread.frames):
         return "the GIL"
     names = [libc_name(plain(frame.function)).lstrip("_") for frame in islice(thread.natives(), _WAIT_DEPTH) if frame.function]
     # glibc's names of the versions with a 64-bit time end in 64.
@@ -469,6 +483,28 @@ def task_sentence(crash: Crash, task: Task) -> str:
 def task_state(crash: Crash, task: Task) -> str:
     """What an asyncio task did."""
     return tasks.state(crash, task)
+
+
+def in_greenlet(crash: Crash) -> str | None:
+    """The greenlet in which the process failed, and whose child it is."""
+    greenlet = greenlets.greenlet_of(crash, crash.thread)
+    return greenlets.sentence(crash, greenlet) if greenlet else None
+
+
+def greenlet_name(crash: Crash, greenlet: Greenlet) -> str:
+    """What a greenlet runs."""
+    return greenlets.name(crash, greenlet)
+
+
+def greenlet_parent(crash: Crash, greenlet: Greenlet) -> str | None:
+    """The greenlet that goes on when this one ends."""
+    parent = greenlets.parent_of(crash, greenlet)
+    return greenlets.name(crash, parent) if parent else None
+
+
+def greenlet_frames(crash: Crash, greenlet: Greenlet) -> tuple[PythonFrame, ...]:
+    """Where a greenlet stands."""
+    return greenlets.frames(crash, greenlet)
 
 
 def waits(crash: Crash, wait: Wait) -> str:

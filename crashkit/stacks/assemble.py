@@ -15,6 +15,7 @@ from crashkit.model import Address, NativeFrame, SoftError, Thread
 from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join
 from crashkit.stacks.evaluation import Walk, evaluation_starts
+from crashkit.stacks.greenlets import of_greenlet
 from crashkit.stacks.merge import EVALUATE, is_evaluation, runs
 from crashkit.stacks.native import placed
 from crashkit.stacks.source import Sources
@@ -96,6 +97,7 @@ def _ends(
 ) -> Ends:
     if walk is None:
         walk = NativeStack(_where_it_stood(thread, unwinding), cut=True)
+    walk = of_greenlet(walk)
     return Ends(
         native=placed(walk.frames, index, unwinding.covers, "context"),
         python=tuple(map(sources.annotate, stack.frames)),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Optional
+from collections.abc import Mapping, Sequence
+from typing import Optional
 
 from msgspec.structs import replace
 
@@ -17,12 +17,10 @@ from crashkit.arch import Architecture
 from crashkit.interpreter.locks import Lock, PythonLocks
 from crashkit.model import Address, Crash, NativeFrame, PythonFrame, Thread, Wait
 from crashkit.naming.functions import plain
-from crashkit.naming.gil import waits_for_gil
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import python_frames
 from crashkit.stacks.living import Living
-
-Read = Callable[[int, int], bytes]
+from crashkit.stacks.system_call import Blocked, Read, call_of
 
 _NEAR = 14
 """Innermost frames that tell what a thread waits for; below them stands who wanted it."""
@@ -79,13 +77,6 @@ _LISTENS = frozenset(("accept", "accept4"))
 _NO_FILE = 1 << 31
 
 
-class Blocked(NamedTuple):
-    """The system call that a thread is in."""
-
-    name: str
-    arguments: tuple[int, ...]
-
-
 def with_waits(
     crash: Crash, architecture: Architecture, read: Read, locks: Optional[PythonLocks], living: Optional[Living] = None
 ) -> Crash:
@@ -135,7 +126,7 @@ class _Waits:
     def of(self, thread: Thread) -> Optional[Wait]:
         """What the thread waits for; None if it runs or nothing tells."""
         tid = thread.tid or 0
-        if waits_for_gil(thread.frames[handler_end(thread.frames) :]):
+        if thread.waits_for_gil:
             return Wait(thread=tid, kind="gil", held_by=self._holder_of_gil if self._holder_of_gil != tid else None)
         below = thread.frames[handler_end(thread.frames) :][:_NEAR]
         names = [plain(frame.function or "") for frame in below if isinstance(frame, NativeFrame)]
@@ -151,17 +142,8 @@ class _Waits:
         return self._as_python_says(wait, pythons) if wait is not None else None
 
     def call(self, thread: Thread) -> Optional[Blocked]:
-        """The system call that the thread is in; None if it is in none that can wait, or that is not known."""
-        architecture = self._architecture
-        number = thread.registers.get(architecture.system_call or "")
-        pc = thread.registers.get(architecture.program_counter)
-        if number is None or pc is None or number not in architecture.system_calls:
-            return None
-        # Before the kernel restarts a call it steps back to the instruction.
-        if not any(code in (self._read(pc - len(code), len(code)), self._read(pc, len(code))) for code in architecture.system_call_codes):
-            return None
-        arguments = tuple(int(thread.registers.get(name, 0)) for name in architecture.system_call_arguments)
-        return Blocked(architecture.system_calls[number], arguments)
+        """The system call that the thread is in."""
+        return call_of(thread, self._architecture, self._read)
 
     def _waits_by_name(self, thread: Thread, names: Sequence[str]) -> bool:
         """A handler of a signal hides the system call that it interrupted."""

@@ -1,0 +1,144 @@
+"""numpy's arrays and torch's tensors: type, shape, device and where the data is, never the data.
+
+An array is a C structure that has not changed since numpy 1.7 (numpy/_core/include/numpy/ndarraytypes.h, `PyArrayObject_fields`). A tensor
+is one of C++ (c10/core/TensorImpl.h) that changes: its sizes are found by what follows them, the number of elements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import prod
+from typing import NamedTuple, Optional
+
+from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.threads import module_contents
+from crashkit.interpreter.view import Unreadable
+
+_MOST_BASES = 16
+_MOST_DIMENSIONS = 64
+_MOST_ELEMENTS = 1 << 60
+
+_DATA_AT, _DIMENSIONS_AT, _SHAPE_AT, _TYPE_AT, _NUMBER_AT = 16, 24, 32, 56, 28
+"""`data`, `nd`, `dimensions` and `descr` of an array; `type_num` of a descr."""
+_NUMPY_TYPES = (
+    *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "int64", "uint64", "float32", "float64"),
+    *("longdouble", "complex64", "complex128", "clongdouble", "object", "bytes", "str", "void", "datetime64", "timedelta64", "float16"),
+)
+"""`NPY_TYPES`, by number; where long has 64 bits."""
+
+_IMPLEMENTATIONS_AT = (24, 16)
+"""`cdata` of a tensor's object (torch/csrc/autograd/python_variable.h): behind whether it is borrowed, or in newer versions by itself."""
+_SEARCHED = range(3, 24)
+"""Words of a `TensorImpl` among which its sizes and strides begin, 11 words (c10/core/impl/SizesAndStrides.h)."""
+_INLINE = 5
+"""Dimensions that are not elsewhere."""
+_TORCH_TYPES: Sequence[tuple[str, int]] = (
+    *(("uint8", 1), ("int8", 1), ("int16", 2), ("int32", 4), ("int64", 8), ("float16", 2), ("float32", 4), ("float64", 8)),
+    *(("complex32", 4), ("complex64", 8), ("complex128", 16), ("bool", 1), ("qint8", 1), ("quint8", 1), ("qint32", 4), ("bfloat16", 2)),
+    *(("quint4x2", 1), ("quint2x4", 1), ("bits1x8", 1), ("bits2x4", 1), ("bits4x2", 1), ("bits8", 1), ("bits16", 2)),
+    *(("float8_e5m2", 1), ("float8_e4m3fn", 1), ("float8_e5m2fnuz", 1), ("float8_e4m3fnuz", 1), ("uint16", 2), ("uint32", 4)),
+    ("uint64", 8),
+)
+"""`ScalarType` (c10/core/ScalarType.h), by number, with the bytes of an element."""
+_DEVICES = (
+    *("cpu", "cuda", "mkldnn", "opengl", "opencl", "ideep", "hip", "fpga", "maia", "xla", "vulkan", "metal", "xpu", "mps", "meta", "hpu"),
+    *("ve", "lazy", "ipu", "mtia", "privateuseone"),
+)
+"""`DeviceType` (c10/core/DeviceType.h), by number."""
+
+
+class _Sizes(NamedTuple):
+    at: int
+    """The number of the word of the implementation at which they begin."""
+    shape: tuple[int, ...]
+    offset: int
+    """Of the first element in the storage, in elements."""
+
+
+class Arrays:
+    """Describes the arrays and tensors of one interpreter."""
+
+    def __init__(self, objects: Objects, interpreter: Optional[int]) -> None:
+        self._objects, self._view = objects, objects.view
+        self._array = self._type(interpreter, "numpy", "ndarray")
+        self._tensor = self._type(interpreter, "torch._tensor", "Tensor")
+
+    def text(self, address: int, kind: int) -> Optional[str]:
+        """Such as `float32 (3, 4), data at 0x7f…`; None for any other object. Raises Unreadable."""
+        base = kind
+        for _ in range(_MOST_BASES if self._array or self._tensor else 0):
+            if base == self._array:
+                return self._of_array(address)
+            if base == self._tensor:
+                return self._of_tensor(address)
+            base = self._view.word(base + self._objects.layout.type.base)
+            if not base:
+                break
+        return None
+
+    def _type(self, interpreter: Optional[int], module: str, name: str) -> int:
+        """By what modules call it: its own name is in a file that may be missing. 0 if there is none."""
+        try:
+            contents = module_contents(self._objects, interpreter, module) if interpreter is not None else None
+            return (self._objects.item(contents, name) if contents else None) or 0
+        except Unreadable:
+            return 0
+
+    def _of_array(self, address: int) -> str:
+        view = self._view
+        dimensions = view.int32(address + _DIMENSIONS_AT)
+        if not 0 <= dimensions <= _MOST_DIMENSIONS:
+            raise Unreadable(f"an array of {dimensions} dimensions")
+        shape = self._numbers(view.word(address + _SHAPE_AT), dimensions)
+        number = view.int32(view.word(address + _TYPE_AT) + _NUMBER_AT)
+        kind = _NUMPY_TYPES[number] if 0 <= number < len(_NUMPY_TYPES) else f"type {number}"
+        return f"{kind} {shape}, data at {view.word(address + _DATA_AT):#x}"
+
+    def _of_tensor(self, address: int) -> Optional[str]:
+        for place in _IMPLEMENTATIONS_AT:
+            try:
+                implementation = self._view.word(address + place)
+                sizes = self._sizes(implementation) if implementation else None
+                if sizes is not None:
+                    return self._described(implementation, sizes)
+            except Unreadable:
+                continue
+        return None
+
+    def _described(self, implementation: int, sizes: _Sizes) -> str:
+        view = self._view
+        about = implementation + 8 * (sizes.at + 13)
+        number, device, index = view.uint16(about), view.byte(about + 2), view.byte(about + 3)
+        kind, width = _TORCH_TYPES[number]
+        where = _DEVICES[device] + (f":{index}" if index < 128 else "")
+        data = self._data(implementation)
+        placed = f", data at {data + sizes.offset * width:#x}" if data else ""
+        return f"{kind} {sizes.shape} on {where}{placed}"
+
+    def _sizes(self, implementation: int) -> Optional[_Sizes]:
+        """Where they are, then the storage's offset and the number of elements, then known numbers of a type and a device."""
+        view = self._view
+        for index in _SEARCHED:
+            start = implementation + 8 * index
+            try:
+                dimensions, offset, elements = view.word(start), view.word(start + 88), view.word(start + 96)
+                if dimensions > _MOST_DIMENSIONS or max(offset, elements) > _MOST_ELEMENTS:
+                    continue
+                shape = self._numbers(start + 8 if dimensions <= _INLINE else view.word(start + 8), dimensions)
+                known = (
+                    view.uint16(start + 104) < len(_TORCH_TYPES) and view.byte(start + 106) < len(_DEVICES) and view.byte(start + 108) == 1
+                )
+                if known and min(shape, default=0) >= 0 and prod(shape) == elements:
+                    return _Sizes(index, shape, offset)
+            except Unreadable:
+                continue
+        return None
+
+    def _data(self, implementation: int) -> int:
+        """The first word behind the counters of references is the storage, and in that the data: 0 if it has none."""
+        view = self._view
+        behind = next((place for place in (16, 24) if view.word(implementation + place) > 4096), None)
+        return view.word(view.word(implementation + behind) + behind) if behind is not None else 0
+
+    def _numbers(self, start: int, count: int) -> tuple[int, ...]:
+        return tuple(self._view.signed_word(start + 8 * index) for index in range(count))

@@ -1,0 +1,89 @@
+"""The lists in which asyncio of CPython 3.14 keeps its tasks: one of each thread, and one for the tasks of threads that have ended.
+
+The module `_asyncio` has the offsets of its own build in its variables (`_Py_AsyncioModuleDebugOffsets`, Modules/_asynciomodule.c, section
+`.AsyncioDebug`), which are found by those of a task: the module's definition is among the same variables.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple, Optional
+
+from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.threads import linked, states_of
+from crashkit.interpreter.view import Unreadable
+from crashkit.memory import mapping_at
+
+_OF_A_TASK = (168, 136, 96, 108, 109, 128, 152)
+"""Size, `task_name`, `task_awaited_by`, `task_is_task`, `task_awaited_by_is_set`, `task_coro`, `task_node` in 3.14."""
+_NODE = 152
+_DEFINITION_AT = 24
+"""`PyModuleObject.md_def`."""
+_MOST_VARIABLES = 64 << 20
+_MOST_OFFSET = 1 << 20
+
+
+class _Heads(NamedTuple):
+    """Offsets: of the list's head in an interpreter state; of the running task and the list's head in a thread state."""
+
+    interpreter: int = 10880
+    running: int = 872
+    thread: int = 880
+
+
+class Listed(NamedTuple):
+    """A task of a list."""
+
+    address: int
+    running: bool
+
+
+def listed(objects: Objects, interpreter: int, most: int) -> Iterator[Listed]:
+    """The tasks of one interpreter, running ones first."""
+    view, layout = objects.view, objects.layout
+    heads = _heads(objects, interpreter)
+    states = states_of(view, layout, interpreter)
+    for state in states:
+        try:
+            if running := view.word(state + heads.running):
+                yield Listed(running, running=True)
+        except Unreadable:
+            continue
+    for head in (interpreter + heads.interpreter, *(state + heads.thread for state in states)):
+        # `struct llist_node` (Include/internal/pycore_llist.h): the last one leads back to the head.
+        for node in linked(view, head, 0, most):
+            if node != head:
+                yield Listed(node - _NODE, running=False)
+
+
+def _heads(objects: Objects, interpreter: int) -> _Heads:
+    """Those that the process itself tells, else those of a usual build."""
+    table = _table(objects, _definition(objects, interpreter))
+    if table is None:
+        return _Heads()
+    _size, interpreter_head, _thread_size, _loop, running, thread_head = table
+    heads = _Heads(interpreter_head, running, thread_head)
+    return heads if all(0 < offset < _MOST_OFFSET for offset in heads) else _Heads()
+
+
+def _definition(objects: Objects, interpreter: int) -> int:
+    """The address of what defines the module `_asyncio`; 0 if it is not known."""
+    try:
+        module = objects.item(objects.view.word(interpreter + objects.layout.interpreter.modules), "_asyncio")
+        return objects.view.word(module + _DEFINITION_AT) if module else 0
+    except Unreadable:
+        return 0
+
+
+def _table(objects: Objects, definition: int) -> Optional[tuple[int, ...]]:
+    """What follows the offsets of a task, in the variables of the module that has this definition."""
+    memory = objects.view.memory
+    mapping = mapping_at(memory.mappings(), definition)
+    if mapping is None:
+        return None
+    data = memory.read(mapping.start, min(mapping.end - mapping.start, _MOST_VARIABLES))
+    wanted = struct.pack(f"{memory.word.order}7Q", *_OF_A_TASK)
+    at = data.find(wanted)
+    rest = data[at + len(wanted) : at + len(wanted) + 48] if at >= 0 else b""
+    return struct.unpack(f"{memory.word.order}6Q", rest) if len(rest) == 48 else None

@@ -1,0 +1,28 @@
+"""Which threads wait for the GIL: by what they wait for in the kernel, and by their frames. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from crashkit.arch import Architecture
+from crashkit.model import Crash, Thread
+from crashkit.naming.gil import waits_for_gil
+from crashkit.naming.machinery import handler_end
+from crashkit.stacks.system_call import Read, call_of
+
+
+def with_gil(crash: Crash, architecture: Architecture, read: Read, places: Sequence[range]) -> Crash:
+    """The crash with each thread's `waits_for_gil`. `places` are the addresses at which threads wait for the GIL, from its own state."""
+    return replace(crash, threads=tuple(replace(one, waits_for_gil=_waits(one, architecture, read, places)) for one in crash.threads))
+
+
+def _waits(thread: Thread, architecture: Architecture, read: Read, places: Sequence[range]) -> bool | None:
+    call = call_of(thread, architecture, read) if places else None
+    if call is not None and call.name == "futex" and any(call.arguments[0] in place for place in places):
+        return True
+    # Between two waits, or under a handler of a signal, it is in another call or in none.
+    if waits_for_gil(thread.frames[handler_end(thread.frames) :]):
+        return True
+    return False if places and thread.holds_gil is not None else None

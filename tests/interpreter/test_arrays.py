@@ -1,0 +1,79 @@
+"""numpy's arrays, torch's tensors and objects with slots, held to what the program said of them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import Crash
+from crashkit.pipeline import Options, analyze
+from tests.crashes import NO_TORCH, Folder, Interpreter, every_interpreter, python_crash, some_interpreters
+from tests.packages import folder_with
+
+
+def shown(made: Folder) -> dict[str, str]:
+    """The values by the name that each has in the program, with secrets."""
+    return of_frames(analyze(made.core, options=Options(gdb=None, show_secrets=True)))
+
+
+def of_frames(crash: Crash) -> dict[str, str]:
+    frames = [frame for frame in crash.threads[0].pythons() if frame.function == "nested"]
+    return {frame.locals["name"].strip("'"): frame.locals["value"] for frame in frames}
+
+
+def told(made: Folder) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = json.loads(next(line for line in made.stderr.splitlines() if line.startswith("{")))
+    return found
+
+
+def check_arrays(made: Folder) -> None:
+    truth, ours = told(made), shown(made)
+    assert len(truth) == 9
+    expected = {
+        name: f"<{kind} {dtype} {tuple(shape)}, data at {data}>"  # type: ignore[arg-type]
+        for name, (kind, dtype, shape, data) in truth.items()
+    }
+    assert {name: re.sub(r"<[\w.]*\.", "<", value) for name, value in ours.items()} == expected
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.6", "3.8", "3.11", "3.13"))
+def test_of_numpy(python: Interpreter) -> None:
+    """1.19 to 2."""
+    check_arrays(python_crash("arrays.py", "numpy", str(folder_with(python, "numpy")), python=python))
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason=NO_TORCH)
+def test_of_torch() -> None:
+    made = python_crash("arrays.py", "torch", python=Path(sys.executable))
+    truth, ours = told(made), shown(made)
+    assert len(truth) == 9
+    for name, (kind, dtype, shape, data, device) in truth.items():
+        placed = f", data at {data}" if int(data, 16) else ""
+        assert ours[name] in (
+            f"<{kind} {dtype} {tuple(shape)} on {device}{placed}>",
+            f"<{kind} {dtype} {tuple(shape)} on {device}:0{placed}>",
+        )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_of_objects_with_slots(python: Interpreter) -> None:
+    if python.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    made = python_crash("arrays.py", "slots", python=python)
+    at = told(made)
+    assert shown(made) == {
+        "point": f"<Point(x=1, y=[2]) at {at['point']}>",
+        "named": f"<Named(x=1, y=2.5, name='n') at {at['named']}>",
+        "deeper": f"<Deeper(a=None, password='hunter2', x=1, y=2j, name='n') at {at['deeper']}>",
+    }
+    assert "hunter2" not in of_frames(analyze(made.core, options=Options(gdb=None)))["deeper"]

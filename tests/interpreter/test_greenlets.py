@@ -1,0 +1,252 @@
+"""Greenlets, held to what greenlet itself told the program right before it crashed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crashkit.debugger.contract import NativeStack
+from crashkit.evidence.core.modules import loaded_modules
+from crashkit.evidence.interpreter import find_interpreter
+from crashkit.interpreter.finding import Module
+from crashkit.interpreter.greenlets import Greenlets
+from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.read import read_python
+from crashkit.memory.live import LiveProcess
+from crashkit.model import Crash, Greenlet, NativeFrame, PythonFrame, Thread
+from crashkit.pipeline import Options, analyze
+from crashkit.report import html, text, wording
+from crashkit.shorten import shortened
+from crashkit.stacks.greenlets import of_greenlet
+from tests.crashes import CRASHERS, Folder, Interpreter, at_hand, every_interpreter, needs_gdb, python_crash, some_interpreters
+from tests.interpreter.process import idents, interpreter_of, opened
+from tests.interpreter.test_damage import Noting, Overwritten, garbage
+from tests.packages import folder_with
+
+_PATIENCE, _SLACK = 0.3, 0.2
+"""Seconds of processor time."""
+_SAMPLES = 40
+
+# Each layout that greenlet had: 1.1 in the object itself, then in a structure, from 3.1 on one that names the object.
+VERSIONS = [
+    ("3.8", "1.1.3"),
+    ("3.7", "2.0.2"),
+    ("3.10", "2.0.2"),
+    ("3.11", "2.0.2"),
+    ("3.11", "3.0.3"),
+    ("3.12", "3.0.3"),
+    ("3.11", "3.1.1"),
+]
+
+
+def told(made: Folder) -> dict[int, dict[str, Any]]:
+    """By address."""
+    lines = json.loads(next(line for line in made.stderr.splitlines() if line.startswith("{")))
+    return {int(address, 16): one for address, one in lines.items()}
+
+
+def ours(crash: Crash) -> dict[int, dict[str, Any]]:
+    return {
+        int(one.address or 0): {
+            "type": (one.type or "").rpartition(".")[2],
+            "state": one.state,
+            "parent": hex(crash.greenlets[one.parent].address or 0) if one.parent is not None else None,
+            "frames": [[frame.function, frame.line] for frame in one.frames],
+        }
+        for one in crash.greenlets
+    }
+
+
+@cache
+def analyzed(core: Path, gdb: str | None = None) -> Crash:
+    return analyze(core, options=Options(gdb=gdb))
+
+
+def crashed(python: Interpreter, *packages: str, script: str = "greenlets.py") -> Folder:
+    if python.free_threaded:
+        pytest.skip("free-threaded builds have no table yet")
+    return python_crash(script, str(folder_with(python, *packages)), python=python)
+
+
+def check(made: Folder) -> Crash:
+    crash = analyzed(made.core)
+    assert ours(crash) == told(made)
+    mains = [one.main for one in crash.greenlets if one.parent is None]
+    assert all(mains) and len(mains) == len(crash.threads)
+    assert {one.thread for one in crash.greenlets} == {thread.tid for thread in crash.threads}
+    assert [one.state == "running" for one in crash.greenlets] == [index < len(mains) for index in range(len(crash.greenlets))]
+    return crash
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_they_are_what_the_program_saw(python: Interpreter) -> None:
+    crash = check(crashed(python, "greenlet"))
+    assert len(crash.greenlets) == 11
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize(("version", "package"), VERSIONS)
+def test_of_each_layout_that_greenlet_had(version: str, package: str) -> None:
+    python = at_hand(version)
+    if python is None:
+        pytest.skip(f"no Python {version} here: pyenv install {version}")
+    check(crashed(python, f"greenlet=={package}"))
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.6", "3.9", "3.13"))
+def test_of_gevent(python: Interpreter) -> None:
+    crash = check(crashed(python, "gevent", script="gevent_server.py"))
+    current, hub = crash.greenlets[0], next(one for one in crash.greenlets if one.type == "Hub")
+    assert (current.type or "").startswith("gevent.") and (current.type or "").endswith(".Greenlet")
+    assert current.parent == crash.greenlets.index(hub) and hub.parent is not None and crash.greenlets[hub.parent].main
+    line = next(frame.line for frame in reversed(list(crash.threads[0].pythons())))
+    sentence = f"Greenlet of handle_request (gevent_server.py:{line}), child of Hub of run (hub.py:"
+    assert (wording.in_greenlet(crash) or "").startswith(sentence) and sentence.endswith("hub.py:")
+    assert sentence in " ".join("\n".join(text.summary(crash, None, color=False, width=200)).split())
+    page = html.render(crash)
+    assert sentence in page and 'id="greenlets"' in page and "Greenlet of sleeps (gevent_server.py" in page
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@needs_gdb
+@pytest.mark.parametrize("python", some_interpreters("3.6", "3.8", "3.11", "3.12"))
+def test_the_whole_stack_of_the_greenlet_that_crashed(python: Interpreter) -> None:
+    """Both stacks are one, and end where the greenlet began."""
+    crash = analyzed(crashed(python, "gevent", script="gevent_server.py").core, "gdb")
+    thread = crash.thread
+    assert thread is not None and not thread.python_frames, [error.message for error in crash.soft_errors]
+    assert [frame.function for frame in thread.pythons()] == ["string_at"] + ["handle_request"] * 101
+    assert any("g_initialstub" in (frame.function or "") or "inner_bootstrap" in (frame.function or "") for frame in thread.natives())
+    assert not any((frame.function or "") in ("main", "Py_RunMain", "Py_BytesMain", "Py_Main") for frame in thread.natives())
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.12"))
+def test_of_a_live_process(python: Interpreter) -> None:
+    folder = folder_with(python, "greenlet")
+    command: list[str | Path] = [python.path, CRASHERS / "greenlets.py", folder, "wait"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        assert child.stderr is not None
+        truth = {int(address, 16): one for address, one in json.loads(child.stderr.readline()).items()}
+        child.send_signal(signal.SIGSTOP)
+        os.waitpid(child.pid, os.WUNTRACED)
+        with LiveProcess(child.pid) as live:
+            found = find_interpreter(loaded_modules(live), str(python.path))
+            assert found is not None
+            state = read_python(live, [Module(found.module, Path(found.module.path))], Version(*python.version[:2]), {})
+            assert state is not None
+            greenlets, in_time = state.greenlets()
+        child.kill()
+    assert in_time and {one.address for one in greenlets} == truth.keys()
+    for one in greenlets:
+        assert one.state == truth[one.address]["state"]
+        frames = [[frame.code.name, frame.position.line] for frame in one.frames if frame.code and frame.position]
+        assert frames == truth[one.address]["frames"]
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.13"))
+def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = crashed(python, "greenlet")
+    truth = told(made)
+    with opened(made.core) as core:
+        loaded, version = interpreter_of(core)
+        module, known = Module(loaded, Path(loaded.path)), idents(core)
+        Noting.words = set()
+        with monkeypatch.context() as patch:
+            patch.setattr("crashkit.interpreter.read.View", Noting)
+            state = read_python(core, [module], version, known)
+            assert state is not None
+            Noting.words.clear()
+            assert {one.address for one in state.greenlets().found} == truth.keys()
+        monkeypatch.setattr("crashkit.interpreter.greenlets._PATIENCE", _PATIENCE)
+        words = sorted(Noting.words)
+        rng = random.Random(14)
+        unharmed = 0
+        for _ in range(_SAMPLES):
+            damage = {place: word for place in rng.sample(words, rng.choice([1, 5, 50])) for word in garbage(rng, place, words)}
+            state = read_python(Overwritten(core, damage), [module], version, known)
+            began = time.process_time()
+            found = state.greenlets() if state is not None else Greenlets()
+            # The search and the reading have their time each.
+            assert time.process_time() - began < 2 * _PATIENCE + _SLACK
+            unharmed += len(found.found) >= len(truth) - 2
+        assert unharmed > _SAMPLES // 4
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.11"))
+def test_a_search_that_was_ended_says_so(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = crashed(python, "greenlet")
+    monkeypatch.setattr("crashkit.interpreter.greenlets._PATIENCE", 0.0)
+    crash = analyze(made.core, options=Options(gdb=None))
+    assert [error.message for error in crash.soft_errors if error.stage == "greenlets"] == [
+        "the search for greenlets took too long and was ended: 0 were read, and there may be more"
+    ]
+
+
+def native(*functions: str) -> tuple[NativeFrame, ...]:
+    return tuple(NativeFrame(function=function) for function in functions)
+
+
+def functions(stack: NativeStack) -> list[str | None]:
+    return [frame.function for frame in (*stack.frames, *stack.outer)]
+
+
+EVALUATION = "_PyEval_EvalFrameDefault"
+
+
+@pytest.mark.parametrize(
+    ("frames", "kept"),
+    [
+        (["strlen", EVALUATION, "inner_bootstrap", "g_initialstub", "g_switch", EVALUATION, "main"], 4),
+        (["strlen", EVALUATION, "greenlet::UserGreenlet::g_initialstub", "g_switch", "main"], 3),
+        # Put into its caller; and a switch to another greenlet, which leaves the stack as it is.
+        (["strlen", EVALUATION, "greenlet::refs::UserGreenlet::g_switch", "green_switch", EVALUATION, "main"], 3),
+        (["slp_switch", "g_switch", "green_switch", EVALUATION, "main"], 5),
+        (["strlen", EVALUATION, "main"], 3),
+        ([], 0),
+    ],
+)
+def test_a_native_stack_ends_where_the_greenlet_began(frames: list[str], kept: int) -> None:
+    assert functions(of_greenlet(NativeStack(native(*frames), cut=True))) == frames[:kept]
+    deep = of_greenlet(NativeStack(native("a", "b"), native(*frames), between=7))
+    assert functions(deep) == ["a", "b", *frames[:kept]] and deep.between == 7
+    if kept < len(frames):
+        assert not of_greenlet(NativeStack(native(*frames), native("x"), cut=True, between=7)).cut
+        assert functions(of_greenlet(NativeStack(native(*frames), native("x"), between=7))) == frames[:kept]
+
+
+def test_words_for_what_is_not_known() -> None:
+    thread = Thread(tid=7, crashed=True, frames=(PythonFrame(function="f", file="/a/b.py", line=3),))
+    greenlets = (Greenlet(state="running", thread=7, parent=9), Greenlet(state="suspended", thread=7), Greenlet(state="running", main=True))
+    crash = Crash(crashed_thread=7, threads=(thread,), greenlets=greenlets)
+    assert wording.in_greenlet(crash) == "greenlet of f (b.py:3), beside 1 more"
+    assert wording.in_greenlet(Crash(greenlets=greenlets)) is None
+    assert [wording.greenlet_name(crash, one) for one in greenlets[1:]] == ["greenlet", "main greenlet"]
+    assert "greenlet of f (b.py:3)" in html.render(crash)
+
+
+def test_a_report_that_is_cut_refers_to_no_greenlet_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crashkit.limits.OTHER_BYTES", 2000)
+    greenlets = tuple(Greenlet(type="x" * 100, parent=99 if index else 0) for index in range(100))
+    kept = shortened(Crash(greenlets=greenlets)).greenlets
+    assert 1 < len(kept) < 50 and [one.parent for one in kept] == [0, *[None] * (len(kept) - 1)]
