@@ -45,14 +45,16 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command
-    (to type again), extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, and what a
-    GPU core shows first."""
+    (to type again), extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
+    faulting instruction is not known), and what a GPU core shows first."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
         found["signal"] = crash.signal.name
         found["address"] = str(crash.signal.address) if crash.signal.address is not None else None
         found["access"] = crash.signal.access
+    if not any(instruction.faulting for instruction in crash.instructions):
+        found["unseen"] = "What is known does not tell"
     if case.crashed is not None:
         found |= _of_crashed(case)
     if crash.process is not None:

@@ -23,7 +23,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "public-reports"
 PAGE = ROOT / "docs" / "accuracy.md"
-SAMPLES = ("read", "unread", "second-unread")
+SAMPLES = ("read", "unread", "second-unread", "third-first", "third-second")
 FROM, TO = "<!-- counted by the tests -->\n", "<!-- until here -->\n"
 
 
@@ -81,6 +81,7 @@ def verdicts() -> dict[str, list[Verdict]]:
         "read half by its URL, no rule written with it": [judged(report) for report in read if report.later],
         "unread": [judged(report) for report in reports("unread")],
         "second unread": [judged(report) for report in reports("second-unread")],
+        "third, first half": [judged(report) for report in reports("third-first")],
     }
 
 
@@ -126,7 +127,7 @@ def test_nothing_is_falsely_claimed() -> None:
     assert [(verdict.report.url, verdict.false) for found in verdicts().values() for verdict in found if verdict.false] == []
 
 
-@pytest.mark.parametrize(("half", "odd"), [("read", 0), ("unread", 1)])
+@pytest.mark.parametrize(("half", "odd"), [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1)])
 def test_halves_are_drawn_by_the_urls(half: str, odd: int) -> None:
     strays = [report.url for report in reports(half) if int(hashlib.sha256(report.url.encode()).hexdigest(), 16) % 2 != odd]
     assert strays == []
