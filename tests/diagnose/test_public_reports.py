@@ -74,7 +74,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, and a second unread sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, a second and a third unread sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -82,6 +82,7 @@ def verdicts() -> dict[str, list[Verdict]]:
         "unread": [judged(report) for report in reports("unread")],
         "second unread": [judged(report) for report in reports("second-unread")],
         "third, first half": [judged(report) for report in reports("third-first")],
+        "third, second half": [judged(report) for report in reports("third-second")],
     }
 
 
@@ -103,7 +104,7 @@ def table() -> str:
             if verdict.outcome not in ("first", "none"):
                 slug = verdict.report.url.removeprefix("https://github.com/")
                 expected_id = f"`{verdict.report.expect}`" if verdict.report.expect else "nothing"
-                rows.append(f"- [{slug}]({verdict.report.url}) ({sample.split(',')[0]}): {verdict.outcome}, {expected_id} expected")
+                rows.append(f"- [{slug}]({verdict.report.url}) ({sample}): {verdict.outcome}, {expected_id} expected")
     return "\n".join(rows) + "\n"
 
 
