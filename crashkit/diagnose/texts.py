@@ -12,7 +12,7 @@ from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.failing import failing, said
-from crashkit.naming.own_code import python_frames
+from crashkit.naming.own_code import installed_as, python_frames
 from crashkit.naming.values import bad_pointer
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
@@ -35,8 +35,6 @@ _WORKER = re.compile(
 _BASE = re.compile(
     r"/(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*$"
 )
-
-_INSTALLED = re.compile(r"/(?:site|dist)-packages/([A-Za-z][\w-]*)")
 
 # Braces of a value are no names.
 _HIDE = str.maketrans("{}", "\ue000\ue001")
@@ -129,8 +127,7 @@ def _foreign(stack: Stack, case: Case, named: bool = False) -> Optional[Native]:
 def _package(native: Native, case: Case) -> Optional[str]:
     """What pip calls the package of the function. A module's folder tells it only if a distribution of that name was loaded: that `cv2`
     is opencv-python cannot be guessed, and a wrong name would install a stranger's package."""
-    match = _INSTALLED.search(native.module)
-    name = re.sub(r"[-_.]+", "-", match[1]).lower() if match is not None else ""
+    name = re.sub(r"[-_.]+", "-", installed_as(native.module) or "").lower()
     return name if case.crash.process is not None and name in case.crash.process.versions else None
 
 
