@@ -69,6 +69,8 @@ TOLD = {
     "Assertion failed: x > 0, file C:\\src\\a.c, line 30": "c-assertion-failed",
     "assertion failed: false, file C:\\src\\kernels\\dispatch_utils.h, line 30": "c-assertion-failed",
     "what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated with exception: [Rank 3] Watchdog caught colle": "nccl-watchdog-timeout",
+    "F0000 00:00:1795311539.759354   20205 server.cc:69] Cannot bind port 80": "glog-check-failed",
+    "F20260307 09:58:53.545448  1234 table.cpp:108] rows are missing": "glog-check-failed",
     "Trace/breakpoint trap (core dumped)": "trap-reached",
     "./run.sh: line 3: 12345 Trace/breakpoint trap   (core dumped) python app.py": "trap-reached",
     "app.service: Main process exited, code=dumped, status=5/TRAP": "trap-reached",
@@ -105,6 +107,8 @@ def test_signature(text: str, tmp_path: Path) -> None:
         "[12:00:00] src/objective.cc:123: Check failed: preds == labels (3 vs. 4) : size",  # dmlc's is an exception
         "the build was killed by a colleague: it was 非法指令集 of a newer machine",
         "100%|██████████| 8/8 [00:02<00:00,  1.28it/s] Killed 3 stale jobs",
+        "E0000 00:00:1795311539.759354   20205 server.cc:69] Cannot bind port 80",
+        "I0307 09:58:53.545448  1234 table.cpp:108] FATAL rows",
         '"OOMKilled": false, "ExitCode": 1',
         "OOMKilled=false ExitCode=0",
         "State: OOMKilled: False",
