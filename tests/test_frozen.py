@@ -24,6 +24,9 @@ from crashkit.report.wording import own_at
 
 from .crashes import DEADLINE, Interpreter, an_interpreter, cores_land_in_cwd, crash
 
+BUILDING = 500
+"""Seconds for a build, which takes half a minute of processor time, on a machine that runs other tests."""
+
 READS = """\
 import ctypes
 import sys
@@ -85,7 +88,7 @@ def python() -> Interpreter:
 
 def run(*command: str | Path, cwd: Path, **variables: str) -> None:
     done = subprocess.run(
-        list(map(str, command)), cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True, timeout=DEADLINE, check=False
+        list(map(str, command)), cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True, timeout=BUILDING, check=False
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
@@ -94,7 +97,7 @@ def installed(python: Interpreter, packages: Sequence[str], folder: Path) -> dic
     """The variables with which the interpreter has these packages and their programs."""
     target = folder / "packages"
     command = [python.path, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", "--target", target, *packages]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=DEADLINE, check=False)
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=BUILDING, check=False)
     if done.returncode:
         pytest.skip(f"{', '.join(packages)} cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
     return {"PYTHONPATH": str(target), "PATH": f"{target / 'bin'}{os.pathsep}{os.environ['PATH']}"}
@@ -127,6 +130,7 @@ def test_embedded_text(python: Interpreter, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.timeout(1200)
 def test_pyinstaller_in_one_file(python: Interpreter, tmp_path: Path) -> None:
     """The program is a child of its loader, which then raises the child's signal itself: both leave a core, which `crashkit run` keeps."""
     variables = installed(python, ["pyinstaller", "setuptools<81"], tmp_path)
@@ -145,6 +149,7 @@ def test_pyinstaller_in_one_file(python: Interpreter, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.timeout(1200)
 def test_nuitka_in_one_file(python: Interpreter, tmp_path: Path) -> None:
     """Without the standard library, which would take minutes; the line is that of the frame, for there is no bytecode."""
     if shutil.which("gcc") is None:
@@ -173,6 +178,7 @@ def test_nuitka_in_one_file(python: Interpreter, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.network
+@pytest.mark.timeout(1200)
 def test_cython(python: Interpreter, tmp_path: Path) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("needs gcc")
