@@ -273,7 +273,8 @@ class Walker:
     def read_frame_object(self, frame: gdb.Value, row: Row) -> None:
         """Fill the row from a PyFrameObject."""
         code = self.code(frame["f_code"])
-        row.update(function=code.name, file=code.file, line=code.line(int(frame["f_lasti"])))
+        line = int(frame["f_lineno"]) if code.decode == code.line_310 else 0
+        row.update(function=code.name, file=code.file, line=line if line > 0 else code.line(int(frame["f_lasti"])))
         self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["f_localsplus"])
 
     def interpreter_frame(self, frame: gdb.Value, rows: List[Row]) -> gdb.Value:
@@ -300,8 +301,18 @@ class Walker:
     def read_interpreter_frame(self, frame: gdb.Value, pointer: int, row: Row) -> None:
         """Fill the row from a _PyInterpreterFrame; `pointer` is its code object's address."""
         code = self.code(gdb.Value(pointer).cast(gdb.lookup_type("PyCodeObject").pointer()))
-        row.update(function=code.name, file=code.file, line=code.line(self.instruction(frame, code)))
+        row.update(function=code.name, file=code.file, line=self.set_line(frame) or code.line(self.instruction(frame, code)))
         self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
+
+    def set_line(self, frame: gdb.Value) -> int:
+        """The line that somebody set, which counts before the instruction's (PyFrame_GetLineNumber): Nuitka's code has no instructions."""
+        try:
+            whole = frame["frame_obj"]
+            if int(whole) and int(whole["f_frame"]) == int(frame):
+                return max(int(whole["f_lineno"]), 0)
+        except (gdb.error, KeyError):
+            pass
+        return 0
 
     def instruction(self, frame: gdb.Value, code: "Code") -> int:
         """Index of the current instruction, in code units."""

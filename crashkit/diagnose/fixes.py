@@ -13,11 +13,13 @@ from crashkit.diagnose.texts import fill
 # `NAME=value NAME=value COMMAND`, `export NAME=value`, `unset NAME`.
 _ASSIGNED = re.compile(r"\s*(?:export +)?((?:[A-Z_][A-Z0-9_]*=[^\s'\"$(]+(?:\s+|$))+)")
 _UNSET = re.compile(r"\s*unset ([A-Z_][A-Z0-9_]*)")
+# A space that is left where a command is not known, before its comment or at the end of its line.
+_SPARE = re.compile(r" (?=   #|$)", re.MULTILINE)
 
 
 def fitting(fixes: Sequence[Fix], case: Case, known: dict[str, str]) -> tuple[str, ...]:
     """The filled texts of those that are for this run. One that only lacks its package is kept if nothing else is left."""
-    filled = [(fix, text) for fix in fixes if (text := fill(fix.text, known)) is not None and _is_for(fix, text, case)]
+    filled = [(fix, _SPARE.sub("", text)) for fix in fixes if (text := fill(fix.text, known)) is not None and _is_for(fix, text, case)]
     return tuple([text for fix, text in filled if not _lacks_package(fix, case)] or [text for _, text in filled])
 
 
@@ -37,7 +39,10 @@ def _contradicted(condition: Condition, case: Case) -> bool:
 
 
 def _did_already(text: str, case: Case) -> bool:
-    """Whether the run had every variable that the text sets, with its value, lacked the one that it removes, or ran this very code."""
+    """Whether the run had every variable that the text sets, with its value, lacked the one that it removes, ran this very code, or left
+    the core that the text would make."""
+    if text.startswith("crashkit run -- "):
+        return case.crash.source is not None and case.crash.source.kind == "core"
     assigned = _ASSIGNED.match(text)
     if assigned is not None:
         pairs = [word.partition("=")[::2] for word in assigned[1].split()]

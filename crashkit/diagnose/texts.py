@@ -8,11 +8,11 @@ from collections.abc import Iterable, Sequence
 from typing import Optional
 
 from crashkit.diagnose import gpu
-from crashkit.diagnose.case import Case, Stack
+from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.failing import failing, said
-from crashkit.naming.own_code import python_frames
+from crashkit.naming.own_code import installed_as, python_frames
 from crashkit.naming.values import bad_pointer
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
@@ -22,6 +22,14 @@ _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 _COMMA = re.compile(r",([.,:;)]|$)")
 
 _LONGEST_COMMAND = 120
+
+# setproctitle writes over the arguments: "gunicorn: worker [app:app]", "ray::train()", "postgres: writer".
+_TITLE = re.compile(r": |::|\]$")
+# multiprocessing's spawn and forkserver, loky, Ray, torch.compile's pool, Spark.
+_WORKER = re.compile(
+    r"^--multiprocessing-fork$|^from multiprocessing\.|popen_loky_|/ray/_private/workers/|/ray/workers/|/torch/_inductor/compile_worker/"
+    r"|^pyspark\.(?:daemon|worker)$"
+)
 
 # Libraries that do what they are told.
 _BASE = re.compile(
@@ -34,20 +42,27 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 
 
 def names(case: Case) -> dict[str, str]:
-    """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, blocking_run,
-    and what a GPU core shows first."""
+    """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command
+    (to type again), extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
+    faulting instruction is not known), and what a GPU core shows first."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
         found["signal"] = crash.signal.name
         found["address"] = str(crash.signal.address) if crash.signal.address is not None else None
         found["access"] = crash.signal.access
+    if not any(instruction.faulting for instruction in crash.instructions):
+        found["unseen"] = "What is known does not tell"
     if case.crashed is not None:
         found |= _of_crashed(case)
     if crash.process is not None:
         found["executable"] = crash.process.executable
         found["command"] = _command(crash.process.argv)
         found["pid"] = str(crash.process.pid) if crash.process.pid is not None else None
+        found["live_pid"] = found["pid"] if crash.source is not None and crash.source.kind == "live" else None
+    if crash.source is not None and crash.source.kind == "core":
+        found["core"] = shlex.quote(crash.source.archive or crash.source.path)
+    found |= {f"env_{name}": shlex.quote(value) for name, value in case.environment.items() if value.isprintable()}
     if case.environment.get("CUDA_LAUNCH_BLOCKING") == "1":
         found["blocking"] = "launches were blocking, so it is the failing call"
     if crash.failed_gpu is not None:
@@ -58,8 +73,11 @@ def names(case: Case) -> dict[str, str]:
 
 
 def _command(argv: Sequence[str]) -> Optional[str]:
-    """The command line to type again; None where it is not known, or too long for a line."""
+    """The command line to type again; None where it is not known, too long for a line, or not one that a person can type: a worker's,
+    which its parent started with pipes to itself, or a title that the process gave itself."""
     command = shlex.join(argv)
+    if argv and (_TITLE.search(argv[0]) or any(_WORKER.search(word) for word in argv[1:])):
+        return None
     return command if 0 < len(command) <= _LONGEST_COMMAND and command.isprintable() else None
 
 
@@ -76,7 +94,7 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     tid = stack.thread.tid
     found: dict[str, Optional[str]] = {"tid": str(tid) if tid is not None else None}
     found["who"] = f"thread {tid}" if tid is not None else None
-    found["function"], found["module"] = _failed_in(stack, case)
+    found["function"], found["module"], found["offset"] = _failed_in(stack, case)
     # A line that only set off a garbage collection is not to blame.
     if (frame := stack.own_python()) is not None and not in_collector(stack.thread):
         found["python"] = f"{frame.file}:{frame.line} in {frame.function}"
@@ -86,27 +104,43 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
         found["culprit"], found["culprit_value"] = wrong.name, wrong.text
     else:
         found["blamed"] = _blamed(stack, case)
+    if (native := _foreign(stack, case)) is not None:
+        found["extension"], found["package"] = shlex.quote(native.module.rpartition("/")[2]), _package(native, case)
     return found
 
 
 def _blamed(stack: Stack, case: Case) -> Optional[str]:
+    """The function `_foreign`, as it is said."""
+    native = _foreign(stack, case, named=True)
+    return f"{native.name} in {native.module.rpartition('/')[2]}" if native is not None else None
+
+
+def _foreign(stack: Stack, case: Case, named: bool = False) -> Optional[Native]:
     """The innermost native function that failed or called what failed, outside of the C library and the interpreter."""
     interpreter = case.crash.python.executable if case.crash.python else None
     for native in stack.failing:
-        if native.name and not _BASE.search(native.module) and native.module not in ("", interpreter):
-            return f"{native.name} in {native.module.rpartition('/')[2]}"
+        if (native.name or not named) and not _BASE.search(native.module) and native.module not in ("", interpreter):
+            return native
     return None
 
 
-def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str]]:
-    """The function and the module that failed. A comma ends the name of code without a function's name, which is a phrase."""
+def _package(native: Native, case: Case) -> Optional[str]:
+    """What pip calls the package of the function. A module's folder tells it only if a distribution of that name was loaded: that `cv2`
+    is opencv-python cannot be guessed, and a wrong name would install a stranger's package."""
+    name = re.sub(r"[-_.]+", "-", installed_as(native.module) or "").lower()
+    return name if case.crash.process is not None and name in case.crash.process.versions else None
+
+
+def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str], Optional[str]]:
+    """The function and the module that failed, and its offset there. A comma ends the name of code without a function's name: a phrase."""
     frames = stack.thread.frames
     index = failing(frames, case.crash.signal)
     frame = frames[index] if index is not None else None
     if index is None or not isinstance(frame, NativeFrame):
-        return None, None
+        return None, None, None
     name = said(frames, index)
-    return f"{name}," if ", " in name and not frame.function else name, frame.module
+    offset = str(frame.offset) if frame.offset is not None else None
+    return f"{name}," if ", " in name and not frame.function else name, frame.module, offset
 
 
 def fill(text: str, known: dict[str, str]) -> Optional[str]:

@@ -28,6 +28,8 @@ _TAGS = 7
 """Bits of a reference (3.14, `_PyStackRef`) that are not of the address."""
 _TAGGED_INTEGER = 3
 
+_LAST_LINE = 10_000_000
+
 IsMapped = Callable[[int], bool]
 """Whether the process had memory at an address, be it in the core or not."""
 
@@ -145,8 +147,29 @@ class Frames:
         # Up to 3.10 each frame is one.
         is_entry = view.byte(address + layout.is_entry) != 0 if layout.is_entry is not None else layout.owner is None
         code = self._code(code_address)
-        frames.append(FrameState(address, code, self._position(address, code), is_entry))
+        frames.append(FrameState(address, code, self._set_position(address) or self._position(address, code), is_entry))
         return previous
+
+    def _set_position(self, address: int) -> Optional[Position]:
+        """The line that somebody set, which counts before the instruction's from 3.10 on (`PyFrame_GetLineNumber`, Objects/frameobject.c):
+        code that Nuitka compiled has no instructions, and a tracing function sees the line that it is told of."""
+        version, view, layout = self._objects.version, self._view, self._layout
+        if version < (3, 10):
+            return None
+        try:
+            if version < (3, 11):
+                line = view.int32(address + layout.instruction + 4)
+            else:
+                # `frame_obj` of _PyInterpreterFrame; `f_frame`, `f_lineno` of PyFrameObject, behind its head and f_back
+                # (Include/internal/pycore_frame.h).
+                frame = view.word(address + layout.code + view.word_size * (6 if version >= (3, 12) else 1))
+                fields = frame + self._objects.layout.object.type + 2 * view.word_size
+                if not frame or view.word(fields) != address:
+                    return None
+                line = view.int32(fields + 2 * view.word_size)
+        except Unreadable:
+            return None
+        return Position(line) if 0 < line <= _LAST_LINE else None
 
     def _code(self, address: int) -> Optional[Code]:
         if address not in self._codes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from crashkit.model import Frame, NativeFrame, PythonFrame, Signal
+from crashkit.naming.cython import cython_name
 from crashkit.naming.functions import libc_name, short_function
 from crashkit.naming.machinery import handler_end, machinery_end
 
@@ -29,6 +30,8 @@ def said_name(frame: NativeFrame) -> str | None:
     """The function's name for use in a sentence: `memcpy` for `__memcpy_avx_unaligned_erms`; None if it has none."""
     if not frame.function:
         return None
+    if (written := cython_name(frame.function, frame.module or "")) is not None:
+        return written
     name = short_function(frame.function)
     return libc_name(name).lstrip("_") if name.startswith("__") else name
 

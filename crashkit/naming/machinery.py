@@ -26,8 +26,10 @@ _MACHINERY = re.compile(
             # CPython's fatal errors, and faulthandler's dump.
             r"_?Py_FatalError\w*|_Py_FatalRefcountError\w*|fatal_error\w*|_PyObject_AssertFailed|_Py_NegativeRefcount|_?Py_DumpStack",
             r"faulthandler_\w+|_?Py_?[Ff]ault[Hh]andler\w*",
-            # glog's and c10's LOG(FATAL) and CHECK.
+            # glog's, c10's, absl's, TensorFlow's and Ray's LOG(FATAL) and CHECK.
             r"(?:google|c10)::(?:LogMessage\w*|MessageLogger)::.*|google::(?:DumpStackTraceAndExit|logging_fail)",
+            r"absl::(?:lts_\d+::)?(?:log_internal|raw_log_internal|raw_logging_internal)::.*|(?:tsl|tensorflow)::internal::LogMessage\w*::.*",
+            r"ray::RayLog::.*",
             # Sanitizers: what reports an error, and their wrappers of the C library's functions.
             r"__(?:asan|ubsan|tsan|sanitizer)\w*|_*(?:asan|ubsan|tsan|sanitizer)::.*|__interceptor_\w+",
         )

@@ -8,7 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from crashkit.model import PythonFrame, Thread
+from crashkit.model import Frame, NativeFrame, PythonFrame, Thread
+from crashkit.naming.cython import cython_frame
 from crashkit.naming.machinery import handler_end
 
 # Code without a file that a person wrote: `python -c`, exec, `python -`, the prompts of python, code.interact and PyCharm, cells of
@@ -43,6 +44,8 @@ _NOT_OWN = re.compile(
         )
     ),
 )
+
+_INSTALLED = re.compile(r"/(?:site|dist)-packages/([A-Za-z][\w-]*)")
 
 # A package's entry script has no suffix and nothing but a module body; older ones load their entry point through a function.
 _ENTRY_SCRIPT = re.compile(r"/(?:bin|Scripts)/[^/.]+(?:\.\d+)*$")
@@ -79,12 +82,26 @@ def is_own(frame: PythonFrame) -> bool:
     return re.split(r"[/.]", path)[0] not in _STANDARD_LIBRARY
 
 
+def installed_as(path: str) -> str | None:
+    """The folder or module of an installed package that a file is part of: `torch`; None for other files."""
+    match = _INSTALLED.search(path)
+    return match[1] if match is not None else None
+
+
 def python_frames(thread: Thread) -> list[PythonFrame]:
-    """The thread's Python frames below a signal handler, innermost first; all of them if there are none below."""
+    """The thread's Python frames below a signal handler, innermost first; all of them if there are none below. The user's own Cython
+    functions are among them."""
     if thread.python_frames:
         return list(thread.python_frames)
-    below = [frame for frame in thread.frames[handler_end(thread.frames) :] if isinstance(frame, PythonFrame)]
+    below = [found for frame in thread.frames[handler_end(thread.frames) :] if (found := _as_python(frame)) is not None]
     return below or list(thread.pythons())
+
+
+def _as_python(frame: Frame) -> PythonFrame | None:
+    if isinstance(frame, NativeFrame):
+        # Whose code it is, the module's place tells: the source was wherever the wheel was built.
+        return None if _NOT_OWN.search(frame.module or "/lib/python3/") else cython_frame(frame)
+    return frame if isinstance(frame, PythonFrame) else None
 
 
 def own_line(frames: Iterable[PythonFrame]) -> PythonFrame | None:

@@ -66,6 +66,8 @@ def answer(crash: Crash) -> Answer | None:
         return Answer(chosen, frame)
     native = wording.native_at(thread, crash.signal)
     what, where = (wording.said(thread, native), wording.where(thread, native)) if native else (None, None)
+    if native is not None and (native.file, native.line) == (frame.file, frame.line):
+        where = None  # The user's own Cython function failed, not one that it called.
     if in_collector(thread):
         return Answer(chosen, frame, collected=True, native=what, where=where)
     shown, pointer = _values(thread, frame, crash.signal)

@@ -237,9 +237,9 @@ def _python(told: answer.Answer | None, page: _Page) -> Iterator[Text]:
         return
     thread, frame = told.chosen.thread, told.frame
     inner = wording.python_at(thread)
-    label = "your code" if frame is not inner or told.chosen.why is not None else "python"
+    label = "your code" if frame != inner or told.chosen.why is not None else "python"
     yield from _python_line(label, frame, page)
-    if told.chosen.why is None and inner is not None and inner is not frame:
+    if told.chosen.why is None and inner is not None and inner != frame:
         yield from _python_line("python", inner, page, with_source=False)
     if thread.exception:
         yield from page.field("handling", thread.exception, lines=2)

@@ -31,14 +31,14 @@ def fits(fix: Fix, subject: Crash) -> bool:
 @pytest.mark.parametrize(
     ("text", "environment", "kept"),
     [
-        ("CUDA_LAUNCH_BLOCKING=1 python SCRIPT", {"CUDA_LAUNCH_BLOCKING": "1"}, False),
-        ("CUDA_LAUNCH_BLOCKING=1 python SCRIPT", {"CUDA_LAUNCH_BLOCKING": "0"}, True),
-        ("CUDA_LAUNCH_BLOCKING=1 python SCRIPT", {}, True),
-        ("AMD_LOG_LEVEL=3 HIP_LAUNCH_BLOCKING=1 python SCRIPT", {"HIP_LAUNCH_BLOCKING": "1"}, True),
-        ("AMD_LOG_LEVEL=3 HIP_LAUNCH_BLOCKING=1 python SCRIPT", {"HIP_LAUNCH_BLOCKING": "1", "AMD_LOG_LEVEL": "3"}, False),
+        ("CUDA_LAUNCH_BLOCKING=1 python train.py", {"CUDA_LAUNCH_BLOCKING": "1"}, False),
+        ("CUDA_LAUNCH_BLOCKING=1 python train.py", {"CUDA_LAUNCH_BLOCKING": "0"}, True),
+        ("CUDA_LAUNCH_BLOCKING=1 python train.py", {}, True),
+        ("AMD_LOG_LEVEL=3 HIP_LAUNCH_BLOCKING=1 python train.py", {"HIP_LAUNCH_BLOCKING": "1"}, True),
+        ("AMD_LOG_LEVEL=3 HIP_LAUNCH_BLOCKING=1 python train.py", {"HIP_LAUNCH_BLOCKING": "1", "AMD_LOG_LEVEL": "3"}, False),
         ("export OMP_NUM_THREADS=1", {"OMP_NUM_THREADS": "1"}, False),
         ("TORCH_USE_CUDA_DSA=1   # in a build that supports it", {"TORCH_USE_CUDA_DSA": "1"}, False),
-        ("PYTHONMALLOC=malloc_debug python SCRIPT", {"PYTHONMALLOC": "debug"}, True),
+        ("PYTHONMALLOC=malloc_debug python train.py", {"PYTHONMALLOC": "debug"}, True),
         ("CFLAGS='-g -fsanitize=address' pip install x", {"CFLAGS": "'-g"}, True),
         ("unset CUDA_LAUNCH_BLOCKING   # two collectives", {"LANG": "C"}, False),
         ("unset CUDA_LAUNCH_BLOCKING   # two collectives", {"CUDA_LAUNCH_BLOCKING": "1"}, True),
@@ -93,7 +93,7 @@ def test_a_run_with_blocking_launches_is_told_so(tmp_path: Path) -> None:
         told.append(diagnose(crash_of_log(tmp_path / "log", read_log(tmp_path / "log")), load_catalog()).findings[0])
     plain, blocking = told
     assert plain.id == blocking.id == "cuda-illegal-access"
-    assert "CUDA_LAUNCH_BLOCKING=1 python SCRIPT" in plain.fix and "unless launches were blocking" in (plain.summary or "")
+    assert "CUDA_LAUNCH_BLOCKING=1" in plain.fix and "unless launches were blocking" in (plain.summary or "")
     assert not any("LAUNCH_BLOCKING=" in fix for fix in blocking.fix)
     assert "launches were blocking, so it is the failing call" in (blocking.summary or "")
 

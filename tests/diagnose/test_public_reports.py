@@ -23,7 +23,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "public-reports"
 PAGE = ROOT / "docs" / "accuracy.md"
-SAMPLES = ("read", "unread", "second-unread")
+SAMPLES = ("read", "unread", "second-unread", "third-first", "third-second")
 FROM, TO = "<!-- counted by the tests -->\n", "<!-- until here -->\n"
 
 
@@ -74,13 +74,15 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, and a second unread sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second and third sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
         "read half by its URL, no rule written with it": [judged(report) for report in read if report.later],
         "unread": [judged(report) for report in reports("unread")],
         "second unread": [judged(report) for report in reports("second-unread")],
+        "third, first half": [judged(report) for report in reports("third-first")],
+        "third, second half": [judged(report) for report in reports("third-second")],
     }
 
 
@@ -102,7 +104,7 @@ def table() -> str:
             if verdict.outcome not in ("first", "none"):
                 slug = verdict.report.url.removeprefix("https://github.com/")
                 expected_id = f"`{verdict.report.expect}`" if verdict.report.expect else "nothing"
-                rows.append(f"- [{slug}]({verdict.report.url}) ({sample.split(',')[0]}): {verdict.outcome}, {expected_id} expected")
+                rows.append(f"- [{slug}]({verdict.report.url}) ({sample}): {verdict.outcome}, {expected_id} expected")
     return "\n".join(rows) + "\n"
 
 
@@ -126,7 +128,7 @@ def test_nothing_is_falsely_claimed() -> None:
     assert [(verdict.report.url, verdict.false) for found in verdicts().values() for verdict in found if verdict.false] == []
 
 
-@pytest.mark.parametrize(("half", "odd"), [("read", 0), ("unread", 1)])
+@pytest.mark.parametrize(("half", "odd"), [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1)])
 def test_halves_are_drawn_by_the_urls(half: str, odd: int) -> None:
     strays = [report.url for report in reports(half) if int(hashlib.sha256(report.url.encode()).hexdigest(), 16) % 2 != odd]
     assert strays == []

@@ -14,8 +14,10 @@ import pytest
 
 from crashkit.model import Crash, LogLine
 from crashkit.pipeline import Options, analyze
+from crashkit.report import wording
 
 from ..crashes import CRASHERS, DEADLINE, NO_COMPILER, Folder, an_interpreter, every_interpreter, lock, needs_x86_64, python_crash
+from ..crashes import crash as made_crash
 
 NO_RUST = "no rustc here: https://rustup.rs"
 NO_GLOG = "no headers of glog here: apt-get install libgoogle-glog-dev"
@@ -108,7 +110,7 @@ def test_of_glog(function: str) -> None:
     folder, crash = ended(library("glog_fatal.cpp", "-lglog", needs="glog", reason=NO_GLOG), function)
     (line,) = said(crash)
     assert line.text in folder.stderr.splitlines()
-    assert line.kind == ("glog-check" if function == "check" else None)
+    assert line.kind == "glog-check"
 
 
 @pytest.mark.parametrize("function", ["fatal", "check"])
@@ -116,6 +118,31 @@ def test_of_absl(function: str) -> None:
     options = ("-std=c++17", "-labsl_raw_logging_internal")
     folder, crash = ended(library("absl_fatal.cpp", *options, needs="absl", reason=NO_ABSL), function)
     assert [line.text for line in said(crash)] == [folder.stderr.splitlines()[0]]
+
+
+@pytest.mark.slow
+@pytest.mark.network
+def test_of_absl_in_a_wheel(tmp_path: Path) -> None:
+    """CHECK of the newer absl, in OR-Tools, which has libraries of its own with symbols. Nobody has called absl::InitializeLog."""
+    python = an_interpreter()
+    target = tmp_path / "packages"
+    command = [python.path, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--target", target, "ortools", "absl-py"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
+    if done.returncode:
+        pytest.skip(f"ortools cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
+    (tmp_path / "plan.py").write_text("from ortools.constraint_solver import pywrapcp\npywrapcp.RoutingIndexManager(2, 1, 5)\n")
+    (tmp_path / "run").mkdir()
+    folder = made_crash([python.path, tmp_path / "plan.py"], tmp_path / "run", {"PYTHONPATH": str(target)})
+    crash = analyze(folder.core)
+    (line,) = said(crash)
+    assert line.kind == "glog-check" and line.text.rstrip() in folder.stderr
+    assert (crash.findings[0].id, crash.findings[0].confidence) == ("glog-check-failed", "certain")
+    assert "start <= num_nodes_ (5 vs. 2)." in (crash.findings[0].summary or "")
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and "RoutingIndexManager" in (native.function or ""), "absl's own functions only end the process"
+    log = tmp_path / "stderr.log"
+    log.write_text(folder.stderr)
+    assert analyze(log).findings[0].id == "glog-check-failed"
 
 
 @pytest.mark.slow

@@ -57,6 +57,25 @@ TOLD = {
     'Thread 1 "python3" received signal SIGILL, Illegal instruction.': "sigill-unsupported-cpu",
     "Loading checkpoint shards:  38%|███▊      | 3/8 [00:02<00:03,  1.28it/s]Killed": "killed-by-signal-9-unknown",
     "  0%|          | 0/1 [00:00<?, ?it/s]已杀死": "killed-by-signal-9-unknown",
+    "[2020-08-20] INFO - Task exited with return code Negsignal.SIGKILL": "killed-by-signal-9-unknown",
+    "src/tcmalloc.cc:332] Attempt to free invalid pointer 0x5555e0508040": "heap-corruption-invalid-free",
+    "src/tcmalloc.cc:345] Attempt to realloc invalid pointer 0x5555e0508040": "heap-corruption-invalid-free",
+    "mimalloc: error: double free detected of block 0x7f0010 with size 64": "heap-corruption-double-free",
+    "mimalloc: error: mi_free: invalid (unaligned) pointer: 0x7f0011": "heap-corruption-invalid-free",
+    "mimalloc: error: buffer overflow in heap block 0x7f0010 of size 60: write after 60 bytes": "heap-corruption-overflow",
+    "mimalloc: error: thread 0x7f: corrupted free list entry of size 64b at 0x7f0010: value 0x41": "heap-corruption-overflow",
+    "Scudo ERROR: invalid chunk state when deallocating address 0x2000071e053c000": "heap-corruption-double-free",
+    "Scudo ERROR: corrupted chunk header at address 0x7f0010": "heap-corruption-overflow",
+    "Assertion failed: x > 0, file C:\\src\\a.c, line 30": "c-assertion-failed",
+    "assertion failed: false, file C:\\src\\kernels\\dispatch_utils.h, line 30": "c-assertion-failed",
+    "what():  [PG ID 0 PG GUID 0(default_pg) Rank 3] Process group watchdog thread terminated with exception: [Rank 3] Watchdog caught colle": "nccl-watchdog-timeout",
+    "F0000 00:00:1795311539.759354   20205 server.cc:69] Cannot bind port 80": "glog-check-failed",
+    "F20260307 09:58:53.545448  1234 table.cpp:108] rows are missing": "glog-check-failed",
+    "Trace/breakpoint trap (core dumped)": "trap-reached",
+    "./run.sh: line 3: 12345 Trace/breakpoint trap   (core dumped) python app.py": "trap-reached",
+    "app.service: Main process exited, code=dumped, status=5/TRAP": "trap-reached",
+    "traps: python[123] trap int3 ip:7f00 sp:7ffe error:0 in libchrome.so[7f00+100]": "trap-reached",
+    "traps: python[123] trap invalid opcode ip:7f00 sp:7ffe error:0 in libfoo.so[7f00+100]": "illegal-instruction",
 }
 
 
@@ -88,6 +107,15 @@ def test_signature(text: str, tmp_path: Path) -> None:
         "[12:00:00] src/objective.cc:123: Check failed: preds == labels (3 vs. 4) : size",  # dmlc's is an exception
         "the build was killed by a colleague: it was 非法指令集 of a newer machine",
         "100%|██████████| 8/8 [00:02<00:00,  1.28it/s] Killed 3 stale jobs",
+        "E0000 00:00:1795311539.759354   20205 server.cc:69] Cannot bind port 80",
+        "I0307 09:58:53.545448  1234 table.cpp:108] FATAL rows",
+        '"OOMKilled": false, "ExitCode": 1',
+        "OOMKilled=false ExitCode=0",
+        "State: OOMKilled: False",
+        "[12:00] INFO - Task exited with return code 0",
+        "[18:58:25] INFO: Home Assistant Core finish process exit code 0",
+        "mimalloc: warning: thread 0x7f: unable to allocate aligned OS memory directly",
+        "the type system reports: assertion failed: see the file, line by line",
     ],
 )
 def test_look_alike(text: str, tmp_path: Path) -> None:
@@ -96,6 +124,30 @@ def test_look_alike(text: str, tmp_path: Path) -> None:
     except EvidenceError:
         return
     assert [finding.id for finding in findings if finding.confidence != "possible"] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "signal"),
+    [
+        ("[18:58:25] INFO: Home Assistant Core finish process received signal 7", "SIGBUS"),
+        ("[09:00:00] WARNING: Service nginx exited with code 256 (by signal 11)", "SIGSEGV"),
+        ("Pod state is CrashLoopBack with error code 139", "SIGSEGV"),
+        ("CrashLoopBackOff error with exit code 134", "SIGABRT"),
+        ("Exit status code: 139", "SIGSEGV"),
+        ('"OOMKilled": false, "Dead": false, "ExitCode": 137', "SIGKILL"),
+        ("Illegal instruction (core dumped)", "SIGILL"),
+    ],
+)
+def test_signal_that_is_told(text: str, signal: str, tmp_path: Path) -> None:
+    found = _crash(text, tmp_path)
+    assert found.signal is not None and found.signal.name == signal
+
+
+def test_a_bare_illegal_instruction_may_be_a_trap(tmp_path: Path) -> None:
+    (first, *_) = diagnose(_crash("Illegal instruction (core dumped)", tmp_path), load_catalog()).findings
+    assert first.confidence == "possible" and "a trap that a compiler put there" in (first.summary or "")
+    for text in ("Trace/breakpoint trap", "python exited with code 133"):
+        assert "sigill-unsupported-cpu" not in {found.id for found in diagnose(_crash(text, tmp_path), load_catalog()).findings}
 
 
 @pytest.mark.parametrize(

