@@ -487,18 +487,17 @@ def _analyze_core(
         return crash
     loaded = direct.reader.loaded() if direct is not None else ()
     unwritten: list[SoftError] = []
-    failure = attempt(
-        "minimal", "the writer of minimal cores", lambda: _write_minimal(core, scene, crash, loaded, options), None, unwritten
-    )
+    writer = partial(_write_minimal, core, scene, crash, loaded, options)
+    unwritten += attempt("minimal", "the writer of minimal cores", writer, [], unwritten)
     clock.lap("minimal")
-    return replace(crash, soft_errors=(*crash.soft_errors, *unwritten, *([failure] if failure is not None else [])))
+    return replace(crash, soft_errors=(*crash.soft_errors, *unwritten))
 
 
-def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str], options: Options) -> Optional[SoftError]:
+def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str], options: Options) -> list[SoftError]:
     """Write the minimal core; why that is not possible."""
     path, reads = options.minimal, core.reads
     if path is None or reads is None:
-        return None
+        return []
     for address, size in logged_reads(_log_of_reads(path)):
         reads.add(address, size)
     entries = core.arguments_and_environment()[1]
@@ -510,10 +509,11 @@ def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str]
     try:
         write_minimal(core, path, scene.modules, missing, {int(one) for one in pointers if one is not None}, loaded, secrets)
     except EvidenceError as error:
-        return SoftError(stage="minimal", message=str(error), hint=error.hint)
+        return [SoftError(stage="minimal", message=str(error), hint=error.hint)]
     except OSError as error:
-        return SoftError(stage="minimal", message=f"no minimal core was written to {path}: {error.strerror}", hint="Free some disk space.")
-    return None
+        message = f"no minimal core was written to {path}: {error.strerror}"
+        return [SoftError(stage="minimal", message=message, hint="Free some disk space.")]
+    return []
 
 
 def _shows_waits(crash: Crash) -> bool:
