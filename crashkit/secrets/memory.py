@@ -18,6 +18,7 @@ _REST = re.compile(rb"[^\0-\x08\x0b\x0c\x0e-\x1f\x7f]*")
 _LEAST = 3
 _LONG = 100
 """Bytes of a secret that a report may have cut: what follows it is of it, up to the end of the text."""
+_LINE = 16
 _REGISTER = 8
 _CODE_UNITS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
 """How processes keep texts; CPython's str has 1, 2 or 4 bytes a character (PEP 393)."""
@@ -33,9 +34,10 @@ class SecretBytes:
     def __init__(self, hidden: Iterable[str], shown: Collection[str]) -> None:
         words = "\0".join(shown)
         plain = {form for text in hidden for form in _plain(text)}
-        self._anywhere = {form for text in plain if is_telling(text) or len(text) >= _LONG for form in _encoded(text)}
-        alone = [text for text in plain if not is_telling(text) and len(text) >= _LEAST and text not in words]
+        self._anywhere = {form for text in plain if _is_long_enough(text) for form in _encoded(text)}
+        alone = [text for text in plain if not _is_long_enough(text) and len(text) >= _LEAST and text not in words]
         self._alone = sorted({text.encode("utf-8", "surrogateescape") for text in alone})
+        self._anywhere.update(form for text in alone for form in _encoded(text) if len(form) >= 2 * len(text))
         self.longest = max(map(len, (*self._anywhere, *self._alone, b"")))
         """Bytes: so far may a secret reach into the memory before and behind a piece."""
 
@@ -44,7 +46,8 @@ class SecretBytes:
         for text in _TEXT.finditer(memory):
             found = Secrets()
             found.by_shape(text[0].decode("ascii"))
-            self._anywhere.update(form for secret in found.hidden for form in _encoded(secret))
+            secrets = {form for secret in found.hidden for form in _plain(secret) if _is_long_enough(form)}
+            self._anywhere.update(form for secret in secrets for form in _encoded(secret))
         self.longest = max(map(len, (*self._anywhere, *self._alone, b"")))
 
     def places(self, memory: bytes) -> list[tuple[int, int]]:
@@ -73,14 +76,21 @@ def zeroed(memory: bytes, places: Iterable[tuple[int, int]]) -> bytes:
     clean = bytearray(memory)
     for start, end in places:
         start, end = max(0, start), min(len(clean), end)
-        clean[start:end] = bytes(max(0, end - start))
+        if start < end:
+            clean[start:end] = bytes(end - start)
     return bytes(clean)
+
+
+def _is_long_enough(text: str) -> bool:
+    """To be the secret wherever it stands."""
+    return is_telling(text) or len(text) >= _LONG
 
 
 def _plain(shown: str) -> Iterator[str]:
     """The text as the report has it, and without the escapes of a repr."""
     text = shown.removesuffix("…").removesuffix("...")
     yield text
+    yield from _lines(text)
     if "\\" in text:
         try:
             value = ast.literal_eval('"' + text.replace("\\'", "'").replace('"', '\\"') + '"')
@@ -88,6 +98,13 @@ def _plain(shown: str) -> Iterator[str]:
             return
         if isinstance(value, str):
             yield value
+            yield from _lines(value)
+
+
+def _lines(text: str) -> Iterator[str]:
+    """Those of a key: it was read line by line."""
+    lines = text.split("\n")
+    return (line for line in lines if len(line) >= _LINE and "-----" not in line) if len(lines) > 1 else iter(())
 
 
 def _encoded(text: str) -> Iterator[bytes]:
