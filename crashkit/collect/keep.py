@@ -48,6 +48,7 @@ _CHAINED = (b"The above exception was the direct cause", b"During handling of th
 _LAST_LINES = 40
 _LONGEST_ANSWER = 160
 """Cells of the user's own line in what is said of a crash."""
+_MINIMAL = ".core.minimal"
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -137,6 +138,28 @@ def stacks_of_gdb(run: Work, entry: str) -> Optional[str]:
 def _shown(settings: RunSettings) -> list[str]:
     """The options of `analyze` that the run was given, too."""
     return [*(["--show-secrets"] if settings.show_secrets else []), *([] if settings.locals else ["--no-locals"])]
+
+
+def _smaller(settings: RunSettings, work: Work) -> list[str]:
+    """The options of `analyze` that also write a minimal core."""
+    if not settings.minimal or work.stat("core") is None:
+        return []
+    work.remove(_MINIMAL)
+    return ["--minimal-core", str(work.path / _MINIMAL)]
+
+
+def _take_minimal(work: Work, manifest: Manifest) -> None:
+    """Let the minimal core that the analysis wrote take the place of the whole one. Raises OSError; then the whole one stays."""
+    made, whole = work.stat(_MINIMAL), work.stat("core")
+    file = next((one for one in manifest.get("files", []) if one.get("name") == "core"), None)
+    if made is None or whole is None or file is None:
+        return
+    # When the process died.
+    os.utime(_MINIMAL, ns=(whole.st_atime_ns, whole.st_mtime_ns), dir_fd=work.descriptor, follow_symlinks=False)
+    os.rename(_MINIMAL, "core", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
+    file["size"] = file["expected"] = made.st_size
+    file["minimal"] = True
+    write_manifest(work.descriptor, manifest)
 
 
 def publish(work: Work, manifest: Manifest, store: Store, when: float) -> None:
@@ -237,7 +260,27 @@ def _take(core: CoreFile, store: Store, work: Work) -> Optional[str]:
     if failure is None:
         core.drop()
         return None
-    return f"{failure}; it stays at {core.place}" if core.place else failure
+    if _copy_minimal(core.descriptor, work):
+        failure = f"{failure}; a minimal one was"
+    return f"{failure}; the whole one stays at {core.place}" if core.place else failure
+
+
+def _copy_minimal(source: int, work: Work) -> bool:
+    """Write a minimal core of an open one into the folder, where there is no space for the whole; whether it is there."""
+    work.remove(_MINIMAL)
+    path = f"/proc/{os.getpid()}/fd/{source}"
+    command = isolation.crashkit("analyze", path, "--json", "--quiet", "--minimal-core", str(work.path / _MINIMAL))
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        isolation.run(command, _ANALYSIS_DEADLINE, folder=work.path, keep=isolation.FOR_PYTHON, stdout=subprocess.DEVNULL)
+    if work.stat(_MINIMAL) is None:
+        return False
+    try:
+        found = os.fstat(source)
+        os.utime(_MINIMAL, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=work.descriptor, follow_symlinks=False)
+        os.rename(_MINIMAL, "core", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def copy_core(source: int, work: Work, store: Store) -> Optional[str]:
@@ -439,10 +482,13 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
         say(f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again")
     try:
-        done = settings.analyze and analyse_once(work, manifest, _shown(settings), settings.history)
+        done = settings.analyze and analyse_once(work, manifest, [*_shown(settings), *_smaller(settings, work)], settings.history)
     except OSError as error:  # it stays pending
         say(f"{what}: evidence in {work.path}; no report: {error.strerror}; crashkit show {work.path.name} tries again")
         return
+    if done and settings.minimal:
+        with contextlib.suppress(OSError):
+            _take_minimal(work, manifest)
     if settings.kept is not None:
         with contextlib.suppress(OSError), open(settings.kept, "a", encoding="utf-8") as kept:
             kept.write(f"{work.path}\n")

@@ -37,25 +37,20 @@ def write_core(file: BinaryIO, machine: int, word: Word, notes: bytes, parts: Se
     file.write(struct.pack(order + "IIQQQQQQ", PT_NOTE, 0, notes_at, 0, 0, len(notes), 0, 4))
     position = first
     for part in parts:
-        file.write(struct.pack(order + "IIQQQQQQ", PT_LOAD, part.flags, position, part.start, 0, len(part.data), part.size, _PAGE))
-        position += _padding(part.data) + len(part.data)
+        file.write(struct.pack(order + "IIQQQQQQ", PT_LOAD, part.flags, position, part.start, 0, len(part.data), part.size, 1))
+        position += len(part.data)
     if extended:
         file.write(struct.pack(order + "IIQQQQIIQQ", 0, 0, 0, 0, 0, 1, 0, count, 0, 0))
     file.write(notes)
     file.write(bytes(first - notes_at - len(notes)))
     for part in parts:
         file.write(part.data)
-        file.write(bytes(_padding(part.data)))
 
 
 def note(order: str, name: str, kind: int, payload: bytes) -> bytes:
     """One note as it stands in a file, padded."""
     text = name.encode() + b"\0"
     return struct.pack(order + "III", len(text), len(payload), kind) + _padded(text) + _padded(payload)
-
-
-def _padding(data: bytes) -> int:
-    return -len(data) % _PAGE
 
 
 def _padded(data: bytes) -> bytes:

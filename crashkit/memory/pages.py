@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-SIZE = 4096
-_MOST = 1 << 20
-"""Pages kept: 4 GiB."""
+SIZE = 256
+"""Bytes: less than a page of the processor, since few bytes of each page are read. A power of two."""
+_MOST = 1 << 22
+"""Pages kept: 1 GiB."""
 
 
 class Pages:

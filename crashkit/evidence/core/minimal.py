@@ -22,25 +22,26 @@ from crashkit.evidence.core.modules import LoadedModule
 from crashkit.evidence.core.note import NAME, NOTE, Left, Space, encode
 from crashkit.evidence.core.thread_stack import thread_stack
 from crashkit.memory import string_at, word_at
-from crashkit.memory.pages import SIZE
 from crashkit.secrets.memory import SecretBytes, zeroed
 
 _RED_ZONE = 256
 _MOST_STACK = 16 << 20
-_OTHER_STACK, _UNKNOWN_STACK = 64 << 10, 1 << 20
+_OTHER_STACK, _UNKNOWN_STACK = 24 << 10, 1 << 20
 """Bytes of a stack that is not the thread's own, such as the alternate one of signal handlers, and of one that may be either."""
-_DESCRIPTOR = 4096
-"""Bytes on either side of the thread pointer: thread-local storage, and the C library's descriptor."""
+_STORAGE, _DESCRIPTOR = 256, 0xA00
+"""Bytes before and behind the thread pointer: thread-local storage of the C library, and its descriptor of the thread."""
 _MOST_VARIABLES = 64 << 10
 _MOST_TABLES = 4 << 20
 _MOST_IMAGE = 64 << 10
 _MOST_LINKS = 20_000
 _MOST_SECTIONS = 1024
+_CODE = 1024
+"""Bytes of code on either side of an address."""
 _PT_DYNAMIC = 2
 _DT_DEBUG = 21
 _AT_SYSINFO_EHDR = 33
 _AT_RANDOM = 25
-_LOADERS = ("ld-linux", "ld.so", "ld-2", "libc.so", "libc-2", "libpthread")
+_LOADERS = ("ld-linux", "ld.so", "ld-2", "ld-musl", "libc.so", "libc-2", "libpthread")
 """Their variables list the modules and the threads."""
 _OTHER_REGISTERS = frozenset({2, 0x46E62B7F, 0x202, 0x405, 0x400, 0x401})
 """Notes with floating-point and vector registers: NT_FPREGSET, NT_PRXFPREG, NT_X86_XSTATE, NT_ARM_SVE, NT_ARM_VFP, NT_ARM_TLS."""
@@ -121,12 +122,13 @@ def _add_stacks(core: Core, stack_pointers: Collection[int]) -> None:
         pointer, thread = status.registers.get(arch.stack_pointer), status.registers.get(arch.thread_pointer or "")
         stack = thread_stack(core, thread)
         if thread:
-            _add(core, thread - _DESCRIPTOR, thread + _DESCRIPTOR)
+            _add(core, thread - _STORAGE, thread + _DESCRIPTOR)
         for one in (pointer, *stack_pointers):
             if one is not None and stack is not None and stack.start <= one < stack.end:
                 _add_stack(core, one, min(stack.end, one + _MOST_STACK))
             elif one is not None and one == pointer:
-                reach = _MOST_STACK if _is_of_main(core, one) else _UNKNOWN_STACK if stack is None else _OTHER_STACK
+                is_known = stack is not None or (core.process is not None and core.process.pid == status.tid)
+                reach = _MOST_STACK if _is_of_main(core, one) else _OTHER_STACK if is_known else _UNKNOWN_STACK
                 _add_stack(core, one, one + reach)
     for one in stack_pointers:
         if _is_of_main(core, one):
@@ -143,7 +145,7 @@ def _add_code(core: Core) -> None:
         for _, data in core.aside().scan(start, end):
             for word in set(struct.unpack_from(f"{core.word.order}{len(data) // 8}Q", data)):
                 if any(one.start <= word < one.end for one in code):
-                    _add(core, word - SIZE, word + SIZE)
+                    _add(core, word - _CODE, word + _CODE)
 
 
 def _add_stack(core: Core, pointer: int, end: int) -> None:
@@ -166,7 +168,7 @@ def _add_loader(core: Core, modules: Sequence[LoadedModule]) -> None:
     for module in modules:
         if PurePosixPath(module.path).name.startswith(_LOADERS):
             for segment in core.segments:
-                if segment.flags & 2 and module.base <= segment.start <= module.end:
+                if segment.flags & 2 and module.base <= segment.start < module.end:
                     _add(core, segment.start, min(segment.end, segment.start + _MOST_VARIABLES))
     main = next((one for one in modules if one.base <= core.auxv.get(notes.AT_PHDR, 0) < one.end), None)
     place = _dynamic(core, main) if main is not None else None
@@ -216,7 +218,7 @@ def _add_tables(core: Core, modules: Sequence[LoadedModule]) -> None:
             _add(core, module.bias + start, min(segment.end, module.bias + start + _MOST_TABLES))
         dynamic = _dynamic(core, module)
         if dynamic is not None:
-            _add(core, dynamic, dynamic + SIZE)
+            _add(core, dynamic, dynamic + _CODE)
 
 
 # What is written

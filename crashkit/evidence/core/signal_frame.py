@@ -16,7 +16,7 @@ from crashkit.memory import Memory, mapping_at
 from crashkit.model import Mapping
 
 _MOST_NESTED = 8
-_LONGEST_FRAME = 4096
+_LONGEST_FRAME = 2048
 """Bytes: the general registers; of the others, of which newer processors have more, the first."""
 
 
