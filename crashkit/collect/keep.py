@@ -227,12 +227,16 @@ def _own_pid(seen: Sighting) -> int:
 def _keep_core(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Optional[str]:
     """Move or copy the core into the folder; what went wrong, if anything did."""
     core = seen.core
+    captured = f"{seen.pid}.core"
     failure: Optional[str] = None
+    if core is not None and core.head is not None and core.head.expected > core.size and settings.inbox.stat(captured) is not None:
+        # A limit cut the kernel's; gdb's is whole.
+        core.drop()
+        core = None
     if core is not None:
-        failure = _take(core, store, work)
+        failure = _take(core, store, work, settings)
     elif settings.capture == "core" and settings.pattern.kind == "pipe" and seen.core_dumped:
         failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, work.path / "core")
-    captured = f"{seen.pid}.core"
     if work.stat("core") is None and settings.inbox.stat(captured) is not None:
         try:
             os.rename(captured, "core", src_dir_fd=settings.inbox.descriptor, dst_dir_fd=work.descriptor)
@@ -245,7 +249,7 @@ def _keep_core(seen: Sighting, settings: RunSettings, store: Store, work: Work) 
     return failure
 
 
-def _take(core: CoreFile, store: Store, work: Work) -> Optional[str]:
+def _take(core: CoreFile, store: Store, work: Work, settings: RunSettings) -> Optional[str]:
     """Move the kernel's core into the folder by its second name, or copy it; what went wrong, if anything did."""
     if core.second is not None and core.second.in_store:
         with contextlib.suppress(OSError):
@@ -260,9 +264,9 @@ def _take(core: CoreFile, store: Store, work: Work) -> Optional[str]:
     if failure is None:
         core.drop()
         return None
-    if _copy_minimal(core.descriptor, work):
-        failure = f"{failure}; a minimal one was"
-    return f"{failure}; the whole one stays at {core.place}" if core.place else failure
+    if settings.analyze and _copy_minimal(core.descriptor, work):
+        failure = f"{failure}, but a minimal one was"
+    return f"{failure}; it stays at {core.place}" if core.place else failure
 
 
 def _copy_minimal(source: int, work: Work) -> bool:
