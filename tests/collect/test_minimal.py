@@ -67,8 +67,7 @@ def test_a_small_disk_gets_the_minimal_core(crashkit: Crashkit, tmp_path: Path) 
 @needs_gdb
 @pytest.mark.slow
 def test_gdb_takes_the_core_where_a_limit_would_cut_the_kernels(crashkit: Crashkit) -> None:
-    limited = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20))}
-    done = crashkit.python(SEGFAULT, **limited)
+    done = crashkit.python(SEGFAULT, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (1 << 20, 1 << 20)))
     assert "truncated at 1048576 bytes" in done.stderr.splitlines()[0] and "gdb traces" in done.stderr.splitlines()[0]
     (crash,) = crashkit.crashes()
     core = next(file for file in crash["files"] if file["kind"] == "core")
