@@ -18,6 +18,7 @@ _REST = re.compile(rb"[^\0-\x08\x0b\x0c\x0e-\x1f\x7f]*")
 _LEAST = 3
 _LONG = 100
 """Bytes of a secret that a report may have cut: what follows it is of it, up to the end of the text."""
+_LONGEST = 64 << 10
 _LINE = 16
 _REGISTER = 8
 _CODE_UNITS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
@@ -48,6 +49,20 @@ class SecretBytes:
             found.by_shape(text[0].decode("ascii"))
             secrets = {form for secret in found.hidden for form in _plain(secret) if _is_long_enough(form)}
             self._anywhere.update(form for secret in secrets for form in _encoded(secret))
+        self.longest = max(map(len, (*self._anywhere, *self._alone, b"")))
+
+    @property
+    def has_cut(self) -> bool:
+        """Whether the report may have cut a secret, whose rest is then to be learned."""
+        return any(len(form) >= _LONG for form in self._anywhere)
+
+    def learn_rest(self, memory: bytes) -> None:
+        """Add the rest of secrets that the report has cut, where this memory has the whole, and their lines."""
+        long = sorted(form for form in self._anywhere if len(form) >= _LONG)
+        for _, start, end in BytesAhoCorasick(long, matchkind=MatchKind.LeftmostLongest).find_matches_as_indexes(memory) if long else ():
+            rest = _REST.match(memory, end, end + _LONGEST)
+            text = memory[start : rest.end() if rest else end].decode("utf-8", "surrogateescape")
+            self._anywhere.update(form for line in (text, *_lines(text)) for form in _encoded(line))
         self.longest = max(map(len, (*self._anywhere, *self._alone, b"")))
 
     def places(self, memory: bytes) -> list[tuple[int, int]]:
@@ -88,7 +103,7 @@ def _is_long_enough(text: str) -> bool:
 
 def _plain(shown: str) -> Iterator[str]:
     """The text as the report has it, and without the escapes of a repr."""
-    text = shown.removesuffix("…").removesuffix("...")
+    text = shown.removesuffix("(truncated)").removesuffix("…").removesuffix("...")
     yield text
     yield from _lines(text)
     if "\\" in text:

@@ -81,6 +81,10 @@ def write_minimal(
     for start, end in ranges:
         for _, data in whole.scan(start, end):
             secrets.learn(data)
+    if secrets.has_cut:
+        for segment in core.segments:
+            for _, data in whole.scan(segment.start, segment.end):
+                secrets.learn_rest(data)
     masked = 0
     parts = []
     for start, end in ranges:
