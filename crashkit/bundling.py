@@ -20,13 +20,13 @@ import msgspec
 
 from crashkit import __version__
 from crashkit.attempt import attempt
-from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, BundleManifest, Member, write_bundle
+from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, WARNING_MINIMAL, BundleManifest, Member, write_bundle
 from crashkit.crashfolder.files import open_real
 from crashkit.crashfolder.manifest import File, Manifest
 from crashkit.debugger.direct import DirectReader
 from crashkit.elf.file import read_build_id
 from crashkit.elf.twin import BIG, write_twin
-from crashkit.errors import EvidenceError
+from crashkit.errors import CollectError, EvidenceError
 from crashkit.evidence.bundle import open_archives
 from crashkit.evidence.core.describe import describe
 from crashkit.evidence.input import Input, roomy_folder
@@ -64,8 +64,11 @@ def bundle(
     options: Optional[Options] = None,
     replace: bool = False,
     progress: Optional[Progress] = None,
+    minimal: bool = False,
 ) -> Bundled:
     """Bundle the evidence of one crash at `paths` into `target` (None: named after the crash, in the working directory).
+
+    `minimal`: in place of the core one with only the memory that a report and debuggers need.
 
     Raises EvidenceError if a path holds no evidence or cannot be read twice, CollectError if the bundle cannot be written.
     """
@@ -74,18 +77,19 @@ def bundle(
         if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
             # It is read twice.
             raise EvidenceError(f"{path} is neither a file nor a folder", "Write the core into a file first, and pass that.")
-    crash = analyze(paths, options=options, progress=progress)
     with ExitStack() as stack:
+        scratch = stack.enter_context(Scratch("bundle", roomy_folder()))
+        small = scratch / "core" if minimal else None
+        crash = analyze(paths, options=msgspec.structs.replace(options, minimal=small), progress=progress)
         opened = open_archives(paths, stack)
         options = with_files_of(opened, options)
         with opened.by_their_names():
             pieces = sort_out(opened.paths, stack)
-        scratch = stack.enter_context(Scratch("bundle", roomy_folder()))
         finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
         masking = _Masking(pieces, scratch)
         chosen = _Chosen(crash, finder, options.exe, masking, scratch, _imported(pieces, finder))
         texts = list(_texts(pieces, masking))
-        binary = list(_binary_evidence(pieces, [text.member.name for text in texts]))
+        binary = list(_binary_evidence(pieces, [text.member.name for text in texts], _written(small, crash, pieces)))
         root = sorted([*chosen.modules(), *chosen.sources(), *chosen.packages()], key=lambda member: member.name)
         manifest = _manifest(pieces, (*texts, *binary), masking)
         members = masking.again([*manifest, *(text.member for text in texts), *_first_of_each(root)])
@@ -93,13 +97,23 @@ def bundle(
             schema=SCHEMA,
             crashkit=__version__,
             id=crash.id,
-            warning=WARNING if binary else "",
+            warning=(WARNING_MINIMAL if small is not None and not pieces.gpus else WARNING) if binary else "",
             missing=tuple(map(masking.text, chosen.missing)),
             versions=_versions(crash),
         )
         path = target or Path(f"{crash.id or 'crash'}{SUFFIX}")
         written = write_bundle(path, [*members, *(piece.member for piece in binary)], facts, replace)
     return Bundled(path, path.stat().st_size, written)
+
+
+def _written(small: Optional[Path], crash: Crash, pieces: Pieces) -> Optional[Path]:
+    """The minimal core, if one was wanted. Raises CollectError."""
+    if small is None or pieces.core is None:
+        return None
+    if not small.exists():
+        told = next((error for error in crash.soft_errors if error.stage == "minimal"), None)
+        raise CollectError(told.message if told else "no minimal core was written", (told and told.hint) or "Leave out --minimal.")
+    return small
 
 
 def _versions(crash: Crash) -> dict[str, str]:
@@ -144,7 +158,7 @@ def _texts(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
         name = text.original.name.lstrip(".") or "log"
         if text.compression:
             # It is bundled as it is read.
-            name = name.removesuffix(next((ending for ending in _COMPRESSED if name.endswith(ending)), ""))
+            name = _uncompressed(name)
         names.append(_free(name, names))
     if names != sorted(names):
         # Their order is that of the report's lines.
@@ -154,16 +168,22 @@ def _texts(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
         yield _Piece(text.original.name, member)
 
 
-def _binary_evidence(pieces: Pieces, taken: Sequence[str]) -> Iterator[_Piece]:
-    """GPU cores, then the core: it is the largest, and more can be done without its end than without anything else."""
+def _binary_evidence(pieces: Pieces, taken: Sequence[str], small: Optional[Path]) -> Iterator[_Piece]:
+    """GPU cores, then the core, or the `small` one: it is the largest, and more can be done without its end than without anything else."""
     gpus = [("gpu-core", source) for _, source in sorted(pieces.gpus, key=lambda gpu: gpu.source.original.name)]
     core = [("core", pieces.core_input)] if pieces.core_input is not None else []
     names = [name.rpartition("/")[2] for name in taken]
     for kind, source in (*gpus, *core):
-        names.append(_free(source.original.name.lstrip(".") or kind, names))
+        name = source.original.name.lstrip(".") or kind
         # As it was found, also if it is compressed: the report says how large it was.
-        content = Path(os.path.realpath(source.original))
-        yield _Piece(source.original.name, Member(f"{EVIDENCE}/{names[-1]}", kind, content, _modified(content)))
+        found = Path(os.path.realpath(source.original))
+        content = small if small is not None and kind == "core" else found
+        names.append(_free(_uncompressed(name) if content is small and source.compression else name, names))
+        yield _Piece(source.original.name, Member(f"{EVIDENCE}/{names[-1]}", kind, content, _modified(found)))
+
+
+def _uncompressed(name: str) -> str:
+    return name.removesuffix(next((ending for ending in _COMPRESSED if name.endswith(ending)), ""))
 
 
 def _free(name: str, taken: Sequence[str]) -> str:

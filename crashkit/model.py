@@ -48,6 +48,8 @@ class Source(_Fact, frozen=True):
     missing: Optional[int] = None
     """Bytes that the headers declare but the file does not contain."""
     compression: Optional[str] = None
+    minimal: bool = False
+    """True of a core that holds only what a report needs (`--minimal`)."""
     archive: Optional[str] = None
     """The bundle or other archive that it was in: `path` is a path in it then."""
 

@@ -28,6 +28,7 @@ from crashkit.debugger.contract import Answer, Debugger
 from crashkit.debugger.debug_info import interpreter_has_debug_info
 from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
+from crashkit.debugger.gdb.reads import logged_reads
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.case import FAULTS
@@ -39,6 +40,7 @@ from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
+from crashkit.evidence.core.minimal import write_minimal
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.input import Input
 from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
@@ -51,10 +53,12 @@ from crashkit.evidence.text.neighbours import last_words as last_lines
 from crashkit.evidence.text.several import Known, of_process
 from crashkit.job.join import Joined
 from crashkit.job.told import with_job
+from crashkit.memory.pages import Pages
 from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SENT
-from crashkit.secrets.crash import masked, without_locals
-from crashkit.secrets.text import of_environment
+from crashkit.secrets.crash import hidden, masked, strings, without_locals
+from crashkit.secrets.memory import SecretBytes
+from crashkit.secrets.text import Secrets, of_environment
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.fatal_error import fatal_error
@@ -99,6 +103,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     """Report the values of arguments and local variables."""
     indexes: Optional[Path] = None
     """For many cores of one program: a private folder where gdb keeps what it computed of debug info, by build-id."""
+    minimal: Optional[Path] = None
+    """Also write a minimal core into this new file; where that fails, a soft error says why."""
     threads: tuple[int, ...] = ()
     """Without a core: identifiers (pthread_self) of the crash's threads, which tell which of several crashes in a log is meant."""
 
@@ -177,7 +183,20 @@ def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
     folders = [Path("/usr/lib/debug"), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
-    return GdbSettings(options.gdb, options.deadline, tuple(folders), options.libpython, options.sysroot, tuple(foreign), options.indexes)
+    return GdbSettings(
+        options.gdb,
+        options.deadline,
+        tuple(folders),
+        options.libpython,
+        options.sysroot,
+        tuple(foreign),
+        options.indexes,
+        _log_of_reads(options.minimal) if options.minimal else None,
+    )
+
+
+def _log_of_reads(minimal: Path) -> Path:
+    return minimal.with_name(f"{minimal.name}.reads")
 
 
 def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
@@ -194,6 +213,9 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         clock.lap("job")
     with ExitStack() as stack:
         pieces = sort_out(opened.paths if surveyed is None else surveyed.chosen, stack)
+        if options.minimal is not None and pieces.core is not None:
+            pieces.core.reads = Pages()
+            stack.callback(_log_of_reads(options.minimal).unlink, missing_ok=True)
         joined = _joined(pieces, surveyed, broken)
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
@@ -207,7 +229,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         if pieces.gpus:
             clock.lap("gpu")
         if pieces.core is not None and pieces.core_input is not None:
-            crash = _analyze_core(pieces.core, pieces.core_input, gpus, logs, asked, finder, options.exe, told, clock)
+            crash = _analyze_core(pieces.core, pieces.core_input, gpus, logs, asked, finder, options, told, clock)
         elif pieces.gpus and not logs:
             crash = _of_gpu(pieces)
         elif joined is not None and not logs and pieces.manifest is None:
@@ -424,7 +446,7 @@ def _analyze_core(
     logs: Sequence[_Log],
     asked: _Asked,
     finder: Finder,
-    exe: Optional[Path],
+    options: Options,
     progress: Progress,
     clock: _Clock,
 ) -> Crash:
@@ -432,7 +454,7 @@ def _analyze_core(
     with ExitStack() as stack:
         ready, unready = start_debuggers(asked.debuggers, stack)
         pool = stack.enter_context(ThreadPoolExecutor(3))
-        scene = _described(core, source, finder, exe)
+        scene = _described(core, source, finder, options.exe)
         clock.lap("notes")
         direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
         clock.lap("frames")
@@ -472,7 +494,38 @@ def _analyze_core(
         words = _abort_message(answers)
         words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
     said = (line for line in words if not any(_is_same(line, other) for other in lines))
-    return replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
+    crash = replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
+    if options.minimal is None:
+        return crash
+    loaded = direct.reader.loaded() if direct is not None else ()
+    unwritten: list[SoftError] = []
+    writer = partial(_write_minimal, core, scene, crash, loaded, options)
+    unwritten += attempt("minimal", "the writer of minimal cores", writer, [], unwritten)
+    clock.lap("minimal")
+    return replace(crash, soft_errors=(*crash.soft_errors, *unwritten))
+
+
+def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str], options: Options) -> list[SoftError]:
+    """Write the minimal core; why that is not possible."""
+    path, reads = options.minimal, core.reads
+    if path is None or reads is None:
+        return []
+    for address, size in logged_reads(_log_of_reads(path)):
+        reads.add(address, size)
+    entries = core.arguments_and_environment()[1]
+    variables = Secrets()
+    variables.environment(dict(entry.split("=", 1) for entry in entries if "=" in entry))
+    secrets = SecretBytes(hidden(crash) | variables.hidden, tuple(strings(masked(crash, variables.found))))
+    pointers = [thread.registers.get(core.architecture.stack_pointer) for thread in crash.threads]
+    missing = {module.path for module in crash.modules if module.symbols in ("missing", "mismatch")}
+    try:
+        write_minimal(core, path, scene.modules, missing, {int(one) for one in pointers if one is not None}, loaded, secrets)
+    except EvidenceError as error:
+        return [SoftError(stage="minimal", message=str(error), hint=error.hint)]
+    except OSError as error:
+        message = f"no minimal core was written to {path}: {error.strerror}"
+        return [SoftError(stage="minimal", message=message, hint="Free some disk space.")]
+    return []
 
 
 def _shows_waits(crash: Crash) -> bool:

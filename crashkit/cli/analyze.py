@@ -59,6 +59,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 @click.option("--issue", "as_issue", is_flag=True, help="Print only a text to report it with: no values, arguments, logs or folders.")
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
+@click.option("--minimal-core", type=click.Path(path_type=Path), hidden=True, help="Also write a minimal core (crashkit run, bundle).")
 @cleaned_up()
 def command(
     paths: tuple[Path, ...],
@@ -81,6 +82,7 @@ def command(
     as_issue: bool,
     brief: bool,
     quiet: bool,
+    minimal_core: Optional[Path],
 ) -> None:
     """Show where and why a process died, from its core or other evidence.
 
@@ -102,6 +104,7 @@ def command(
         signatures=signatures,
         show_secrets=show_secrets,
         locals=show_locals,
+        minimal=minimal_core,
     )
     document = "json" if as_json else "markdown" if as_markdown else "issue" if as_issue else None
     with Progress(quiet=quiet or document is not None, renders=out is not None or document is None) as progress:

@@ -33,6 +33,7 @@ _KINDS = {
 @click.option("--force", is_flag=True, help="Replace the file if it exists.")
 @system_files
 @click.option("--no-gdb", is_flag=True, help="Do not use gdb to find out which files are needed.")
+@click.option("--minimal", is_flag=True, help="Bundle a small core with only the memory that the report and debuggers need.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only the path of the bundle.")
 @cleaned_up()
 def command(
@@ -45,13 +46,15 @@ def command(
     extra_dirs: tuple[Path, ...],
     debuginfod: bool,
     no_gdb: bool,
+    minimal: bool,
     quiet: bool,
 ) -> None:
     """Put a crash and what another machine needs to analyze it into one file.
 
     All PATHs are evidence of one crash, as for analyze; ID is a crash of the store. Elsewhere: crashkit analyze FILE.
 
-    The core in it is not masked: it holds what the process had in memory, passwords and keys included.
+    The core in it is not masked: it holds what the process had in memory, passwords and keys included. With --minimal it holds a few
+    percent of that, and what looks like a secret is left out.
     """
     from crashkit.bundling import bundle
     from crashkit.cli.analyze import Progress
@@ -68,7 +71,7 @@ def command(
         gdb=None if no_gdb else "gdb",
     )
     with Progress(quiet=quiet, renders=False) as progress:
-        made = bundle([_place(text) for text in paths], output, options=options, replace=force, progress=progress.stage)
+        made = bundle([_place(text) for text in paths], output, options=options, replace=force, progress=progress.stage, minimal=minimal)
     _tell(made, quiet)
 
 

@@ -38,7 +38,14 @@ from crashkit.cli.index_option import checked_index
 @click.option(
     "--max-crashes", type=click.IntRange(1), default=10, show_default=True, help="Crashes kept in a burst; after that, one per minute."
 )
-@click.option("--keep", type=click.IntRange(1), default=50, show_default=True, help="Maximum number of crashes in the store.")
+@click.option(
+    "--keep",
+    "kept",
+    multiple=True,
+    metavar="full|minimal|N",
+    help="full: whole cores. minimal: only the memory that the report needs, and no secrets. N: maximum number of crashes in the store. "
+    "[default: full, 50]",
+)
 @click.option("--keep-days", type=click.FloatRange(0), default=30.0, show_default=True, help="Days to keep a crash.")
 @click.option("--keep-size", default="20G", show_default=True, metavar="SIZE", help="Maximum size of the store, in K, M, G or T.")
 @click.option("--zstd", "compress", is_flag=True, help="Compress cores in the store with zstd.")
@@ -90,7 +97,7 @@ def command(
     restart_delay: float,
     on_crash: Optional[str],
     max_crashes: int,
-    keep: int,
+    kept: tuple[str, ...],
     keep_days: float,
     keep_size: str,
     compress: bool,
@@ -121,10 +128,14 @@ def command(
         raise click.UsageError("--on-hang, --heartbeat and --health need --hang-after SECONDS")
     if heartbeat and health:
         raise click.UsageError("--heartbeat and --health exclude each other")
+    keep, minimal = parse_keep(kept)
+    if minimal and not analyze:
+        raise click.UsageError("--keep minimal needs the report, which says what is needed: leave out --no-analyze")
     request = Request(
         command=command,
         capture=capture,
         keep_core=keep_core,
+        minimal=minimal,
         cuda=cuda,
         blocking=blocking,
         sanitizer=sanitizer,
@@ -145,6 +156,19 @@ def command(
         hang=Limits(hang_after, on_hang, heartbeat, health) if hang_after is not None else None,
     )
     return run(request)
+
+
+def parse_keep(values: tuple[str, ...]) -> tuple[int, bool]:
+    """How many crashes to keep, and whether only minimal cores. Raises click.BadParameter for anything else."""
+    count, minimal = 50, False
+    for value in values:
+        if value in ("full", "minimal"):
+            minimal = value == "minimal"
+        elif value.isascii() and value.isdigit() and int(value) > 0:
+            count = int(value)
+        else:
+            raise click.BadParameter(f"{value!r} is neither full nor minimal nor a number of crashes", param_hint="--keep")
+    return count, minimal
 
 
 def parse_size(text: str) -> int:

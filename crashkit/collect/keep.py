@@ -53,6 +53,7 @@ _LONGEST_ANSWER = 160
 """Cells of the user's own line in what is said of a crash."""
 ERROR_FILE = "error.json"
 """torchelastic's, of the exception that ended a rank."""
+_MINIMAL = ".core.minimal"
 PARTIAL = ".core.partial"
 """A copy in progress."""
 
@@ -199,6 +200,28 @@ def _shown(settings: RunSettings) -> list[str]:
     return [*(["--show-secrets"] if settings.show_secrets else []), *([] if settings.locals else ["--no-locals"])]
 
 
+def _smaller(settings: RunSettings, work: Work) -> list[str]:
+    """The options of `analyze` that also write a minimal core."""
+    if not settings.minimal or work.stat("core") is None:
+        return []
+    work.remove(_MINIMAL)
+    return ["--minimal-core", str(work.path / _MINIMAL)]
+
+
+def _take_minimal(work: Work, manifest: Manifest) -> None:
+    """Let the minimal core that the analysis wrote take the place of the whole one. Raises OSError; then the whole one stays."""
+    made, whole = work.stat(_MINIMAL), work.stat("core")
+    file = next((one for one in manifest.get("files", []) if one.get("name") == "core"), None)
+    if made is None or whole is None or file is None:
+        return
+    # When the process died.
+    os.utime(_MINIMAL, ns=(whole.st_atime_ns, whole.st_mtime_ns), dir_fd=work.descriptor, follow_symlinks=False)
+    os.rename(_MINIMAL, "core", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
+    file["size"] = file["expected"] = made.st_size
+    file["minimal"] = True
+    write_manifest(work.descriptor, manifest)
+
+
 def publish(work: Work, manifest: Manifest, store: Store, when: float, index: Optional[str] = None) -> None:
     """List the evidence in the manifest and give the folder its name. Raises OSError and CollectError.
 
@@ -271,12 +294,16 @@ def _own_pid(seen: Sighting) -> int:
 def _keep_core(seen: Sighting, settings: RunSettings, store: Store, work: Work) -> Optional[str]:
     """Move or copy the core into the folder; what went wrong, if anything did."""
     core = seen.core
+    captured = f"{seen.pid}.core"
     failure: Optional[str] = None
+    if core is not None and core.head is not None and core.head.expected > core.size and settings.inbox.stat(captured) is not None:
+        # A limit cut the kernel's; gdb's is whole.
+        core.drop()
+        core = None
     if core is not None:
-        failure = _take(core, store, work)
+        failure = _take(core, store, work, settings)
     elif settings.capture == "core" and settings.pattern.kind == "pipe" and seen.core_dumped:
         failure = handlers.fetch(settings.pattern, seen.pid, settings.began, seen.process and seen.process.cwd, work.path / "core")
-    captured = f"{seen.pid}.core"
     if work.stat("core") is None and settings.inbox.stat(captured) is not None:
         try:
             os.rename(captured, "core", src_dir_fd=settings.inbox.descriptor, dst_dir_fd=work.descriptor)
@@ -289,7 +316,7 @@ def _keep_core(seen: Sighting, settings: RunSettings, store: Store, work: Work) 
     return failure
 
 
-def _take(core: CoreFile, store: Store, work: Work) -> Optional[str]:
+def _take(core: CoreFile, store: Store, work: Work, settings: RunSettings) -> Optional[str]:
     """Move the kernel's core into the folder by its second name, or copy it; what went wrong, if anything did."""
     if core.second is not None and core.second.in_store:
         with contextlib.suppress(OSError):
@@ -304,7 +331,27 @@ def _take(core: CoreFile, store: Store, work: Work) -> Optional[str]:
     if failure is None:
         core.drop()
         return None
+    if settings.analyze and _copy_minimal(core.descriptor, work):
+        failure = f"{failure}, but a minimal one was"
     return f"{failure}; it stays at {core.place}" if core.place else failure
+
+
+def _copy_minimal(source: int, work: Work) -> bool:
+    """Write a minimal core of an open one into the folder, where there is no space for the whole; whether it is there."""
+    work.remove(_MINIMAL)
+    path = f"/proc/{os.getpid()}/fd/{source}"
+    command = isolation.crashkit("analyze", path, "--json", "--quiet", "--minimal-core", str(work.path / _MINIMAL))
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        isolation.run(command, _ANALYSIS_DEADLINE, folder=work.path, keep=isolation.FOR_PYTHON, stdout=subprocess.DEVNULL)
+    if work.stat(_MINIMAL) is None:
+        return False
+    try:
+        found = os.fstat(source)
+        os.utime(_MINIMAL, ns=(found.st_atime_ns, found.st_mtime_ns), dir_fd=work.descriptor, follow_symlinks=False)
+        os.rename(_MINIMAL, "core", src_dir_fd=work.descriptor, dst_dir_fd=work.descriptor)
+    except OSError:
+        return False
+    return True
 
 
 def copy_core(source: int, work: Work, store: Store) -> Optional[str]:
@@ -521,10 +568,13 @@ def process(seen: Sighting, settings: RunSettings) -> None:
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
         say(f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again")
     try:
-        done = settings.analyze and analyse_once(work, manifest, _shown(settings), settings.history)
+        done = settings.analyze and analyse_once(work, manifest, [*_shown(settings), *_smaller(settings, work)], settings.history)
     except OSError as error:  # it stays pending
         say(f"{what}: evidence in {work.path}; no report: {error.strerror}; crashkit show {work.path.name} tries again")
         return
+    if done and settings.minimal:
+        with contextlib.suppress(OSError):
+            _take_minimal(work, manifest)
     if settings.kept is not None:
         with contextlib.suppress(OSError), open(settings.kept, "a", encoding="utf-8") as kept:
             kept.write(f"{work.path}\n")

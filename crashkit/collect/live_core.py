@@ -14,9 +14,9 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Optional, Union
+from typing import NamedTuple, Optional, Union
 
-from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE
+from crashkit.elf.core_file import Part, note, write_core
 from crashkit.elf.notes import NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS
 from crashkit.errors import EvidenceError
 from crashkit.memory.live import LiveProcess
@@ -39,7 +39,6 @@ _PREPARED = 64 << 20
 _LARGEST_MAPPING = 4 << 30
 """A larger one is reserved address space, as CUDA and some allocators make it."""
 _MOST_SEGMENTS = 65_000
-"""More would need an extended header."""
 _PRESENT, _SWAPPED = 1 << 63, 1 << 62
 """Documentation/admin-guide/mm/pagemap.rst."""
 
@@ -120,7 +119,8 @@ def _take(pid: int, path: Path, seconds: float) -> Taken:
                 os.close(pagemap)
         pieces = copier.pieces()
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
-            _write(file, live, _notes(pid, live, threads, mappings), mappings, pieces)
+            parts = list(_parts(mappings, pieces))[:_MOST_SEGMENTS]
+            write_core(file, live.architecture.machine or 0, live.word, _notes(pid, live, threads, mappings), parts)
         return Taken(took, sum(len(piece.data) for piece in pieces), copier.left_out, unstopped)
 
 
@@ -226,44 +226,19 @@ class _Copier:
         return sorted(self._runs)
 
 
-def _write(file: BinaryIO, live: LiveProcess, notes: bytes, mappings: Sequence[Mapping], pieces: Sequence[_Piece]) -> None:
-    segments = list(_segments(mappings, pieces))[:_MOST_SEGMENTS]
-    order = live.word.order
-    table_at = 64
-    data_at = table_at + 56 * (1 + len(segments))
-    ident = b"\x7fELF" + bytes([2, 1 if order == "<" else 2, 1]) + bytes(9)
-    file.write(
-        ident
-        + struct.pack(
-            order + "HHIQQQIHHHHHH", ET_CORE, live.architecture.machine or 0, 1, 0, table_at, 0, 0, 64, 56, 1 + len(segments), 0, 0, 0
-        )
-    )
-    file.write(struct.pack(order + "IIQQQQQQ", PT_NOTE, 0, data_at, 0, 0, len(notes), 0, 4))
-    position = -(-(data_at + len(notes)) // _PAGE) * _PAGE
-    first = position
-    for start, end, flags, data in segments:
-        file.write(struct.pack(order + "IIQQQQQQ", PT_LOAD, flags, position, start, 0, len(data), end - start, _PAGE))
-        position += -(-len(data) // _PAGE) * _PAGE
-    file.write(notes)
-    file.write(bytes(first - data_at - len(notes)))
-    for _start, _end, _flags, data in segments:
-        file.write(data)
-        file.write(bytes(-len(data) % _PAGE))
-
-
-def _segments(mappings: Sequence[Mapping], pieces: Sequence[_Piece]) -> Iterator[tuple[int, int, int, Union[bytes, memoryview]]]:
-    """Start, end, flags and contents: each mapping is cut where what is known of it begins and ends."""
+def _parts(mappings: Sequence[Mapping], pieces: Sequence[_Piece]) -> Iterator[Part]:
+    """Each mapping is cut where what is known of it begins and ends."""
     starts = [piece.start for piece in pieces]
     for mapping in mappings:
         flags = sum(bit for letter, bit in (("r", 4), ("w", 2), ("x", 1)) if letter in (mapping.permissions or ""))
         place = int(mapping.start)
         for piece in pieces[bisect.bisect_left(starts, mapping.start) : bisect.bisect_left(starts, mapping.end)]:
             if piece.start > place:
-                yield place, piece.start, flags, b""
-            yield piece.start, piece.start + len(piece.data), flags, piece.data
+                yield Part(place, piece.start - place, flags, b"")
+            yield Part(piece.start, len(piece.data), flags, piece.data)
             place = piece.start + len(piece.data)
         if place < mapping.end:
-            yield place, mapping.end, flags, b""
+            yield Part(place, mapping.end - place, flags, b"")
 
 
 def _notes(pid: int, live: LiveProcess, threads: Sequence[_Thread], mappings: Sequence[Mapping]) -> bytes:
@@ -273,22 +248,13 @@ def _notes(pid: int, live: LiveProcess, threads: Sequence[_Thread], mappings: Se
     for index, thread in enumerate(threads):
         # struct elf_prstatus: signal information (16), sigpend and sighold (16), pid, ppid, pgrp, sid, four times, registers, fpvalid.
         head = bytes(32) + struct.pack(order + "iiii", thread.tid, stat.parent, stat.group, stat.session) + bytes(64)
-        parts.append(_note(order, "CORE", NT_PRSTATUS, head + thread.registers + bytes(8)))
+        parts.append(note(order, "CORE", NT_PRSTATUS, head + thread.registers + bytes(8)))
         if index == 0:
-            parts.append(_note(order, "CORE", NT_PRPSINFO, _process_information(pid, order, stat)))
-            parts.append(_note(order, "CORE", NT_AUXV, _file(pid, "auxv")))
-            parts.append(_note(order, "CORE", NT_FILE, _file_table(order, mappings)))
-        parts += [_note(order, "LINUX", kind, registers) for kind, registers in thread.others if registers]
+            parts.append(note(order, "CORE", NT_PRPSINFO, _process_information(pid, order, stat)))
+            parts.append(note(order, "CORE", NT_AUXV, _file(pid, "auxv")))
+            parts.append(note(order, "CORE", NT_FILE, _file_table(order, mappings)))
+        parts += [note(order, "LINUX", kind, registers) for kind, registers in thread.others if registers]
     return b"".join(parts)
-
-
-def _note(order: str, name: str, kind: int, payload: bytes) -> bytes:
-    text = name.encode() + b"\0"
-    return struct.pack(order + "III", len(text), len(payload), kind) + _padded(text) + _padded(payload)
-
-
-def _padded(data: bytes) -> bytes:
-    return data + bytes(-len(data) % 4)
 
 
 class _Stat(NamedTuple):

@@ -31,6 +31,8 @@ class Request(NamedTuple):
     command: tuple[str, ...]
     capture: str = "auto"
     keep_core: bool = True
+    minimal: bool = False
+    """Keep of each core only what its report needs."""
     cuda: bool = False
     blocking: bool = False
     sanitizer: bool = False
@@ -96,6 +98,7 @@ def run(request: Request) -> int:
         began_monotonic=time.monotonic(),
         retention=request.retention,
         keep_core=request.keep_core,
+        minimal=request.minimal,
         compress=request.compress,
         on_crash=request.on_crash,
         analyze=request.analyze,
@@ -220,8 +223,8 @@ def _run_alone(request: Request) -> int:
 
 
 def _capture(wanted: str, problems: list[outlook.Problem]) -> str:
-    """core or ptrace; auto chooses ptrace only if no core is possible and gdb is installed."""
-    fatal = [problem for problem in problems if problem.fatal]
+    """core or ptrace; auto chooses ptrace only if no whole core is possible and gdb is installed."""
+    fatal = [problem for problem in problems if problem.fatal or problem.cuts]
     if wanted == "core" or (wanted == "auto" and not fatal):
         return "core"
     if isolation.find_program("gdb") is None:

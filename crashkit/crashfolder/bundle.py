@@ -34,6 +34,10 @@ WARNING = (
     "The core is the memory of the process as it was: it holds passwords, keys and data of users. "
     "It is not masked. Give it only to those who may have them."
 )
+WARNING_MINIMAL = (
+    "The minimal core holds the stacks and the values that the report shows. What looks like a secret there was overwritten with zeros; "
+    "other data of users may be in it."
+)
 MOST_MANIFEST = 32 << 20
 _CHUNK = 1 << 20
 _LEVEL = 6

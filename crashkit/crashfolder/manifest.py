@@ -28,6 +28,8 @@ class File(TypedDict, total=False):
     expected: int
     """For a core: size in bytes by its headers. If it exceeds `size`, the core is truncated."""
     compression: str
+    minimal: bool
+    """For a core: True if only the memory that a report needs was kept."""
 
 
 class Killed(TypedDict):

@@ -92,7 +92,12 @@ class DirectReader:
 
     def loaded(self) -> tuple[str, ...]:
         """Files of what was imported, one for each package."""
-        return tuple(self._state.loaded()) if self._state is not None else ()
+        if self._core.left is not None:
+            return self._core.left.loaded
+        if self._state is None:
+            return ()
+        core, files = self._core.aside(), self._scene.files
+        return tuple(self._state.loaded(core, lambda address, size: read_constant(core, files, address, size)))
 
     def _visited(self, state: PythonState) -> Optional[str]:
         scene, signal = self._scene, self._scene.crash.signal

@@ -7,6 +7,7 @@ literal ("3.13.5") in its file.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
@@ -27,14 +28,18 @@ _LITERAL = _RELEASE + rb"(?: \|[^()\0]{1,60})?\0"
 def version_in_core(core: Core, interpreter: LoadedModule, minor: Optional[str]) -> Optional[str]:
     """The full version from the process's memory; None if not found or ambiguous. `minor`: such as 3.13, if known."""
     end, room = interpreter.end, _MOST_BYTES
-    for segment in core.segments:
-        if not interpreter.base <= segment.start <= end or room <= 0:
+    for mapped in core.space:
+        if not interpreter.base <= mapped.start <= end or room <= 0:
             continue
-        end = max(end, segment.end)  # variables without an initial value lie behind what was mapped of the file
-        data = core.read(segment.start, min(segment.stored, room))
-        room -= len(data)
-        if found := _only(_TEXT, minor, data):
-            return found
+        end = max(end, mapped.end)  # variables without an initial value lie behind what was mapped of the file
+        found = set()
+        for start, data in core.scan(mapped.start, min(mapped.end, mapped.start + room)):
+            room -= len(data)
+            for text in _texts(_TEXT, minor, data):
+                found.add(text[1])
+                core.read(start + text.start(), len(text[0]))
+        if len(found) == 1:
+            return found.pop().decode("ascii")
     return None
 
 
@@ -55,6 +60,10 @@ def version_in_file(path: Path, minor: Optional[str]) -> Optional[str]:
 
 def _only(pattern: bytes, minor: Optional[str], data: bytes) -> Optional[str]:
     """The only version found in the bytes; None if there is none or more than one."""
-    wanted = re.escape(minor).encode("ascii", "replace") if minor else _ANY_MINOR
-    found = set(re.findall(pattern % wanted, data))
+    found = {text[1] for text in _texts(pattern, minor, data)}
     return found.pop().decode("ascii") if len(found) == 1 else None
+
+
+def _texts(pattern: bytes, minor: Optional[str], data: bytes) -> Iterator[re.Match[bytes]]:
+    wanted = re.escape(minor).encode("ascii", "replace") if minor else _ANY_MINOR
+    return re.finditer(pattern % wanted, data)

@@ -178,6 +178,7 @@ def _by_variables(view: View, module: Module, version: Optional[Version], idents
             for index, word in enumerate(found_words) if states else ():
                 if word not in states:
                     continue
+                view.word(start + 8 * index)
                 if layout.runtime is None:
                     found.setdefault((one, word), Found(one, layout, None, tuple(interpreters(view, layout, word))))
                     continue

@@ -69,8 +69,8 @@ class PythonState(NamedTuple):
     """Reads the exception that a thread is handling: its type and arguments."""
     visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
     """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
-    loaded: Callable[[], list[str]]
-    """Reads the files of what was imported, one for each package."""
+    loaded: Callable[[Memory, Optional[Read]], list[str]]
+    """Reads the files of what was imported, one for each package, from this memory and these constants: it takes many pages."""
     locks: Callable[[], PythonLocks]
     """Reads the locks that the threads hold and want."""
     tasks: Callable[[], Tasks]
@@ -130,7 +130,7 @@ def read_python(
         ],
         exception=lambda thread: _exception(view, found, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
-        loaded=lambda: [file for interpreter in found.interpreters for file in loaded_files(objects, interpreter)],
+        loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
@@ -146,6 +146,10 @@ def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -
     reader = GreenletReader(objects, frames, values)
     each = [reader.read(interpreter) for interpreter in found.interpreters]
     return Greenlets(tuple(greenlet for one in each for greenlet in one.found), all(one.in_time for one in each))
+
+
+def _loaded(objects: Objects, found: Found) -> list[str]:
+    return [file for interpreter in found.interpreters for file in loaded_files(objects, interpreter)]
 
 
 def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:

@@ -16,7 +16,6 @@ from crashkit.model import Mapping
 _MOST_VARIABLES = 64 << 20
 """Bytes of a module's variables."""
 _MOST_HEAP = 128 << 20
-_CHUNK = 1 << 20
 
 
 class Ranges:
@@ -43,9 +42,9 @@ def variables(memory: Memory, module: LoadedModule) -> Iterator[tuple[int, bytes
             continue
         end = max(end, mapping.end)
         if "w" in (mapping.permissions or ""):
-            data = memory.read(mapping.start, min(mapping.end - mapping.start, room))
-            room -= len(data)
-            yield int(mapping.start), data
+            for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + room)):
+                room -= len(data)
+                yield start, data
 
 
 def heap(memory: Memory) -> Iterator[tuple[int, array[int]]]:
@@ -54,10 +53,7 @@ def heap(memory: Memory) -> Iterator[tuple[int, array[int]]]:
     for mapping in memory.mappings():
         if _is_of_file(mapping) or "w" not in (mapping.permissions or ""):
             continue
-        for start in range(mapping.start, mapping.end, _CHUNK):
-            data = memory.read(start, min(_CHUNK, mapping.end - start)) if room > 0 else b""
-            if not data:
-                break
+        for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + room)):
             room -= len(data)
             yield start, words(memory, data)
 
@@ -71,11 +67,8 @@ def places_of(view: View, wanted: Sequence[int], most: int) -> Iterator[int]:
     for mapping in memory.mappings():
         if _is_of_file(mapping) or "w" not in (mapping.permissions or ""):
             continue
-        for start in range(mapping.start, mapping.end, _CHUNK):
+        for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + max(most, 0))):
             view.check_time()
-            data = memory.read(start, min(_CHUNK, mapping.end - start)) if most > 0 else b""
-            if not data:
-                break
             most -= len(data)
             for needle in needles:
                 at = data.find(needle)

@@ -10,8 +10,8 @@ from typing import Optional
 
 from crashkit.memory import Memory
 
-_PAGE = 4096
-_MOST_PAGES = 16384
+_PAGE = 256
+_MOST_PAGES = 262144
 """Pages kept: 64 MiB."""
 _TOP = 1 << 64
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from collections.abc import Sequence
 from typing import NamedTuple, Optional, Protocol
 
 from crashkit.arch import Architecture
@@ -13,6 +13,8 @@ from crashkit.model import Mapping
 
 MOST_STRING = 128 << 10
 """Most bytes read of one string."""
+SCANNED = 4 << 20
+"""Most bytes of a piece of memory that is searched."""
 _STEP = 256
 
 
@@ -39,6 +41,13 @@ class Memory(Protocol):
 
     def read(self, address: int, size: int) -> bytes:
         """Memory at the address; short or empty if it is missing."""
+        ...
+
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """What is there between the addresses, to search it: pieces of up to SCANNED bytes, with their addresses.
+
+        What a search finds is then `read`: only that counts as used.
+        """
         ...
 
     def mappings(self) -> Sequence[Mapping]:
@@ -73,6 +82,17 @@ def string_at(memory: Memory, address: int, most: int = MOST_STRING) -> Optional
             break
         step *= 2
     return data.decode("utf-8", "backslashreplace")
+
+
+def scanned(memory: Memory, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    """`Memory.scan` of what has no gaps: it ends at the first one."""
+    for address in range(start, end, SCANNED):
+        size = min(SCANNED, end - address)
+        data = memory.read(address, size)
+        if data:
+            yield address, data
+        if len(data) < size:
+            return
 
 
 def mapping_at(mappings: Sequence[Mapping], address: int) -> Optional[Mapping]:

@@ -7,13 +7,14 @@ Values read at different times may be inconsistent.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Optional
 
 from crashkit.arch import Architecture, of_machine
 from crashkit.elf.headers import Word, bounded, of_descriptor, read_header
 from crashkit.errors import EvidenceError
-from crashkit.memory import MemoryThread
+from crashkit.memory import MemoryThread, scanned
 from crashkit.memory.stop import missing_right
 from crashkit.model import Address, Mapping, Offset
 
@@ -86,6 +87,10 @@ class LiveProcess:
             address += len(part)
             size -= len(part)
         return b"".join(parts)
+
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """What is there between the addresses, up to the first gap."""
+        return scanned(self, start, end)
 
     def mappings(self) -> list[Mapping]:
         """The address space from /proc/PID/maps (proc(5)); empty if the process has ended."""

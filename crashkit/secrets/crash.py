@@ -34,6 +34,13 @@ def masked(crash: Crash, known: Iterable[str] = ()) -> Crash:
     return replace(crash, masked=sum(text.count(MASK) for text in strings(crash)) or None)
 
 
+def hidden(crash: Crash) -> set[str]:
+    """What is masked in the crash, as it stands there."""
+    secrets = Secrets()
+    _struct(crash, _Masking(secrets))
+    return secrets.hidden
+
+
 def without_locals(crash: Crash) -> Crash:
     """The crash without the values of arguments and local variables."""
 

@@ -75,12 +75,19 @@ class Secrets:
 
     def __init__(self) -> None:
         self.found: set[str] = set()
+        """Those that are most likely secret wherever they stand."""
+        self.hidden: set[str] = set()
+        """All that were masked."""
 
     def text(self, text: str, source: bool = False) -> str:
         """A text of any kind, such as a log; `source`: lines of a program. Line breaks stay."""
         shapes, names = rules().fitting(text)
         text = self._shapes(text, shapes)
         return self._named(text, source) if names else text
+
+    def by_shape(self, text: str) -> str:
+        """A text of any kind, but only for secrets that need no name."""
+        return self._shapes(text, rules().fitting(text)[0])
 
     def value(self, name: str, shown: str) -> str:
         """The repr of a variable of this name."""
@@ -365,6 +372,7 @@ class Secrets:
         return len(plain) >= least and not any(map(str.isspace, plain))
 
     def _hide(self, secret: str) -> str:
+        self.hidden.add(secret)
         if len(secret) <= _LONGEST_REPEATED:
             # `Bearer x` and `id=x; theme=y` stand elsewhere as x alone.
             self.found.update(part for part in (secret, *_PARTS.split(secret, 32)) if is_telling(part))

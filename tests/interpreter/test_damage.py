@@ -18,7 +18,7 @@ from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.layouts import Layout, Version
 from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.view import View
-from crashkit.memory import Memory, MemoryThread
+from crashkit.memory import Memory, MemoryThread, scanned
 from crashkit.model import Mapping
 from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
 from tests.interpreter.process import idents, interpreter_of, opened, state_of
@@ -127,6 +127,9 @@ class Without:
     def read(self, address: int, size: int) -> bytes:
         return self._core.read(address, size) if address not in self._missing else b""
 
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        return scanned(self, start, end)
+
     def mappings(self) -> Sequence[Mapping]:
         return self._core.mappings()
 
@@ -171,6 +174,9 @@ class Overwritten:
                 if address <= place + index < address + len(data):
                     data[place + index - address] = byte
         return bytes(data)
+
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        return scanned(self, start, end)
 
     def mappings(self) -> Sequence[Mapping]:
         return self._memory.mappings()

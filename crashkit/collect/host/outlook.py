@@ -39,6 +39,8 @@ class Problem(NamedTuple):
     """How to fix it."""
     fatal: bool
     """No core is possible at all."""
+    cuts: bool = False
+    """Cores of this kind are cut off by a limit, which does not count for one that gdb writes."""
 
 
 def read_pattern() -> CorePattern:
@@ -112,7 +114,9 @@ def _limit_problems(facts: Facts) -> list[Problem]:
             )
         ]
     if 0 < facts.hard_limit < _TYPICAL:
-        return [Problem(f"cores are truncated at {facts.hard_limit} bytes (ulimit -Hc)", "raise the hard limit for core files", False)]
+        return [
+            Problem(f"cores are truncated at {facts.hard_limit} bytes (ulimit -Hc)", "raise the hard limit for core files", False, True)
+        ]
     return []
 
 

@@ -75,6 +75,8 @@ class RunSettings(NamedTuple):
     """Report a command that ends by itself with an error that is a known failure, such as a CUDA error."""
     history: Optional[str] = None
     """Its address, if it is not the store's own."""
+    minimal: bool = False
+    """Of a core that was analyzed, keep only the memory that its report needs."""
     kept: Optional[Path] = None
     """A file to which the folder of each crash is added, one a line, once its analysis has ended."""
 

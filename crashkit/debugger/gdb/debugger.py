@@ -44,6 +44,8 @@ class GdbSettings(NamedTuple):
     """Further folders of files that came with the crash."""
     indexes: Optional[Path] = None
     """As in `Session`."""
+    reads: Optional[Path] = None
+    """As in `Session`."""
 
 
 class GdbDebugger:
@@ -92,6 +94,7 @@ class GdbDebugger:
                     sysroot=settings.sysroot,
                     gdb=self._gdb,
                     indexes=settings.indexes,
+                    reads=settings.reads,
                 ) as session,
             ):
                 notebook.debugger = session.version

@@ -14,6 +14,7 @@ import msgspec
 
 from crashkit.arch import Architecture
 from crashkit.debugger.gdb.process import Gdb, commands_file, quote
+from crashkit.debugger.gdb.reads import log_reads
 from crashkit.errors import DebuggerError
 from crashkit.limits import WHOLE_STACK
 from crashkit.scratch import Scratch
@@ -119,6 +120,7 @@ class Session:
     """One gdb with one core, closed at the end: a context manager. `gdb` is an already started one.
 
     `indexes` is a private folder where gdb keeps the indexes of debug info that it made, by build-id, for the next session.
+    `reads` is a file into which gdb logs which memory it reads.
 
     Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
     """
@@ -132,6 +134,7 @@ class Session:
         sysroot: Optional[Path] = None,
         gdb: Optional[Gdb] = None,
         indexes: Optional[Path] = None,
+        reads: Optional[Path] = None,
     ) -> None:
         self._folder = Scratch("gdb")
         self._count = 0
@@ -151,6 +154,8 @@ class Session:
                 # Half of gdb's time for an interpreter with debug info goes into its index: another core needs the same.
                 self._gdb.console(f"set index-cache directory {indexes.absolute()}")
                 self._gdb.console("set index-cache enabled on")
+            if reads:
+                log_reads(self._gdb, reads)
             # gdb's versions differ in how they unquote a core's path: give it one without anything to quote.
             link = self._folder.path / "core"
             link.symlink_to(core.absolute())

@@ -6,8 +6,9 @@ Cores are untrusted input: sizes and offsets are checked against the file before
 from __future__ import annotations
 
 import bisect
+import copy
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional
@@ -31,8 +32,10 @@ from crashkit.elf.headers import (
     read_program_headers,
 )
 from crashkit.errors import EvidenceError
+from crashkit.evidence.core.note import NAME, NOTE, Left, decode
 from crashkit.limits import LONGEST_PATH, MOST_ARGUMENT_BYTES, MOST_SEGMENTS, MOST_THREADS
-from crashkit.memory import MOST_STRING, MemoryThread, string_at, word_at
+from crashkit.memory import MOST_STRING, SCANNED, MemoryThread, string_at, word_at
+from crashkit.memory.pages import Pages
 from crashkit.model import Address, Mapping, Offset, SoftError
 
 _EM_CUDA = 190
@@ -71,7 +74,12 @@ class Core:
         self.forged: Optional[str] = None
         """Why no kernel can have written it; debuggers would believe it, and take gigabytes."""
         self._read_bytes = of_file(file)
+        self.reads: Optional[Pages] = None
+        """Where set, the pages that are read are added to it."""
+        self.left: Optional[Left] = None
+        """Of a minimal core: what the whole one said of memory that this one lacks."""
         header = _open_elf(self._read_bytes, path)
+        self.header = header
         self.architecture: Architecture = of_machine(header.machine)
         self.word: Word = header.word
         segments, note_parts = self._read_segments(header)
@@ -80,6 +88,12 @@ class Core:
         cut = sum(max(0, min(s.stored, s.position + s.stored - size)) for s in segments)
         self.missing = min(cut, _MOST_OFFSET)
         self._read_notes(note_parts)
+        self.space = segments
+        """The address space: the segments, and those that a minimal core has no memory of."""
+        if self.left is not None:
+            self.space = sorted(Segment(one.start, one.size, 0, 0, one.flags) for one in self.left.space)
+            self.missing = min(max(0, self.left.missing), _MOST_OFFSET)
+        self._space_starts = [one.start for one in self.space]
         self._mappings: Optional[list[Mapping]] = None
 
     def __enter__(self) -> Core:
@@ -99,6 +113,8 @@ class Core:
 
     def _read_segments(self, header: Header) -> tuple[list[Segment], list[bytes]]:
         segments, note_parts = [], []
+        self.note_places: list[tuple[int, int]] = []
+        """Offset and size of the notes in the file."""
         # More than 65534 segments: the true count stands in section header 0, which truncation can take away.
         count = count_program_headers(self._read_bytes, header)
         promised = min(PN_XNUM if count is None else count, MOST_SEGMENTS)
@@ -118,6 +134,7 @@ class Core:
                 segments.append(Segment(one.address, one.size, one.offset, min(one.stored, one.size), one.flags))
             elif one.kind == PT_NOTE and one.offset < self.size:
                 note_parts.append(self._read_bytes(one.offset, min(one.stored, room)))
+                self.note_places.append((one.offset, len(note_parts[-1])))
                 room -= len(note_parts[-1])
                 notes_cut = notes_cut or len(note_parts[-1]) < one.stored
                 claimed += min(one.stored, self.size - one.offset)
@@ -137,8 +154,10 @@ class Core:
         self._auxv_bytes = b""
         left_out = 0
         every = chain.from_iterable(notes.split(part, self.word.order) for part in parts)
-        for _name, kind, payload in islice(every, notes.MOST_NOTES):
-            if kind == notes.NT_PRSTATUS:
+        for name, kind, payload in islice(every, notes.MOST_NOTES):
+            if (name, kind) == (NAME, NOTE):
+                self.left = decode(payload)
+            elif kind == notes.NT_PRSTATUS:
                 status = notes.status(payload, self.word, self.architecture.registers)
                 if status and len(self.statuses) < MOST_THREADS:
                     self.statuses.append(status)
@@ -174,13 +193,38 @@ class Core:
 
     def segment(self, address: int) -> Optional[Segment]:
         """The segment that contains the address, dumped or not."""
-        index = bisect.bisect_right(self._starts, address) - 1
-        if index >= 0 and address < self.segments[index].end:
-            return self.segments[index]
-        return None
+        return _containing(self.segments, self._starts, address)
+
+    def _reserved(self, address: int) -> Optional[Segment]:
+        return _containing(self.space, self._space_starts, address)
 
     def read(self, address: int, size: int) -> bytes:
         """Memory at the address; short or empty if the core does not contain it. Reads across adjacent segments."""
+        data = self._at(address, size)
+        if self.reads is not None:
+            self.reads.add(address, len(data))
+        return data
+
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        """What the core contains of the range, to search it: pieces of up to SCANNED bytes, with their addresses."""
+        index = max(0, bisect.bisect_right(self._starts, start) - 1)
+        for segment in self.segments[index:]:
+            if segment.start >= end:
+                return
+            first, last = max(start, segment.start), min(end, segment.start + segment.stored)
+            for address in range(first, last, SCANNED):
+                data = self._at(address, min(SCANNED, last - address))
+                if not data:
+                    break
+                yield address, data
+
+    def aside(self) -> Core:
+        """The same core, for reads that do not count."""
+        other = copy.copy(self)
+        other.reads = None
+        return other
+
+    def _at(self, address: int, size: int) -> bytes:
         parts = []
         while size > 0:
             segment = self.segment(address)
@@ -198,6 +242,10 @@ class Core:
             size -= length
         return b"".join(parts)
 
+    def part_of_file(self, offset: int, size: int) -> bytes:
+        """Bytes of the file, whatever they are; short or empty past its end."""
+        return self._read_bytes(offset, size)
+
     def threads(self) -> list[MemoryThread]:
         """All threads, the one that received the signal first (`fill_note_info`, fs/binfmt_elf.c)."""
         return [MemoryThread(status.tid, status.registers) for status in self.statuses]
@@ -208,10 +256,10 @@ class Core:
             files = {file.start: file for file in self.files}
             found = [
                 _mapping(segment.start, segment.end, segment, files.get(segment.start) or self.file_at(segment.start))
-                for segment in self.segments
+                for segment in self.space
             ]
-            starts = set(self._starts)
-            found += [_mapping(file.start, file.end, self.segment(file.start), file) for file in self.files if file.start not in starts]
+            starts = set(self._space_starts)
+            found += [_mapping(file.start, file.end, self._reserved(file.start), file) for file in self.files if file.start not in starts]
             self._mappings = sorted(found, key=lambda mapping: mapping.start)
         return self._mappings
 
@@ -288,8 +336,11 @@ class Core:
             return None
         window = min(stack.stored, 8 << 20)
         start = stack.start + stack.stored - window
-        at = self.read(start, window).rfind(needle)
-        return start + at if at >= 0 else None
+        at = self._at(start, window).rfind(needle)
+        if at < 0:
+            return None
+        self.read(start + at, len(needle))
+        return start + at
 
 
 def open_core(file: BinaryIO, path: Path, size: int) -> Optional[Core]:
@@ -322,6 +373,11 @@ def _open_elf(read: Read, path: Path) -> Header:
             "Pass the core file of the crash; pass the executable with --exe.",
         )
     return header
+
+
+def _containing(segments: Sequence[Segment], starts: Sequence[int], address: int) -> Optional[Segment]:
+    index = bisect.bisect_right(starts, address) - 1
+    return segments[index] if index >= 0 and address < segments[index].end else None
 
 
 def _mapping(start: int, end: int, segment: Optional[Segment], file: Optional[notes.FileMapping]) -> Mapping:

@@ -119,6 +119,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
             truncated=core.truncated,
             missing=core.missing or None,
             compression=source.compression,
+            minimal=core.left is not None,
         ),
         process=process,
         signal=signal,

@@ -36,32 +36,33 @@ def fatal_message(memory: Memory, frames: Sequence[Frame], tid: int) -> Optional
     raw = _RAW.search(stack)
     if raw is not None:
         return raw[0].decode("utf-8", "backslashreplace")
-    for data in (stack, *_own_data(memory, frames), *_pointed(memory, stack)):
+    for start, data in ((sp, stack), *_own_data(memory, frames), *_pointed(memory, stack)):
         for match in _FATAL.finditer(data):
             if int(match["thread"]) == tid:
+                memory.read(start + match.start(), len(match[0]))
                 return match[0].decode("utf-8", "backslashreplace")
     return None
 
 
-def _own_data(memory: Memory, frames: Sequence[Frame]) -> Iterator[bytes]:
+def _own_data(memory: Memory, frames: Sequence[Frame]) -> Iterator[tuple[int, bytes]]:
     """The variables of the modules that the innermost frames are in."""
     modules = dict.fromkeys(frame.module for frame in frames[:_INNERMOST] if frame.module is not None)
     for mapping in memory.mappings():
         if "w" in (mapping.permissions or "") and any(module.base <= mapping.start < module.end for module in modules):
             # What is not in the file follows its last page: the variables that begin as zero.
-            yield memory.read(mapping.start, min(mapping.end - mapping.start, _MOST_DATA))
+            yield from memory.scan(mapping.start, min(mapping.end, mapping.start + _MOST_DATA))
             beyond = next((other for other in memory.mappings() if other.start == mapping.end and other.path is None), None)
             if beyond is not None:
-                yield memory.read(beyond.start, min(beyond.end - beyond.start, _MOST_DATA))
+                yield from memory.scan(beyond.start, min(beyond.end, beyond.start + _MOST_DATA))
 
 
-def _pointed(memory: Memory, stack: bytes) -> Iterator[bytes]:
+def _pointed(memory: Memory, stack: bytes) -> Iterator[tuple[int, bytes]]:
     """What the words of the stack point to in memory without a file."""
     own = sorted(_ranges(memory))
     words = struct.unpack_from(f"<{len(stack) // 8}Q", stack)
     inside = (word for word in dict.fromkeys(words) if word % 8 == 0 and (at := bisect.bisect(own, (word, _TOP))) and word < own[at - 1][1])
     for _, word in zip(range(_MOST_POINTED), inside, strict=False):
-        yield memory.read(word, _POINTED_SIZE) or memory.read(word, 256)
+        yield from memory.scan(word, word + _POINTED_SIZE)
 
 
 def _ranges(memory: Memory) -> Iterator[tuple[int, int]]:

@@ -22,7 +22,7 @@ _CLASS = b"MOZ\0RUST"
 _PAYLOAD_AT = 40
 _WINDOW = 8 << 10
 """Bytes of the stack that the frames of a panic take."""
-_MOST_HEAP, _PIECE = 256 << 20, 4 << 20
+_MOST_HEAP = 256 << 20
 _LONGEST_NAME, _LONGEST, _MOST_LENGTH = 4096, 1000, 1 << 30
 _MOST_LINE, _MOST_COLUMN = 1 << 20, 1 << 14
 
@@ -118,10 +118,8 @@ def _thrown(memory: Memory, read: Read, is_code: IsCode) -> Iterator[str]:
     for mapping in memory.mappings():
         if mapping.path is not None or "w" not in (mapping.permissions or ""):
             continue
-        at = int(mapping.start)
-        while at < mapping.end and left > 0:
-            piece = memory.read(at, min(_PIECE, mapping.end - at))
-            left -= _PIECE
+        for at, piece in memory.scan(mapping.start, min(mapping.end, mapping.start + left)):
+            left -= len(piece)
             found = piece.find(_CLASS)
             while found >= 0:
                 head = memory.read(at + found + _PAYLOAD_AT, 16)
@@ -129,6 +127,3 @@ def _thrown(memory: Memory, read: Read, is_code: IsCode) -> Iterator[str]:
                 if words is not None:
                     yield words
                 found = piece.find(_CLASS, found + 1)
-            if len(piece) < _PIECE:
-                break
-            at += _PIECE

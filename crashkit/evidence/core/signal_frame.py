@@ -16,6 +16,8 @@ from crashkit.memory import Memory, mapping_at
 from crashkit.model import Mapping
 
 _MOST_NESTED = 8
+_LONGEST_FRAME = 2048
+"""Bytes: the general registers; of the others, of which newer processors have more, the first."""
 
 
 def chain(memory: Memory, stack_pointer: int, mappings: Optional[Sequence[Mapping]] = None) -> list[SignalFrame]:
@@ -37,11 +39,15 @@ def find(memory: Memory, stack_pointer: int, mappings: Optional[Sequence[Mapping
     stack = mapping_at(mappings, start)
     if stack is None:
         return None
-    window = memory.read(start, min(memory.architecture.signal_window, stack.end - start))
+    # A window, of which only the part up to the frame counts: the alternate stack lies in the middle of the heap.
+    window = b""
+    for address, data in memory.scan(start, min(start + memory.architecture.signal_window, stack.end)):
+        if address != start + len(window):
+            break
+        window += data
     for frame in memory.architecture.signal_frames(window, start):
-        if frame.restorer is None:
-            return frame
-        code = mapping_at(mappings, frame.restorer)
-        if code is not None and "x" in (code.permissions or ""):
+        code = mapping_at(mappings, frame.restorer) if frame.restorer is not None else None
+        if frame.restorer is None or (code is not None and "x" in (code.permissions or "")):
+            memory.read(start, frame.address - start + _LONGEST_FRAME)
             return frame
     return None

@@ -1,0 +1,53 @@
+"""The note of a minimal core that says what the whole one was: debuggers pass over it.
+
+Memory that was left out has no segment, so that a debugger says that it is missing instead of showing zeros. The note keeps the address
+space, which explains faults, and what was read of memory that is too much to keep: the files of imported modules.
+"""
+
+from __future__ import annotations
+
+from typing import Optional
+
+import msgspec
+
+NAME, NOTE = "CRASHKIT", 0x434B4D43
+_MOST_BYTES = 64 << 20
+
+
+class Space(msgspec.Struct, frozen=True, array_like=True):
+    """A segment of the whole core."""
+
+    start: int
+    size: int
+    flags: int
+    """1 execute, 2 write, 4 read."""
+
+
+class Left(msgspec.Struct, frozen=True, kw_only=True):
+    """The payload of the note, as JSON."""
+
+    schema: str = "crashkit.core/1"
+    size: int = 0
+    """Bytes of the whole core."""
+    missing: int = 0
+    """Bytes that the whole core lacked itself, because it was truncated."""
+    masked: int = 0
+    """How many places were overwritten with zeros because a secret stood there."""
+    space: tuple[Space, ...] = ()
+    loaded: tuple[str, ...] = ()
+    """Files of what the process had imported, one for each package."""
+
+
+def encode(left: Left) -> bytes:
+    """The payload."""
+    return msgspec.json.encode(left)
+
+
+def decode(payload: bytes) -> Optional[Left]:
+    """What the payload says; None if no crashkit can have written it."""
+    try:
+        found = msgspec.json.decode(payload[:_MOST_BYTES], type=Left)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    fits = all(0 <= one.start < 1 << 64 and 0 <= one.size <= (1 << 64) - one.start for one in found.space)
+    return found if fits else None
