@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, PythonFrame, Thread
+from crashkit.naming import gpu_memory
 from crashkit.naming.gpu_exceptions import meaning_of
 from crashkit.naming.kernels import brief_kernel
-from crashkit.naming.own_code import own_line
 from crashkit.report import wording
 
 _VERBS = {"read": "read", "write": "wrote", "atomic": "atomic access"}
@@ -102,14 +102,7 @@ def memory(exception: GpuException) -> list[str]:
     found = exception.memory
     if found is None:
         return []
-    of = f"{found.size:,}"
-    told = {
-        "live": f"byte {int(found.offset):,} of a live block of {of} bytes",
-        "freed": f"byte {int(found.offset):,} of {of} bytes that were freed: a use after free",
-        "cached": f"byte {int(found.offset):,} of {of} bytes that were freed, and kept by torch's allocator: a use after free",
-        "beyond": f"{int(found.offset):,} bytes behind the end of a block of {of} bytes",
-    }
-    lines = [told.get(found.state, f"byte {int(found.offset):,} of {of} bytes ({found.state})")]
+    lines = [gpu_memory.what(found)]
     lines += [f"{what} {_line(frames)}" for what, frames in (("freed at", found.freed), ("allocated at", found.allocated)) if frames]
     return lines
 
@@ -121,7 +114,7 @@ def fused(exception: GpuException) -> list[str]:
 
 def _line(frames: Sequence[PythonFrame]) -> str:
     """The user's own line, else the innermost one."""
-    frame = own_line(frames) or frames[0]
+    frame = gpu_memory.telling(frames) or frames[0]
     source = f": {frame.source}" if frame.source else ""
     return f"{wording.python_place(frame)} in {frame.function}{source}"
 

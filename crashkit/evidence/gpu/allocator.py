@@ -18,7 +18,7 @@ LARGEST = 256 << 20
 MOST_FRAMES = 32
 _LONGEST_NAME = 1000
 _HEAD = 4096
-_NEAR = 256 << 20
+_NEAR = 16 << 20
 """An access farther behind a block's end, in bytes, says nothing about the block."""
 _HINT = "Pass what torch.cuda.memory._dump_snapshot wrote."
 _DAMAGED = "The process may have been killed while it wrote it."
@@ -87,6 +87,8 @@ class Snapshot(NamedTuple):
         nearest = max(live, key=lambda one: one.address + one.requested, default=None)
         if nearest is None or address - nearest.address - nearest.requested > _NEAR:
             return None
+        if any(nearest.address < event.address <= address for event in self.events if event.action == "alloc"):
+            return None  # another one lay nearer, and is gone
         distance = address - nearest.address - nearest.requested
         return self._found("beyond", nearest.address, nearest.requested, distance, nearest.frames)
 

@@ -25,12 +25,13 @@ MOST_BYTES = 64 << 20
 """Of one text, and of the files of a cache together."""
 MOST_PLACES = 16
 _MOST_GRAPHS = 4096
+_LONGEST_NUMBER = 9
 
 _FUSED = re.compile(r"triton_\w{1,2000}")
 _NODES = re.compile(r"# (?:Topologically Sorted |Unsorted )?Source Nodes: \[([\w, .]{0,8000})\], Original ATen: \[([\w:, .]{0,8000})\]")
 _MAPPED = re.compile(r"#   (\w{1,200}) => (\w{1,200}(?:, \w{1,200}){0,100})\s*$")
 _MADE = re.compile(r"(?:^|\W)(triton_\w{1,2000})(?: = async_compile\.triton\(|\.run\()")
-_FILE = re.compile(r"# File: (?P<file>[^\n]{1,4096}?):(?P<line>\d{1,9}) in (?P<function>[^\n,]{1,500}), code: (?P<code>[^\n]{0,4096})")
+_FILE = "# File: "
 _NODE = re.compile(r"(?:^|\s)(\w{1,200})(?:: \"[^\"]{0,500}\")? = ")
 _GRAPH = re.compile(r"class (?:GraphModule|<lambda>|\w{1,100})\(torch\.nn\.Module\)")
 
@@ -99,10 +100,8 @@ def look_through(lines: Iterable[str]) -> Known:
             place = None
             if graphs[-1] and len(graphs) < _MOST_GRAPHS:
                 graphs.append({})
-        elif (match := _FILE.search(line)) is not None:
-            place = PythonFrame(
-                function=match["function"], file=match["file"], line=int(match["line"]), source=match["code"].strip(), origin="inductor"
-            )
+        elif _FILE in line:
+            place = _place(line.partition(_FILE)[2])
         elif place is not None and (match := _NODE.search(line)) is not None:
             graphs[-1].setdefault(match[1], place)
     return Known(kernels, tuple(filter(None, graphs)))
@@ -118,6 +117,16 @@ def lines_of(fused: Fused, graphs: Sequence[Mapping[str, PythonFrame]]) -> tuple
                 at = tuple(sorted(places))[:MOST_PLACES]
                 found.setdefault(at, tuple(places[one] for one in at))
     return next(iter(found.values())) if len(found) == 1 else ()
+
+
+def _place(text: str) -> Optional[PythonFrame]:
+    """`/srv/model.py:4 in forward, code: y = x * 2`; None if it is something else."""
+    at, _, code = text.partition(", code: ")
+    place, _, function = at.rpartition(" in ")
+    file, _, line = place.rpartition(":")
+    if not file or not line.isdecimal() or len(line) > _LONGEST_NUMBER:
+        return None
+    return PythonFrame(function=function, file=file, line=int(line), source=code.strip(), origin="inductor")
 
 
 def _generated(kernel_file: Optional[str], locate: Locate, read: Read) -> Iterator[str]:
