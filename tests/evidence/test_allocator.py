@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import pickle
 from pathlib import Path
 from typing import Any
@@ -21,12 +22,12 @@ from tests.gpu_cores import data, gpu
 RUNS = Path(__file__).parents[2] / "fixtures" / "gpu" / "runs"
 # Where the program of each snapshot said that its tensor lay (torch_memory.py).
 TENSORS = {
-    "freed": 0x7F6698000000,
-    "beyond": 0x7F5F9E000000,
-    "cached": 0x7F9D62000000,
-    "misaligned": 0x7F51E6000000,
-    "freed-all": 0x7F20EA000000,
+    "beyond": 0x7F8C32000000,
+    "cached": 0x7F33A0000000,
+    "freed-all": 0x7FE1E6000000,
     "freed-expandable": 0x302000000,
+    "freed": 0x7F6D1A000000,
+    "misaligned": 0x7FC77A000000,
 }
 SIZE = 64 << 20
 BASE = 0x7F0000000000
@@ -195,6 +196,30 @@ def test_alone_it_is_no_crash(tmp_path: Path) -> None:
     path.write_bytes(pickle.dumps(document()))
     with pytest.raises(EvidenceError, match="snapshot of torch's allocator: it shows no crash"):
         analyze(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "offset"),
+    [
+        ("freed", "freed", 1024),
+        ("freed-all", "freed", 1024),
+        ("freed-expandable", "freed", 1024),
+        ("cached", "cached", 4100),
+        ("misaligned", "live", 4100),
+        ("beyond", "beyond", 0),
+    ],
+)
+def test_both_of_one_run(tmp_path: Path, name: str, state: str, offset: int) -> None:
+    """The GPU core and the snapshot of the same process agree with what the program did (torch_memory.py)."""
+    dump = tmp_path / "x.nvcudmp"
+    dump.write_bytes(gzip.decompress((RUNS / "cores" / f"{name}.nvcudmp.gz").read_bytes()))
+    crash = analyze([RUNS / "snapshots" / f"{name}.pickle", dump])
+    exception = crash.gpu[0].exceptions[0]
+    assert exception.memory is not None
+    assert (exception.memory.state, exception.memory.address, exception.memory.offset) == (state, TENSORS[name], offset)
+    assert exception.address == TENSORS[name] + offset + (SIZE if state == "beyond" else 0)
+    freed = f"it was freed at /srv/runs/on-a-gpu/torch_memory.py:{line('dropped')} in drop"
+    assert any(freed in fix for fix in crash.findings[0].fix) == (state == "freed")
 
 
 def beside(folder: Path, base: int) -> Crash:
