@@ -1,19 +1,15 @@
-"""The picture of a GPU kernel's grid: of real dumps, of grids that do not fit, and as a browser shows it."""
+"""The picture of a GPU kernel's grid: of real dumps, of grids that do not fit."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import pytest
-from msgspec.structs import replace
 
 from crashkit.model import Crash, GpuBlock, GpuKernel
 from crashkit.report.gpu_picture import MOST_CELLS, Picture, picture, warp_picture
 from crashkit.report.html import render
 from tests.gpu_cores import CORES, gpu
-from tests.report.test_report_browser import browser, opened  # noqa: F401
-from tests.report.test_report_browser import pytestmark as needs_browser
 
 
 def drawn(name: str) -> Picture:
@@ -86,29 +82,6 @@ def test_the_page_has_what_the_picture_says() -> None:
     assert "4 blocks: 4 with failed warps" in page
     assert page.count('class="failed"') >= 4 + 32
     assert not re.search(r"<svg[^>]*style=", page)
-
-
-class TestBrowser:
-    pytestmark = needs_browser
-
-    @pytest.mark.parametrize("theme", ["light", "dark"])
-    def test_it_is_seen_in_both_themes(self, opened: Any, theme: str) -> None:  # noqa: F811
-        """Each state has a colour of its own, apart from its background, and nothing is refused by the page's policy."""
-        page = opened(Crash(gpu=(replace(gpu("native_hang")), gpu("triton_beyond"))))
-        page.execute_script("document.documentElement.dataset.theme = arguments[0]", theme)
-        fills = {
-            state: page.execute_script("return getComputedStyle(document.querySelector('svg.gpu rect.' + arguments[0])).fill", state)
-            for state in ("failed", "waits", "runs")
-        }
-        ground = page.execute_script("return getComputedStyle(document.querySelector('.picture')).backgroundColor")
-        assert len({*fills.values(), ground}) == 4
-        assert "rgb(0, 0, 0)" not in fills.values()
-        assert [entry for entry in page.get_log("browser") if entry["level"] == "SEVERE"] == []
-        boxes = page.execute_script(
-            "return [...document.querySelectorAll('figure.picture svg[role=img]')].map(x => x.getBoundingClientRect().width)"
-        )
-        assert boxes
-        assert all(width > 10 for width in boxes)
 
 
 def test_a_kernel_without_blocks() -> None:
