@@ -307,6 +307,56 @@ class GpuException(_Fact, frozen=True):
     """What is known of the address, in one sentence."""
     registers: dict[str, str] = {}
     """Of the first faulting thread."""
+    context: tuple[str, ...] = ()
+    """Source lines around the line, verbatim."""
+    context_start: Optional[int] = None
+    """Line number of the first of them."""
+    disassembly: tuple[Instruction, ...] = ()
+    """Instructions around the program counter, where NVIDIA's disassembler is on the analysing machine."""
+    warp: tuple[GpuLane, ...] = ()
+    """The threads of the first faulting warp, if it was there; of the worst exception only."""
+    operators: tuple[str, ...] = ()
+    """What torch.compile fused into the kernel: `aten.index`, `aten.mul`."""
+    fused_from: tuple[PythonFrame, ...] = ()
+    """The Python lines that it was fused from."""
+    memory: Optional[GpuMemory] = None
+    """What torch's allocator knew of the address."""
+
+
+class GpuLane(_Fact, frozen=True):
+    """One thread of a warp."""
+
+    thread_index: tuple[int, ...] = ()
+    """In its block."""
+    failed: bool = False
+    """Whether the exception was reported for it."""
+    active: Optional[bool] = None
+    """False if it was not running with the others: it waited, or had ended."""
+    offset: Optional[Offset] = None
+    """Where it stood, in its function."""
+    address: Optional[Address] = None
+    """The address that its registers give."""
+    registers: dict[str, str] = {}
+    """Of threads that failed: those with a value that is not 0 in one of them."""
+
+
+class GpuMemory(_Fact, frozen=True):
+    """A block of torch's CUDA allocator, from a snapshot of it."""
+
+    state: str
+    """live; freed (given back to the driver); cached (freed, kept by the allocator); beyond (behind a live block's end)."""
+    address: Address
+    """Where it begins."""
+    size: int
+    """Bytes that were asked for."""
+    offset: Offset
+    """Of the access, from the block's start; from its end if beyond."""
+    allocated: tuple[PythonFrame, ...] = ()
+    """Where it was allocated, innermost first, if the allocator recorded that."""
+    freed: tuple[PythonFrame, ...] = ()
+    """Where it was freed."""
+    snapshot: Optional[str] = None
+    """The file that tells."""
 
 
 class GpuPlace(_Fact, frozen=True):
@@ -343,6 +393,17 @@ class GpuKernel(_Fact, frozen=True):
     """Where most of its warps stood."""
     places: tuple[GpuPlace, ...] = ()
     """Those with most warps first."""
+    resident: tuple[GpuBlock, ...] = ()
+    """Blocks that were on the GPU, those with failed warps first; the others had ended, or had not begun."""
+
+
+class GpuBlock(_Fact, frozen=True):
+    """A block of a kernel that was on the GPU."""
+
+    index: tuple[int, ...]
+    """In its grid."""
+    warps: str
+    """One letter for each of its warps: f failed, w waits (at a barrier, for its threads, sleeps), r runs, - was not there (any more)."""
 
 
 class LaunchedFrom(_Fact, frozen=True):

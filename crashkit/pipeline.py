@@ -41,7 +41,10 @@ from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.core.minimal import write_minimal
+from crashkit.evidence.gpu.allocator import with_memory
 from crashkit.evidence.gpu.describe import describe_dump
+from crashkit.evidence.gpu.disassembly import disassembler
+from crashkit.evidence.gpu.inductor import with_lines
 from crashkit.evidence.input import Input
 from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
@@ -66,7 +69,7 @@ from crashkit.stacks.gil import with_gil
 from crashkit.stacks.handler import settle
 from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.living import Living, of_json
-from crashkit.stacks.source import Sources
+from crashkit.stacks.source import Sources, read_source
 from crashkit.stacks.waits import with_waits
 
 DEADLINE = 120.0
@@ -304,7 +307,7 @@ def _joined(pieces: Pieces, surveyed: Optional[Survey], problems: list[SoftError
 
 
 def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], joined: Optional[Joined]) -> list[_Log]:
-    """Read the logs. Without a core, a manifest or a job, at least one must hold evidence."""
+    """Read the logs. Without a core, a GPU core, a manifest or a job, at least one must hold evidence."""
     logs, problems = [], []
     known = _known(pieces) if pieces.core is not None else Known(frozenset(idents))
     for text in pieces.texts:
@@ -314,7 +317,7 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], j
             problems.append(error)
         except Exception as error:
             logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
-    if problems and not logs and pieces.core is None and pieces.manifest is None and joined is None:
+    if problems and not logs and pieces.core is None and not pieces.gpus and pieces.manifest is None and joined is None:
         raise problems[0]
     return logs
 
@@ -374,8 +377,21 @@ def _describe_gpus(pieces: Pieces, finder: Finder, problems: list[SoftError]) ->
     for dump, source in pieces.gpus:
         path, sources = source.original, Sources(finder.source, _modified(source.original))
         known = Gpu(path=str(path), size=dump.size)
-        found.append(attempt("gpu", "the reader of GPU cores", partial(describe_dump, dump, path, sources.line), known, problems))
+        describe_it = partial(describe_dump, dump, path, sources.annotate, disassembler())
+        gpu = attempt("gpu", "the reader of GPU cores", describe_it, known, problems)
+        remembered = partial(with_memory, gpu, pieces.snapshots, sources.annotate)
+        gpu = attempt("gpu", "the reader of torch's allocator", remembered, gpu, problems)
+        fused = partial(with_lines, gpu, finder.source, _source_text, pieces.texts)
+        found.append(attempt("gpu", "the reader of what torch.compile wrote", fused, gpu, problems))
     return tuple(sorted(found, key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or "")))
+
+
+def _source_text(path: Path) -> Optional[str]:
+    try:
+        read = read_source(path)
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        return None
+    return read[0] if read else None
 
 
 def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:

@@ -127,6 +127,11 @@ def _launches(case: Case, at_least: int) -> Outcome:
         Evidence(text=f"about to launch from {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in waiting
     ]
     together = [stack, *(other for other, _ in launching), *(other for other, _, _ in waiting)]
+    between = _same_call(case, stack, together)
+    evidence += [
+        Evidence(text=f"at the same call, {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in between
+    ]
+    together += [other for other, _, _ in between]
     return Outcome(True, tuple(evidence), _launch_fields(case, together))
 
 
@@ -175,6 +180,26 @@ def _same_forward(case: Case, crashed: Stack, launching: set[int]) -> list[tuple
         if same := next(((index, frame) for index, frame in other.pythons if (frame.file, frame.function) in mine), None):
             found.append((other, *same))
     return found
+
+
+def _same_call(case: Case, crashed: Stack, known: list[Stack]) -> list[tuple[Stack, Optional[int], PythonFrame]]:
+    """Further threads that stand at the line of the user's own code at which the crashed one called the model.
+
+    They come from a launch, or go to the next: they are shown, but prove nothing.
+    """
+    call = _model_call(crashed)
+    if call is None or call.line is None:
+        return []
+    seen, found = {id(stack) for stack in known}, []
+    for other in case.others:
+        own = next(((index, frame) for index, frame in other.pythons if is_own(frame)), None)
+        if id(other) not in seen and own is not None and _at(own[1]) == _at(call):
+            found.append((other, *own))
+    return found
+
+
+def _at(frame: PythonFrame) -> tuple[Optional[str], Optional[str], Optional[int]]:
+    return frame.file, frame.function, frame.line
 
 
 def _launch_fields(case: Case, stacks: list[Stack]) -> dict[str, str]:

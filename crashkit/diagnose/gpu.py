@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, PythonFrame
+from crashkit.naming import gpu_memory
 from crashkit.naming.addresses import is_null
 from crashkit.naming.gpu_exceptions import meaning_of
 from crashkit.naming.kernels import brief_kernel, checks
@@ -37,7 +38,8 @@ def names(crash: Crash, gpu: Gpu) -> dict[str, str]:
 
 
 def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str, str]:
-    """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_checks, gpu_fix, gpu_launched, gpu_noticed."""
+    """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_checks, gpu_fix, gpu_memory, gpu_freed, gpu_launched,
+    gpu_noticed."""
     checked = checks(exception.mangled or "") if meaning_of(exception.name).kind == "assert" else None
     place = f"{exception.file}:{exception.line}" if exception.file else None
     if place is None and exception.offset is not None:
@@ -52,9 +54,19 @@ def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str
         "gpu_address": exception.detail,
         "gpu_checks": checked.what if checked else None,
         "gpu_fix": checked.fix if checked else None,
+        **_memory_names(exception),
         **_launch_names(crash, gpu),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def _memory_names(exception: GpuException) -> dict[str, str]:
+    """gpu_memory, gpu_freed: what torch's allocator knew."""
+    if exception.memory is None:
+        return {}
+    frame = gpu_memory.telling(exception.memory.freed)
+    freed = {"gpu_freed": f"{frame.file}:{frame.line} in {frame.function}"} if frame and exception.memory.state in gpu_memory.GONE else {}
+    return {"gpu_memory": gpu_memory.what(exception.memory), **freed}
 
 
 def kernel_names(crash: Crash, gpu: Gpu, kernel: GpuKernel) -> dict[str, str]:

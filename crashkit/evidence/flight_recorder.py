@@ -1,20 +1,19 @@
 """Reads the dumps of torch's flight recorder (torch 2.2 and newer; torch/csrc/distributed/c10d/FlightRecorder*.hpp): pickle or JSON.
 
-A pickle can run code and exhaust memory. Before one is loaded, its opcodes are looked through: only those that build plain dicts, lists,
-tuples, strings, numbers, booleans and None are allowed. The unpickler itself refuses every class as well.
+`plain_pickle` loads the pickles.
 """
 
 from __future__ import annotations
 
 import io
-import pickle
 import re
 from collections.abc import Mapping
-from typing import Any, BinaryIO, NoReturn, Optional
+from typing import Any, BinaryIO, Optional
 
 import msgspec
 
 from crashkit.errors import EvidenceError
+from crashkit.evidence import plain_pickle
 from crashkit.job.operations import operation
 from crashkit.job.recording import Entry, Recording
 from crashkit.model import PythonFrame
@@ -26,26 +25,8 @@ MOST_FRAMES = 64
 MOST_SIZES = 64
 LONGEST_NAME = 1000
 _HEAD = 4096
+_DAMAGED = "The rank may have been killed while it wrote it."
 _HINT = "Pass the files that torch wrote, one a rank (TORCH_FR_DUMP_TEMP_FILE)."
-
-# Opcodes without an argument: MARK STOP POP POP_MARK DUP NONE TRUE FALSE APPEND(S) LIST DICT EMPTY_* SETITEM(S) TUPLE* MEMOIZE.
-# Then those with arguments of a fixed length: PROTO BININT* BINFLOAT BINGET BINPUT LONG_BINGET FRAME.
-_FIXED = re.compile(
-    rb"(?:[(01.2N\x88\x89ael\]d}sut\x85\x86\x87)\x94]|\x80[\x02-\x05]|[Kqh].|M..|J.{4}|j.{4}|G.{8}|\x95.{8})*",
-    re.DOTALL,
-)
-_COUNTED = {b"X": 4, b"\x8c": 1, b"\x8d": 8, b"U": 1, b"T": 4, b"\x8a": 1, b"C": 1, b"B": 4}
-"""Bytes of the count before a string, a long integer or bytes."""
-
-
-class _Plain(pickle.Unpickler):
-    """Builds nothing but what pickle itself knows."""
-
-    def find_class(self, module: str, name: str) -> NoReturn:
-        raise pickle.UnpicklingError(f"refused to load {module}.{name}")
-
-    def persistent_load(self, _: Any) -> NoReturn:
-        raise pickle.UnpicklingError("refused a persistent id")
 
 
 def is_recording(file: BinaryIO) -> bool:
@@ -75,7 +56,8 @@ def read_recording(file: BinaryIO, path: str) -> Recording:
     number = re.search(r"(\d{1,9})(?:\.(?:json|pkl|pickle))?$", path)
     if number is None:
         raise EvidenceError(f"{path}: its name does not end with a rank", "Keep the name that torch gave it, such as nccl_trace_rank_3.")
-    raw = _json(content, path) if content.lstrip()[:1] == b"{" else _pickle(content, path)
+    is_json = content.lstrip()[:1] == b"{"
+    raw = _json(content, path) if is_json else plain_pickle.load(content, path, "A dump of the flight recorder", _DAMAGED)
     if isinstance(raw, list):
         raw = {"entries": raw}
     if not isinstance(raw, dict):
@@ -87,37 +69,7 @@ def _json(content: bytes, path: str) -> Any:
     try:
         return msgspec.json.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise EvidenceError(f"{path}: this JSON is damaged ({error})", "The rank may have been killed while it wrote it.") from error
-
-
-def _pickle(content: bytes, path: str) -> Any:
-    _look_through(content, path)
-    try:
-        return _Plain(io.BytesIO(content)).load()
-    except (pickle.UnpicklingError, EOFError, ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError, UnicodeError,
-            MemoryError, RecursionError) as error:  # fmt: skip
-        raise EvidenceError(f"{path}: this pickle is damaged ({error})", "The rank may have been killed while it wrote it.") from error
-
-
-def _look_through(content: bytes, path: str) -> None:
-    """Refuses what is not plain data, and places in the memo beyond what the file can fill: the unpickler would allocate up to there."""
-    at = 0
-    while at < len(content):
-        match = _FIXED.match(content, at)
-        at = match.end() if match is not None else at
-        opcode = content[at : at + 1]
-        if not opcode:
-            break
-        if opcode == b"r":
-            if int.from_bytes(content[at + 1 : at + 5], "little") > len(content):
-                raise EvidenceError(f"{path} is a pickle that only wants memory, and was not loaded", _HINT)
-            at += 5
-        elif opcode in _COUNTED:
-            width = _COUNTED[opcode]
-            at += 1 + width + int.from_bytes(content[at + 1 : at + 1 + width], "little")
-        else:
-            message = f"{path} is a pickle with more than plain data in it (opcode {opcode!r} at byte {at}), and was not loaded"
-            raise EvidenceError(message, "A dump of the flight recorder has none: where is this file from?")
+        raise EvidenceError(f"{path}: this JSON is damaged ({error})", _DAMAGED) from error
 
 
 def _recording(raw: Mapping[Any, Any], rank: int, path: str) -> Recording:

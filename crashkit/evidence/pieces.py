@@ -1,4 +1,4 @@
-"""Sorts the evidence of one crash into the core, GPU cores, texts, and the crash folder's manifest."""
+"""Sorts the evidence of one crash into the core, GPU cores, snapshots of torch's allocator, texts, and the crash folder's manifest."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
 from crashkit.evidence.archive import kind_of_head
 from crashkit.evidence.core.core import Core, open_core
+from crashkit.evidence.gpu.allocator import Snapshot, is_snapshot, read_snapshot
 from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats
@@ -46,6 +47,8 @@ class Pieces(NamedTuple):
     manifest: Optional[Manifest]
     folder: Optional[Path]
     soft_errors: tuple[SoftError, ...]
+    snapshots: tuple[Snapshot, ...] = ()
+    """Of torch's allocator."""
 
 
 def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
@@ -57,6 +60,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     core_input: Optional[Input] = None
     gpus: list[GpuPiece] = []
     texts: list[Input] = []
+    snapshots: list[Snapshot] = []
     manifest: Optional[Manifest] = None
     folder: Optional[Path] = None
     soft_errors: list[SoftError] = []
@@ -73,8 +77,10 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 source = open_files.enter_context(open_input(piece))
                 dump = open_dump(of_file(source.file), source.size)
                 opened = open_core(source.file, piece, source.size) if dump is None else None
+                snapshot = None
                 if dump is None and opened is None:
                     _refuse_archive(source, piece)
+                    snapshot = read_snapshot(source.file, str(piece)) if is_snapshot(source.file) else None
             except EvidenceError as error:
                 if piece is path:
                     raise
@@ -89,6 +95,9 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 continue
             if dump is not None:
                 gpus.append(GpuPiece(dump, source))
+            elif snapshot is not None:
+                snapshots.append(snapshot)
+                source.close()
             elif opened is None:
                 texts.append(source)
             elif core is None:
@@ -96,13 +105,15 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
             else:
                 others += 1
                 source.close()
+    if snapshots and core is None and not gpus and not texts and manifest is None:
+        raise EvidenceError(f"{snapshots[0].path} is a snapshot of torch's allocator: it shows no crash", "Pass the GPU core as well.")
     if others:
         given = " ".join(map(str, paths[:_NAMED])) + (" …" if len(paths) > _NAMED else "")
         raise EvidenceError(
             f"these are {others + 1} crashes, not one: each core is of another one",
             f"Analyze them together, in groups of equal ones: crashkit ci {given} --out DIR",
         )
-    return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors))
+    return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors), tuple(snapshots))
 
 
 def _refuse_archive(source: Input, piece: Path) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, PythonFrame, Thread
+from crashkit.naming import gpu_memory
 from crashkit.naming.gpu_exceptions import meaning_of
 from crashkit.naming.kernels import brief_kernel
 from crashkit.report import wording
@@ -94,6 +95,28 @@ def access(exception: GpuException) -> Optional[str]:
     if exception.detail:
         text += f": {exception.detail}"
     return text
+
+
+def memory(exception: GpuException) -> list[str]:
+    """What torch's allocator knew of the address: `byte 1,024 of 67,108,864 that were freed: a use after free`, then where."""
+    found = exception.memory
+    if found is None:
+        return []
+    lines = [gpu_memory.what(found)]
+    lines += [f"{what} {_line(frames)}" for what, frames in (("freed at", found.freed), ("allocated at", found.allocated)) if frames]
+    return lines
+
+
+def fused(exception: GpuException) -> list[str]:
+    """The Python lines that torch.compile made the kernel of."""
+    return [_line([frame]) for frame in exception.fused_from]
+
+
+def _line(frames: Sequence[PythonFrame]) -> str:
+    """The user's own line, else the innermost one."""
+    frame = gpu_memory.telling(frames) or frames[0]
+    source = f": {frame.source}" if frame.source else ""
+    return f"{wording.python_place(frame)} in {frame.function}{source}"
 
 
 def spread(exception: GpuException) -> Optional[str]:

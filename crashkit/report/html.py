@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from markupsafe import Markup, escape
 
-from crashkit.model import Crash, Evidence, Frame, NativeFrame, PythonFrame, Thread
-from crashkit.report import answer, gpu_wording, job_wording, markdown, safe, wording
+from crashkit.model import Crash, Evidence, Frame, GpuException, NativeFrame, PythonFrame, Thread
+from crashkit.report import answer, gpu_picture, gpu_wording, job_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
 from crashkit.report.renderer import Renderer
@@ -353,6 +353,15 @@ def _excerpts(frame: PythonFrame) -> tuple[tuple[Line, ...], tuple[Line, ...]]:
     return near, lines if len(near) < len(lines) else ()
 
 
+def _kernel_source(exception: GpuException) -> tuple[Line, ...]:
+    """The lines around the faulting one; those of CUDA C++ without colours."""
+    if not exception.context or exception.context_start is None:
+        return ()
+    shown = tuple(dedent("\n".join(map(_shown, exception.context))).split("\n"))
+    coded = highlight(shown) if (exception.file or "").endswith(".py") else tuple(map(escape, shown))
+    return tuple(Line(number, code, number == exception.line) for number, code in enumerate(coded, exception.context_start))
+
+
 def _mark(frame: PythonFrame, shown: Sequence[str]) -> Mark | None:
     """Where in these lines the expression is that was running. Tabs and control characters are longer there than in the source."""
     marked, source = wording.expression(frame), wording.source_line(frame)
@@ -499,6 +508,8 @@ def _names_of_template() -> Mapping[str, Any]:
         "policy": "; ".join(_policy(style, script)),
         "wording": wording,
         "gpu": gpu_wording,
+        "pictures": gpu_picture,
+        "kernel_source": _kernel_source,
         "jobs": job_wording,
         "prose": _prose,
         "is_link": _is_link,

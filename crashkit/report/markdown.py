@@ -73,8 +73,10 @@ def _gpu(crash: Crash) -> list[tuple[str, str]]:
         known = f" ({exception.known_as})" if exception.known_as else ""
         rows.append(("GPU exception", f"{gpu_wording.words(exception)} ({exception.name})"))
         rows.append(("Kernel", f"{exception.kernel or 'not named'}{known} {gpu_wording.place(exception)}".strip()))
+        rows.append(("Fused of", "; ".join(gpu_wording.fused(exception))))
         rows.append(("GPU threads", gpu_wording.threads(exception)))
         rows.append(("Access", " ".join(filter(None, (exception.instruction, gpu_wording.access(exception))))))
+        rows.append(("Memory", "; ".join(gpu_wording.memory(exception))))
     for kernel in gpu.kernels[:3] if not gpu.exceptions else ():
         standing = "; ".join(map(gpu_wording.stands, kernel.places[:3]))
         rows.append(("Kernel", f"{kernel.name or 'not named'}: {standing}"))

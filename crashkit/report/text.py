@@ -21,6 +21,8 @@ from crashkit.report.first_answer import first_answer as first_answer
 from crashkit.report.renderer import Renderer
 
 _LABEL = 10
+_FUSED = 3
+"""Python lines that are shown of those a GPU kernel was fused from."""
 _NARROWEST, _USUAL, _WIDEST = 20, 80, 120
 _FRAMES = 40
 _TAIL = 8
@@ -210,12 +212,16 @@ def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:
         yield from page.field("", safe.clip_front(where, page.width - _LABEL - 2 - safe.cells(inside)) + inside, style=_BLUE)
     if exception.source:
         yield from page.field("", f"  {_clean(exception.source)}")
+    for number, line in enumerate(gpu_wording.fused(exception)[:_FUSED]):
+        yield from page.field("" if number else "fused of", _clean(line))
     threads = gpu_wording.threads(exception)
     if threads:
         yield from page.field("threads", threads, lines=2)
     done = gpu_wording.access(exception)
     if done:
         yield from page.field("access", done, lines=2)
+    for number, line in enumerate(gpu_wording.memory(exception)):
+        yield from page.field("" if number else "memory", _clean(line))
 
 
 def _headline(name: str, headline: str, page: _Page) -> Iterator[Text]:

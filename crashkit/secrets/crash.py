@@ -12,14 +12,14 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from crashkit.model import Crash, GpuException, JobPlace, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame
+from crashkit.model import Crash, GpuException, GpuLane, JobPlace, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame
 from crashkit.secrets.text import MASK, Secrets
 
 REPRS = {(PythonFrame, "locals"), (NativeFrame, "args"), (NativeFrame, "locals")}
 """Dictionaries of reprs, by the name of a variable."""
-LINES = {(GpuException, "source"), (JobPlace, "source"), (LaunchedFrom, "source")}
+LINES = {(JobPlace, "source"), (LaunchedFrom, "source")}
 """Source lines that stand alone."""
-TEXTS = {(Process, "environment"), (Process, "versions"), (LogLine, "fields"), (GpuException, "registers")}
+TEXTS = {(Process, "environment"), (Process, "versions"), (LogLine, "fields"), (GpuException, "registers"), (GpuLane, "registers")}
 """Dictionaries of plain texts, by their name."""
 
 
@@ -104,9 +104,9 @@ class _Masking:
             return {self.text(key): self._secrets.variable(key, text) for key, text in value.items()}
         if place == (Process, "argv"):
             return tuple(self._secrets.arguments(value))
-        if isinstance(owner, PythonFrame) and name == "context":
+        if isinstance(owner, (PythonFrame, GpuException)) and name == "context":
             return self._context(value)
-        if isinstance(owner, PythonFrame) and name == "source" and value is not None:
+        if isinstance(owner, (PythonFrame, GpuException)) and name == "source" and value is not None:
             return self._source(owner, value)
         if place in LINES and value is not None:
             return self._secrets.text(value, source=True)
@@ -122,7 +122,7 @@ class _Masking:
         clean = self._secrets.text("\n".join(lines), source=True).split("\n")
         return tuple(clean) if len(clean) == len(lines) else tuple(self._secrets.text(line, source=True) for line in lines)
 
-    def _source(self, frame: PythonFrame, line: str) -> str:
+    def _source(self, frame: PythonFrame | GpuException, line: str) -> str:
         at = (frame.line or 0) - (frame.context_start or 0)
         if frame.context and 0 <= at < len(frame.context) and frame.context[at].strip() == line:
             return self._context(frame.context)[at].strip()

@@ -16,6 +16,7 @@ from crashkit.model import (
     Finding,
     Gpu,
     GpuException,
+    GpuLane,
     LaunchedFrom,
     LogLine,
     NativeFrame,
@@ -93,6 +94,7 @@ def test_the_name_of_a_value_makes_it_secret(struct: type[Any], field: str) -> N
         NativeFrame: lambda: Crash(threads=(Thread(frames=(NativeFrame(**{field: names}),)),)),
         Process: lambda: Crash(process=Process(**{field: names})),
         LogLine: lambda: Crash(log=(LogLine(text="x", **{field: names}),)),
+        GpuLane: lambda: Crash(gpu=(Gpu(exceptions=(GpuException(name="x", warp=(GpuLane(**{field: names}),)),)),)),
         GpuException: lambda: Crash(gpu=(Gpu(exceptions=(GpuException(name="x", **{field: names}),)),)),
     }[struct]()
     assert "hunter2" not in encode(masked(fact)).decode() and masked(fact).masked == 1
@@ -104,6 +106,14 @@ def test_source_lines_that_stand_alone_are_source() -> None:
         gpu = Gpu(exceptions=(GpuException(name="x", source=line),), launched_from=LaunchedFrom(thread=1, source=line))
         (clean,) = masked(Crash(gpu=(gpu,))).gpu
         assert (clean.exceptions[0].source, clean.launched_from.source if clean.launched_from else None) == (expected, expected)
+
+
+def test_source_lines_of_a_kernel_are_masked_together() -> None:
+    """A literal may go over several lines, as around a Python frame."""
+    lines = ("login(", '    password="""', "Zk3hunter2", '""")')
+    exception = GpuException(name="x", line=3, source="Zk3hunter2", context=lines, context_start=1)
+    (clean,) = masked(Crash(gpu=(Gpu(exceptions=(exception,)),))).gpu
+    assert "hunter2" not in encode(Crash(gpu=(clean,))).decode()
 
 
 def crash() -> Crash:

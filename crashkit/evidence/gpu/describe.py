@@ -18,10 +18,24 @@ from typing import NamedTuple, Optional, TypeVar
 from msgspec.structs import replace
 
 from crashkit.evidence.gpu import layout, sass
+from crashkit.evidence.gpu.disassembly import Disassemble, nothing
 from crashkit.evidence.gpu.dump import GpuDump, Row, Table
 from crashkit.evidence.gpu.image import Image, Images
 from crashkit.limits import GPU_SECONDS
-from crashkit.model import Address, Gpu, GpuDevice, GpuException, GpuKernel, GpuPlace, NativeFrame, Offset
+from crashkit.model import (
+    Address,
+    Gpu,
+    GpuBlock,
+    GpuDevice,
+    GpuException,
+    GpuKernel,
+    GpuLane,
+    GpuPlace,
+    Instruction,
+    NativeFrame,
+    Offset,
+    PythonFrame,
+)
 from crashkit.naming.addresses import is_null
 from crashkit.naming.functions import short_function
 from crashkit.naming.gpu_exceptions import TRAP, Meaning, exception
@@ -34,6 +48,14 @@ _MOST_PLACES = 16
 _MOST_FRAMES = 64
 _MOST_LANES = 2048
 """Lanes whose addresses are computed for one exception."""
+_MOST_BLOCKS = 512
+"""Blocks of a kernel that are shown; an H200 holds 4,224 at most."""
+_MOST_LANES_SHOWN = 32
+_MOST_REGISTERS = 64
+"""Registers of each thread of the faulting warp that are shown."""
+FAILED, WAITS, RUNS, GONE = "f", "w", "r", "-"
+_BEFORE, _BEHIND = 8, 4
+"""Instructions before and behind the faulting one that are disassembled."""
 _FARTHEST = 64
 """A warp that stands more instructions behind the faulting one has no registers that tell."""
 _NEAR = 1 << 28
@@ -46,7 +68,7 @@ _NAME = re.compile(
 )
 _T = TypeVar("_T")
 
-SourceLine = Callable[[str, int], Optional[str]]
+Annotate = Callable[[PythonFrame], PythonFrame]
 
 _RANK = ("memory", "misaligned", "stack", "code", "other", "assert", "trap")
 
@@ -78,9 +100,9 @@ class _Fault(NamedTuple):
     """The number of threads, where the lanes are not there."""
 
 
-def describe_dump(dump: GpuDump, path: Path, source_line: SourceLine = lambda _file, _line: None) -> Gpu:
-    """The GPU core that was read from `path`. `source_line` reads one line of a source file."""
-    return _Description(dump, source_line).gpu(path)
+def describe_dump(dump: GpuDump, path: Path, annotate: Annotate = lambda frame: frame, disassemble: Disassemble = nothing) -> Gpu:
+    """The GPU core that was read from `path`. `annotate` adds source lines to a place, `disassemble` shows the code around an address."""
+    return _Description(dump, annotate, disassemble).gpu(path)
 
 
 def pid_of(name: str) -> Optional[int]:
@@ -90,13 +112,16 @@ def pid_of(name: str) -> Optional[int]:
 
 
 class _Description:
-    def __init__(self, dump: GpuDump, source_line: SourceLine) -> None:
+    def __init__(self, dump: GpuDump, annotate: Annotate, disassemble: Disassemble) -> None:
         self.dump = dump
-        self.source_line = source_line
+        self.annotate = annotate
+        self.disassemble = disassemble
         self.images = Images(dump)
         self._ends = time.thread_time() + GPU_SECONDS
         self.warps = tuple(self._warps())
         self.grids = {(grid.table.parent_row, grid.value("id")): grid for grid in dump.rows(layout.GRIDS)}
+        self.failed: dict[tuple[int, Row], set[int]] = {}
+        """Numbers of the failed warps, by device and block."""
 
     def gpu(self, path: Path) -> Gpu:
         dump = self.dump
@@ -117,7 +142,7 @@ class _Description:
                 for row in dump.rows(layout.DEVICES)
             ),
             exceptions=self.exceptions(),
-            kernels=tuple(self.kernels()),
+            kernels=tuple(self.kernels()),  # after the exceptions, which tell what failed
             context_threads=tuple(sorted({row.value("tid") for row in dump.rows(layout.CONTEXTS)} - {0})),
         )
 
@@ -146,14 +171,79 @@ class _Description:
     def exceptions(self) -> tuple[GpuException, ...]:
         groups: dict[tuple[str, int, str, int], list[_Fault]] = {}
         for fault in self._in_time(self._faults()):
+            self._note_failed(fault)
             code = self.images.at(fault.pc)
             found = code.code(fault.pc) if code else None
             grid = self._grid_of(fault)
             kernel = self._entry_name(grid) or (found.name if found else "")
             groups.setdefault((fault.meaning.name, fault.device, kernel, fault.pc), []).append(fault)
-        described = [(self._exception(kernel, faults), faults[0].meaning) for (_, _, kernel, _), faults in groups.items()]
-        described.sort(key=lambda one: (_RANK.index(one[1].kind), one[0].inferred, -(one[0].lanes or 0)))
-        return tuple(entry for entry, _ in described[:MOST_EXCEPTIONS])
+        described = [(self._exception(kernel, faults), sorted(faults, key=_position)[0]) for (_, _, kernel, _), faults in groups.items()]
+        described.sort(key=lambda one: (_RANK.index(one[1].meaning.kind), one[0].inferred, -(one[0].lanes or 0)))
+        entries = [entry for entry, _ in described[:MOST_EXCEPTIONS]]
+        for worst, fault in described[:1]:
+            entries[0] = replace(worst, warp=tuple(self._lanes(fault)), disassembly=self._disassembly(fault))
+        return tuple(entries)
+
+    def _note_failed(self, fault: _Fault) -> None:
+        thread = fault.lanes[0].triple("x", "y", "z") if fault.lanes else fault.thread
+        grid = self._grid_of(fault)
+        if fault.cta is not None and grid is not None and thread:
+            x, y, z = thread
+            number = _linear((x, y, z), grid.triple("block_x", "block_y", "block_z")) // 32
+            self.failed.setdefault((fault.device, fault.cta), set()).add(number)
+
+    def _lanes(self, fault: _Fault) -> Iterator[GpuLane]:
+        """The threads of the faulting warp."""
+        if fault.warp is None:
+            return
+        failed = {lane.number for lane in fault.lanes}
+        operation = self._operation(fault.pc) if fault.exact and fault.meaning.kind in ("memory", "misaligned") else None
+        used = self._addresses(operation, [fault]) if operation and operation.access else []
+        addresses = {lane.number: address for address, lane in used}
+        lanes = list(fault.warp.lanes.rows())[:_MOST_LANES_SHOWN]
+        values = {lane.number: self.dump.words(lane, layout.REGISTERS)[:_MOST_REGISTERS] for lane in lanes if lane.number in failed}
+        telling = [
+            number for number in range(_MOST_REGISTERS) if any(words[number : number + 1] not in ((), (0,)) for words in values.values())
+        ]
+        active = fault.warp.row.get("active_lanes")
+        for lane in lanes:
+            image = self.images.at(lane.value("pc"))
+            start = _function(image, lane.value("pc"))[1] if image else None
+            words = values.get(lane.number, ())
+            yield GpuLane(
+                thread_index=lane.triple("x", "y", "z"),
+                failed=lane.number in failed,
+                active=None if active is None else bool(active >> (lane.value("lane") & 31) & 1),
+                offset=Offset(lane.value("pc") - start) if start is not None else None,
+                address=Address(addresses[lane.number]) if lane.number in addresses else None,
+                registers={f"R{number}": f"0x{words[number]:08x}" for number in telling if number < len(words)},
+            )
+
+    def _disassembly(self, fault: _Fault) -> tuple[Instruction, ...]:
+        """The instructions around the faulting one, where a disassembler is at hand."""
+        image = self.images.at(fault.pc)
+        code = image.code(fault.pc) if image else None
+        device = next((row for row in self.dump.rows(layout.DEVICES) if row.number == fault.device), None)
+        architecture = self.dump.text(device.get("sm_type")) if device else None
+        if image is None or code is None or not architecture:
+            return ()
+        pcs = range(max(code.start, fault.pc - _BEFORE * sass.SIZE), min(code.end, fault.pc + (_BEHIND + 1) * sass.SIZE), sass.SIZE)
+        raw = [image.instruction(pc, sass.SIZE) for pc in pcs]
+        if not all(raw):
+            return ()
+        name, _ = _function(image, fault.pc)
+        texts = self.disassemble(architecture, pcs[0] - code.start, b"".join(raw))
+        return tuple(
+            Instruction(
+                address=Address(pc),
+                text=texts[pc - code.start],
+                bytes=one.hex(),
+                function=_shown(name) if name else None,
+                faulting=pc == fault.pc,
+            )
+            for pc, one in zip(pcs, raw, strict=True)
+            if pc - code.start in texts
+        )
 
     def _faults(self) -> Iterator[_Fault]:
         told: set[tuple[int, int]] = set()
@@ -226,6 +316,7 @@ class _Description:
         code = image.instruction(first.pc, sass.SIZE) if image else b""
         frames = self._frames(first)
         function = next((frame for frame in frames if frame.file), None)
+        place = self.annotate(PythonFrame(file=function.file, line=function.line)) if function else PythonFrame()
         lane = min(first.lanes, key=lambda row: (row.value("z"), row.value("y"), row.value("x"))) if first.lanes else None
         block = grid.triple("block_x", "block_y", "block_z") if grid else ()
         cluster = grid.triple("cluster_x", "cluster_y", "cluster_z") if grid else ()
@@ -250,7 +341,9 @@ class _Description:
             exact_pc=first.exact,
             file=function.file if function else None,
             line=function.line if function else None,
-            source=self.source_line(function.file, function.line) if function and function.file and function.line else None,
+            source=place.source,
+            context=place.context,
+            context_start=place.context_start,
             frames=frames,
             instruction=operation.text if operation and first.exact else None,
             bytes=(code.hex() if first.exact else "") or None,
@@ -390,7 +483,24 @@ class _Description:
                 file=first.file if first else None,
                 line=first.line if first else None,
                 places=places,
+                resident=tuple(self._resident(grid, key[0], warps)),
             )
+
+    def _resident(self, grid: Row, device: int, warps: list[_Warp]) -> Iterator[GpuBlock]:
+        """The blocks of a kernel that were on the GPU, each with what its warps did."""
+        size = grid.triple("block_x", "block_y", "block_z")
+        count = -(-min(size[0] * size[1] * size[2], 1024) // 32)
+        blocks: dict[Row, list[str]] = {}
+        for warp in warps:
+            letters = blocks.setdefault(warp.cta, [GONE] * count)
+            number = next((_linear(lane.triple("x", "y", "z"), size) // 32 for lane in warp.lanes.rows()), count)
+            if number < count:
+                letters[number] = WAITS if self._waits(_standing_at(warp))[0] else RUNS
+        for cta, letters in blocks.items():
+            for number in self.failed.get((device, cta), ()):
+                letters[number : number + 1] = [FAILED] if number < count else []
+        order = sorted(blocks.items(), key=lambda item: (FAILED not in item[1], item[0].triple("x", "y", "z")[::-1]))
+        return (GpuBlock(index=cta.triple("x", "y", "z"), warps="".join(letters)) for cta, letters in order[:_MOST_BLOCKS])
 
     def _places(self, warps: Iterable[_Warp]) -> Iterator[GpuPlace]:
         counted = Counter(pc for warp in warps if (pc := _standing_at(warp)))

@@ -102,12 +102,14 @@ class Operation(NamedTuple):
     def keeps_address(self, later: bytes) -> bool:
         """Whether a later instruction certainly leaves the registers with the address alone.
 
-        Bits 16 to 23 name the first register that an instruction writes; it writes at most four, but for tensor cores.
+        Bits 16 to 23 name the first register that an instruction writes. A load writes as many as it reads words; others at most four,
+        but for tensor cores.
         """
         if self.uniform is not None or self.register is None:
             return False
-        first = later[2]
-        return first == _ZERO_REGISTER or not first - self.wide <= self.register <= first + _MOST_WRITTEN - 1
+        first, load = later[2], decode(later)
+        written = max(1, load.size // 4) if load is not None and load.access == "read" and load.size else _MOST_WRITTEN
+        return first == _ZERO_REGISTER or not first - self.wide <= self.register <= first + written - 1
 
 
 def decode(code: bytes) -> Optional[Operation]:
