@@ -10,7 +10,7 @@ import pytest
 from crashkit.model import Crash, Thread
 from crashkit.pipeline import analyze
 from crashkit.report import json
-from tests.crashes import Folder, an_interpreter, needs_x86_64, python_crash
+from tests.crashes import Folder, an_interpreter, every_interpreter, needs_x86_64, python_crash
 from tests.test_stacks_truth import python_lines, true_lines
 from tests.truth import backtrace, faulthandler
 
@@ -123,3 +123,12 @@ def test_python_frames(crashed, cut, percent):
 @pytest.mark.parametrize("percent", KEPT)
 def test_nobody_else_is_asked_for_what_the_file_does_not_hold(cut, percent):
     assert "pystack" not in cut(percent).seconds
+
+
+@pytest.mark.parametrize("python", every_interpreter())
+def test_nobody_is_asked_where_no_thread_is_left(python, tmp_path):
+    """Of 5 % no thread state is there; without debug info PyStack would be asked, and tell its own troubles."""
+    data, path = python_crash("threads.py", python=python).core.read_bytes(), tmp_path / "core"
+    path.write_bytes(data[: len(data) // 20])
+    crash = analyze(path)
+    assert "pystack" not in crash.seconds and not [error for error in crash.soft_errors if "PyStack" in error.message]

@@ -14,7 +14,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
-from crashkit.interpreter.layouts import Version
+from crashkit.interpreter.layouts import Version, layout_of
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
@@ -56,7 +56,8 @@ class DirectReader:
     @property
     def tells_all(self) -> bool:
         """Whether nobody else can tell more: every thread state and every frame could be read, or what is missing is not in the core."""
-        if self._state is not None and self._truncated:
+        version = _version(self._scene)
+        if self._truncated and (self._state is not None or (version is not None and layout_of(version) is not None)):
             return True
         stacks = self.stacks().values()
         lost = any(stack.cut or stack.has_gaps for stack in stacks)
