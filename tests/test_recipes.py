@@ -21,7 +21,7 @@ import pytest
 from crashkit.report.index.document import decode
 from tests.crashes import python_crash
 from tests.report.schemas import check_junit, check_sarif
-from tests.test_ci_steps import DEADLINE, environment, project  # noqa: F401 (a fixture)
+from tests.test_ci_steps import DEADLINE, ROOT, UNSET, environment, project  # noqa: F401 (a fixture)
 
 yaml = pytest.importorskip("yaml", reason="PyYAML is not installed: pip install '.[dev]'")
 pytestmark = pytest.mark.slow
@@ -201,3 +201,31 @@ def test_buildkite(repository: Path) -> None:
     done = shell(repository, hook, **step["env"])
     assert done.returncode == 0 and "app.py" in (repository / "annotation.md").read_text(), done.stderr
     assert list(repository.glob(step["artifact_paths"]))
+
+
+NOXFILE = """
+import nox
+
+@nox.session
+def tests(session):
+    session.install("pytest")
+    {recipe}
+    session.run("pytest", "--crashkit-rerun")
+"""
+
+
+@pytest.mark.network
+@pytest.mark.parametrize("tool", ["tox", "nox"])
+def test_tox_and_nox(tool: str, repository: Path) -> None:
+    """crashkit is what is tested, in place of the one that is published; the tests do not see it but by that installation."""
+    pytest.importorskip(tool, reason=f"{tool} is not installed: pip install '.[tests]'")
+    (configuration,) = blocks("recipes.md", "tox and nox")
+    (install,) = re.findall(r"`(session\.install\(.*?\))`", recipe("recipes.md", "tox and nox"))
+    written = configuration.replace("    crashkit\n", f"    {ROOT}\n") + "[tox]\nskipsdist = true\n"
+    (repository / "tox.ini").write_text(written)
+    (repository / "noxfile.py").write_text(NOXFILE.replace("{recipe}", install.replace('"crashkit"', repr(str(ROOT)))))
+    home = repository.parent / "home"
+    variables = {"CRASHKIT_HOME": str(home), "PYTHONPATH": UNSET, "PIP_NO_COMPILE": "1"}
+    done = shell(repository, f"{shlex.quote(sys.executable)} -m {tool}", **variables)
+    assert done.returncode == 1 and "test_parser.py:5" in done.stdout, done.stdout + done.stderr
+    assert "1 failed, 2 passed" in done.stdout and len(list(home.glob("*/report.html"))) == 1
