@@ -292,7 +292,17 @@ class TestFormat:
 
     @pytest.mark.parametrize(
         "payload",
-        [b"", b"{", b"[]", b'{"space":[[1]]}', b'{"space":[[-1,5,1]]}', b'{"space":[[18446744073709551615,2,1]]}', b"\xff", b"[" * 10_000],
+        [
+            encode(Left(loaded=("/a.py",) * 30_000)),
+            b"",
+            b"{",
+            b"[]",
+            b'{"space":[[1]]}',
+            b'{"space":[[-1,5,1]]}',
+            b'{"space":[[18446744073709551615,2,1]]}',
+            b"\xff",
+            b"[" * 10_000,
+        ],
     )
     def test_a_note_of_somebody_else_says_nothing(self, payload: bytes) -> None:
         assert decode(payload) is None

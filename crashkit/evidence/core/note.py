@@ -10,8 +10,11 @@ from typing import Optional
 
 import msgspec
 
+from crashkit.limits import MOST_SEGMENTS
+
 NAME, NOTE = "CRASHKIT", 0x434B4D43
 _MOST_BYTES = 64 << 20
+_MOST_FILES = 20_000
 
 
 class Space(msgspec.Struct, frozen=True, array_like=True):
@@ -48,6 +51,8 @@ def decode(payload: bytes) -> Optional[Left]:
     try:
         found = msgspec.json.decode(payload[:_MOST_BYTES], type=Left)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    if len(found.space) > MOST_SEGMENTS or len(found.loaded) > _MOST_FILES:
         return None
     fits = all(0 <= one.start < 1 << 64 and 0 <= one.size <= (1 << 64) - one.start for one in found.space)
     return found if fits else None
