@@ -50,6 +50,7 @@ from crashkit.evidence.archive import Budget, archive_kind, unpack
 from crashkit.evidence.core.core import open_core
 from crashkit.evidence.core.describe import describe
 from crashkit.evidence.flight_recorder import is_recording, read_recording
+from crashkit.evidence.gpu.allocator import is_snapshot, read_snapshot
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.gpu.dump import open_dump
 from crashkit.evidence.input import Input, Limits, open_input
@@ -58,7 +59,21 @@ from crashkit.evidence.pieces import add_manifest
 from crashkit.evidence.text import formats
 from crashkit.evidence.text.log import crash_of_log, read_log_input
 from crashkit.job.join import join
-from crashkit.model import Address, Crash, LogLine, Module, NativeFrame, Process, PythonFrame, Signal, SoftError, Source, Thread
+from crashkit.model import (
+    Address,
+    Crash,
+    Gpu,
+    GpuException,
+    LogLine,
+    Module,
+    NativeFrame,
+    Process,
+    PythonFrame,
+    Signal,
+    SoftError,
+    Source,
+    Thread,
+)
 from crashkit.report import json as report_json
 from crashkit.report import safe, text
 from crashkit.report.renderer import renderer
@@ -338,6 +353,19 @@ def flight_recorder(data: bytes) -> object:
 
 
 @reader
+def allocator(data: bytes) -> object:
+    """A snapshot of torch's allocator: a pickle from which nothing may be loaded; and what it says of an address."""
+    file = io.BytesIO(data)
+    is_snapshot(file)
+    with suppress(CrashkitError):
+        snapshot = read_snapshot(file, "snapshot.pickle")
+        places = [one.address for one in (*snapshot.blocks[:4], *snapshot.events[:4])]
+        exceptions = tuple(GpuException(name="x", memory=snapshot.memory(place + 1)) for place in (0, *places))
+        return finished(Crash(gpu=(Gpu(exceptions=exceptions),)), diagnosed=len(data) % 8 == 0)
+    return None
+
+
+@reader
 def archive(data: bytes) -> object:
     """A tar or zip archive; nothing may come out of the folder."""
     with tempfile.TemporaryDirectory(dir="/dev/shm") as place:
@@ -367,6 +395,7 @@ def seeds(name: str) -> Iterator[bytes]:
         "core_notes": [b"\0\0" + core_bytes[64 + 56 * 3 :]],
         "gpu_core": [bytes([number]) + random.Random(number).randbytes(36) for number in range(len(GPU_CORES))],
         "flight_recorder": [path.read_bytes() for path in sorted((ROOT / "fixtures" / "jobs" / "nccl").glob("fr-*/fr_*"))],
+        "allocator": [path.read_bytes() for path in sorted((ROOT / "fixtures" / "gpu" / "runs" / "snapshots").iterdir())],
         "archive": list(small_archives()),
         "elf_file": [small_library()],
         "manifest": [

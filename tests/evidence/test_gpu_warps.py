@@ -29,7 +29,8 @@ def first(name: str) -> GpuException:
 def test_blocks_are_those_of_the_grid(name: str) -> None:
     """No block twice, each within the grid, with as many warps as a block has; the first faulting block has a failed warp."""
     described = gpu(name)
-    for kernel in described.kernels:
+    assert not any(kernel.resident for kernel in described.kernels[4:])
+    for kernel in described.kernels[:4]:
         indices = [block.index for block in kernel.resident]
         assert len(set(indices)) == len(indices) == kernel.blocks
         assert all(0 <= one < size for index in indices for one, size in zip(index, kernel.grid, strict=True))

@@ -111,7 +111,7 @@ def test_source_lines_that_stand_alone_are_source() -> None:
 def test_source_lines_of_a_kernel_are_masked_together() -> None:
     """A literal may go over several lines, as around a Python frame."""
     lines = ("login(", '    password="""', "Zk3hunter2", '""")')
-    exception = GpuException(name="x", line=3, source="Zk3hunter2", context=lines, context_start=1)
+    exception = GpuException(name="x", context=lines, context_start=1)
     (clean,) = masked(Crash(gpu=(Gpu(exceptions=(exception,)),))).gpu
     assert "hunter2" not in encode(Crash(gpu=(clean,))).decode()
 

@@ -48,6 +48,8 @@ _MOST_PLACES = 16
 _MOST_FRAMES = 64
 _MOST_LANES = 2048
 """Lanes whose addresses are computed for one exception."""
+_MOST_DRAWN = 4
+"""Kernels whose blocks are listed."""
 _MOST_BLOCKS = 512
 """Blocks of a kernel that are shown; an H200 holds 4,224 at most."""
 _MOST_LANES_SHOWN = 32
@@ -464,7 +466,7 @@ class _Description:
         for warp in self.warps:
             standing.setdefault((warp.device, warp.cta.value("grid")), []).append(warp)
         shown = sorted(self.grids.items(), key=lambda item: -len(standing.get(item[0], ())))
-        for key, grid in shown[:_MOST_KERNELS]:
+        for number, (key, grid) in enumerate(shown[:_MOST_KERNELS]):
             warps = standing.get(key, [])
             places = tuple(self._places(warps))
             first = places[0] if places else None
@@ -483,7 +485,7 @@ class _Description:
                 file=first.file if first else None,
                 line=first.line if first else None,
                 places=places,
-                resident=tuple(self._resident(grid, key[0], warps)),
+                resident=tuple(self._resident(grid, key[0], warps)) if number < _MOST_DRAWN else (),
             )
 
     def _resident(self, grid: Row, device: int, warps: list[_Warp]) -> Iterator[GpuBlock]:
