@@ -392,7 +392,7 @@ class _Round:
         begun = {recording.rank: recording.entries[-1].created for recording in self.recordings if recording.entries}
         seen = {id(one): word.at for one in ordered for word in one.of("fatal", "exit") if word.at is not None}
         recorded = {id(one): time / 1e9 for one in ordered if (time := begun.get(one.who.rank if one.who.rank is not None else -1))}
-        told = {id(one): time for one in ordered for word in one.of("exit") if (time := _seconds(word.time)) is not None}
+        told = {id(one): at for one in ordered for word in one.of("exit") if (at := _seconds(word.time)) is not None}
         return next((source for source in (seen, recorded, told) if len(source) > 1), {})
 
     def _reached(self, person: _Person) -> Optional[int]:
