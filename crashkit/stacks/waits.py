@@ -37,7 +37,7 @@ _PYTHON_LOCK = re.compile(
 )
 _COLLECTIVE_THREAD = re.compile(
     r"c10d::ProcessGroup\w*::(?:runLoop|watchdogHandler|ncclCommWatchdog|heartbeatMonitor|workCleanupLoop|runHookLoop)"
-    r"|c10d::ProcessGroup\w*::(?:Watchdog|HeartbeatMonitor)::\w+|gloo::transport::\w+::Loop::run|c10d::(?:detail::)?\w*Backend\w*::run"
+    r"|c10d::ProcessGroup\w*::(?:Watchdog|HeartbeatMonitor)::\w+|gloo::transport::\w+::Loop::run|c10d::detail::\w+::run"
 )
 """A backend's own threads, which wait for work."""
 _COLLECTIVE = re.compile(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")
