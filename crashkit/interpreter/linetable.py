@@ -2,11 +2,11 @@
 
 An instruction that belongs to no line is given the last line before it, as faulthandler does.
 Formats: Objects/lnotab_notes.txt of 3.6 to 3.9 (`co_lnotab`), of 3.10 (`co_linetable`), and Objects/locations.md of 3.11 and newer.
-
-The Python inside gdb loads this file, too (gdb_scripts/crashkit_lines.py), so it must run on Python 3.6 and import nothing of ours.
 """
 
-from typing import NamedTuple, Optional, Tuple  # noqa: UP035 - see above
+from __future__ import annotations
+
+from typing import NamedTuple, Optional
 
 
 class Position(NamedTuple):
@@ -92,7 +92,7 @@ def _signed(number: int) -> int:
     return -(number >> 1) if number & 1 else number >> 1
 
 
-def _number(entry: bytes, at: int) -> Tuple[int, int]:  # noqa: UP006
+def _number(entry: bytes, at: int) -> tuple[int, int]:
     """A varint of six bits a byte, the lowest first, and where it ends."""
     value, shift = 0, 0
     while at < len(entry):

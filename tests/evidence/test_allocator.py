@@ -248,7 +248,7 @@ def test_beside_a_gpu_core(tmp_path: Path) -> None:
     (finding,) = crash.findings
     assert finding.id == "cuda-illegal-access"
     assert words in (finding.summary or "")
-    assert finding.fix[0] == "Keep the tensor until the kernel has ended: it was freed at /srv/train.py:16 in drop"
+    assert finding.fix[0] == "Keep the tensor until the kernel has ended: it was freed at /srv/train.py:16 in drop."
 
 
 def test_an_address_that_it_does_not_know(tmp_path: Path) -> None:
