@@ -4,7 +4,7 @@ An instruction that belongs to no line is given the last line before it.
 Formats: Objects/lnotab_notes.txt of 3.6 to 3.9 (`co_lnotab`), of 3.10 (`co_linetable`), and Objects/locations.md of 3.11 and newer.
 """
 
-# interpreter/linetable.py does the same for crashkit's own reader. It is not loaded here: gdb runs no file that another one names.
+# interpreter/linetable.py is the same for crashkit's own reader. It is not loaded here: gdb's Python executes no file beside its scripts.
 from typing import Tuple
 
 

@@ -159,7 +159,7 @@ def test_launchers_blame_is_not_believed_over_who_waited(crashes: dict[str, Cras
 @pytest.mark.parametrize("name", ["raise-8", "uneven", "fr-missed", "restart"])
 def test_html_and_markdown_show_it(name: str, crashes: dict[str, Crash]) -> None:
     page, plain = render(crashes[name]), summary(crashes[name])
-    assert '<svg class="job"' in page and 'class="root-cause"' in page and page.count("<circle") == 1
+    assert 'class="root-cause"' in page and page.count("<circle") == page.count('<svg class="job"') >= 1
     assert "**Job:** torchrun" in plain and f"ank {TRUTH[name].rank}" in plain
     assert "style=" not in page.partition("<svg")[2].partition("</svg>")[0]
 
