@@ -10,10 +10,11 @@ import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Generator
+from importlib.util import find_spec
 
 import pytest
 
-from tests.crashes import NO_BINUTILS, NO_COMPILER
+from tests.crashes import NO_BINUTILS, NO_COMPILER, NO_TORCH
 
 _made: list[str] = []
 
@@ -23,6 +24,8 @@ TOOLS = dict.fromkeys(("readelf", "objcopy", "strip", "nm", "objdump", "c++filt"
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, object, object]:
+    if item.get_closest_marker("torch") and find_spec("torch") is None:
+        pytest.skip(NO_TORCH)
     return (yield from _skip_without_its_tool())
 
 

@@ -23,6 +23,7 @@ from crashkit.pipeline import analyze
 from crashkit.report.wording import own_at
 
 from .crashes import DEADLINE, Interpreter, an_interpreter, cores_land_in_cwd, crash
+from .packages import install
 
 BUILDING = 240
 """Seconds for a build, which takes half a minute of processor time, on a machine that runs other tests."""
@@ -100,10 +101,7 @@ def run(*command: str | Path, cwd: Path, **variables: str) -> None:
 def installed(python: Interpreter, packages: Sequence[str], folder: Path) -> dict[str, str]:
     """The variables with which the interpreter has these packages and their programs."""
     target = folder / "packages"
-    command = [python.path, "-m", "pip", "install", "--quiet", "--no-compile", "--disable-pip-version-check", "--target", target, *packages]
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, timeout=BUILDING, check=False)
-    if done.returncode:
-        pytest.skip(f"{', '.join(packages)} cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
+    install(python, target, *packages, patience=BUILDING)
     return {"PYTHONPATH": str(target), "PATH": f"{target / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
 

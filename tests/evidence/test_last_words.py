@@ -18,6 +18,7 @@ from crashkit.report import wording
 
 from ..crashes import CRASHERS, DEADLINE, NO_COMPILER, Folder, an_interpreter, every_interpreter, lock, needs_x86_64, python_crash
 from ..crashes import crash as made_crash
+from ..packages import install
 
 NO_RUST = "no rustc here: https://rustup.rs"
 NO_GLOG = "no headers of glog here: apt-get install libgoogle-glog-dev"
@@ -126,10 +127,7 @@ def test_of_absl_in_a_wheel(tmp_path: Path) -> None:
     """CHECK of the newer absl, in OR-Tools, which has libraries of its own with symbols. Nobody has called absl::InitializeLog."""
     python = an_interpreter()
     target = tmp_path / "packages"
-    command = [python.path, "-m", "pip", "install", "--quiet", "--no-compile", "--no-deps", "--target", target, "ortools", "absl-py"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
-    if done.returncode:
-        pytest.skip(f"ortools cannot be installed here: {done.stderr.strip().splitlines()[-1][:200]}")
+    install(python, target, "ortools", "absl-py", options=["--no-deps"])
     (tmp_path / "plan.py").write_text("from ortools.constraint_solver import pywrapcp\npywrapcp.RoutingIndexManager(2, 1, 5)\n")
     (tmp_path / "run").mkdir()
     folder = made_crash([python.path, tmp_path / "plan.py"], tmp_path / "run", {"PYTHONPATH": str(target)})
