@@ -16,12 +16,13 @@ demo: $(VENV)/.crashkit
 	@.ci/need --optional --for 'C arguments, lines and most native frames' gdb
 	@$(BIN)/crashkit demo
 
+# Options: TESTS="-k torch".
 test: $(VENV)/.tests
 	@.ci/need gdb gcc g++ /usr/include/pthread.h:libc6-dev readelf:binutils xz:xz-utils
 	@.ci/need --optional --for 'the tests of the report in a browser' chromium chromedriver:chromium-driver
 	@.ci/need --optional --for 'the tests with debug files of libc and with headers of Python' /usr/lib/debug/.build-id:libc6-dbg python3-config:python3-dev
 	@.ci/torch $(BIN)/python $(TORCH)
-	$(BIN)/pytest -n 3 --dist worksteal
+	$(BIN)/pytest -n 3 --dist worksteal $(TESTS)
 
 # Between edits: only quick tests that need no torch, browser, chroot or network. Installs nothing with apt-get.
 test-fast: $(VENV)/.dev
