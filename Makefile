@@ -26,7 +26,7 @@ test: $(VENV)/.tests
 
 # Between edits: only quick tests that need no torch, browser, chroot or network. Installs nothing with apt-get.
 test-fast: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow)' --durations 5
+	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow or long)' --durations 5
 
 # make demo and make test on minimal Debian systems in folders (needs root and debootstrap). Options: ANYWHERE='--on sid --as user'.
 test-anywhere: $(VENV)/.dev

@@ -127,7 +127,7 @@ triton_poi_fused_add_1 = async_compile.triton('triton_poi_fused_add_1', '''
 
 
 @pytest.mark.torch
-@pytest.mark.slow
+@pytest.mark.long
 def test_real_logs_of_torch(tmp_path: Path) -> None:
     """Both kinds of graph name the lines of the program, whatever this torch's logs look like."""
     pytest.importorskip("torch", reason="torch is not installed")

@@ -92,7 +92,7 @@ def test_the_report_and_the_backtraces_are_the_same(python: Interpreter, tmp_pat
     assert plain_gdb(made.program, small) == made.backtrace()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_gdb
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.13"))
 @pytest.mark.parametrize("script", ["faults.py", "handling.py", "asyncio_tasks.py"])
@@ -200,7 +200,7 @@ main()
     WORD, PHRASE, ENVIRONMENT = "correcthorse77battery", "open sesame", "k9Xw2mQ7vR4t"
     TOKEN = "ghp_" + "4D3c2B1a" * 4 + "abcd"
 
-    @pytest.mark.slow
+    @pytest.mark.long
     @needs_gdb
     @pytest.mark.parametrize("python", some_interpreters("3.8", "3.11", "3.13"))
     def test_none_is_in_the_file(self, python: Interpreter, tmp_path: Path) -> None:

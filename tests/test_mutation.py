@@ -107,6 +107,7 @@ def check(crash: Crash) -> None:
     assert lines and all(line.isprintable() for line in lines), lines
 
 
+@pytest.mark.long
 def test_notes_of_damaged_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crashkit.debugger.pystack.debugger.ask_pystack", lambda *_, **__: Answer())
     made = c_crash("no_python.c")
@@ -136,6 +137,7 @@ def test_notes_of_damaged_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert refused < NOTES_ONLY * 0.9, "hardly anything was read: the mutations are too coarse"
 
 
+@pytest.mark.long
 def test_whole_path_of_damaged_cores(tmp_path: Path) -> None:
     native, python = c_crash("no_python.c"), python_crash("threads.py", python=an_interpreter())
     originals = [(made.core.read_bytes(), header_size(made.core)) for made in (native, python)]

@@ -66,7 +66,7 @@ def test_every_pattern_is_linear_or_bounded(part):
     assert found(every_pattern()[part::4]) == []
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(
     "pattern",
     [

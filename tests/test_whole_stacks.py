@@ -16,7 +16,7 @@ CALLS = 2400
 
 
 @needs_gdb
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("gdb", ["gdb", None])
 @pytest.mark.parametrize("python", some_interpreters("3.9", "3.11", "3.13"))
 def test_every_frame_is_in_the_report(python: Interpreter, gdb: str | None) -> None:
@@ -37,7 +37,7 @@ def test_every_frame_is_in_the_report(python: Interpreter, gdb: str | None) -> N
     assert any(f"{CALLS // 2:,} times in a row" in row for row in screen) and len(screen) < 100
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("python", some_interpreters("3.11", "3.13"))
 def test_beyond_the_limit_both_ends_are(python: Interpreter) -> None:
     crash = analyze(python_crash("recursion.py", "24000", python=python).core, options=Options(gdb=None))

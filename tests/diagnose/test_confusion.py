@@ -129,7 +129,7 @@ def page(verdicts: list[Verdict]) -> str:
     return "\n".join(text)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_matrix(tmp_path: Path) -> None:
     verdicts = [*public(tmp_path), *posted(), *own(tmp_path), *gpu(), *real()]
     made_now = page(verdicts)

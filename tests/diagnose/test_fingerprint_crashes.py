@@ -40,6 +40,7 @@ def test_the_handler_does_not_matter(kind):
     assert of("faults.py", kind, handler=True).hash == of("faults.py", kind, handler=False).hash
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("script", ["threads.py", "asyncio_tasks.py"])
 def test_the_version_of_python_does_not_matter(script):
     assert len({of(script, python=python).hash for python in interpreters()}) == 1

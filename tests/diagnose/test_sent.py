@@ -34,7 +34,7 @@ signal.pause()
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("handled", ["dfl", "faulthandler"])
 @pytest.mark.parametrize("how", ["kill", "raise", "outside"])
 @pytest.mark.parametrize("number", [4, 7, 8, 11], ids=["SIGILL", "SIGBUS", "SIGFPE", "SIGSEGV"])

@@ -166,7 +166,7 @@ def test_bomb_is_stopped_in_time(tmp_path: Path, compression: str) -> None:
         assert opened.file.read() == PLAIN and not opened.soft_errors
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_bomb_of_bzip2_takes_little_memory(tmp_path: Path) -> None:
     """A few bytes of it are gigabytes."""
     bomb = tmp_path / "bomb"

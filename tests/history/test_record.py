@@ -138,7 +138,7 @@ while mine:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_eight_writers_lose_nothing(address: str, store: Path) -> None:
     """They also make the tables, all at once."""
     number = 10_000

@@ -210,7 +210,7 @@ def garbage(rng: random.Random, place: int, words: Sequence[int]) -> Iterator[in
     )
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.11", "3.12", "3.13"))
 def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
     made = python_crash("threads.py", python=python)

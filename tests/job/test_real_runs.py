@@ -62,6 +62,7 @@ def run(tmp_path: Path) -> Callable[..., Path]:
 if_asked = pytest.mark.skipif("CRASHKIT_ALL_JOBS" not in os.environ, reason="takes a minute: set CRASHKIT_ALL_JOBS=1")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "ranks", "options", "variables", "rank", "what", "line"),
     [

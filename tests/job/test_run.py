@@ -17,6 +17,7 @@ from tests.job.test_real_runs import TRAIN
 pytestmark = [pytest.mark.slow, pytest.mark.torch]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "options", "variables", "what", "line"),
     [

@@ -119,7 +119,7 @@ FAULTHANDLER = ("-o", "faulthandler_timeout=1", "--timeout=2")
 EXIT = ("-o", "faulthandler_timeout=1", "-o", "faulthandler_exit_on_timeout=true")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [(), ("-n1",)], ids=["alone", "xdist"])
 @pytest.mark.parametrize("options", [TIMEOUT, THREAD, FAULTHANDLER, EXIT], ids=["signal", "thread", "faulthandler", "exit"])
 def test_a_hang_is_reported_with_the_stacks_that_were_dumped(options: tuple[str, ...], workers: tuple[str, ...], run: Pytest) -> None:
