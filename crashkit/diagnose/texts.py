@@ -116,9 +116,15 @@ def _blamed(stack: Stack, case: Case) -> Optional[str]:
 
 
 def _foreign(stack: Stack, case: Case, named: bool = False) -> Optional[Native]:
-    """The innermost native function that failed or called what failed, outside of the C library and the interpreter."""
+    """The innermost native function that failed or called what failed, outside of the C library and the interpreter.
+
+    What runs Python code, as gevent's greenlets do, did not call what that code calls.
+    """
     interpreter = case.crash.python.executable if case.crash.python else None
+    called = next((index for index, _ in stack.pythons if index is not None), len(stack.thread.frames))
     for native in stack.failing:
+        if native.index > called:
+            return None
         if (native.name or not named) and not _BASE.search(native.module) and native.module not in ("", interpreter):
             return native
     return None

@@ -106,3 +106,14 @@ def test_a_package_is_named_only_if_it_is_known() -> None:
 def test_a_core_that_is_there_is_not_to_be_made() -> None:
     keeps = Fix(text="crashkit run -- {command|...}   # keeps the core")
     assert filled(keeps, of_a_run()) and not filled(keeps, of_a_run(kind="core"))
+
+
+@pytest.mark.parametrize(
+    ("frames", "blamed"),
+    [
+        ("memcpy [libc.so.6] > decode [libdecode.so] > py /srv/app.py:7 query", "decode in libdecode.so"),
+        ("memcpy [libc.so.6] > py /srv/app.py:7 query > run [_gevent.so] > main [python3.12]", None),
+    ],
+)
+def test_what_runs_the_python_line_is_not_blamed_for_what_that_calls(frames: str, blamed: str | None) -> None:
+    assert names(Case(crash(signal="SIGSEGV", reason="null-pointer", address=8, frames=frames))).get("blamed") == blamed
