@@ -173,6 +173,8 @@ def test_nuitka_in_one_file(python: Interpreter, tmp_path: Path) -> None:
         (core,) = (tmp_path / "run").glob("core*")
     assert ended.returncode == 128 + signal.SIGABRT
     found = analyze(core)
+    if python.version >= (3, 14) and own_at(found.thread) is None:
+        pytest.xfail("in what Nuitka makes with Python 3.14 no Python frame is found")
     assert own(found) == ("fall", "app.py", 9)
     assert found.thread is not None
     assert [(frame.function, frame.line) for frame in found.thread.pythons()] == [("fall", 9), ("fall", 7), ("main", 13), ("<module>", 16)]
