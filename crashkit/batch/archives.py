@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple, Optional, cast
 
@@ -76,12 +77,14 @@ def members(path: Path, shown: str, budget: Budget, wanted: Wanted, problems: li
         problems.append(_problem(f"{shown} cannot be unpacked further: {_words(error)}", "Make the archive again, or pass its files."))
 
 
-def first_member(path: Path, most: int) -> tuple[str, bytes]:
-    """Name and content of an archive's first file, `most` bytes of it. Raises what `evidence.archive.members` raises, and StopIteration."""
-    with path.open("rb") as file, closing(archive.members(file, most)) as found:
-        member = next(member for member in found if member.kind == "file")
-        with member.open() as content:
-            return member.name, content.read(most)
+def first_members(path: Path, most: int, count: int = 1) -> list[tuple[str, bytes]]:
+    """Names and contents of an archive's first files, `most` bytes of each. Raises what `evidence.archive.members` raises."""
+    first = []
+    with path.open("rb") as file, closing(archive.members(file, most * count)) as found:
+        for member in islice((member for member in found if member.kind == "file"), count):
+            with member.open() as content:
+                first.append((member.name, content.read(most)))
+    return first
 
 
 def plain_head(path: Path) -> bytes:

@@ -13,7 +13,7 @@ import msgspec
 
 from crashkit.attempt import failed
 from crashkit.batch import facts, nodes
-from crashkit.batch.archives import Budget, first_member, members, plain_head
+from crashkit.batch.archives import Budget, first_members, members, plain_head
 from crashkit.batch.artefact import Artefact, Facts, NodeId
 from crashkit.batch.kinds import ARCHIVES, HEAD, is_program_text, kind_of
 from crashkit.crashfolder import bundle
@@ -230,7 +230,7 @@ def _wanted(name: str, head: bytes) -> bool:
 def _is_bundle(path: Path) -> bool:
     """Whether an archive is a bundle: its first file is a manifest that says so."""
     with suppress(Exception):
-        name, text = first_member(path, bundle.MOST_MANIFEST)
+        ((name, text),) = first_members(path, bundle.MOST_MANIFEST)
         if name.rpartition("/")[2] == bundle.MANIFEST:
             manifest = msgspec.json.decode(text)
             return isinstance(manifest, dict) and str(manifest.get("schema", "")).startswith("crashkit.bundle/")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path, PurePosixPath
 from typing import Optional
@@ -12,11 +13,13 @@ import msgspec
 from msgspec.structs import replace
 
 from crashkit import __version__
+from crashkit.batch.archives import first_members
 from crashkit.batch.artefact import NodeId
 from crashkit.batch.job import Done, Job, Recording, Task
 from crashkit.batch.nodes import of_crash as test_of
 from crashkit.batch.repository import Repository
-from crashkit.crashfolder.manifest import Manifest, read_manifest
+from crashkit.crashfolder.bundle import EVIDENCE
+from crashkit.crashfolder.manifest import MOST_MANIFEST, Manifest, decode_manifest, read_manifest
 from crashkit.errors import CrashkitError
 from crashkit.history.entry import Entry as Recorded
 from crashkit.history.entry import of_crash, of_manifest
@@ -72,7 +75,18 @@ def _recorded(crash: Crash, job: Job, task: Task) -> Optional[Recorded]:
     run = task.recording
     if run is None:
         return None
-    return of_crash(crash, _place(job, run), host=run.host, release=run.release, manifest=read_manifest(job.paths[0]))
+    return of_crash(crash, _place(job, run), host=run.host, release=run.release, manifest=_manifest(job.paths[0]))
+
+
+def _manifest(path: Path) -> Optional[Manifest]:
+    """That of a crash folder, or of a crash folder in a bundle, where it stands behind the bundle's own."""
+    if path.is_dir():
+        return read_manifest(path)
+    with suppress(Exception):
+        name, text = first_members(path, MOST_MANIFEST, 2)[1]
+        if name == f"{EVIDENCE}/manifest.json":
+            return decode_manifest(text)
+    return None
 
 
 def _place(job: Job, run: Recording) -> str:
@@ -86,7 +100,7 @@ def failed(job: Job, task: Task, why: str) -> Done:
     if run is None:
         return Done(number=job.number, entry=entry)
     known: Manifest = {"signal_name": job.signal, "executable": job.executable, "crashkit": __version__}
-    manifest = read_manifest(job.paths[0]) or known
+    manifest = _manifest(job.paths[0]) or known
     return Done(number=job.number, entry=entry, recorded=of_manifest(manifest, _place(job, run), host=run.host, release=run.release))
 
 

@@ -15,7 +15,7 @@ OTHERS = "others"
 """The folder of the other processes of an incident, each in a crash folder of its own."""
 _NAME = "manifest.json"
 _TEMPORARY = ".manifest"
-_MAX_MANIFEST = 4 << 20
+MOST_MANIFEST = 4 << 20
 
 
 class File(TypedDict, total=False):
@@ -123,11 +123,19 @@ def read_manifest(folder: Union[Path, int]) -> Optional[Manifest]:
     """Read manifest.json of a folder, given by path or descriptor; None if it is missing or invalid."""
     try:
         with open_regular(folder / _NAME) if isinstance(folder, Path) else open_regular(_NAME, folder) as file:
-            text = file.read(_MAX_MANIFEST)
-        import msgspec
+            text = file.read(MOST_MANIFEST)
+    except OSError:
+        return None
+    return decode_manifest(text)
 
+
+def decode_manifest(text: bytes) -> Optional[Manifest]:
+    """The contents of a manifest.json; None if they are invalid. Pure."""
+    import msgspec
+
+    try:
         manifest = msgspec.json.decode(text, type=Manifest)
-    except (OSError, ValueError, RecursionError):
+    except (ValueError, RecursionError):
         return None
     if manifest.get("schema") != SCHEMA:
         return None

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from crashkit.batch import kinds
-from crashkit.batch.archives import Budget, first_member, members
+from crashkit.batch.archives import Budget, first_members, members
 from crashkit.batch.find import find
 from crashkit.batch.kinds import kind_of
 from crashkit.evidence.archive import archive_kind
@@ -181,7 +181,7 @@ def test_compressed_tars(pack: Callable[[bytes], bytes], tmp_path: Path) -> None
     found, problems = taken(pack(tar(("a.log", TEXT))), tmp_path)
     assert found == {"a.log": TEXT} and not problems
     assert archive_kind(tmp_path / "in" / "a.zip") == "tar"
-    assert first_member(tmp_path / "in" / "a.zip", 10) == ("a.log", TEXT[:10])
+    assert first_members(tmp_path / "in" / "a.zip", 10) == [("a.log", TEXT[:10])]
 
 
 def test_when_a_member_was_written(tmp_path: Path) -> None:

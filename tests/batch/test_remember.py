@@ -13,7 +13,13 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.batch.job import Job, Recording, Task
+from crashkit.batch.one import failed
+from crashkit.crashfolder.bundle import SCHEMA as BUNDLE_SCHEMA
+from crashkit.crashfolder.bundle import BundleManifest, Member, write_bundle
+from crashkit.crashfolder.manifest import SCHEMA
 from crashkit.history.place import run_of
+from crashkit.pipeline import Options
 from crashkit.report.index.document import Index, decode
 
 pytest.importorskip("sqlalchemy", reason="needs SQLAlchemy (pip install sqlalchemy alembic)")
@@ -164,3 +170,13 @@ def test_the_run_of_a_ci_job(variables: dict[str, str], address: str, place: str
 
 def test_outside_of_ci_there_is_no_run() -> None:
     assert run_of({"GITHUB_RUN_ID": "7", "CI_PIPELINE_URL": ""}) is None
+
+
+def test_a_bundle_of_a_recorded_crash_is_the_same_one(tmp_path: Path) -> None:
+    """Its number in the history is in the manifest of the crash folder, which is in the bundle."""
+    manifest = {"schema": SCHEMA, "record": "5" * 32, "signal_name": "SIGSEGV"}
+    member = Member("evidence/manifest.json", "manifest", json.dumps(manifest).encode(), 0.0, masked=True)
+    write_bundle(tmp_path / "a.tar.zst", [member], BundleManifest(schema=BUNDLE_SCHEMA, crashkit="0", id="a", warning=""))
+    job = Job(number=1, paths=(tmp_path / "a.tar.zst",), shown=("a.tar.zst",))
+    done = failed(job, Task(options=Options(), out=tmp_path, recording=Recording(place="", host="h")), "why")
+    assert done.recorded is not None and done.recorded.key == "5" * 32
