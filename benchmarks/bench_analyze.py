@@ -17,7 +17,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -202,12 +202,27 @@ def table(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def write(rows: Sequence[Row]) -> None:
+def write(rows: Sequence[Row], section: str) -> None:
+    """Put the table into docs/performance.md, between that section's marks."""
     text = PERFORMANCE.read_text()
-    start, end = "<!-- analyze: begin -->", "<!-- analyze: end -->"
+    start, end = f"<!-- {section}: begin -->", f"<!-- {section}: end -->"
     today = datetime.datetime.now(datetime.timezone.utc).date()
     fresh = f"{start}\nMeasured {today} on {machine()}.\n\n{table(rows)}\n{end}"
     PERFORMANCE.write_text(text[: text.index(start)] + fresh + text[text.index(end) + len(end) :])
+
+
+def report(section: str, cases: Mapping[str, Callable[[Path], Iterator[Row]]], options: argparse.Namespace) -> int:
+    """Measure those of the cases that the options select, print and perhaps write each row; the exit status."""
+    rows: list[Row] = []
+    # Cores of gigabytes do not belong into a /tmp that is memory.
+    with tempfile.TemporaryDirectory(prefix="crashkit-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
+        for name in options.only.split(","):
+            for row in cases[name](Path(folder)):
+                print(f"{row.what}: {row.value} {f'(goal: {row.goal})' if row.goal else ''}{'' if row.met else ' MISSED'}", flush=True)
+                rows.append(row)
+    if options.write:
+        write(rows, section)
+    return 0 if all(row.met for row in rows) else 1
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -224,16 +239,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "threads": lambda folder: thread_rows(folder, options.rounds),
         "heap": lambda folder: heap_rows(folder, options.rounds, heaps),
     }
-    rows: list[Row] = []
-    # Cores of gigabytes do not belong into a /tmp that is memory.
-    with tempfile.TemporaryDirectory(prefix="crashkit-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
-        for name in options.only.split(","):
-            for row in cases[name](Path(folder)):
-                print(f"{row.what}: {row.value} {f'(goal: {row.goal})' if row.goal else ''}{'' if row.met else ' MISSED'}", flush=True)
-                rows.append(row)
-    if options.write:
-        write(rows)
-    return 0 if all(row.met for row in rows) else 1
+    return report("analyze", cases, options)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ The goals are ratios. `--write` puts the table into docs/performance.md.
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from benchmarks.bench_analyze import PERFORMANCE, PYTHON, Row, machine, made, measure, ratio, show, table
+from benchmarks.bench_analyze import PYTHON, Row, made, measure, ratio, report, show
 from tests.crashes import CRASHERS
 
 _MIB = 1 << 20
@@ -42,19 +40,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--only", default="threads,torch")
     options, _ = parser.parse_known_args(arguments)
     cases = {"threads": (CRASHERS / "threads.py", 0.5), "torch": (CRASHERS / "torch_lstm.py", 1.0)}
-    found: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="crashkit-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
-        for name in options.only.split(","):
-            for row in rows(Path(folder), name, *cases[name], rounds=options.rounds):
-                print(f"{row.what}: {row.value} {f'(goal: {row.goal})' if row.goal else ''}{'' if row.met else ' MISSED'}", flush=True)
-                found.append(row)
-    if options.write:
-        text = PERFORMANCE.read_text()
-        start, end = "<!-- bundle: begin -->", "<!-- bundle: end -->"
-        today = datetime.datetime.now(datetime.timezone.utc).date()
-        fresh = f"{start}\nMeasured {today} on {machine()}.\n\n{table(found)}\n{end}"
-        PERFORMANCE.write_text(text[: text.index(start)] + fresh + text[text.index(end) + len(end) :])
-    return 0 if all(row.met for row in found) else 1
+    measured = {name: partial(rows, name=name, script=script, most=most, rounds=options.rounds) for name, (script, most) in cases.items()}
+    return report("bundle", measured, options)
 
 
 if __name__ == "__main__":

@@ -8,15 +8,13 @@ The goals are ratios. `--write` puts the table into docs/performance.md.
 from __future__ import annotations
 
 import argparse
-import datetime
-import os
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
-from benchmarks.bench_analyze import PERFORMANCE, PYTHON, Row, machine, made, measure, ratio, show, table
+from benchmarks.bench_analyze import PYTHON, Row, made, measure, ratio, report, show
 from tests.crashes import CRASHERS
 
 _MIB = 1 << 20
@@ -38,12 +36,12 @@ read(16)
 
 def rows(folder: Path, name: str, script: Path | str, most: float, rounds: int) -> Iterator[Row]:
     core = made(folder, name, script)
-    small, report = core.with_name("minimal"), core.with_name("report")
-    analyze: list[str | Path] = [PYTHON, "-m", "crashkit", "analyze", core, "--out", report]
+    small, page = core.with_name("minimal"), core.with_name("report")
+    analyze: list[str | Path] = [PYTHON, "-m", "crashkit", "analyze", core, "--out", page]
     plain = measure(analyze, rounds)
     small.unlink(missing_ok=True)
     making = measure([*analyze, "--minimal-core", small], 1)
-    reading = measure([PYTHON, "-m", "crashkit", "analyze", small, "--out", report], rounds)
+    reading = measure([PYTHON, "-m", "crashkit", "analyze", small, "--out", page], rounds)
     size, left = core.stat().st_size, small.stat().st_size
     yield Row(f"{name}: core, minimal core", f"{size / _MIB:,.1f} MiB, {left / _MIB:.2f} MiB", "", True)
     yield ratio(f"{name}: size of the minimal core against the core", left, size, most)
@@ -66,19 +64,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "torch": (CRASHERS / "torch_lstm.py", 0.05),
         "large": (_LARGE, 0.001),
     }
-    found: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="crashkit-bench-", dir=os.environ.get("TMPDIR", "/var/tmp")) as folder:
-        for name in options.only.split(","):
-            for row in rows(Path(folder), name, *cases[name], rounds=options.rounds):
-                print(f"{row.what}: {row.value} {f'(goal: {row.goal})' if row.goal else ''}{'' if row.met else ' MISSED'}", flush=True)
-                found.append(row)
-    if options.write:
-        text = PERFORMANCE.read_text()
-        start, end = "<!-- minimal: begin -->", "<!-- minimal: end -->"
-        today = datetime.datetime.now(datetime.timezone.utc).date()
-        fresh = f"{start}\nMeasured {today} on {machine()}.\n\n{table(found)}\n{end}"
-        PERFORMANCE.write_text(text[: text.index(start)] + fresh + text[text.index(end) + len(end) :])
-    return 0 if all(row.met for row in found) else 1
+    measured = {name: partial(rows, name=name, script=script, most=most, rounds=options.rounds) for name, (script, most) in cases.items()}
+    return report("minimal", measured, options)
 
 
 if __name__ == "__main__":
