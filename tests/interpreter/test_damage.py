@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import struct
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -201,6 +201,18 @@ def walked(memory: Memory, module: Module, version: Version, known: dict[int, in
         for frame in thread.stack.inner:
             state.variables(frame)  # type: ignore[union-attr]
     return state
+
+
+def words_of(core: Memory, module: Module, version: Version, known: dict[int, int], look: Callable[[PythonState], object]) -> list[int]:
+    """Where the words are that `look` reads of an interpreter that is already known."""
+    Noting.words = set()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("crashkit.interpreter.read.View", Noting)
+        state = read_python(core, [module], version, known)
+        assert state is not None
+        Noting.words.clear()
+        look(state)
+    return sorted(Noting.words)
 
 
 def garbage(rng: random.Random, place: int, words: Sequence[int]) -> Iterator[int]:

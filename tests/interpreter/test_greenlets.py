@@ -29,7 +29,7 @@ from crashkit.shorten import shortened
 from crashkit.stacks.greenlets import of_greenlet
 from tests.crashes import CRASHERS, Folder, Interpreter, at_hand, every_interpreter, needs_gdb, python_crash, some_interpreters
 from tests.interpreter.process import idents, interpreter_of, opened
-from tests.interpreter.test_damage import Noting, Overwritten, garbage
+from tests.interpreter.test_damage import Overwritten, garbage, words_of
 from tests.packages import folder_with
 
 _PATIENCE, _SLACK = 0.3, 0.2
@@ -169,15 +169,10 @@ def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: py
     with opened(made.core) as core:
         loaded, version = interpreter_of(core)
         module, known = Module(loaded, Path(loaded.path)), idents(core)
-        Noting.words = set()
-        with monkeypatch.context() as patch:
-            patch.setattr("crashkit.interpreter.read.View", Noting)
-            state = read_python(core, [module], version, known)
-            assert state is not None
-            Noting.words.clear()
-            assert {one.address for one in state.greenlets().found} == truth.keys()
+        found: set[int] = set()
+        words = words_of(core, module, version, known, lambda state: found.update(one.address for one in state.greenlets().found))
+        assert found == truth.keys()
         monkeypatch.setattr("crashkit.interpreter.greenlets._PATIENCE", _PATIENCE)
-        words = sorted(Noting.words)
         rng = random.Random(14)
         unharmed = 0
         for _ in range(_SAMPLES):

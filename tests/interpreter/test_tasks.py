@@ -12,14 +12,14 @@ import pytest
 
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.read import read_python
-from crashkit.interpreter.tasks import OFFSETS, Tasks
+from crashkit.interpreter.tasks import OFFSETS, Tasks, TaskState
 from crashkit.model import Crash, Task
 from crashkit.pipeline import Options, analyze
 from crashkit.report import html, text, wording
 from crashkit.shorten import shortened
 from tests.crashes import Folder, Interpreter, every_interpreter, python_crash, some_interpreters
 from tests.interpreter.process import idents, interpreter_of, opened
-from tests.interpreter.test_damage import Noting, Overwritten, garbage
+from tests.interpreter.test_damage import Overwritten, garbage, words_of
 from tests.packages import folder_with
 
 PROGRAM = "waiting_tasks.py"
@@ -124,15 +124,10 @@ def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: py
     with opened(made_by(python).core) as core:
         loaded, version = interpreter_of(core)
         module, known = Module(loaded, Path(loaded.path)), idents(core)
-        Noting.words = set()
-        with monkeypatch.context() as patch:
-            patch.setattr("crashkit.interpreter.read.View", Noting)
-            state = read_python(core, [module], version, known)
-            assert state is not None
-            Noting.words.clear()
-            whole = len(state.tasks().found)
+        found: list[TaskState] = []
+        words = words_of(core, module, version, known, lambda state: found.extend(state.tasks().found))
+        whole = len(found)
         monkeypatch.setattr("crashkit.interpreter.tasks._PATIENCE", _PATIENCE)
-        words = sorted(Noting.words)
         assert whole >= 11 and len(words) > 500
         rng = random.Random(14)
         unharmed = 0
