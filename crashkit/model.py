@@ -8,7 +8,7 @@ plain strings: readers must accept values that they do not know.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Optional, Union
+from typing import Any, Optional, TypeVar, Union
 
 import msgspec
 
@@ -17,19 +17,28 @@ SCHEMA = "crashkit.report/1"
 
 _WORD = (1 << 64) - 1
 
+_Number = TypeVar("_Number", bound="_Word")
 
-class Address(int):
-    """A virtual address; `0x` and 16 digits in JSON, modulo 64 bits, as the processor computes."""
+
+class _Word(int):
+    """A number of 64 bits: others are taken modulo 64 bits, as the processor computes, so that JSON gives back what it was given."""
+
+    def __new__(cls: type[_Number], value: int) -> _Number:
+        return super().__new__(cls, value & _WORD)
+
+
+class Address(_Word):
+    """A virtual address; `0x` and 16 digits in JSON."""
 
     def __str__(self) -> str:
-        return f"0x{self & _WORD:016x}"
+        return f"0x{self:016x}"
 
 
-class Offset(int):
+class Offset(_Word):
     """A distance in bytes, such as that of a program counter from its module's base; `0x` in JSON."""
 
     def __str__(self) -> str:
-        return f"0x{self if self >= 0 else self & _WORD:x}"
+        return f"0x{self:x}"
 
 
 class _Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

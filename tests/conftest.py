@@ -1,6 +1,7 @@
 """One folder of crashes for the whole test session, shared by pytest-xdist's workers and removed at the end; a summary of the skips.
 
-Set CRASHKIT_TEST_CRASHES to a folder of your own to keep the crashes from one run to the next.
+Set CRASHKIT_TEST_CRASHES to a folder of your own to keep the crashes from one run to the next. Set CRASHKIT_TEST_EXAMPLES=20 to try
+twenty times as many generated examples, other ones in each run (docs/fuzzing.md).
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ from collections.abc import Generator
 from importlib.util import find_spec
 
 import pytest
+from hypothesis import settings
 
 from tests.crashes import NO_BINUTILS, NO_COMPILER, NO_TORCH
 
 _made: list[str] = []
+
+# A run of the tests judges a change, not chance: generated examples are the same in each run.
+_more = int(os.environ.get("CRASHKIT_TEST_EXAMPLES", "0"))
+settings.register_profile("same", derandomize=True, deadline=None)
+settings.register_profile("other", max_examples=100 * _more or 100, deadline=None)
+settings.load_profile("other" if _more else "same")
 
 TOOLS = dict.fromkeys(("readelf", "objcopy", "strip", "nm", "objdump", "c++filt"), NO_BINUTILS) | dict.fromkeys(("gcc", "g++"), NO_COMPILER)
 """Programs that only tests use, and why a test is skipped where one is missing (make test installs them)."""

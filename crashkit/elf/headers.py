@@ -44,6 +44,11 @@ class Word(NamedTuple):
         """The struct format of one unsigned word, such as `<Q`."""
         return self.order + ("Q" if self.size == 8 else "I")
 
+    @property
+    def most(self) -> int:
+        """The largest number that a word holds, and the last address there is."""
+        return (1 << 8 * self.size) - 1
+
 
 class Table(NamedTuple):
     """Position of a header table in the file: offset and entry size in bytes, number of entries."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crashkit.diagnose import diagnose, load_catalog
@@ -94,7 +94,6 @@ crashes = st.builds(
 
 
 @given(crashes)
-@settings(max_examples=150, deadline=None)
 def test_never_raises(subject: Crash) -> None:
     found = diagnose(subject, load_catalog())
     assert not found.soft_errors

@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crashkit.debugger.gdb import debugger
@@ -294,7 +294,6 @@ class TestLies:
         assert [(module.path, module.base) for module in loaded_modules(core)] == [("/lib/b.so", 0x5000)]
 
     @pytest.mark.slow
-    @settings(max_examples=200, deadline=None)
     @given(st.data())
     def test_damage_anywhere(self, data):
         rows = [(0x1000, 0x2000, 0, b"/lib/a.so"), (0x2000, 0x3000, 1, b"/lib/a.so")]
@@ -310,6 +309,14 @@ class TestLies:
             whole[at : at + 8] = data.draw(st.binary(min_size=1, max_size=8))
         with contextlib.suppress(EvidenceError):
             described(bytes(whole[: data.draw(st.integers(64, len(whole)))]))
+
+    def test_a_segment_that_ends_beyond_the_last_address(self):
+        """It ends there: the report told of a mapping that ended before it began."""
+        start = (1 << 64) - 0x2000
+        data = synthetic.core(EM_X86_64, self.NOTES, [Load(start, bytes(0x1000), 5, size=0x9000)])
+        (one,) = opened(data).mappings()
+        assert (one.start, one.end) == (start, (1 << 64) - 1)
+        described(data)
 
     def test_files_that_no_segment_tells_of(self):
         """What was mapped is known from NT_FILE, where the headers of the segments are cut off."""

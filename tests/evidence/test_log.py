@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from crashkit.errors import EvidenceError
@@ -293,7 +293,6 @@ def test_fixed_texts_of_a_pattern(pattern: str, expected: tuple[str, ...]) -> No
 
 
 @given(st.binary(max_size=400))
-@settings(max_examples=200, deadline=None)
 def test_any_bytes_are_cleaned(raw: bytes) -> None:
     text = clean(raw)
     assert "\x1b" not in text
@@ -301,7 +300,6 @@ def test_any_bytes_are_cleaned(raw: bytes) -> None:
 
 
 @given(data=st.data())
-@settings(max_examples=60, deadline=None)
 def test_any_text_is_read(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever stands in it: evidence or an EvidenceError, never another exception."""
     pieces = [

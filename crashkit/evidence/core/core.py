@@ -131,7 +131,8 @@ class Core:
         notes_cut, claimed = False, 0
         for one in read_program_headers(self._read_bytes, header, there):
             if one.kind == PT_LOAD:
-                segments.append(Segment(one.address, one.size, one.offset, min(one.stored, one.size), one.flags))
+                size = min(one.size, self.word.most - one.address)
+                segments.append(Segment(one.address, size, one.offset, min(one.stored, size), one.flags))
             elif one.kind == PT_NOTE and one.offset < self.size:
                 note_parts.append(self._read_bytes(one.offset, min(one.stored, room)))
                 self.note_places.append((one.offset, len(note_parts[-1])))

@@ -54,5 +54,5 @@ def decode(payload: bytes) -> Optional[Left]:
         return None
     if len(found.space) > MOST_SEGMENTS or len(found.loaded) > _MOST_FILES:
         return None
-    fits = all(0 <= one.start < 1 << 64 and 0 <= one.size <= (1 << 64) - one.start for one in found.space)
+    fits = all(0 <= one.start < 1 << 64 and 0 <= one.size < (1 << 64) - one.start for one in found.space)
     return found if fits else None
