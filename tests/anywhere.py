@@ -4,6 +4,7 @@
 
 `make test-anywhere` runs all combinations. Needs root and debootstrap. The minimal systems are kept in CRASHKIT_TEST_CACHE (default:
 ~/.cache/crashkit-tests); each run uses a temporary copy. Such a system shares this machine's kernel, and so its core_pattern.
+The exit status is 1 if a command failed, 3 if a system could not be made.
 """
 
 from __future__ import annotations
@@ -75,8 +76,12 @@ class Outcome(NamedTuple):
     """The last line of the command's output."""
 
 
+class NoSystem(Exception):
+    """Why a system cannot be made here."""
+
+
 def bare_system(suite: str) -> Path:
-    """A folder with the suite's minimal system and PACKAGES; created once."""
+    """A folder with the suite's minimal system and PACKAGES; created once. Raises NoSystem."""
     base = CACHE / f"bare-{suite}"
     if not base.exists():
         print(f"Creating a minimal {SUITES[suite]} in {base} ...", flush=True)
@@ -87,7 +92,7 @@ def bare_system(suite: str) -> Path:
         )
         if made.returncode:
             shutil.rmtree(partial, ignore_errors=True)
-            raise SystemExit(f"debootstrap of {suite} failed: {''.join(made.stdout.strip().splitlines()[-1:])}")
+            raise NoSystem(f"debootstrap of {suite} failed: {''.join(made.stdout.strip().splitlines()[-1:])}")
         partial.chmod(0o755)
         partial.rename(base)
     return base
@@ -208,12 +213,16 @@ def main() -> int:
     if os.geteuid() != 0 or not shutil.which("debootstrap"):
         raise SystemExit("This needs root and debootstrap: run apt-get install debootstrap, then use sudo.")
     options.logs.mkdir(parents=True, exist_ok=True)
-    outcomes = [
-        outcome
-        for suite in options.on or SUITES
-        for user in options.users or USERS
-        for outcome in try_system(suite, user, ("make demo", *options.tests), options.logs)
-    ]
+    try:
+        outcomes = [
+            outcome
+            for suite in options.on or SUITES
+            for user in options.users or USERS
+            for outcome in try_system(suite, user, ("make demo", *options.tests), options.logs)
+        ]
+    except NoSystem as error:
+        print(error, file=sys.stderr)
+        return 3
     text = table(outcomes, datetime.datetime.now(datetime.timezone.utc).date())
     print(f"\n{text}\n\nOutput of the commands: {options.logs}")
     if options.write:

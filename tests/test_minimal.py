@@ -105,7 +105,7 @@ def test_other_crashes(script: str, python: Interpreter, tmp_path: Path) -> None
     assert plain_gdb(made.program, small) == made.backtrace()
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @needs_gdb
 @pytest.mark.torch
 def test_torch(tmp_path: Path) -> None:

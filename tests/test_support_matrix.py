@@ -19,13 +19,13 @@ import pytest
 
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
+from tests.anywhere import CACHE, NoSystem, bare_system
 from tests.crashes import CRASHERS, DEADLINE, NO_GDB, Folder, at_hand, crash, interpreter, interpreters, lock, python_crash
 from tests.debugger.test_pystack import relocated
 from tests.test_stacks_truth import check_native, python_lines, true_lines
 from tests.truth import backtrace, faulthandler
 
 MATRIX = Path(__file__).parent.parent / "docs" / "support-matrix.md"
-CACHE = Path(os.environ.get("CRASHKIT_TEST_CACHE", Path.home() / ".cache" / "crashkit-tests"))
 PYTHON_LEVELS = ["none", "some", "exact"]
 NATIVE_LEVELS = ["none", "addresses", "names", "exact"]
 
@@ -90,18 +90,24 @@ def sid_is_there() -> bool:
 
 @cache
 def sid() -> Path:
-    """A Debian sid with Python 3.14 and its debug info."""
+    """A copy of the bare Debian sid, with the debug info of its Python."""
     root = CACHE / "sid"
     CACHE.mkdir(parents=True, exist_ok=True)
     with lock(CACHE / "sid.lock"):
         if not root.exists():
             partial = CACHE / f"sid.{os.getpid()}"
-            command = ["debootstrap", "--variant=minbase", "--include=python3.14,python3.14-dbg", "sid", partial]
-            made = subprocess.run(command, capture_output=True, text=True, cwd="/")
-            if made.returncode:
+            try:
+                subprocess.run(["cp", "-a", "--reflink=auto", bare_system("sid"), partial], check=True)
+                install = "DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends python3.14-dbg"
+                command = ["chroot", partial, "sh", "-c", f"{install} || {{ apt-get update -qq && {install}; }}"]
+                made = subprocess.run(command, capture_output=True, text=True)
+                if made.returncode:
+                    pytest.skip(f"the debug info of Debian sid's Python cannot be installed: {made.stderr.strip().splitlines()[-1:]}")
+                partial.rename(root)
+            except NoSystem as error:
+                pytest.skip(str(error))
+            finally:
                 shutil.rmtree(partial, ignore_errors=True)
-                pytest.skip(f"debootstrap failed: {made.stdout.strip().splitlines()[-1:]}")
-            partial.rename(root)
     return root
 
 

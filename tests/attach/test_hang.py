@@ -66,7 +66,7 @@ def test_restarted(crashkit: Crashkit) -> None:
     assert "to start it again" in done.stderr and len(manifests(crashkit)) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_one_that_ignores_sigterm_is_killed(crashkit: Crashkit, monkeypatch: pytest.MonkeyPatch) -> None:
     code = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); signal.pause(); signal.pause()"
     done = crashkit("run", "--no-analyze", "--hang-after", "0.5", "--on-hang", "abort", "--", sys.executable, "-c", code)

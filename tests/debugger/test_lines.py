@@ -93,7 +93,7 @@ def decoded(version: tuple[int, int, int], table: bytes, first: int, unit: int) 
     return crashkit_lines.lnotab(table, first, 2 * unit)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("python", every_interpreter())
 def test_every_instruction(python: Interpreter):
     instructions = 0

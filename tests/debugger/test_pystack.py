@@ -143,7 +143,7 @@ recurse(0)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize("interpreter", these_versions("3.9", "3.11"))
 def test_overflowing_stack(interpreter: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "deep.py").write_text(RECURSION)

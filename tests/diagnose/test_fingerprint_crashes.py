@@ -53,6 +53,7 @@ def test_debug_info_does_not_matter(kind):
     assert len({of("faults.py", kind, python=python).hash for python in (*stripped, an_interpreter())}) == 1
 
 
+@pytest.mark.long
 def test_a_recursion_through_python_is_one_on_every_version():
     """On every one that does not end it itself, with debug info and without."""
     found = [of("faults.py", "python_overflow", python=python) for python in unguarded_interpreters()]

@@ -97,7 +97,7 @@ def test_with_xdist(run: Pytest) -> None:
     assert "while running 'test_it.py::test_killed'\nkilled by SIGKILL; there is no report" in junit
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_with_forked(run: Pytest) -> None:
     if find_spec("pytest_forked") is None:
         pytest.skip("pytest-forked is not installed: pip install '.[dev]'")
@@ -139,7 +139,7 @@ def test_a_hang_is_reported_with_the_stacks_that_were_dumped(options: tuple[str,
     assert kept["analysis"] == "done" and kept["notes"][0].startswith("test_it.py::test_hangs took more than ")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_file_that_kills_pytest_when_it_is_imported(run: Pytest) -> None:
     run.write("test_deadly.py", "import os\nos.abort()\n")
     done = run("--crashkit", tests="def test_first(): pass\n")
@@ -178,7 +178,7 @@ def test_ctrl_c_ends_pytest_once(run: Pytest) -> None:
     assert "KeyboardInterrupt" in done.out and done.out.count("test session starts") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.parametrize(("most", "ran"), [(1, ["test_first", "test_segfault"]), (2, ["test_first", "test_segfault", "test_fails"])])
 def test_maxfail_counts_the_tests_of_all_processes(most: int, ran: list[str], run: Pytest) -> None:
     done = run("--crashkit-rerun", f"--maxfail={most}", tests=DEADLY)
