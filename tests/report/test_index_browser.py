@@ -10,7 +10,7 @@ import pytest
 from crashkit.batch.group import grouped
 from crashkit.report.index import html
 from crashkit.report.index.document import Entry, Index, Place
-from tests.report.test_report_browser import browser, pytestmark  # noqa: F401
+from tests.report.test_report_browser import browser, load, pytestmark  # noqa: F401
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -37,7 +37,7 @@ def opened(browser: Any, folder: Path, count: int) -> Any:  # noqa: F811
     browser.get_log("browser")
     path = folder / "index.html"
     path.write_bytes(html.render(grouped(Index(entries=tuple(map(crash, range(1, count + 1)))))))
-    browser.get(path.as_uri())
+    load(browser, path)
     return browser
 
 

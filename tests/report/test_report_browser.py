@@ -21,6 +21,7 @@ selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium import webdriver  # noqa: E402
 from selenium.webdriver.common.by import By  # noqa: E402
 from selenium.webdriver.common.keys import Keys  # noqa: E402
+from selenium.webdriver.support.ui import WebDriverWait  # noqa: E402
 
 DRIVER = shutil.which("chromedriver")
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome") or shutil.which("chrome")
@@ -59,6 +60,13 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     driver.quit()
 
 
+def load(browser: Any, page: Path) -> None:
+    """Open the page and wait until it is there to its end: `get` can return earlier, with the page's last rows still to come."""
+    browser.get(page.as_uri())
+    complete = "return location.href === arguments[0] && document.readyState === 'complete'"
+    WebDriverWait(browser, 60).until(lambda _: browser.execute_script(complete, page.as_uri()))
+
+
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Open:
     def open_(crash: Crash) -> Any:
@@ -66,7 +74,7 @@ def opened(browser: Any, tmp_path: Path) -> Open:
             browser.get_log(log)
         path = tmp_path / "report.html"
         path.write_text(html.render(crash), encoding="utf-8")
-        browser.get(path.as_uri())
+        load(browser, path)
         return browser
 
     return open_
