@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
-import pty
 import re
-import struct
 import subprocess
 import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -17,6 +13,7 @@ import pytest
 from crashkit.crashfolder.manifest import SCHEMA, write_manifest
 from crashkit.crashfolder.store import Store
 from crashkit.report import safe
+from tests.pseudo_terminal import start
 
 ROOT = Path(__file__).parent.parent
 COLOR = re.compile(r"\x1b\[[0-9;]*m")
@@ -78,18 +75,14 @@ def argv(name: str) -> list[str]:
 
 
 def on_terminal(command: list[str], folder: Path, environment: dict[str, str], columns: int) -> str:
-    pid, descriptor = pty.fork()
-    if pid == 0:
-        os.chdir(folder)
-        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-        os.execve(command[0], command, environment)
+    process, descriptor = start(command, cwd=folder, environment=environment, columns=columns)
     shown = b""
     try:
         while part := os.read(descriptor, 65536):
             shown += part
     except OSError:
         pass  # EIO: it has ended
-    os.waitpid(pid, 0)
+    process.wait()
     os.close(descriptor)
     return shown.decode().replace("\r\n", "\n")
 

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
-import pty
 import re
 import select
 import shutil
-import struct
 import sys
-import termios
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.collect.conftest import DEADLINE, Crashkit
+from tests.pseudo_terminal import resize, start
 
 
 class Terminal:
@@ -29,15 +26,12 @@ class Terminal:
         shell = shutil.which("bash")
         if shell is None:
             pytest.skip("bash is not installed")
-        self.pid, self._fd = pty.fork()
-        if self.pid == 0:
-            os.chdir(crashkit.cwd)
-            environment = {**crashkit.environment, "PS1": "$ ", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
-            os.execve(shell, ["bash", "--norc", "--noprofile", "--noediting", "-i"], environment)
-        self.resize(24, 80)
+        environment = {**crashkit.environment, "PS1": "$ ", "TERM": "dumb", "PYTHONUNBUFFERED": "1"}
+        command = [shell, "--norc", "--noprofile", "--noediting", "-i"]
+        self._shell, self._fd = start(command, cwd=crashkit.cwd, environment=environment)
 
     def resize(self, rows: int, columns: int) -> None:
-        fcntl.ioctl(self._fd, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        resize(self._fd, rows, columns)
 
     def type(self, text: str) -> None:
         os.write(self._fd, text.encode())
@@ -62,7 +56,7 @@ class Terminal:
 
     def close(self) -> None:
         os.close(self._fd)  # the hang-up ends the shell and its jobs
-        os.waitpid(self.pid, 0)
+        self._shell.wait()
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pty
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.crashes import a_debuggable_interpreter, an_interpreter, needs_gdb, python_crash
+from tests.pseudo_terminal import start
 
 pytestmark = needs_gdb
 
@@ -63,10 +63,8 @@ def test_evidence_without_a_core(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_on_a_terminal_it_talks() -> None:
     core = python_crash("values.py", "small", python=an_interpreter()).core
-    pid, terminal = pty.fork()
-    if pid == 0:
-        os.environ["TERM"] = "dumb"
-        os.execv(sys.executable, [sys.executable, "-m", "crashkit", "gdb", str(core)])
+    command = [sys.executable, "-m", "crashkit", "gdb", str(core)]
+    process, terminal = start(command, environment={**os.environ, "TERM": "dumb"})
     said = b""
     try:
         while b"(gdb)" not in said:
@@ -76,6 +74,6 @@ def test_on_a_terminal_it_talks() -> None:
             said += os.read(terminal, 4096)
         os.write(terminal, b"quit\n")
     finally:
-        _, status = os.waitpid(pid, 0)
+        status = process.wait(60)
         os.close(terminal)
-    assert os.waitstatus_to_exitcode(status) == 0
+    assert status == 0
