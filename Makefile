@@ -24,7 +24,8 @@ test: $(VENV)/.tests
 	@.ci/torch $(BIN)/python $(TORCH)
 	$(BIN)/pytest -n 3 --dist worksteal $(TESTS)
 
-# Between edits: only quick tests that need no torch, browser, chroot or network. Installs nothing with apt-get.
+# Between edits: only quick tests that need no torch, browser, chroot or network, on few of pyenv's interpreters. Installs nothing with apt-get.
+test-fast: export CRASHKIT_TEST_INTERPRETERS ?= 3.6 3.13 stripped
 test-fast: $(VENV)/.dev
 	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow or long)' --durations 5
 

@@ -92,6 +92,7 @@ class TestBadInput:
     def test_two_cores(self, capfd, crashed):
         expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "these are 2 crashes, not one")
 
+    @pytest.mark.slow
     @pytest.mark.skipif(os.geteuid() == 0 and not shutil.which("setpriv"), reason="root reads everything, and there is no setpriv here")
     @pytest.mark.parametrize("what", ["file", "folder"])
     def test_unreadable(self, tmp_path, what):
@@ -122,6 +123,7 @@ class TestBadInput:
 
 
 class TestOutput:
+    @pytest.mark.slow
     def test_report_beside_the_core_for_this_user_only(self, capfd, crashed, tmp_path):
         core = tmp_path / "core"
         core.symlink_to(crashed.core)
@@ -222,6 +224,7 @@ class TestPartialEvidence:
         assert document["process"]["architecture"] == "aarch64"
         assert all(error["message"] and "\n" not in error["message"] for error in document["soft_errors"])
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("program", ["/no/such/gdb", "/bin/false"])
     def test_gdb_that_cannot_be_used(self, capfd, crashed, program):
         status, out, _ = status_of(capfd, "analyze", crashed.core, "--json", "--gdb", program)
@@ -342,6 +345,7 @@ def interrupted(arguments: Sequence[str | Path], gate: Path, folder: Path) -> su
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
+@pytest.mark.slow
 def test_interrupted_while_gdb_works(crashed, tmp_path):
     """A gdb that takes its first command and never answers; it holds a FIFO open for as long as it lives."""
     gate, held, program = tmp_path / "gate", tmp_path / "held", tmp_path / "slow-gdb"

@@ -214,6 +214,7 @@ def test_the_action_does_without_gdb(project: Path) -> None:
     assert "SIGSEGV" in action.summary and "app.py" in action.summary
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0 or shutil.which("sysctl") is None, reason="not root, or no sysctl here")
 @pytest.mark.parametrize(
     ("before", "after"), [("|/usr/share/apport/apport %p", "core.%p"), ("core", "core"), ("/var/crash/%e", "/var/crash/%e")]

@@ -127,6 +127,7 @@ def test_pipes_get_plain_lines_whatever_the_environment_says(name: str, environm
     assert "\x1b" not in plain and not [row for row in plain.splitlines() if row != row.rstrip()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["list", "show"])
 def test_strings_of_the_evidence_are_neither_markup_nor_control_characters(name: str, environment: dict[str, str], tmp_path: Path) -> None:
     for shown in (piped(argv(name), tmp_path, environment), on_terminal(argv(name), tmp_path, environment, 250)):

@@ -87,6 +87,7 @@ def test_told_to_end(begun, number):
     assert not begun.out.exists()
 
 
+@pytest.mark.slow
 def test_killed(begun, monkeypatch):
     """Nothing can clean up then: the next analysis does."""
     begun.process.kill()

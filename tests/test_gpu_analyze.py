@@ -187,6 +187,7 @@ def test_beside_its_core(tmp_path: Path) -> None:
     assert "gpu" in crash.seconds
 
 
+@pytest.mark.slow
 def test_command_line(tmp_path: Path) -> None:
     path = _written(tmp_path / "x.nvcudmp", data("torch_hang"))
     done = subprocess.run(

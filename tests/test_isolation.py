@@ -105,6 +105,7 @@ class TestOneMechanism:
         assert found - ALLOWED == set()
         assert ALLOWED - found == set(), "no longer there: take it off the list"
 
+    @pytest.mark.slow
     def test_no_data_becomes_code(self) -> None:
         found = {(name, use) for name, path in SOURCES.items() for use in used(path) if use in EXECUTING}
         assert found == ALLOWED_CODE
@@ -320,6 +321,7 @@ class TestPlanted:
         assert hostile.witness == []
         assert "gdb" in json.loads((hostile.cwd / "core-report" / "report.json").read_text())["debugger"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("arguments", [["doctor"], ["list"], ["signatures", "list"], ["doctor", "gdb"], ["show", "1"]])
     def test_what_reads_no_core(self, hostile: Hostile, installed: Path, arguments: list[str]) -> None:
         assert hostile(installed, *arguments).returncode in (0, 1)

@@ -307,6 +307,7 @@ class TestFormat:
     def test_a_note_of_somebody_else_says_nothing(self, payload: bytes) -> None:
         assert decode(payload) is None
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("count", [3, PN_XNUM - 2, PN_XNUM + 5])
     def test_as_many_segments_as_there_are(self, count: int, tmp_path: Path) -> None:
         parts = [Part(SIZE * 2 * number, SIZE, 4, b"%d" % number if number in (1, count - 1) else b"") for number in range(count)]

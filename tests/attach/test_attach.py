@@ -161,6 +161,7 @@ def test_a_stopped_process_stays_stopped(tmp_path: Path) -> None:
         os.kill(process.pid, signal.SIGCONT)
 
 
+@pytest.mark.slow
 def test_a_thread_that_ends_while_we_look(tmp_path: Path) -> None:
     """Threads come and go all the time: none is waited for in vain, and none is left stopped."""
     program = (
@@ -190,6 +191,7 @@ def test_the_core_holds_what_the_process_holds(tmp_path: Path) -> None:
         assert core.read(int(words[0]), 1_100_000).count(b"here it is") >= 99_990
 
 
+@pytest.mark.slow
 def test_a_core_is_not_written_over_a_file(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("mine")
     with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):

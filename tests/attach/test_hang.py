@@ -42,6 +42,7 @@ def test_deadlock_is_reported_and_ended(crashkit: Crashkit) -> None:
     assert {thread["activity"] for thread in report["threads"]} == {"blocked"}
 
 
+@pytest.mark.slow
 def test_reported_only_once_and_left_alone(crashkit: Crashkit) -> None:
     """It goes on by itself, and ends as it would have."""
     code = "import sys; print('asleep', flush=True); sys.stdin.readline(); sys.exit(7)"
@@ -57,6 +58,7 @@ def test_reported_only_once_and_left_alone(crashkit: Crashkit) -> None:
     assert len(manifests(crashkit)) == 1
 
 
+@pytest.mark.slow
 def test_restarted(crashkit: Crashkit) -> None:
     """The second time it does not hang."""
     code = "import os, sys, signal\nif os.path.exists('once'): sys.exit(5)\nopen('once', 'w').close()\nsignal.pause()"
@@ -145,6 +147,7 @@ sys.exit(3)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--no-siblings",)])
 @pytest.mark.parametrize(("failure", "how"), [("import ctypes; ctypes.string_at(0)", "died of SIGSEGV"), ("raise SystemExit(9)", "")])
 def test_siblings_of_a_process_that_fails(crashkit: Crashkit, failure: str, how: str, options: tuple[str, ...]) -> None:

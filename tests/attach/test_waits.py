@@ -83,6 +83,7 @@ def test_rlock_has_an_owner_and_a_condition_a_lock(python: Interpreter, tmp_path
     assert ids(crash) == ["deadlock-locks"]
 
 
+@pytest.mark.slow
 def test_lock_taken_twice(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.TAKEN_TWICE, tmp_path) as (process, _):
         until_asleep(process.pid, 1)
@@ -107,6 +108,7 @@ def test_a_lock_that_was_left_is_not_held(python: Interpreter, tmp_path: Path) -
     assert not any(one.cycle for one in crash.waits) and "deadlock-locks" not in ids(crash)
 
 
+@pytest.mark.slow
 def test_queue_never_filled(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):
         until_asleep(process.pid, 1)
@@ -115,6 +117,7 @@ def test_queue_never_filled(tmp_path: Path) -> None:
     assert crash.threads[0].activity == "blocked" and ids(crash) == []
 
 
+@pytest.mark.slow
 def test_import_lock(tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text(programs.SHARED)
     (tmp_path / "slow_module.py").write_text(programs.SLOW_MODULE)
@@ -131,6 +134,7 @@ def test_import_lock(tmp_path: Path) -> None:
     assert ids(crash) == ["deadlock-import"]
 
 
+@pytest.mark.slow
 def test_fork_with_a_held_lock(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.FORK, tmp_path) as (process, words):
         child = int(words[-1])
@@ -147,6 +151,7 @@ def test_fork_with_a_held_lock(tmp_path: Path) -> None:
     assert "deadlock-fork" not in ids(parent)
 
 
+@pytest.mark.slow
 @needs_gdb
 def test_gil_against_a_mutex(library: Path, tmp_path: Path) -> None:
     with running(an_interpreter(), programs.GIL_AND_MUTEX, tmp_path, str(library)) as (process, _):
@@ -181,6 +186,7 @@ def test_socket_to_a_process_of_this_machine(tmp_path: Path) -> None:
     assert ids(crash) == ["hang-io"]
 
 
+@pytest.mark.slow
 def test_asyncio_is_idle(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.ASYNCIO, tmp_path) as (process, _):
         until_asleep(process.pid, 1)
@@ -193,6 +199,7 @@ def _line(program: str, text: str) -> int:
     return next(number for number, line in enumerate(program.splitlines(), 1) if text in line)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_a_task_that_is_never_woken(python: Interpreter, tmp_path: Path) -> None:
     """Which task waits for which, and at which line."""
@@ -249,6 +256,7 @@ def test_a_rank_that_waits_for_another_one(tmp_path: Path) -> None:
     assert "hang-collective" not in ids(other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("language", ["python", "c"])
 def test_busy_loop(language: str, library: Path, tmp_path: Path) -> None:
     program = programs.BUSY_PYTHON if language == "python" else programs.BUSY_C
@@ -260,6 +268,7 @@ def test_busy_loop(language: str, library: Path, tmp_path: Path) -> None:
     assert ids(crash) == ["busy-loop"]
 
 
+@pytest.mark.slow
 @needs_gdb
 @pytest.mark.parametrize("number", [signal.SIGQUIT, signal.SIGABRT])
 def test_the_same_over_a_core(number: signal.Signals, tmp_path: Path) -> None:

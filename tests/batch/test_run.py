@@ -25,6 +25,7 @@ def made(folder: Path) -> Plan:
     return plan([(folder, folder.name)], scratch)
 
 
+@pytest.mark.slow
 def test_each_crash_of_a_log_is_told_alone(tmp_path: Path) -> None:
     """Of dumps by their threads, and of lines of a shell by where they stand."""
     dumps = DUMP.format("Segmentation fault", 0x7F1000000740, "one", 3, "first") + DUMP.format(
@@ -53,6 +54,7 @@ def test_secrets_in_names_are_masked(tmp_path: Path) -> None:
     assert TOKEN not in report
 
 
+@pytest.mark.slow
 def test_names_that_are_not_unicode(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     folder.mkdir()

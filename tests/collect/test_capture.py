@@ -40,6 +40,7 @@ def test_it_is_chosen_where_nothing_else_can_work_and_takes_the_core_of_a_worker
     assert crashkit.leftovers() == [] and list(crashkit.cwd.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_stacks_instead_of_a_core(crashkit: Crashkit) -> None:
     result = crashkit.python(SEGFAULT, options=("--no-analyze", "--capture", "ptrace", "--no-core"))
     assert result.returncode == 139
@@ -50,6 +51,7 @@ def test_stacks_instead_of_a_core(crashkit: Crashkit) -> None:
     assert "\nThread 1 (" in text and "ffi_call" in text and "#1 " in text
 
 
+@pytest.mark.slow
 def test_exit_status_and_a_missing_command(crashkit: Crashkit) -> None:
     assert crashkit.run("sh", "-c", "exit 9", options=("--capture", "ptrace")).returncode == 9
     assert crashkit.run("no-such-command", options=("--capture", "ptrace")).returncode == 127

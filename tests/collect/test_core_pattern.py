@@ -108,6 +108,7 @@ def _set(text: str) -> None:
         pytest.skip(f"core_pattern cannot be set: {error}")
 
 
+@pytest.mark.slow
 def test_an_absolute_pattern_with_fields(own_pattern: tuple[Crashkit, Path]) -> None:
     crashkit, folder = own_pattern
     cores = folder / "cores"

@@ -111,6 +111,7 @@ def test_a_threaded_server_under_load(crashkit: Crashkit) -> None:
     assert "in do_GET" in dump or "<freed thread state>" in dump
 
 
+@pytest.mark.slow
 def test_gunicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> None:
     gunicorn = Path(sys.executable).with_name("gunicorn")
     if not gunicorn.exists():
@@ -251,6 +252,7 @@ def test_a_dataloader_worker_that_dies(crashkit: Crashkit) -> None:
     assert crash["signal"] == 11 and crash["core_dumped"] and "torch" in crash["versions"]
 
 
+@pytest.mark.slow
 def test_a_process_that_forks_and_executes(crashkit: Crashkit) -> None:
     code = f"import subprocess, sys; print(subprocess.run([sys.executable, '-c', 'input(); ' + {SEGFAULT!r}, 'inner']).returncode)"
     process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", code, stdin=subprocess.PIPE)

@@ -97,6 +97,7 @@ def others(crash: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads((crash["folder"] / "others" / name / "manifest.json").read_text()) for name in crash.get("others", ())]
 
 
+@pytest.mark.slow
 def test_an_exception_of_a_rank(crashkit: Crashkit, tmp_path: Path) -> None:
     """It leaves one folder, with torchelastic's error file, and where the other rank stood."""
     error = tmp_path / "error.json"
@@ -116,6 +117,7 @@ def test_an_exception_of_a_rank(crashkit: Crashkit, tmp_path: Path) -> None:
     assert list((crash["folder"] / "others").glob("*/core.zst")), "what was taken of the living is kept, compressed"
 
 
+@pytest.mark.slow
 def test_deaths_of_one_job_are_one_folder(crashkit: Crashkit) -> None:
     """The launcher kills the others with a signal that would be a crash of its own."""
     crash, said = ended(crashkit, SEGFAULTS, WAITS, WAITS, options=("--no-analyze",), END=str(int(signal.SIGABRT)))
@@ -124,6 +126,7 @@ def test_deaths_of_one_job_are_one_folder(crashkit: Crashkit) -> None:
     assert said.count("crashkit: ") == 1
 
 
+@pytest.mark.slow
 def test_nobody_is_looked_at_if_that_is_not_wanted(crashkit: Crashkit) -> None:
     crash, _ = ended(crashkit, SEGFAULTS, WAITS, options=("--no-analyze", "--no-siblings"))
     assert "others" not in crash and not (crash["folder"] / "others").exists()

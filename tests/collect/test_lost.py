@@ -97,6 +97,7 @@ sys.stdout.close()
 # Killed
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_is_finished_by_list(crashkit: Crashkit) -> None:
     crashkit.python(SEGFAULT)
     (crash,) = crashkit.crashes()
@@ -162,6 +163,7 @@ def test_an_analysis_that_was_killed_is_resumed_in_the_background(pending: Crash
     _wait_for(lambda: _state(pending) == "done" and not list(pending.home.glob("*/.lock")), "it is not analyzed")
 
 
+@pytest.mark.slow
 def test_an_analysis_that_runs_is_left_alone(pending: Crashkit) -> None:
     store = Store(pending.home)
     (crash,) = interrupted(store)
@@ -182,6 +184,7 @@ def test_an_analysis_that_kills_is_not_started_for_ever(pending: Crashkit) -> No
     assert waiting_anywhere(pending.home) == 2, "in the history it is again, as what it is now"
 
 
+@pytest.mark.slow
 def test_prune_spares_what_is_worked_on(crashkit: Crashkit) -> None:
     for _ in range(2):
         crashkit.python(SEGFAULT)
@@ -193,6 +196,7 @@ def test_prune_spares_what_is_worked_on(crashkit: Crashkit) -> None:
     assert prune(store, Retention(crashes=1)) == [old.id]
 
 
+@pytest.mark.slow
 def test_a_core_that_has_no_room_in_the_store_waits_for_it(crashkit: Crashkit, tmp_path: Path) -> None:
     small = tmp_path / "small"
     small.mkdir()
@@ -217,6 +221,7 @@ def test_a_core_that_has_no_room_in_the_store_waits_for_it(crashkit: Crashkit, t
 # A store that vanishes
 
 
+@pytest.mark.slow
 def test_a_store_that_was_removed_is_made_again(crashkit: Crashkit) -> None:
     with _a_live_run(crashkit, SEGFAULT) as process:
         shutil.rmtree(crashkit.home)
@@ -252,6 +257,7 @@ def _older(crashkit: Crashkit) -> Path:
     return older
 
 
+@pytest.mark.slow
 def test_an_older_core_comes_back(crashkit: Crashkit) -> None:
     older = _older(crashkit)
     result = crashkit.python(f"import os\nfor _ in range(2):\n if os.fork() == 0:\n  {SEGFAULT}\n os.wait()\n")
@@ -273,6 +279,7 @@ def test_an_older_core_survives_a_run_that_is_killed(crashkit: Crashkit) -> None
         assert second.read_text() == "precious"
 
 
+@pytest.mark.slow
 def test_doctor_warns_of_an_older_core(crashkit: Crashkit) -> None:
     assert "older core" not in crashkit("doctor").stdout
     older = _older(crashkit)

@@ -192,6 +192,7 @@ def test_list_without_a_match_and_without_a_store(filled: Crashkit, tmp_path: Pa
     assert empty.returncode == 0 and "No crashes" in empty.stderr and not (tmp_path / "none").exists()
 
 
+@pytest.mark.slow
 def test_show_and_rm(filled: Crashkit) -> None:
     shown = filled("show", "11")
     assert shown.returncode == 0 and "SIGSEGV" in shown.stdout and "crashkit analyze" in shown.stdout

@@ -193,6 +193,7 @@ os._exit(3)
     assert b"still runs" in told and said == b"still here"
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_noticed_as_without_us(crashkit: Crashkit) -> None:
     command = [sys.executable, "-c", "import os\nwhile True: os.write(2, b'x' * 4096)"]
     statuses = []
@@ -250,6 +251,7 @@ while True: signal.pause()
     assert process.wait(DEADLINE) == 42
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("closed", [(0,), (1,), (2,), (0, 1, 2)])
 def test_closed_streams_stay_closed(crashkit: Crashkit, tmp_path: Path, closed: tuple[int, ...]) -> None:
     answer = tmp_path / "answer"

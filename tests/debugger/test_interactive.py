@@ -29,12 +29,14 @@ def test_native_and_python_commands_work() -> None:
     assert "strlen" in done.stdout and "_PyEval_EvalFrameDefault" in done.stdout and "_start" in done.stdout
 
 
+@pytest.mark.slow
 def test_without_debug_info_it_says_so(tmp_path: Path) -> None:
     made = python_crash("values.py", "small", python=an_interpreter())
     done = crashkit("gdb", str(made.core), "--libpython", str(tmp_path / "none.py"), "--exe", "/bin/true", "-c", "print 6 * 7")
     assert "$1 = 42" in done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["", "-folder"])
 def test_nothing_beside_the_core_is_run(name: str, tmp_path: Path) -> None:
     made = python_crash("values.py", "small", python=an_interpreter())

@@ -223,6 +223,7 @@ class TestInAReport:
         assert is_trusted(script)
         return crash.core, script, witness
 
+    @pytest.mark.slow
     def test_this_machines_own_is_taken(self, planted, place):
         core, script, witness = planted
         report = analyze(core, options=Options(sysroot=place / "root"))

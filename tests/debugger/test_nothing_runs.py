@@ -103,6 +103,7 @@ def witnessed(witness: Path) -> bool:
 
 
 class TestAutoLoad:
+    @pytest.mark.slow
     def test_script_in_a_section_of_a_module(self, crashed, trusting):
         witness = crashed.program.with_name("section")
         plain(trusting(), crashed, "-nx")
@@ -199,6 +200,7 @@ class TestPrettyPrinters:
         assert not witnessed(witness)
         assert next(report.thread.natives()).locals["value"] == "{number = 1}"
 
+    @pytest.mark.slow
     def test_those_of_libpython_are_taken_away(self, tmp_path):
         made = python_crash("threads.py", python=a_debuggable_interpreter())
         report = analyze(made.core)

@@ -92,6 +92,7 @@ def bare(function: str) -> str:
     return without_suffix(function or "").partition("@")[0].lstrip("_").removeprefix("GI_").lstrip("_")
 
 
+@pytest.mark.slow
 def test_native_functions_are_those_of_gdb() -> None:
     made = python_crash("threads.py", python=an_interpreter())
     result = ask(made, native=True)

@@ -62,6 +62,7 @@ def test_what_has_no_unwind_tables_has_no_twin(tmp_path: Path, content: bytes) -
     assert write_twin(tmp_path / "file", tmp_path) is None
 
 
+@pytest.mark.slow
 def test_gdb_finds_the_same_frames_through_twins(tmp_path: Path) -> None:
     gdb = shutil.which("gdb")
     if gdb is None:

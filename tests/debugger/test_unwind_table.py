@@ -56,6 +56,7 @@ def test_file_without_tables_covers_nothing(tmp_path: Path) -> None:
         assert not table.is_known and not table.covers(0x1000)
 
 
+@pytest.mark.slow
 def test_damaged_tables_are_survived(tmp_path: Path) -> None:
     whole = library("ld.so").read_bytes()
     addresses = random_code_addresses(library("ld.so"), 20, SEED)

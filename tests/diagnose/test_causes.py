@@ -32,6 +32,7 @@ def test_core_and_log(cause: Cause, python: Interpreter) -> None:
     assert not [error for error in crash.soft_errors if error.stage == "diagnose"]
 
 
+@pytest.mark.slow
 def test_finding_in_the_users_words() -> None:
     """Evidence points at frames that exist; the user's own line is named."""
     cause = next(cause for cause in CAUSES if cause.signature == "gil-not-held")

@@ -68,6 +68,7 @@ def test_test_of_a_log_with_own_signatures(tmp_path: Path) -> None:
     assert done.stdout.startswith("1. model-server-oom (certain): The model server ran out of its arena")
 
 
+@pytest.mark.slow
 def test_test_hides_control_characters(tmp_path: Path) -> None:
     log = tmp_path / "serve.log"
     log.write_text("Fatal Python error: PyThreadState_Get: \x1b]0;title\x07 \x9b31m\n")
@@ -76,6 +77,7 @@ def test_test_hides_control_characters(tmp_path: Path) -> None:
     assert not {"\x1b", "\x07", "\x9b"} & set(done.stdout)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", [None, "", "hello\n", "{}"])
 def test_bad_input(content: str | None, tmp_path: Path) -> None:
     path = tmp_path / "report.json"

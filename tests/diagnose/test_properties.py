@@ -93,6 +93,7 @@ crashes = st.builds(
 )
 
 
+@pytest.mark.slow
 @given(crashes)
 def test_never_raises(subject: Crash) -> None:
     found = diagnose(subject, load_catalog())

@@ -108,6 +108,7 @@ def table() -> str:
     return "\n".join(rows) + "\n"
 
 
+@pytest.mark.slow
 def test_page_says_what_is_counted() -> None:
     before, _, rest = PAGE.read_text().partition(FROM)
     kept, end, after = rest.partition(TO)

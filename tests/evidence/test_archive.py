@@ -235,6 +235,7 @@ class TestDamage:
         unpacked = opened(place, self.WHOLE[: 512 + 300])
         assert list(unpacked.files) == ["a"] and (place / "inner/a").read_bytes() in (b"1" * 300, b"")
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("pack", [lambda: TestDamage.WHOLE, lambda: zipped(("a", b"1" * 700), ("b/c", os.urandom(3000)))])
     def test_any_damage_is_survived(self, pack, place):
         whole, chance = pack(), random.Random(12)

@@ -104,6 +104,7 @@ def test_a_handler_that_jumped_out_is_over(flags: tuple[str, ...]) -> None:
     assert native is not None and native.function == "abort_below"
 
 
+@pytest.mark.slow
 def test_the_second_fault_is_told_where_the_first_was_survived() -> None:
     crash = ended(c_crash("handlers.c", "divide", "again", "siginfo"))
     assert crash.signal is not None
@@ -111,6 +112,7 @@ def test_the_second_fault_is_told_where_the_first_was_survived() -> None:
     assert (crash.signal.handler, crash.signal.ended_with) == ("on_info", "SIGABRT")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
 def test_a_handler_of_a_signal_that_was_sent(flags: tuple[str, ...]) -> None:
     """Nothing faulted: the process aborted in its handler of SIGTERM."""

@@ -142,6 +142,7 @@ def test_damaged_compressed_file_is_used_as_far_as_it_goes(tmp_path: Path, compr
         assert "damaged" in problem.message or "truncated" in problem.message
 
 
+@pytest.mark.slow
 def test_bomb_is_stopped_at_the_size_limit(tmp_path: Path, compression: str) -> None:
     core = tmp_path / "core"
     core.write_bytes(COMPRESS[compression](bytes(64 * MIB)))
@@ -152,6 +153,7 @@ def test_bomb_is_stopped_at_the_size_limit(tmp_path: Path, compression: str) -> 
         assert allocated(opened.path) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("compression", COMPRESS)
 def test_bomb_is_stopped_in_time(tmp_path: Path, compression: str) -> None:
     """What has another ratio than cores, and its processor time is up."""
@@ -218,6 +220,7 @@ with open_input(Path("/dev/stdin")) as opened:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["file", "deleted file", "pipe", "socket"])
 def test_standard_input(tmp_path: Path, kind: str) -> None:
     core = tmp_path / "core"

@@ -71,6 +71,7 @@ def test_of_terminate(function: str) -> None:
     assert {line.kind for line in said(crash)} <= {"terminate", "terminate-c10", "terminate-bare", "what"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "type_", "what"),
     [("number", "int", "42"), ("characters", "char const*", "just characters"), ("text", "std::__cxx11::basic_string", "a string")],
@@ -92,6 +93,7 @@ def test_of_an_abort_in_a_handler() -> None:
     assert not [line for line in crash.log if line.kind == "terminate"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["abort_after_caught", "fault_in_handler"])
 def test_nothing_was_said(function: str) -> None:
     """An exception that was caught is over; one that is being handled did not cause a fault."""
@@ -99,6 +101,7 @@ def test_nothing_was_said(function: str) -> None:
     assert said(crash) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("faulthandler", [False, True])
 def test_of_a_failed_assertion(faulthandler: bool) -> None:
     folder, crash = ended(library("exceptions.cpp"), "asserted", faulthandler=faulthandler)
@@ -106,6 +109,7 @@ def test_of_a_failed_assertion(faulthandler: bool) -> None:
     assert line.kind == "c-assert" and line.text in folder.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["fatal", "check"])
 def test_of_glog(function: str) -> None:
     folder, crash = ended(library("glog_fatal.cpp", "-lglog", needs="glog", reason=NO_GLOG), function)
@@ -114,6 +118,7 @@ def test_of_glog(function: str) -> None:
     assert line.kind == "glog-check"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["fatal", "check"])
 def test_of_absl(function: str) -> None:
     options = ("-std=c++17", "-labsl_raw_logging_internal")
@@ -155,6 +160,7 @@ def test_of_a_panic(function: str, panic: str) -> None:
     assert crash.findings[0].id == "rust-panic"
 
 
+@pytest.mark.slow
 def test_of_a_panic_that_was_caught() -> None:
     _, crash = ended(library("panics.rs", "-C", "panic=unwind"), "caught")
     assert said(crash) == []

@@ -230,6 +230,7 @@ def test_line_without_end(tmp_path: Path) -> None:
         assert all(line.line == 1 for line in evidence.lines)
 
 
+@pytest.mark.slow
 def test_flood_is_bounded_and_rare_lines_survive_it(tmp_path: Path) -> None:
     """Each of a hundred thousand lines is telling: the first and the last are kept, and the one of another kind in the middle."""
     flood = "".join(ASSERT.replace("[7,0,0]", f"[{number},0,0]") + "\n" for number in range(60_000))
@@ -299,6 +300,7 @@ def test_any_bytes_are_cleaned(raw: bytes) -> None:
     strip(text)
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_any_text_is_read(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     """Whatever stands in it: evidence or an EvidenceError, never another exception."""

@@ -149,6 +149,7 @@ def built(tmp_path: Path, source: str, *flags: str) -> Path:
     return tmp_path / "program"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CXX)
 def test_libstdcxx_and_fortify(name: str, tmp_path: Path) -> None:
     source, kind = CXX[name]
@@ -160,6 +161,7 @@ def test_libstdcxx_and_fortify(name: str, tmp_path: Path) -> None:
         assert [line.fields["what"] for line in evidence.lines if line.kind == "what"] == ["no such model"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flag", "source", "kind", "problem"),
     [
@@ -185,6 +187,7 @@ def test_sanitizers(flag: str, source: str, kind: str, problem: str, tmp_path: P
         assert line.fields["operation"] == "read of 1 bytes"
 
 
+@pytest.mark.slow
 def test_gdb_text(tmp_path: Path) -> None:
     if shutil.which("gdb") is None:
         pytest.skip(NO_GDB)

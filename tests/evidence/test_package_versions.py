@@ -61,6 +61,7 @@ def buy(address):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gdb", ["gdb", None], ids=["gdb", "pystack"])
 def test_a_package_on_the_stack(gdb: str | None, tmp_path: Path) -> None:
     folder = tmp_path / "venv/lib/python3.11/site-packages"

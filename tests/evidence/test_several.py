@@ -62,6 +62,7 @@ def test_split(text: str, count: int, function: str, signal: str, tmp_path: Path
     assert ("heap-corruption-double-free" in {finding.id for finding in crash.findings}) is (function == "first")
 
 
+@pytest.mark.slow
 def test_the_crash_of_the_core_is_taken(tmp_path: Path) -> None:
     """The dump of another process follows in the same log: the threads of the core tell which is its own."""
     folder = python_crash("threads.py", python=an_interpreter())
@@ -154,6 +155,7 @@ def test_by_the_pid_of_the_core(tmp_path: Path) -> None:
     assert set(written) == {f"python[{folder.pid}]", None}
 
 
+@pytest.mark.slow
 def test_lines_of_another_time_do_not_count(tmp_path: Path) -> None:
     folder = python_crash("threads.py", python=an_interpreter())
     when = datetime.datetime.fromtimestamp(folder.core.stat().st_mtime, datetime.timezone.utc)

@@ -211,6 +211,7 @@ def test_new_since(runner: Crashkit) -> None:
     assert refused.returncode == 1 and "no commit of this working copy" in refused.stderr
 
 
+@pytest.mark.slow
 def test_crashes_can_be_forgotten(runner: Crashkit) -> None:
     entries = [entry(number, number % 2, recorded=time.time() - number * 86400) for number in range(4)]
     record(str(runner.home / "history.sqlite"), entries, runner.home)

@@ -88,6 +88,7 @@ def test_nothing_secret_is_in_an_entry() -> None:
     assert SECRET not in told + msgspec.json.encode(manifest).decode() and "hunter2xyz" not in told
 
 
+@pytest.mark.slow
 def test_no_text_of_an_entry_is_long() -> None:
     long = "x" * 100_000
     finding = Finding(id="x", title=long, confidence="likely")

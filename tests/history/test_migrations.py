@@ -64,6 +64,7 @@ with connect(sys.argv[1]) as connection:
 """
 
 
+@pytest.mark.slow
 def test_several_processes_may_migrate_at_once(first: str) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", READER, first]

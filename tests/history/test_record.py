@@ -208,6 +208,7 @@ module.record(address, [entry(9)], store)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", ["in the transaction", "written"])
 def test_a_delivery_that_is_killed_is_done_again(address: str, store: Path, when: str) -> None:
     """Before the commit, nothing is there and all of it waits; after it, all is there and waits as well: nothing counts twice."""
@@ -274,6 +275,7 @@ assert record(sys.argv[1], [entry(1)], Path(sys.argv[2])) == (1, None)
 """
 
 
+@pytest.mark.slow
 def test_what_talks_to_the_database_starts_no_program(address: str, store: Path) -> None:
     """`isolation` does not see what libraries do: here they are watched."""
     command = [sys.executable, "-c", STARTS, address, str(store)]

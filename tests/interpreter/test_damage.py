@@ -249,6 +249,7 @@ def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: py
         assert unharmed > _SAMPLES // 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.11", "3.13"))
 def test_damaged_frames_cost_no_other_thread(python: Interpreter) -> None:
     made = python_crash("threads.py", python=python)
@@ -285,6 +286,7 @@ crash([dict(emptied) for _ in range(1)] + [emptied] * 50 + [[emptied, emptied, [
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.11"))
 def test_values_take_bounded_time(python: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "costly.py").write_text(COSTLY)

@@ -44,6 +44,7 @@ def frames(task: Task) -> list[list[object]]:
     return [[frame.function, frame.line] for frame in task.frames]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_they_are_what_the_program_saw(python: Interpreter) -> None:
     made = made_by(python)
@@ -141,6 +142,7 @@ def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: py
         assert unharmed > _SAMPLES // 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.11"))
 def test_a_search_that_was_ended_says_so(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crashkit.interpreter.tasks._PATIENCE", 0.0)

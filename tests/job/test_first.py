@@ -89,6 +89,7 @@ def is_right(crash: Crash, truth: Truth) -> None:
     assert first == ([truth.rank] if truth.rank is not None else [])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [*TRUTH, *FROM_NOTES])
 def test_what_failed_first(name: str, crashes: dict[str, Crash]) -> None:
     is_right(crashes[name], {**TRUTH, **FROM_NOTES}[name])

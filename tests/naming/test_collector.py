@@ -48,6 +48,7 @@ def test_by_the_interpreters_record_where_names_are_missing(
     assert in_collector(Thread(frames=stack, collecting=collecting)) is inside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_the_record_is_read_from_the_core(python) -> None:
     crash = analyze(python_crash("collected.py", "member", python=python).core, options=Options(gdb=None))

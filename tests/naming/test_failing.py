@@ -68,6 +68,7 @@ int main(int argc, char **argv) { return outer((int *)(long)(argc - 1)); }
 """
 
 
+@pytest.mark.slow
 @needs_gdb
 @needs_binutils
 @needs_x86_64()

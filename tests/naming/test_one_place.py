@@ -46,6 +46,7 @@ def code(path: Path) -> str:
         return " ".join(token.string for token in tokens if token.type != tokenize.COMMENT and not token.string.startswith('"""'))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rule", RULES)
 def test_one_place(rule: str) -> None:
     pattern, allowed = RULES[rule]

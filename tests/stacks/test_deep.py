@@ -41,6 +41,7 @@ def test_a_stack_that_is_not_deep_is_shown_whole(stack):
     assert join(Ends(stack.native, stack.python)).frames == stack.merged
 
 
+@pytest.mark.slow
 @given(stacks(), st.data())
 def test_what_does_not_fit_is_said(stack, data):
     wrong = (*stack.python, python("one"), python("too"), python("many"))

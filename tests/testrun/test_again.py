@@ -33,6 +33,7 @@ print(status, seen)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["pipe", "file"])
 def test_each_run_has_its_own_crash_and_its_own_stderr(kind: str, run: Pytest, tmp_path: Path) -> None:
     (run.folder / "runs").mkdir()

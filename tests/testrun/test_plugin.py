@@ -158,12 +158,14 @@ def test_a_crash_at_exit_is_no_test_s(workers: tuple[str, ...], who: str, status
     assert told(done.summary, {f"{who} crashed at exit SIGSEGV"}) == []
 
 
+@pytest.mark.slow
 def test_who_terminates_pytest_is_obeyed(run: Pytest) -> None:
     done = run("--crashkit-rerun", tests="import os, signal\ndef test_it(): os.kill(os.getpid(), signal.SIGTERM)\ndef test_last(): pass\n")
     assert done.status == 143 and done.ran == ["test_it"]
     assert "crashkit: pytest was terminated by SIGTERM while running test_it.py::test_it\n" in done.err
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_pytest_once(run: Pytest) -> None:
     """The signal reaches the supervisor, which is the process that was started; pytest ends as it always does."""
     tests = "import os, time\ndef test_it():\n    os.close(os.open('started', os.O_WRONLY))\n    time.sleep(60)\ndef test_last(): pass\n"
@@ -193,6 +195,7 @@ def test_it():
 """
 
 
+@pytest.mark.slow
 def test_off_it_loads_nothing_and_starts_nothing(run: Pytest) -> None:
     run.runner.environment.pop("PYTHONFAULTHANDLER", None)
     done = run("-s", tests=MODULES)
@@ -200,6 +203,7 @@ def test_off_it_loads_nothing_and_starts_nothing(run: Pytest) -> None:
     assert done.status == 0 and not run.runner.home.exists()
 
 
+@pytest.mark.slow
 def test_on_the_tests_load_nothing_that_reads_crashes(run: Pytest) -> None:
     done = run(
         "-s", "--crashkit", tests=MODULES + "\ndef test_light(): assert not {'msgspec', 'crashkit.model', 'rich'} & set(sys.modules)\n"
