@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Optional, Union
+from weakref import WeakSet
 
 from crashkit.environment import LIBRARY_PATH, absolute_folders, for_tool
 
@@ -29,6 +30,8 @@ _HOME = str(Path(__file__).absolute().parent.parent)
 """The folder that this crashkit was imported from."""
 
 _File = Union[int, IO[bytes]]
+
+_started: WeakSet[subprocess.Popen[bytes]] = WeakSet()
 
 
 def find_program(name: str) -> Optional[str]:
@@ -63,7 +66,7 @@ def start(
 
     if not command[0].startswith("/"):
         raise FileNotFoundError(f"{command[0]} is not an absolute path")
-    return subprocess.Popen(
+    process = subprocess.Popen(
         command,
         cwd=folder,
         env={**for_tool(os.environ, keep), **(extra or {})},
@@ -73,6 +76,13 @@ def start(
         start_new_session=new_session,
         preexec_fn=prepare,
     )
+    _started.add(process)
+    return process
+
+
+def running() -> list[subprocess.Popen[bytes]]:
+    """What `start` started and still runs."""
+    return [process for process in list(_started) if process.poll() is None]
 
 
 def run(

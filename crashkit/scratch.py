@@ -39,12 +39,14 @@ class Scratch:
             with suppress(OSError):
                 fcntl.flock(self._lock, fcntl.LOCK_EX)
             if os.fstat(self._lock).st_nlink and self.path.is_dir():
+                _held.add(self)
                 return
             # Another process took it for a leftover before it was locked.
             os.close(self._lock)
 
     def close(self) -> None:
         """Delete the folder with all that is in it."""
+        _held.discard(self)
         shutil.rmtree(self.path, ignore_errors=True)
         with suppress(OSError):
             os.close(self._lock)
@@ -54,6 +56,14 @@ class Scratch:
 
     def __exit__(self, kind: Optional[type[BaseException]], error: Optional[BaseException], trace: Optional[TracebackType]) -> None:
         self.close()
+
+
+_held: set[Scratch] = set()
+
+
+def held() -> list[Scratch]:
+    """Those of this process that are not closed."""
+    return list(_held)
 
 
 @cache

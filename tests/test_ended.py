@@ -87,6 +87,47 @@ def test_told_to_end(begun, number):
     assert not begun.out.exists()
 
 
+STUCK = """
+import subprocess, sys, threading
+from crashkit import isolation, scratch
+from crashkit.cli import ending
+ending._GRACE = 0.2
+
+class Lost:
+    def __del__(self):
+        print("begun", flush=True)
+        threading.Event().wait()  # what is raised here is ignored
+
+lock = threading.Lock()
+with ending.cleaned_up():
+    isolation.start(["/bin/sleep", "1000"], stdout=sys.stdout, new_session=True)
+    folder = scratch.Scratch("stuck")
+    if sys.argv[1] == "the exception is lost":
+        Lost()
+        threading.Event().wait()
+    lock.acquire()
+    try:
+        print("begun", flush=True)
+        threading.Event().wait()
+    finally:
+        lock.acquire()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("how", ["the exception is lost", "a lock stays taken"])
+def test_what_cannot_clean_up_ends(how, number, tmp_path):
+    """What it started has ended, and its temporary folders are gone."""
+    command = [sys.executable, "-c", STUCK, how]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    assert process.stdout is not None and process.stdout.readline() == b"begun\n"
+    process.send_signal(number)
+    assert process.communicate(timeout=60)[0] == b"", "to its end: nobody holds it any more"
+    assert process.returncode == (130 if number == signal.SIGINT else -number)
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.slow
 def test_killed(begun, monkeypatch):
     """Nothing can clean up then: the next analysis does."""

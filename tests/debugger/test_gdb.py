@@ -151,6 +151,38 @@ class TestDeath:
                 session.native([], None)
 
     @needs_gdb
+    def test_gdb_closed_while_another_thread_waits_for_it(self, tmp_path, monkeypatch):
+        """That thread notices late that gdb has ended: it must, and not wait on until the deadline."""
+        gdb = Gdb(60, fake_gdb(tmp_path, "#!/bin/sh\nexec sleep 1000\n"))
+        waits, late, real = threading.Event(), threading.Event(), gdb._selector.select
+
+        def select(timeout: float | None = None) -> object:
+            waits.set()
+            assert late.wait(60)
+            return real(timeout)
+
+        monkeypatch.setattr(gdb._selector, "select", select)
+        errors: list[BaseException] = []
+
+        def ask() -> None:
+            try:
+                gdb.command("-list-features")
+            except BaseException as error:
+                errors.append(error)
+
+        asks, closes = threading.Thread(target=ask), threading.Thread(target=gdb.close)
+        asks.start()
+        assert waits.wait(60)
+        closes.start()
+        while gdb._process.poll() is None:
+            time.sleep(0.01)
+        closes.join(0.2)  # time enough to close what is still in use
+        late.set()
+        asks.join(30)
+        closes.join(30)
+        assert not asks.is_alive() and not closes.is_alive()
+        assert [str(error) for error in errors] == ["gdb was killed by signal 9"]
+
     def test_report_when_gdb_is_killed_after_its_native_answer(self, monkeypatch):
         """What was got by then stays. Without debug info gdb is asked nothing more."""
         crashed = python_crash("threads.py", python=a_debuggable_interpreter())

@@ -12,6 +12,7 @@ import re
 import resource
 import selectors
 import subprocess
+import threading
 import time
 from pathlib import Path
 from types import TracebackType
@@ -72,6 +73,7 @@ class Gdb:
         self._buffer = b""
         self._complaints = b""
         self._banner = ""
+        self._talking = threading.Lock()
         path = gdb_program(program)
         if path is None:
             raise DebuggerError(f"{program} is not installed", _INSTALL)
@@ -111,6 +113,10 @@ class Gdb:
 
         Raises DebuggerError with gdb's words if it reports an error, dies, or does not respond before the deadline.
         """
+        with self._talking:
+            return self._response(text)
+
+    def _response(self, text: str) -> dict[str, Any]:
         self._token += 1
         assert self._process.stdin is not None
         try:
@@ -143,16 +149,18 @@ class Gdb:
         return self._banner or "gdb"
 
     def close(self) -> None:
-        """Kill gdb and wait for it."""
+        """Kill gdb and wait for it; a command that another thread waits for fails."""
         if self._process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, 9)
         self._process.wait()
-        self._selector.close()
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None:
-                with contextlib.suppress(OSError):
-                    stream.close()
+        # epoll forgets that a pipe has ended when the pipe is closed: a thread that has not seen it yet would wait until the deadline.
+        with self._talking:
+            self._selector.close()
+            for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+                if stream is not None:
+                    with contextlib.suppress(OSError):
+                        stream.close()
 
     def _line(self) -> bytes:
         while True:
