@@ -125,18 +125,14 @@ def test_a_program_without_python(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("python", some_interpreters("3.11"))
-def test_without_gdb_no_python_frame_is_missed(python: Interpreter, tmp_path: Path) -> None:
+@pytest.mark.parametrize("python", every_interpreter())
+def test_the_report_without_gdb_is_the_same(python: Interpreter, tmp_path: Path) -> None:
+    """PyStack reads the native frames then."""
     made = python_crash("threads.py", python=python)
     options = Options(gdb=None)
     crash, small = minimal(made, tmp_path, options)
-    # PyStack, which reads the native frames then, finds too little in it: it copies structures whole.
-    again = analyze(small, options=options)
-    assert crash.signal is not None and again.signal is not None
-    assert replace(crash.signal, handler=None) == replace(again.signal, handler=None) and crash.mappings == again.mappings
-    assert any(thread.python_frames or list(thread.pythons()) for thread in crash.threads)
-    for one, other in zip(crash.threads, again.threads, strict=True):
-        assert one.registers == other.registers and list(one.pythons()) == list(other.pythons())
+    assert all(len(list(thread.natives())) > 3 for thread in crash.threads)
+    assert compared(crash, analyze(small, options=options)) == ""
 
 
 @pytest.mark.slow
