@@ -8,8 +8,7 @@ from typing import BinaryIO, NamedTuple, Union
 
 from crashkit.elf.headers import ET_CORE, PN_XNUM, PT_LOAD, PT_NOTE, Word
 
-_PAGE = 4096
-_ALIGNED = 256
+_ALIGNED = 128
 """elfutils takes a segment to begin at the multiple of this, or of the processor's pages if no segment says less."""
 _HEADER, _PROGRAM, _SECTION = 64, 56, 64
 
@@ -32,7 +31,7 @@ def write_core(file: BinaryIO, machine: int, word: Word, notes: bytes, parts: Se
     extended = count >= PN_XNUM
     sections_at = _HEADER + _PROGRAM * count
     notes_at = sections_at + _SECTION * extended
-    first = -(-(notes_at + len(notes)) // _PAGE) * _PAGE
+    first = -(-(notes_at + len(notes)) // _ALIGNED) * _ALIGNED
     ident = b"\x7fELF" + bytes([2, 1 if order == "<" else 2, 1]) + bytes(9)
     numbers = (ET_CORE, machine, 1, 0, _HEADER, sections_at * extended, 0, _HEADER, _PROGRAM, min(count, PN_XNUM), _SECTION * extended)
     file.write(ident + struct.pack(order + "HHIQQQIHHHHHH", *numbers, int(extended), 0))

@@ -10,9 +10,9 @@ from typing import Optional
 
 from crashkit.memory import Memory
 
-_PAGE = 256
+_PAGE = 128
 _MOST_PAGES = 262144
-"""Pages kept: 64 MiB."""
+"""Pages kept: 32 MiB."""
 _TOP = 1 << 64
 
 
