@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -245,6 +246,28 @@ main()
         assert known.places(memory) == []
         known.learn(memory)
         assert zeroed(memory, known.places(memory)) == b"\1\2token " + bytes(len(self.TOKEN)) + b"\0"
+
+
+class TestAarch64:
+    CORES = Path(__file__).parent.parent / "fixtures" / "aarch64"
+
+    @pytest.mark.parametrize("gdb", ["gdb", None])
+    @pytest.mark.parametrize("name", ["plain", "handler"])
+    def test_the_report_is_the_same(self, name: str, gdb: str | None, tmp_path: Path) -> None:
+        if gdb is not None and shutil.which("gdb-multiarch") is None:
+            pytest.skip("no gdb for all processors here (gdb-multiarch)")
+        options = Options(exe=self.CORES / "crash", gdb=gdb)
+        core = tmp_path / "core"
+        core.write_bytes(gzip.decompress((self.CORES / f"{name}.core.gz").read_bytes()))
+        crash, small = minimal(Folder(tmp_path, self.CORES / "crash", -11, 1), tmp_path, options)
+        assert crash.process is not None and crash.process.architecture == "aarch64"
+        assert crash.thread is not None and (gdb is None or len(list(crash.thread.natives())) >= 2)
+        # PyStack reads cores of its own processor only, and says what it saw of this one.
+        one, other = (
+            replace(made, soft_errors=tuple(error for error in made.soft_errors if error.stage != "pystack"))
+            for made in (crash, analyze(small, options=options))
+        )
+        assert compared(one, other) == ""
 
 
 class TestBundle:

@@ -94,6 +94,7 @@ def write_minimal(
         for part, count in _parts(whole, start, end, secrets):
             parts.append(part)
             masked += count
+    parts = sorted([*parts, *_code_of_files(core)], key=lambda part: part.start)
     space = tuple(Space(one.start, one.size, one.flags) for one in core.space)
     before = core.left or Left()
     left = Left(
@@ -250,6 +251,14 @@ def _parts(core: Core, start: int, end: int, secrets: SecretBytes) -> Iterator[t
         clean = zeroed(data, places)
         inside = sum(one < len(data) and other > 0 for one, other in places)
         yield Part(address, len(data), segment.flags if segment else 0, clean), inside
+
+
+def _code_of_files(core: Core) -> Iterator[Part]:
+    """Code that the core has not, as it is in a file: where no file is here, gdb for AArch64 gives up a frame whose code has no segment."""
+    for segment in core.segments:
+        at = segment.start + segment.stored
+        if segment.flags & 1 and at < segment.end:
+            yield Part(at, segment.end - at, segment.flags, b"")
 
 
 def _notes(core: Core, secrets: SecretBytes) -> Iterator[bytes]:
