@@ -38,14 +38,16 @@ def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor,
     best, *others = debuggers
     reader = best if python_is_known else next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
     early = pool.submit(_examine, reader, core, scene, False, _ignore) if reader is not best else None
-    answers = [_examine(best, core, scene, True, lap)]
+    answers = [_examine(best, core, scene, True, lap, not python_is_known)]
     for debugger in others:
         no_native = all(answer.native is None for answer in answers)
         if early is not None and debugger is reader and not no_native:
             answers.append(early.result())
             lap(debugger.name)
-        elif no_native or not (python_is_known or any(map(_tells_all_of_python, answers))):
-            answers.append(_examine(debugger, core, scene, no_native, lap))
+            continue
+        is_known = python_is_known or any(map(_tells_all_of_python, answers))
+        if no_native or not is_known:
+            answers.append(_examine(debugger, core, scene, no_native, lap, not is_known))
     return answers
 
 
@@ -56,10 +58,10 @@ def _start(debugger: Debugger) -> Optional[SoftError]:
         return failed(debugger.name, debugger.name, error)
 
 
-def _examine(debugger: Debugger, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+def _examine(debugger: Debugger, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
     """What the debugger answers; a soft error if what it printed breaks its reader."""
     try:
-        return debugger.examine(core, scene, native, lap)
+        return debugger.examine(core, scene, native, lap, python)
     except Exception as error:
         return Answer(soft_errors=(failed(debugger.name, f"the reader of {debugger.name}'s answers", error),))
 

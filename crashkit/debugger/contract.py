@@ -106,8 +106,10 @@ class Debugger(Protocol):
     def reads_python(self, scene: Scene) -> bool:
         """Whether it expects to read the Python frames of this crash."""
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
         """Read the stacks of every thread: Python ones as far as it can, native ones where `native` is set.
+
+        Where `python` is not set, the Python ones are known, so only who knows more of their values need read them.
 
         Never raises for the core's content or a failure of the tool: that is a soft error, and results read before it are kept.
         """

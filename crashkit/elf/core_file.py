@@ -8,7 +8,8 @@ from typing import BinaryIO, NamedTuple, Union
 
 from crashkit.elf.headers import ET_CORE, PN_XNUM, PT_LOAD, PT_NOTE, Word
 
-_PAGE = 4096
+_ALIGNED = 128
+"""elfutils takes a segment to begin at the multiple of this, or of the processor's pages if no segment says less."""
 _HEADER, _PROGRAM, _SECTION = 64, 56, 64
 
 
@@ -30,20 +31,25 @@ def write_core(file: BinaryIO, machine: int, word: Word, notes: bytes, parts: Se
     extended = count >= PN_XNUM
     sections_at = _HEADER + _PROGRAM * count
     notes_at = sections_at + _SECTION * extended
-    first = -(-(notes_at + len(notes)) // _PAGE) * _PAGE
+    first = -(-(notes_at + len(notes)) // _ALIGNED) * _ALIGNED
     ident = b"\x7fELF" + bytes([2, 1 if order == "<" else 2, 1]) + bytes(9)
     numbers = (ET_CORE, machine, 1, 0, _HEADER, sections_at * extended, 0, _HEADER, _PROGRAM, min(count, PN_XNUM), _SECTION * extended)
     file.write(ident + struct.pack(order + "HHIQQQIHHHHHH", *numbers, int(extended), 0))
     file.write(struct.pack(order + "IIQQQQQQ", PT_NOTE, 0, notes_at, 0, 0, len(notes), 0, 4))
+    aligned = _ALIGNED if all(part.start % _ALIGNED == 0 for part in parts) else 1
     position = first
     for part in parts:
-        file.write(struct.pack(order + "IIQQQQQQ", PT_LOAD, part.flags, position, part.start, 0, len(part.data), part.size, 1))
+        position += -position % aligned
+        file.write(struct.pack(order + "IIQQQQQQ", PT_LOAD, part.flags, position, part.start, 0, len(part.data), part.size, aligned))
         position += len(part.data)
     if extended:
         file.write(struct.pack(order + "IIQQQQIIQQ", 0, 0, 0, 0, 0, 1, 0, count, 0, 0))
     file.write(notes)
     file.write(bytes(first - notes_at - len(notes)))
+    written = 0
     for part in parts:
+        file.write(bytes(-written % aligned))
+        written += -written % aligned + len(part.data)
         file.write(part.data)
 
 

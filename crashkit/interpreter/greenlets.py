@@ -26,7 +26,7 @@ _MOST_TYPES = 500
 _MOST_SEARCHED = 2 << 30
 """Bytes of memory that are looked through."""
 _PATIENCE = 3.0
-"""Seconds after which no more greenlets are read."""
+"""Seconds of processor time after which no more greenlets are read."""
 
 _MAIN = (1 << 64) - 1
 """`stack_stop` of a thread's own greenlet."""

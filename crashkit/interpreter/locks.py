@@ -25,7 +25,7 @@ _NAMED_FRAMES = 6
 """Innermost frames whose variables are searched for locks."""
 _MOST_GLOBALS = 2000
 _PATIENCE = 2.0
-"""Seconds after which no more frames are searched: containers that are damaged, or made for it, can take long to look through."""
+"""Seconds of processor time after which no more frames are searched: containers that are damaged can take long to look through."""
 _MOST_DEPTH = 200
 _MOST_TABLE = 1 << 16
 
@@ -113,7 +113,7 @@ class LockReader:
         self._view = objects.view
         self._kinds: dict[int, Optional[str]] = {}
         self._globals: set[int] = set()
-        self._ends = time.perf_counter() + _PATIENCE
+        self._ends = time.thread_time() + _PATIENCE
         self._locks: dict[int, Lock] = {}
         self._names: dict[int, str] = {}
 
@@ -123,7 +123,7 @@ class LockReader:
         awaited: dict[int, Awaited] = {}
         for ident, native_id, frames in threads:
             held: list[Held] = []
-            for index, frame in enumerate(frames[:FRAMES] if time.perf_counter() < self._ends else ()):
+            for index, frame in enumerate(frames[:FRAMES] if time.thread_time() < self._ends else ()):
                 for address in self._held_by(frame):
                     held.append(Held(address, index))
                 if index < _NAMED_FRAMES or (held and held[-1].frame == index):
@@ -214,7 +214,7 @@ class LockReader:
 
     def _look_around(self, frame: FrameState) -> None:
         """Name the locks in the frame's variables, in the attributes of their objects, and in the module's variables."""
-        for variable in self._frames.variables(frame, 64 if time.perf_counter() < self._ends else 0):
+        for variable in self._frames.variables(frame, 64 if time.thread_time() < self._ends else 0):
             self._name(variable.value, variable.name)
             try:
                 for item in islice(self._objects.attributes(variable.value), 100):

@@ -30,7 +30,7 @@ _MOST_AWAITED = 200
 _MOST_BASES = 16
 _LONGEST_NAME = 200
 _PATIENCE = 3.0
-"""Seconds after which no more tasks are read: containers that are damaged, or made for it, can take long to look through."""
+"""Seconds of processor time after which no more tasks are read: containers that are damaged can take long to look through."""
 
 _LOOP_AT, _REFERENT_AT, _INNER_AT = 16, 16, 16
 # `PyWeakReference.wr_object`; `ags_gen`, `agt_gen` and `cw_coroutine` of what stands for a coroutine or an asynchronous generator.

@@ -18,7 +18,7 @@ _MOST_ITEMS = 64
 _LONGEST_TYPE_NAME = 200
 _CUT = "…"
 _PATIENCE = 3.0
-"""Seconds for all values of one process: containers that are damaged, or made for it, can take long to look through."""
+"""Seconds of processor time for all values of one process: containers that are damaged, or made for it, can take long to look through."""
 
 
 class Values:
@@ -39,10 +39,10 @@ class Values:
     def text(self, address: int) -> str:
         """The object as text of at most 200 characters; what cannot be read, in angle brackets."""
         if address not in self._texts:
-            began = time.perf_counter()
+            began = time.thread_time()
             self._ends = began + _PATIENCE - self._spent
             self._texts[address] = _cut(self._represent(address, ()))
-            self._spent += time.perf_counter() - began
+            self._spent += time.thread_time() - began
         return self._texts[address]
 
     def _represent(self, address: int, outside: tuple[int, ...]) -> str:
@@ -51,7 +51,7 @@ class Values:
             return self._builtins[address]
         if address in outside or len(outside) > _DEEPEST:
             return "..."
-        if time.perf_counter() > self._ends:
+        if time.thread_time() > self._ends:
             return "<not read: the values take too long>"
         try:
             kind = self._objects.type_of(address)

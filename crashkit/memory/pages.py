@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-SIZE = 256
+SIZE = 128
 """Bytes: less than a page of the processor, since few bytes of each page are read. A power of two."""
 _MOST = 1 << 22
-"""Pages kept: 1 GiB."""
+"""Pages kept: 512 MiB."""
 
 
 class Pages:

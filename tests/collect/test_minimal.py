@@ -28,7 +28,7 @@ def test_keep_minimal(crashkit: Crashkit) -> None:
     core = next(file for file in crash["files"] if file["kind"] == "core")
     report = json.loads((folder / "report.json").read_text())
     assert core["minimal"] and core["size"] == core["expected"] == (folder / "core").stat().st_size
-    assert core["size"] <= 0.05 * report["source"].get("size", 0) or core["size"] <= 500_000
+    assert core["size"] <= 0.05 * report["source"]["size"]
     assert abs((folder / "core").stat().st_mtime - began) < 60, "it is as old as the crash"
     assert (
         crashkit.leftovers() == []

@@ -27,6 +27,7 @@ class Toy:
         self.name = name
         self.answers = list(answers)
         self.asked: list[bool] = []
+        self.python: list[bool] = []
         self.closed = False
         self._python = python
         self._problem = problem
@@ -37,8 +38,9 @@ class Toy:
     def reads_python(self, scene):
         return self._python
 
-    def examine(self, core, scene, native, lap):
+    def examine(self, core, scene, native, lap, python=True):
         self.asked.append(native)
+        self.python.append(python)
         lap(self.name)
         return self.answers.pop(0)
 
@@ -102,7 +104,13 @@ def test_nobody_is_asked_only_for_python_frames_that_are_known(reads_python: boo
 def test_but_for_native_frames_somebody_is():
     second = Toy("second", Answer(native=NATIVE))
     assert len(asked(Toy("best", Answer()), second, python_is_known=True)) == 2
-    assert second.asked == [True]
+    assert (second.asked, second.python) == ([True], [False])
+
+
+def test_python_frames_are_asked_for_where_they_are_not_known():
+    best, second = Toy("best", Answer(python=GAP), python=False), Toy("second", Answer(python=WHOLE), Answer(native=NATIVE))
+    asked(best, second)
+    assert (best.python, second.python) == ([True], [True, True])
 
 
 def test_one_that_cannot_be_used_leaves_a_soft_error_and_is_closed_like_the_others():

@@ -78,7 +78,7 @@ class GdbDebugger:
         """Whether libpython.py can work: the interpreter has debug info."""
         return interpreter_has_debug_info(scene)
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
         """Laps: native, python. Native frames are always read: Python frames need the modules that reading them loads."""
         notebook = _Notebook()
         settings = self._settings

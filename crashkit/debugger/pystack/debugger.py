@@ -38,13 +38,13 @@ class PystackDebugger:
         """Always true: PyStack needs no debug info."""
         return True
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap) -> Answer:
-        """Ask PyStack once; native frames only where `native` is set."""
-        answer = self._examine(core, scene, native)
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
+        """Ask PyStack once; native frames only where `native` is set, Python ones only where `python` is."""
+        answer = self._examine(core, scene, native, python)
         lap(self.name)
         return answer
 
-    def _examine(self, core: Path, scene: Scene, native: bool) -> Answer:
+    def _examine(self, core: Path, scene: Scene, native: bool, python: bool) -> Answer:
         main = scene.crash.process.executable if scene.crash.process else None
         file = scene.files.get(main) if main else None
         if scene.interpreter is None and not native:
@@ -58,7 +58,7 @@ class PystackDebugger:
             return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
         files = {path: found.path for path, found in scene.files.items() if found.path}
         debug = {path: found.debug for path, found in scene.files.items() if found.debug}
-        return ask_pystack(core, file.path, files, self._deadline, native=native, running=self._running, debug=debug)
+        return ask_pystack(core, file.path, files, self._deadline, native=native, running=self._running, debug=debug, python=python)
 
 
 def ask_pystack(
@@ -70,8 +70,9 @@ def ask_pystack(
     native: bool = False,
     running: Optional[Running] = None,
     debug: Mapping[str, Path] = _NO_FILES,
+    python: bool = True,
 ) -> Answer:
-    """Ask PyStack for every thread of a core.
+    """Ask PyStack for every thread of a core, its Python frames included unless `python` is not set.
 
     `executable` is its file on this machine; `files` maps a module's path in the core to its path here, where they differ, and
     `debug` to its separate debug file.
@@ -83,10 +84,10 @@ def ask_pystack(
     ends = time.monotonic() + deadline
     soft_errors: list[SoftError] = []
     # Locals are where most damage is met: do without before doing without stacks.
-    for with_locals in (True, False) if locals else (False,):
+    for with_locals in (True, False) if locals and python else (False,):
         left = ends - time.monotonic()
         try:
-            threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native, running, debug)
+            threads = run_pystack(core, executable, files, left / 2 if with_locals else left, with_locals, native, running, debug, python)
         except PystackFailed as failure:
             last = not (with_locals and failure.again)
             what = "" if last else "; retried without local variables"
@@ -98,15 +99,15 @@ def ask_pystack(
             hint = "Free space in TMPDIR, or set it to a folder with free space."
             soft_errors.append(SoftError(stage="pystack", message=f"PyStack could not be run: {error}", hint=hint))
             break
-        python = python_stacks(threads)
-        if not python:
+        found = python_stacks(threads) if python else None
+        if python and not found:
             message = "PyStack found no Python frames in this core"
             hint = "The interpreter's state is missing from a truncated core."
             soft_errors.append(SoftError(stage="pystack", message=message, hint=hint))
         return Answer(
             debugger=_name() if native else None,
             native=native_stacks(threads) if native else None,
-            python=python,
+            python=found,
             python_version=version(threads),
             soft_errors=tuple(soft_errors),
         )

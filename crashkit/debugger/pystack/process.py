@@ -74,6 +74,7 @@ def run_pystack(
     native: bool,
     running: Optional[Running] = None,
     debug: Mapping[str, Path] = _NONE,
+    python: bool = True,
 ) -> list[dict[str, Any]]:
     """The rows of every thread, as the worker's docstring describes them. `deadline` is in seconds.
 
@@ -92,6 +93,7 @@ def run_pystack(
             "search_path": _link(files, debug, folder / "modules"),
             "locals": locals,
             "native": native,
+            "python": python,
             "inner": _INNER,
             "outer": _OUTER,
             "variables": _VARIABLES,

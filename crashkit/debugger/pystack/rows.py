@@ -70,9 +70,11 @@ _SIGNAL_RETURN = "__restore_rt"
 def _native_frame(row: dict[str, Any]) -> NativeFrame:
     function = _text(row["function"])
     inlined = function.endswith(" (inlined)")
+    # Of a function without a name, PyStack gives the module as its file.
+    known = row["file"] not in ("", _UNKNOWN) and (function != _UNKNOWN or row["line"])
     return NativeFrame(
         function=None if function == _UNKNOWN else function.removesuffix(" (inlined)"),
-        file=_text(row["file"]) if row["file"] not in ("", _UNKNOWN) else None,
+        file=_text(row["file"]) if known else None,
         line=row["line"] or None,
         module=_text(row["module"]) or None,
         pc=Address(row["pc"]) if row["pc"] else None,

@@ -2,7 +2,8 @@
 
 Usage: python -I -S worker.py REQUEST RESULT, both JSON files. Imports nothing of crashkit.
 
-REQUEST: path (what to add to sys.path), core, executable, search_path, locals, native, inner, outer, variables, text, memory (bytes).
+REQUEST: path (what to add to sys.path), core, executable, search_path, locals, native, python, inner, outer, variables, text,
+memory (bytes).
 RESULT: threads, each tid, gil (1, 0, -1 unknown), version, total and the frames `inner` (innermost first) and `outer`.
 """
 
@@ -62,11 +63,14 @@ def stacks(request: dict[str, Any]) -> list[dict[str, Any]]:
     from pystack.engine import NativeReportingMode, StackMethod, get_process_threads_for_core
 
     mode = NativeReportingMode.ALL if request["native"] else NativeReportingMode.OFF
-    method = StackMethod.AUTO
+    # It has no mode without Python frames, but without a way to find an interpreter it finds none.
+    method = StackMethod.AUTO if request["python"] else StackMethod(0)
     arguments = (request["core"], request["executable"], request["search_path"] or None, mode, request["locals"])
     try:
         threads = get_process_threads_for_core(*arguments, method=method)
     except Exception:
+        if not request["python"]:
+            raise
         # Without symbols and sections the interpreter is found by searching memory, which is slow.
         threads = get_process_threads_for_core(*arguments, method=StackMethod.ALL)
     return [describe(thread, request) for thread in threads]

@@ -20,6 +20,7 @@ from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.evidence.core.note import NAME, NOTE, Left, Space, encode
+from crashkit.evidence.core.signal_frame import find
 from crashkit.evidence.core.thread_stack import thread_stack
 from crashkit.memory import string_at, word_at
 from crashkit.secrets.memory import SecretBytes, zeroed
@@ -41,6 +42,8 @@ _PT_DYNAMIC = 2
 _DT_DEBUG = 21
 _AT_SYSINFO_EHDR = 33
 _AT_RANDOM = 25
+_UC_STACK = 16
+"""In `struct ucontext` of every 64-bit processor: the alternate stack, its address, flags and size (sigaltstack(2))."""
 _LOADERS = ("ld-linux", "ld.so", "ld-2", "ld-musl", "libc.so", "libc-2", "libpthread")
 """Their variables list the modules and the threads."""
 _OTHER_REGISTERS = frozenset({2, 0x46E62B7F, 0x202, 0x405, 0x400, 0x401})
@@ -91,6 +94,7 @@ def write_minimal(
         for part, count in _parts(whole, start, end, secrets):
             parts.append(part)
             masked += count
+    parts = sorted([*parts, *_code_of_files(core)], key=lambda part: part.start)
     space = tuple(Space(one.start, one.size, one.flags) for one in core.space)
     before = core.left or Left()
     left = Left(
@@ -133,7 +137,7 @@ def _add_stacks(core: Core, stack_pointers: Collection[int]) -> None:
             elif one is not None and one == pointer:
                 is_known = stack is not None or (core.process is not None and core.process.pid == status.tid)
                 reach = _MOST_STACK if _is_of_main(core, one) else _OTHER_STACK if is_known else _UNKNOWN_STACK
-                _add_stack(core, one, one + reach)
+                _add_stack(core, one, _end_of_alternate(core, one) or one + reach)
     for one in stack_pointers:
         if _is_of_main(core, one):
             _add_stack(core, one, one + _MOST_STACK)
@@ -156,6 +160,13 @@ def _add_stack(core: Core, pointer: int, end: int) -> None:
     segment = core.segment(pointer)
     if segment is not None:
         _add(core, max(segment.start, pointer - _RED_ZONE), min(segment.end, end))
+
+
+def _end_of_alternate(core: Core, pointer: int) -> Optional[int]:
+    """Where the alternate stack that the address is in ends, as the kernel wrote into the frame of the signal handler that runs on it."""
+    frame = find(core, pointer)
+    start, size = (word_at(core, frame.address + _UC_STACK + at) for at in (0, 16)) if frame is not None else (None, None)
+    return min(start + size, pointer + _MOST_STACK) if start and size and start <= pointer < start + size else None
 
 
 def _is_of_main(core: Core, pointer: int) -> bool:
@@ -240,6 +251,14 @@ def _parts(core: Core, start: int, end: int, secrets: SecretBytes) -> Iterator[t
         clean = zeroed(data, places)
         inside = sum(one < len(data) and other > 0 for one, other in places)
         yield Part(address, len(data), segment.flags if segment else 0, clean), inside
+
+
+def _code_of_files(core: Core) -> Iterator[Part]:
+    """Code that the core has not, as it is in a file: where no file is here, gdb for AArch64 gives up a frame whose code has no segment."""
+    for segment in core.segments:
+        at = segment.start + segment.stored
+        if segment.flags & 1 and at < segment.end:
+            yield Part(at, segment.end - at, segment.flags, b"")
 
 
 def _notes(core: Core, secrets: SecretBytes) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ space, which explains faults, and what was read of memory that is too much to ke
 
 from __future__ import annotations
 
+import zlib
 from typing import Optional
 
 import msgspec
@@ -13,7 +14,8 @@ import msgspec
 from crashkit.limits import MOST_SEGMENTS
 
 NAME, NOTE = "CRASHKIT", 0x434B4D43
-_MOST_BYTES = 64 << 20
+_MOST_BYTES = 16 << 20
+"""Of JSON, which a few KB of the note may unpack to."""
 _MOST_FILES = 20_000
 
 
@@ -27,7 +29,7 @@ class Space(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload of the note, as JSON."""
+    """The payload of the note: JSON, compressed with zlib."""
 
     schema: str = "crashkit.core/1"
     size: int = 0
@@ -43,14 +45,14 @@ class Left(msgspec.Struct, frozen=True, kw_only=True):
 
 def encode(left: Left) -> bytes:
     """The payload."""
-    return msgspec.json.encode(left)
+    return zlib.compress(msgspec.json.encode(left), 9)
 
 
 def decode(payload: bytes) -> Optional[Left]:
     """What the payload says; None if no crashkit can have written it."""
     try:
-        found = msgspec.json.decode(payload[:_MOST_BYTES], type=Left)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = msgspec.json.decode(zlib.decompressobj().decompress(payload, _MOST_BYTES), type=Left)
+    except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if len(found.space) > MOST_SEGMENTS or len(found.loaded) > _MOST_FILES:
         return None
