@@ -129,7 +129,9 @@ def test_nothing_is_falsely_claimed() -> None:
     assert [(verdict.report.url, verdict.false) for found in verdicts().values() for verdict in found if verdict.false] == []
 
 
-@pytest.mark.parametrize(("half", "odd"), [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1), ("fourth-first", 0), ("fourth-second", 1)])
+@pytest.mark.parametrize(
+    ("half", "odd"), [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1), ("fourth-first", 0), ("fourth-second", 1)]
+)
 def test_halves_are_drawn_by_the_urls(half: str, odd: int) -> None:
     strays = [report.url for report in reports(half) if int(hashlib.sha256(report.url.encode()).hexdigest(), 16) % 2 != odd]
     assert strays == []
