@@ -84,6 +84,7 @@ def verdicts() -> dict[str, list[Verdict]]:
         "third, first half": [judged(report) for report in reports("third-first")],
         "third, second half": [judged(report) for report in reports("third-second")],
         "fourth, first half": [judged(report) for report in reports("fourth-first")],
+        "fourth, second half": [judged(report) for report in reports("fourth-second")],
     }
 
 
