@@ -23,6 +23,10 @@ SAID = {
     "it is a floating point exception": "SIGFPE",
     "Abort trap on my Mac": "SIGABRT",
     "the program dumped core": None,
+    'The terminal shows the message "KILLED" only': "SIGKILL",
+    "the program stops running and says killed": "SIGKILL",
+    'a window: "Python quit unexpectedly"': None,
+    "python.exe has stopped working": None,
 }
 
 
@@ -55,6 +59,8 @@ def test_what_is_said(text: str, tmp_path: Path) -> None:
         "if it receives SIGABRT it writes its state",
         "kill(4711, SIGSEGV) = 0",
         "segments: 12, faults: 0",
+        "the output was killed by a reviewer's remark",
+        "it prints how many enemies were killed",
     ],
 )
 def test_what_is_not_said(text: str, tmp_path: Path) -> None:

@@ -109,6 +109,14 @@ TOLD = {
     "RuntimeError: HIP error: invalid device function": "cuda-no-kernel-image",
     "   far: 0x0000000000000010  esr: 0x92000006 (Data Abort) byte read Translation fault": "null-deref",
     "Fatal signal 11 (SIGSEGV), code 1 (SEGV_MAPERR), fault addr 0x0 in tid 4711 (python)": "null-deref",
+    "Fatal error: PyThreadState_Get: no current thread": "gil-not-held",
+    'I got an "fatal Python error: Cannot recover from stack overflow"': "stack-overflow",
+    "thread '<unnamed>' panicked at 'assertion failed: `(left != right)`": "rust-panic",
+    "ImportError: _x.so: undefined symbol: __asan_option_detect_stack_use_after_return": "asan-runtime-order",
+    "> Process 'command 'bash'' finished with non-zero exit value 137": "killed-by-signal-9-unknown",
+    'The instruction at "0x00c25fa4" referenced memory at "0x00000010".': "windows-access-violation",
+    "  exitcode  : 1 (pid: 49149)": "launcher-child-failed",
+    "worker process 7 exited on signal 11\nnginx[7]: segfault at 0 ip 00007ff453910b67 sp 00007ffda0306a40 error 4 in a.so[7ff45376f000+2000]": "null-deref",
 }
 
 
