@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
@@ -318,7 +318,11 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], j
         except Exception as error:
             logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
     if problems and not logs and pieces.core is None and not pieces.gpus and pieces.manifest is None and joined is None:
-        raise problems[0]
+        for text in pieces.texts:
+            with suppress(EvidenceError):
+                logs.append(_Log(text, read_log_input(text, patterns, known, alone=True)))
+        if not logs:
+            raise problems[0]
     return logs
 
 

@@ -95,6 +95,12 @@ class Case:
         kind = self.crash.source.kind if self.crash.source is not None else None
         return kind in ("log", "faulthandler", "gdb") or any(not line.from_core for line in self.crash.log)
 
+    @cached_property
+    def is_hearsay(self) -> bool:
+        """Whether all that is known is what somebody said of a crash (`evidence.text.hearsay`)."""
+        log = self.crash.log
+        return bool(log) and not self.stacks and all(line.kind == "told" for line in log)
+
     @property
     def others(self) -> list[Stack]:
         """Every stack but that of the crashed thread."""

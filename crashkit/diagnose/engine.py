@@ -132,7 +132,7 @@ def _try(signature: Signature, case: Case) -> tuple[Optional[Match], int]:
 def _confidence(signature: Signature, rule: Rule, case: Case) -> str:
     signal = case.crash.signal
     faulted = signal is not None and signal.name in FAULTS
-    return "possible" if signature.exception and faulted else rule.confidence
+    return "possible" if case.is_hearsay or (signature.exception and faulted) else rule.confidence
 
 
 def _answers(rule: Rule, case: Case) -> tuple[Optional[list[Outcome]], int]:

@@ -23,7 +23,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "public-reports"
 PAGE = ROOT / "docs" / "accuracy.md"
-SAMPLES = ("read", "unread", "second-unread", "third-first", "third-second")
+SAMPLES = ("read", "unread", "second-unread", "third-first", "third-second", "fourth-first", "fourth-second")
 FROM, TO = "<!-- counted by the tests -->\n", "<!-- until here -->\n"
 
 
@@ -74,7 +74,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second and third sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to fourth sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -83,6 +83,8 @@ def verdicts() -> dict[str, list[Verdict]]:
         "second unread": [judged(report) for report in reports("second-unread")],
         "third, first half": [judged(report) for report in reports("third-first")],
         "third, second half": [judged(report) for report in reports("third-second")],
+        "fourth, first half": [judged(report) for report in reports("fourth-first")],
+        "fourth, second half": [judged(report) for report in reports("fourth-second")],
     }
 
 
@@ -129,7 +131,9 @@ def test_nothing_is_falsely_claimed() -> None:
     assert [(verdict.report.url, verdict.false) for found in verdicts().values() for verdict in found if verdict.false] == []
 
 
-@pytest.mark.parametrize(("half", "odd"), [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1)])
+@pytest.mark.parametrize(
+    ("half", "odd"), [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1), ("fourth-first", 0), ("fourth-second", 1)]
+)
 def test_halves_are_drawn_by_the_urls(half: str, odd: int) -> None:
     strays = [report.url for report in reports(half) if int(hashlib.sha256(report.url.encode()).hexdigest(), 16) % 2 != odd]
     assert strays == []

@@ -18,7 +18,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats, log_signal
+from crashkit.evidence.text import formats, hearsay, log_signal
 from crashkit.evidence.text.log_patterns import Classifier, fewest
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -78,17 +78,17 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
     Raises EvidenceError if the text contains no crash evidence or cannot be read.
     """
     with open_input(path) as source:
-        return read_log_input(source, patterns)
+        return read_log_input(source, patterns, alone=True)
 
 
-def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING) -> LogEvidence:
+def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING, alone: bool = False) -> LogEvidence:
     """Like `read_log`, for a text that is already open. `known`: what a core of the same crash tells: which of several crashes in the text
-    it is. Raises EvidenceError.
+    it is. `alone`: this text is all there is, so that what somebody says of a crash in it counts. Raises EvidenceError.
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
-    found = log.evidence(source.soft_errors, known)
+    found = log.evidence(source.soft_errors, known, alone)
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -312,7 +312,17 @@ class _Log:
                     found.append((part, self._evidence(chosen, part, ())))
         return tuple(found)
 
-    def evidence(self, errors: tuple[SoftError, ...], known: Known = _NOTHING) -> LogEvidence:
+    def evidence(self, errors: tuple[SoftError, ...], known: Known, alone: bool) -> LogEvidence:
+        try:
+            return self._shown(errors, known)
+        except EvidenceError:
+            lines = hearsay.told(self._lines) if alone else ()
+            if not lines:
+                raise
+            signal, process = log_signal.of_lines(lines, None)
+            return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, hearsay.only_told(lines)))
+
+    def _shown(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
         sources = self._sources()
         right = right_source(sources, known)
         if right is not None and len(sources) > 1:
@@ -321,7 +331,7 @@ class _Log:
         return self._evidence(chosen, right_one(chosen.crashes, known.threads), errors)
 
     def _chosen(self, sources: Sequence[Source], right: Optional[Source], known: Known) -> _Chosen:
-        lines = tuple(sorted(self._lines, key=lambda line: line.line or 0))
+        lines = tuple(sorted((line for line in self._lines if line.kind != hearsay.KIND), key=lambda line: line.line or 0))
         far = at_another_time({line.line: self._times[line.line] for line in lines if line.line in self._times}, known)
 
         def is_about(who: str, at: Optional[int]) -> bool:

@@ -19,6 +19,17 @@ from crashkit.processor_time import TooSlow, at_most
 
 SHORTEST_LITERAL = 4
 
+_TYPED = str.maketrans(
+    {
+        **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\uff07", "'"),
+        **dict.fromkeys("\u201c\u201d\u201e\u201f\uff02", '"'),
+        "\uff08": "(",
+        "\uff09": ")",
+        "\uff1a": ":",
+    }
+)
+"""What text editors, chats and input methods make of quotation marks, brackets and colons."""
+
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
@@ -65,6 +76,8 @@ class Classifier:
 
     def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
         """Kind and fields of a significant line; None for any other line."""
+        if not text.isascii():
+            text = text.translate(_TYPED)
         if not self._any.find_matches_as_indexes(text):
             return None
         for kind, pattern, required, told in self._rules:

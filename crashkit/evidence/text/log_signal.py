@@ -30,11 +30,14 @@ _TEXTS = {
     "aborted": SIGABRT,
     "abort": SIGABRT,
     "abort trap": SIGABRT,
+    "iot instruction": SIGABRT,
+    "iot trap": SIGABRT,
     "process abort signal": SIGABRT,
     "bus error": SIGBUS,
     "access to an undefined portion of a memory object": SIGBUS,
     "illegal instruction": SIGILL,
     "illegal hardware instruction": SIGILL,
+    "illegal operation": SIGILL,
     "floating point exception": SIGFPE,
     "floating-point exception": SIGFPE,
     "erroneous arithmetic operation": SIGFPE,
@@ -46,7 +49,7 @@ _TEXTS = {
 }
 
 # Lines that name the signal which ended the process itself, best first; then those of its launcher or server.
-_NAMED = ("process-end", "shell", "jvm", "valgrind-end", "launcher-signal", "supervisor-signal", "server-worker-signal")
+_NAMED = ("process-end", "shell", "jvm", "valgrind-end", "launcher-signal", "supervisor-signal", "server-worker-signal", "told")
 
 # Messages after which the runtime aborts the process, or whose text names the signal.
 _BY_KIND = {

@@ -23,6 +23,7 @@ _LAYERS = tuple(
     re.compile(pattern)
     for pattern in (
         r"\ufeff",
+        r">{1,2}(?: |$)",  # quoted in a mail or a comment; not Python's prompt
         # docker -t, kubectl, GitHub Actions, the container runtime interface
         r"(?P<when>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
         # journalctl -o short-iso: the host and the unit follow
