@@ -21,15 +21,15 @@ import msgspec
 from crashkit import __version__
 from crashkit.attempt import attempt
 from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, WARNING_MINIMAL, BundleManifest, Member, write_bundle
-from crashkit.crashfolder.files import open_real
-from crashkit.crashfolder.manifest import File, Manifest
+from crashkit.crashfolder.files import is_regular, open_real
+from crashkit.crashfolder.manifest import OTHERS, File, Manifest, read_manifest
 from crashkit.debugger.direct import DirectReader
 from crashkit.elf.file import read_build_id
 from crashkit.elf.twin import BIG, write_twin
 from crashkit.errors import CollectError, EvidenceError
 from crashkit.evidence.bundle import open_archives
 from crashkit.evidence.core.describe import describe
-from crashkit.evidence.input import Input, roomy_folder
+from crashkit.evidence.input import Input, open_input, roomy_folder
 from crashkit.evidence.module_files import DEBUG_ROOT, Finder, ModuleFile
 from crashkit.evidence.package_versions import metadata_files
 from crashkit.evidence.pieces import OURS, Pieces, sort_out
@@ -92,17 +92,20 @@ def bundle(
         binary = list(_binary_evidence(pieces, [text.member.name for text in texts], _written(small, crash, pieces)))
         root = sorted([*chosen.modules(), *chosen.sources(), *chosen.packages()], key=lambda member: member.name)
         manifest = _manifest(pieces, (*texts, *binary), masking)
-        members = masking.again([*manifest, *(text.member for text in texts), *_first_of_each(root)])
+        others = _others(pieces, masking)
+        members = masking.again([*manifest, *(text.member for text in texts), *others.texts, *_first_of_each(root)])
+        # A minimal core has what the report needs; what the others' cores hold nobody has gone through.
+        living = () if minimal else others.cores
         facts = BundleManifest(
             schema=SCHEMA,
             crashkit=__version__,
             id=crash.id,
-            warning=(WARNING_MINIMAL if small is not None and not pieces.gpus else WARNING) if binary else "",
+            warning=(WARNING_MINIMAL if small is not None and not pieces.gpus else WARNING) if (binary or living) else "",
             missing=tuple(map(masking.text, chosen.missing)),
             versions=_versions(crash),
         )
         path = target or Path(f"{crash.id or 'crash'}{SUFFIX}")
-        written = write_bundle(path, [*members, *(piece.member for piece in binary)], facts, replace)
+        written = write_bundle(path, [*members, *living, *(piece.member for piece in binary)], facts, replace)
     return Bundled(path, path.stat().st_size, written)
 
 
@@ -206,6 +209,38 @@ def _manifest(pieces: Pieces, evidence: Sequence[_Piece], masking: _Masking) -> 
         files.append(file)
     clean = {**masking.manifest(pieces.manifest), "files": files}
     yield Member(f"{EVIDENCE}/manifest.json", "manifest", msgspec.json.format(msgspec.json.encode(clean), indent=1), 0.0, masked=True)
+
+
+class _Others(NamedTuple):
+    """What a crash folder has of the other processes of the run."""
+
+    texts: tuple[Member, ...] = ()
+    cores: tuple[Member, ...] = ()
+
+
+def _others(pieces: Pieces, masking: _Masking) -> _Others:
+    """The crash folders in this one, as they are; what is no core is masked."""
+    texts: list[Member] = []
+    cores: list[Member] = []
+    if pieces.manifest is None or pieces.folder is None:
+        return _Others()
+    for name in pieces.manifest.get("others", []):
+        folder, place = pieces.folder / OTHERS / name, f"{EVIDENCE}/{OTHERS}/{name}"
+        manifest = read_manifest(folder)
+        if manifest is None:
+            continue
+        content = msgspec.json.format(msgspec.json.encode(masking.manifest(manifest)), indent=1)
+        texts.append(Member(f"{place}/manifest.json", "manifest", content, 0.0, masked=True))
+        for file in manifest.get("files", []):
+            path, kind = folder / str(file.get("name")), str(file.get("kind"))
+            if not is_regular(path) or path.name == "manifest.json":
+                continue
+            if kind in ("core", "gpu-core"):
+                cores.append(Member(f"{place}/{path.name}", kind, path, _modified(path)))
+                continue
+            with open_input(path) as source:
+                texts.append(Member(f"{place}/{path.name}", "log", masking.log(source), _modified(path), masked=True))
+    return _Others(tuple(texts), tuple(cores))
 
 
 # Files of the crashed system

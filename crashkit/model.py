@@ -719,6 +719,21 @@ class SoftError(_Fact, frozen=True):
     """What to try."""
 
 
+class Sibling(_Fact, frozen=True):
+    """Another process of the run that lived when this one died, and where it stood. Ranks of a job are in `Crash.job`."""
+
+    pid: Optional[int] = None
+    """In its own PID namespace."""
+    argv: tuple[str, ...] = ()
+    """Its command line."""
+    why: Optional[str] = None
+    """Why it was looked at, in one line."""
+    folder: Optional[str] = None
+    """Where its own crash folder is, below that of the crash."""
+    threads: tuple[Thread, ...] = ()
+    """Those that ran Python code, the main thread first, without values of variables."""
+
+
 class Crash(_Fact, frozen=True):
     """Everything known of one crash: the root object of `report.json`."""
 
@@ -741,6 +756,8 @@ class Crash(_Fact, frozen=True):
     """The GPU cores of the process."""
     job: Optional[Job] = None
     """The job that the process was part of."""
+    siblings: tuple[Sibling, ...] = ()
+    """Other processes of the run, which lived; none where the process was part of a job."""
     waits: tuple[Wait, ...] = ()
     """Who waits for what; those of a deadlock first."""
     tasks: tuple[Task, ...] = ()

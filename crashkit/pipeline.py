@@ -35,6 +35,7 @@ from crashkit.diagnose.case import FAULTS
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
+from crashkit.evidence import siblings
 from crashkit.evidence.bundle import Opened, open_archives
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
@@ -253,6 +254,10 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         alone, job = crash, joined
         whose = (manifest.get("namespace_pid") or manifest.get("pid")) if manifest is not None else None
         crash = attempt("job", "the join with a job", lambda: with_job(alone, job, whose), replace(alone, job=job.job), broken)
+    elif manifest is not None and pieces.folder is not None:
+        found = siblings.of_folder(pieces.folder, manifest, partial(_preview, finder))
+        crash = replace(crash, siblings=found.siblings)
+        broken += found.soft_errors
     if surveyed is not None and surveyed.incident is not None:
         crash = replace(crash, id=surveyed.incident)
     told_of = (*opened.soft_errors, *pieces.soft_errors, *problems, *broken)
@@ -579,6 +584,10 @@ def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optio
         return _Direct(reader, reader.preview(), reader.tells_all)
 
     return attempt("python", _DIRECT_READER, read, None, problems)
+
+
+def _preview(finder: Finder, core: Core, source: Input) -> Crash:
+    return DirectReader(core, describe(core, source, finder)).preview()
 
 
 def _python_stacks(core: Core, source: Input, finder: Finder) -> Stacks:

@@ -55,6 +55,7 @@ def shortened(crash: Crash) -> Crash:
         instructions=cut.several("instructions", crash.instructions, limits.OTHER_BYTES),
         gpu=cut.several("GPU cores", crash.gpu, limits.GPU_BYTES),
         job=cut.job(crash.job),
+        siblings=cut.several("other processes", crash.siblings, limits.OTHER_BYTES),
         waits=cut.several("waits", crash.waits, limits.OTHER_BYTES),
         tasks=cut.tasks(crash.tasks),
         greenlets=cut.greenlets(crash.greenlets),

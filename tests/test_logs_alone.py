@@ -17,7 +17,7 @@ KERNEL = "Out of memory: Killed process 4242 (python3) total-vm:9000000kB, anon-
         (f"Nov 20 02:00:00 host kernel: {KERNEL}\nKilled\n", "host-oom-cgroup"),
         ("Killed\n", "killed-by-signal-9-unknown"),
         ("[2026-11-21 01:03:00 +0000] [1] [ERROR] Worker (pid:7) was sent SIGKILL! Perhaps out of memory?\n", "killed-by-signal-9-unknown"),
-        ("[2026-11-21 01:03:30 +0000] [1] [CRITICAL] WORKER TIMEOUT (pid:8)\n", "killed-by-sigterm"),
+        ("[2026-11-21 01:03:30 +0000] [1] [CRITICAL] WORKER TIMEOUT (pid:8)\n", "timeout-server-worker"),
     ],
 )
 def test_the_first_finding(text: str, expected: str, tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ _FRAMES = 40
 _TAIL = 8
 _TEXT = 4000
 _WAITS = 6
+_SIBLINGS = 16
 _MOST_TASKS = 4
 
 _RED, _BOLD, _DIM, _BLUE, _YELLOW = "bold red", "bold", "dim", "blue", "yellow"
@@ -103,6 +104,9 @@ def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> It
     if len(crash.threads) > (1 if thread else 0):
         yield Text()
         yield from _others(crash, thread, page)
+    if crash.siblings:
+        yield Text()
+        yield from _siblings(crash, page)
 
 
 # The first screen
@@ -440,6 +444,22 @@ def _others(crash: Crash, crashed: Thread | None, page: _Page) -> Iterator[Text]
     if len(groups) > 8:
         rest = sum(len(group.threads) for group in groups[8:])
         yield from (Text(f"  {row}", _DIM) for row in page.rows(f"and {wording.plural(rest, 'thread')} more in the report", 2))
+
+
+def _siblings(crash: Crash, page: _Page) -> Iterator[Text]:
+    yield Text("Other processes", _BOLD)
+    for sibling in crash.siblings[:_SIBLINGS]:
+        stood = [_stood(group) for group in wording.groups(sibling.threads)]
+        told = "; ".join(stood[:3]) + (f"; and {wording.plural(len(stood) - 3, 'other stack')}" if len(stood) > 3 else "")
+        yield from (Text(f"  {row}") for row in page.rows(f"{wording.sibling_label(sibling)}: {told or wording.UNSEEN}", 2, 2))
+    if len(crash.siblings) > _SIBLINGS:
+        yield Text(f"  and {len(crash.siblings) - _SIBLINGS} more in the report", _DIM)
+
+
+def _stood(group: wording.Group) -> str:
+    """Where threads of another process stood; of one thread, its name only where it is not the main one."""
+    at = f"{group.at.function} {wording.python_place(group.at)}" if group.at else "no Python frame"
+    return f"{wording.plural(len(group.threads), 'thread')} in {at}" if len(group.threads) > 1 else at
 
 
 def _group(group: wording.Group) -> str:

@@ -17,6 +17,7 @@ from crashkit.model import (
     Module,
     NativeFrame,
     PythonFrame,
+    Sibling,
     Signal,
     Task,
     Thread,
@@ -138,6 +139,8 @@ _WAITS = {
 }
 _WAIT_DEPTH = 10
 _NAME = 160
+_COMMAND = 40
+UNSEEN = "where it stood could not be read"
 
 
 # Names and places
@@ -467,6 +470,13 @@ def frame_key(frame: Frame) -> tuple[object, ...]:
     if isinstance(frame, NativeFrame):
         return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
     return ("elided", frame.cycle)
+
+
+def sibling_label(sibling: Sibling) -> str:
+    """Another process of the run: its pid and what it was started as."""
+    # `python server.py` of /usr/bin/python3 /srv/app/server.py --port 80: these are what tells processes apart.
+    command = " ".join(word.rpartition("/")[2] if word.startswith("/") else word for word in sibling.argv[:3])
+    return f"{sibling.pid if sibling.pid is not None else '?'} {command[:_COMMAND]}".rstrip()
 
 
 def in_task(crash: Crash) -> str | None:

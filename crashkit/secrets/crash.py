@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from crashkit.model import Crash, GpuException, GpuLane, JobPlace, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame
+from crashkit.model import Crash, GpuException, GpuLane, JobPlace, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame, Sibling
 from crashkit.secrets.text import MASK, Secrets
 
 REPRS = {(PythonFrame, "locals"), (NativeFrame, "args"), (NativeFrame, "locals")}
@@ -102,7 +102,7 @@ class _Masking:
             return {self.text(key): self._secrets.value(key, shown) for key, shown in value.items()}
         if place in TEXTS:
             return {self.text(key): self._secrets.variable(key, text) for key, text in value.items()}
-        if place == (Process, "argv"):
+        if place in ((Process, "argv"), (Sibling, "argv")):
             return tuple(self._secrets.arguments(value))
         if isinstance(owner, (PythonFrame, GpuException)) and name == "context":
             return self._context(value)

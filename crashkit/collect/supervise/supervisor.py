@@ -775,8 +775,8 @@ class Supervisor:
         if failed is None and dying is None and not signs:
             return
         gone = failed.pid if failed is not None else dying
-        living = (self._tree.find(pid) for pid in self._tree.living() if pid != gone)
-        others = [process for process in living if process is not None and _runs_python(process)]
+        living = (self._python_process(pid) for pid in self._tree.living() if pid != gone)
+        others = [process for process in living if process is not None]
         ranks = [process for process in others if self._is_rank(process)]
         if not others or not (gone or ranks):
             return  # of what was said alone it is not known who said it
@@ -787,6 +787,13 @@ class Supervisor:
             why = f"it lived when process {failed.pid} {how}"
         self._siblings_taken = now
         self._take(why, [process.pid for process in ranks[:_MOST_RANKS] or others[:_MOST_TAKEN]])
+
+    def _python_process(self, pid: int) -> Optional[ProcessSnapshot]:
+        """The process if it runs Python; it may have been a shell when it was last looked at."""
+        if not _runs_python(self._tree.find(pid)):
+            self._tree.refresh(pid)
+        process = self._tree.find(pid)
+        return process if _runs_python(process) else None
 
     def _is_rank(self, process: Optional[ProcessSnapshot]) -> bool:
         """Whether a launcher started it as a rank of a job, rather than a rank for its own purposes: that inherits the variables."""

@@ -205,7 +205,7 @@ def _add_stacks(found: _Found, read_stacks: ReadStacks) -> None:
     for path in list(found.cores)[:_MOST_STACKS]:
         word = found.cores[path]
         try:
-            with open_input(_core_of(path)) as source:
+            with open_input(core_of(path)) as source:
                 core = open_core(source.file, path, source.size)
                 stacks = read_stacks(core, source) if core is not None else Stacks()
         except EvidenceError:
@@ -223,7 +223,7 @@ def _add_stacks(found: _Found, read_stacks: ReadStacks) -> None:
         found.words[found.words.index(word)] = told
 
 
-def _core_of(path: Path) -> Path:
+def core_of(path: Path) -> Path:
     """The core itself. Raises EvidenceError if the crash folder has none."""
     if not path.is_dir():
         return path

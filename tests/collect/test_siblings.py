@@ -1,0 +1,131 @@
+"""A tree of processes that is no job, such as a server with its workers: where the others stood is in the report of the one that died."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from crashkit.bundling import bundle
+from crashkit.collect.supervise.process_tree import ProcessTree
+from crashkit.collect.supervise.supervisor import Supervisor
+from crashkit.model import Crash, Sibling
+from crashkit.pipeline import analyze
+from crashkit.report.html import render
+from crashkit.report.text import RENDERER
+from tests.collect.conftest import Crashkit
+
+SERVER = """
+import ctypes, multiprocessing, os, signal, threading
+
+def wait_for_request(there):
+    os.write(there, b".")
+    signal.pause()
+
+def render_page(there):
+    # Its request is on a thread, as gunicorn's gthread has it.
+    threading.Thread(target=wait_for_request, args=(there,), daemon=True).start()
+    wait_for_request(there)
+
+def crash(go):
+    os.read(go, 1)
+    ctypes.string_at(0)
+
+def main(password="hunter2-of-the-database"):
+    multiprocessing.set_start_method("fork")
+    done, there = os.pipe()
+    go, goes = os.pipe()
+    works = [(wait_for_request, there), (render_page, there), (crash, go)]
+    workers = [multiprocessing.Process(target=work, args=(end,), daemon=True) for work, end in works]
+    for worker in workers:
+        worker.start()
+    for _ in range(3):
+        os.read(done, 1)
+    os.write(goes, b".")
+    workers[-1].join()
+    # It lives on until it was looked at.
+    input()
+
+main()
+"""
+
+
+def functions(sibling: Sibling) -> list[str]:
+    """The user's innermost function on each thread."""
+    return [
+        next((frame.function or "" for frame in thread.python_frames if (frame.file or "").endswith("server.py")), "")
+        for thread in sibling.threads
+    ]
+
+
+@pytest.fixture
+def folder(crashkit: Crashkit) -> Path:
+    """The crash folder of a worker that read a null pointer."""
+    script = crashkit.script("server.py", SERVER)
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, script, stdin=-1)
+    said: list[str] = []
+    while not any("evidence in" in line for line in said):
+        said.append(process.stderr.readline())
+        assert said[-1], said
+    process.communicate("\n", timeout=60)
+    (crash,) = crashkit.crashes()
+    assert isinstance(crash["folder"], Path)
+    return crash["folder"]
+
+
+def stood(crash: Crash) -> list[list[str]]:
+    return sorted(functions(sibling) for sibling in crash.siblings)
+
+
+@pytest.mark.slow
+def test_where_the_others_stood(folder: Path, tmp_path: Path) -> None:
+    crash = analyze(folder)
+    assert stood(crash) == [["main"], ["wait_for_request"], ["wait_for_request", "wait_for_request"]]
+    pids = {sibling.pid for sibling in crash.siblings}
+    assert {sibling.folder for sibling in crash.siblings} == {f"others/{pid}" for pid in pids} and crash.process
+    died = f"it lived when process {crash.process.pid} died"
+    assert {sibling.why for sibling in crash.siblings} <= {died, f"{died} of SIGSEGV"}
+    assert all(sibling.argv[-1].endswith("server.py") for sibling in crash.siblings)
+    frames = [frame for sibling in crash.siblings for thread in sibling.threads for frame in thread.python_frames]
+    assert frames and not any(frame.locals for frame in frames), "values of other processes explain nothing, and may be anybody's"
+
+    text, html = RENDERER.render(crash).decode(), render(crash)
+    told = text[text.index("Other processes") :]
+    assert all(f"  {pid} {Path(sys.executable).name} server.py: " in told for pid in pids) and told.count("wait_for_request") == 3
+    assert 'id="siblings"' in html and all(f'<th scope="row">{pid} ' in html for pid in pids)
+
+    packed = tmp_path / "bundle.tar.zst"
+    bundle([folder], packed)
+    unpacked = analyze(packed)
+    assert unpacked.siblings == crash.siblings
+    bundle([folder], packed, minimal=True, replace=True)
+    without = analyze(packed)
+    assert [(one.pid, one.why) for one in without.siblings] == [(one.pid, one.why) for one in crash.siblings]
+    assert not any(one.threads for one in without.siblings)
+    assert "could not be read" in RENDERER.render(without).decode() and "could not be read" in render(without)
+
+
+def test_a_process_that_was_a_shell_when_it_was_last_looked_at() -> None:
+    """As pyenv's `python3` is, and what a container starts."""
+    then = "import threading; print('there', flush=True); threading.Event().wait()"
+    script = f'read line; exec {sys.executable} -c "{then}"'
+    child = subprocess.Popen(["/bin/sh", "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        tree = ProcessTree(select.poll())
+        tree.walk()
+        before = tree.find(child.pid)
+        assert before is not None and "python" not in (before.executable or "")
+        assert child.stdin is not None and child.stdout is not None
+        child.stdin.write("\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == "there\n"
+        found = Supervisor._python_process(cast(Supervisor, SimpleNamespace(_tree=tree)), child.pid)
+        assert found is not None and "python" in (found.executable or "")
+    finally:
+        child.kill()
+        child.communicate()
