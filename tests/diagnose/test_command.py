@@ -28,7 +28,7 @@ def run(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
 def test_list() -> None:
     done = run("list")
     assert done.returncode == 0
-    assert len([line for line in done.stdout.splitlines() if line.startswith("  ")]) == 129
+    assert len([line for line in done.stdout.splitlines() if line.startswith("  ")]) == 134
 
 
 def test_show() -> None:
