@@ -51,7 +51,7 @@ def test_which_block_was_asked() -> None:
 
     def change(kind: int, row: list[int], content: bytes) -> tuple[list[int], bytes]:
         new = bytearray(content)
-        for start in range(0, len(content) if kind == layout.SMS else 0, row[9]):
+        for start in range(0, len(content), row[9]) if kind == layout.SMS else ():
             if struct.unpack_from("<I", content, start + 8)[0]:
                 struct.pack_into("<4I", new, start + 24, 1, 1, 0, 0)
         return row, bytes(new)
