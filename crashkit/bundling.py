@@ -22,18 +22,21 @@ from crashkit import __version__
 from crashkit.attempt import attempt
 from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, WARNING_MINIMAL, BundleManifest, Member, write_bundle
 from crashkit.crashfolder.files import is_regular, open_real
-from crashkit.crashfolder.manifest import OTHERS, File, Manifest, read_manifest
+from crashkit.crashfolder.manifest import OTHERS, SOURCE, File, Manifest, read_manifest
 from crashkit.debugger.direct import DirectReader
 from crashkit.elf.file import read_build_id
 from crashkit.elf.twin import BIG, write_twin
 from crashkit.errors import CollectError, EvidenceError
 from crashkit.evidence.bundle import open_archives
 from crashkit.evidence.core.describe import describe
+from crashkit.evidence.gpu import inductor
+from crashkit.evidence.gpu.allocator import masked as masked_snapshot
+from crashkit.evidence.gpu.source_files import source_files
 from crashkit.evidence.input import Input, open_input, roomy_folder
 from crashkit.evidence.module_files import DEBUG_ROOT, Finder, ModuleFile
 from crashkit.evidence.package_versions import metadata_files
 from crashkit.evidence.pieces import OURS, Pieces, sort_out
-from crashkit.model import Crash, Module, NativeFrame, PythonFrame
+from crashkit.model import Crash, Module, PythonFrame
 from crashkit.pipeline import Options, Progress, analyze, with_files_of
 from crashkit.scratch import Scratch
 from crashkit.secrets.text import Secrets, of_environment
@@ -89,11 +92,13 @@ def bundle(
         masking = _Masking(pieces, scratch)
         chosen = _Chosen(crash, finder, options.exe, masking, scratch, _imported(pieces, finder))
         texts = list(_texts(pieces, masking))
-        binary = list(_binary_evidence(pieces, [text.member.name for text in texts], _written(small, crash, pieces)))
+        kept = list(_kept(pieces, masking))
+        binary = list(_binary_evidence(pieces, [one.member.name for one in (*texts, *kept)], _written(small, crash, pieces)))
         root = sorted([*chosen.modules(), *chosen.sources(), *chosen.packages()], key=lambda member: member.name)
-        manifest = _manifest(pieces, (*texts, *binary), masking)
+        snapshots = list(_snapshots(pieces, masking))
+        manifest = _manifest(pieces, (*texts, *kept, *snapshots, *binary), masking)
         others = _others(pieces, masking)
-        members = masking.again([*manifest, *(text.member for text in texts), *others.texts, *_first_of_each(root)])
+        members = masking.again([*manifest, *(one.member for one in (*texts, *kept, *snapshots)), *others.texts, *_first_of_each(root)])
         # A minimal core has what the report needs; what the others' cores hold nobody has gone through.
         living = () if minimal else others.cores
         facts = BundleManifest(
@@ -171,6 +176,28 @@ def _texts(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
         yield _Piece(text.original.name, member)
 
 
+def _kept(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
+    """Sources of GPU kernels from the crash folder."""
+    for file in pieces.kept:
+        read = _read(file.path) if file.kind == SOURCE else None
+        if read is not None:
+            text, time = read
+            member = Member(f"{EVIDENCE}/{file.path.name}", "source", _encoded(masking.source(text)), time, file.name, masked=True)
+            yield _Piece(file.path.name, member)
+
+
+def _snapshots(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
+    """Snapshots of torch's allocator, when all secrets are known: another length of a text would damage them."""
+    names: list[str] = []
+    for number, snapshot in enumerate(pieces.snapshots, 1):
+        path = Path(snapshot.path)
+        with open_input(path) as source:
+            data = masked_snapshot(source.file.read(), snapshot.path, masking.everywhere())
+        plain = _uncompressed(path.name.lstrip(".")) or f"snapshot-{number}"
+        names.append(_free(plain, names))
+        yield _Piece(path.name, Member(f"{EVIDENCE}/{names[-1]}", "allocator-snapshot", data, _modified(path)))
+
+
 def _binary_evidence(pieces: Pieces, taken: Sequence[str], small: Optional[Path]) -> Iterator[_Piece]:
     """GPU cores, then the core, or the `small` one: it is the largest, and more can be done without its end than without anything else."""
     gpus = [("gpu-core", source) for _, source in sorted(pieces.gpus, key=lambda gpu: gpu.source.original.name)]
@@ -206,6 +233,8 @@ def _manifest(pieces: Pieces, evidence: Sequence[_Piece], masking: _Masking) -> 
     for original, member in evidence:
         file = File(**known.get(original, {"kind": member.kind}))
         file["name"] = member.name.rpartition("/")[2]
+        if "path" in file:
+            file["path"] = masking.text(file["path"])
         files.append(file)
     clean = {**masking.manifest(pieces.manifest), "files": files}
     yield Member(f"{EVIDENCE}/manifest.json", "manifest", msgspec.json.format(msgspec.json.encode(clean), indent=1), 0.0, masked=True)
@@ -307,13 +336,22 @@ class _Chosen:
             name, here = _in_root(path), self._finder.source(path)
             if name is None or here is None:
                 continue
-            try:
-                read = read_source(here)
-            except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
-                continue
+            read = _read(here)
             if read is not None:
                 text, time = read
                 yield Member(name, "source", _encoded(self._masking.source(text)), time, path, masked=True)
+        yield from self._generated()
+
+    def _generated(self) -> Iterator[Member]:
+        """What torch.compile wrote of the kernels that failed, beside each."""
+        failed = dict.fromkeys(one.file for gpu in self._crash.gpu for one in gpu.exceptions if one.file)
+        for file in failed:
+            here = self._finder.source(file)
+            for path, text in inductor.generated(file, (inductor.cache_of(here),) if here is not None else (), _text):
+                there = str(Path(file).parent.parent / path.parent.name / path.name)
+                name = _in_root(there)
+                if name is not None:
+                    yield Member(name, "source", _encoded(self._masking.source(text)), _modified(path), there, masked=True)
 
     def packages(self) -> Iterator[Member]:
         """Metadata of the packages whose versions the report tells."""
@@ -324,6 +362,18 @@ class _Chosen:
                 yield Member(name, "package", self._masking.file(here), _modified(here), path, masked=True)
 
 
+def _read(path: Path) -> Optional[tuple[str, float]]:
+    try:
+        return read_source(path)
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def _text(path: Path) -> Optional[str]:
+    read = _read(path)
+    return read[0] if read is not None else None
+
+
 def _source_files(crash: Crash) -> Iterator[str]:
     """Files of Python frames and of GPU kernels, as the crashed process called them."""
     for thread in crash.threads:
@@ -331,10 +381,7 @@ def _source_files(crash: Crash) -> Iterator[str]:
             if isinstance(frame, PythonFrame) and frame.file and not frame.file.startswith("<"):
                 yield frame.file
     for gpu in crash.gpu:
-        for exception in gpu.exceptions:
-            frames = [frame.file for frame in exception.frames if isinstance(frame, (NativeFrame, PythonFrame))]
-            yield from filter(None, (exception.file, *frames))
-        yield from filter(None, (kernel.file for kernel in gpu.kernels))
+        yield from source_files(gpu)
 
 
 def _in_root(path: str) -> Optional[str]:
@@ -404,6 +451,11 @@ class _Masking:
     def text(self, text: str) -> str:
         """A short text of any kind."""
         return self._secrets.text(text)
+
+    def everywhere(self) -> Callable[[str], str]:
+        """Masks short texts, also what other texts showed to be secret."""
+        known = self._secrets.repetitions() if self._secrets.found else str
+        return lambda text: known(self.text(text))
 
     def log(self, log: Input) -> Path:
         """A log, which may be large: masked into a file."""

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from crashkit import __version__
 from crashkit.attempt import attempt, failed
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import Manifest, read_manifest
+from crashkit.crashfolder.manifest import SOURCE, Manifest, read_manifest
 from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
@@ -383,14 +383,20 @@ def _of_gpu(pieces: Pieces) -> Crash:
 def _describe_gpus(pieces: Pieces, finder: Finder, problems: list[SoftError]) -> tuple[Gpu, ...]:
     """The GPU cores, those with an exception first."""
     found = []
+    kept = {file.name: file.path for file in pieces.kept if file.kind == SOURCE}
+
+    def locate(name: str) -> Optional[Path]:
+        # A copy is as it was at the crash.
+        return kept.get(name) or finder.source(name)
+
     for dump, source in pieces.gpus:
-        path, sources = source.original, Sources(finder.source, _modified(source.original))
+        path, sources = source.original, Sources(locate, _modified(source.original))
         known = Gpu(path=str(path), size=dump.size)
         describe_it = partial(describe_dump, dump, path, sources.annotate, disassembler())
         gpu = attempt("gpu", "the reader of GPU cores", describe_it, known, problems)
         remembered = partial(with_memory, gpu, pieces.snapshots, sources.annotate)
         gpu = attempt("gpu", "the reader of torch's allocator", remembered, gpu, problems)
-        fused = partial(with_lines, gpu, finder.source, _source_text, pieces.texts)
+        fused = partial(with_lines, gpu, locate, _source_text, pieces.texts, tuple(kept.values()))
         found.append(attempt("gpu", "the reader of what torch.compile wrote", fused, gpu, problems))
     return tuple(sorted(found, key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or "")))
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import stat
+from collections.abc import Iterable
 
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.crashfolder.files import open_regular
-from crashkit.crashfolder.manifest import File
+from crashkit.crashfolder.manifest import SNAPSHOT, SOURCE, File
 from crashkit.crashfolder.work import Work
 from crashkit.elf.core_head import read_head
 
@@ -22,8 +23,11 @@ KINDS = {
 }
 
 
-def inventory(work: Work) -> list[File]:
-    """The evidence that is in the folder; empty files are none. Raises OSError if the folder cannot be read."""
+def inventory(work: Work, known: Iterable[File] = ()) -> list[File]:
+    """The evidence that is in the folder; empty files are none. Raises OSError if the folder cannot be read.
+
+    `known`: what the manifest says of them so far. Only it tells where copies of other files come from.
+    """
     names = work.names()
     kinds = {name: kind for name, kind in KINDS.items() if name in names}
     kinds.update((name, "gpu-core") for name in names if name.endswith(SUFFIXES))
@@ -41,4 +45,4 @@ def inventory(work: Work) -> list[File]:
                 if head is not None:
                     entry["expected"] = head.expected
         files.append(entry)
-    return files
+    return [*files, *(file for file in known if file.get("kind") in (SOURCE, SNAPSHOT) and file.get("name") in names)]

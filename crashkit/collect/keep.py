@@ -28,7 +28,7 @@ from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable
 from crashkit.collect.supervise.stderr_tail import KEPT
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import OTHERS, SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.manifest import OTHERS, SCHEMA, File, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
 from crashkit.environment import shown
@@ -93,7 +93,7 @@ def _keep_other(seen: Sighting, settings: RunSettings, store: Store, work: Work,
     folder = Work(work.path / entry, descriptor, -1)
     try:
         manifest = _gather(seen, settings, store, folder, clean, is_head=False)
-        manifest["files"] = inventory(folder)
+        manifest["files"] = inventory(folder, manifest.get("files", ()))
         manifest["analysis"] = "none"
         write_manifest(folder.descriptor, manifest)
     finally:
@@ -132,11 +132,17 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
                 settings.inbox.remove(entry)
             elif work.stat("core") is None and seen.signal != signal.SIGKILL:
                 notes.append("gdb traced the process, but saved neither a core nor its stacks")
+    dumps: list[str] = []
     if settings.gpu_folder is not None:
         for path in cuda.dumps(settings.gpu_folder, _own_pid(seen)):
             with _optional(path.name, notes):
                 os.rename(path, path.name, dst_dir_fd=work.descriptor)
                 os.chmod(path.name, 0o600, dir_fd=work.descriptor)
+                dumps.append(path.name)
+    if dumps:
+        files, left_out = _copy_gpu_files(dumps, seen, settings, work, clean)
+        manifest["files"] = [*manifest.get("files", []), *files]
+        notes += left_out
     lines = oom.kernel_log(settings.began_monotonic) if is_head else []
     if lines:
         lines = clean.text("\n".join(lines)).split("\n")
@@ -147,6 +153,23 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
         manifest["killed"] = {"by": "oom" if found else seen.killed["by"], "evidence": [*found, *seen.killed["evidence"]]}
     manifest["notes"] = list(map(clean.text, notes))
     return manifest
+
+
+def _copy_gpu_files(dumps: list[str], seen: Sighting, settings: RunSettings, work: Work, clean: _Clean) -> tuple[list[File], list[str]]:
+    from crashkit.collect import gpu_files  # not at the start of `crashkit run`: it imports the readers of GPU cores
+
+    process = seen.process
+    run = gpu_files.Run(
+        pid=_own_pid(seen),
+        cwd=process.cwd if process else None,
+        argv=process.argv if process else settings.command,
+        environment=settings.environment,
+        began=settings.began,
+        ended=seen.when,
+        rank=seen.rank,
+    )
+    masks = None if settings.show_secrets else gpu_files.Masks(clean.text, clean.source)
+    return gpu_files.copy_files(dumps, run, work, masks)
 
 
 def _own_stderr(seen: Sighting) -> bytes:
@@ -227,7 +250,7 @@ def publish(work: Work, manifest: Manifest, store: Store, when: float, index: Op
 
     A crash that is not to be analyzed now goes into the history, `index` or the store's own, with what is known of it.
     """
-    manifest["files"] = inventory(work)
+    manifest["files"] = inventory(work, manifest.get("files", ()))
     if chosen(index, os.environ, store.path) != NONE:
         manifest.setdefault("record", os.urandom(16).hex())
     executable = manifest.get("executable") or manifest.get("name") or (manifest.get("command") or ["unknown"])[0]
@@ -276,6 +299,9 @@ class _Clean:
 
     def text(self, text: str) -> str:
         return text if self._secrets is None else self._secrets.repeated(self._secrets.text(text))
+
+    def source(self, text: str) -> str:
+        return text if self._secrets is None else self._secrets.repeated(self._secrets.text(text, source=True))
 
     def arguments(self, arguments: Sequence[str]) -> list[str]:
         return list(arguments) if self._secrets is None else list(map(self._secrets.repeated, self._secrets.arguments(arguments)))

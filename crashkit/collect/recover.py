@@ -160,7 +160,7 @@ def _add_to_published(store: Store, mine: list[Orphan]) -> Optional[str]:
         with contextlib.suppress(OSError):
             if not [orphan for orphan in mine if _take(orphan, work, store)]:
                 manifest = crash.manifest
-                manifest["files"] = inventory(work)
+                manifest["files"] = inventory(work, manifest.get("files", ()))
                 manifest["analysis"] = "none" if manifest.get("analysis") == "none" else "pending"
                 write_manifest(work.descriptor, manifest)
                 work.close()

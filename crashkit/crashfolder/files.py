@@ -5,8 +5,12 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from pathlib import Path
+from collections.abc import Container
+from pathlib import Path, PurePath
 from typing import BinaryIO, Optional, Union
+
+_MOST_STEPS = 4096
+"""Parts of a path, with those of the links on it: more is a loop."""
 
 
 def create(path: Union[Path, str], folder: Optional[int] = None) -> BinaryIO:
@@ -41,6 +45,49 @@ def _require_regular(status: os.stat_result, path: Union[Path, str]) -> None:
 def open_real(path: Path) -> BinaryIO:
     """Open a file for reading that may be a link to a regular file. Raises OSError for everything else; never blocks on it."""
     return open_regular(Path(os.path.realpath(path, strict=True)))
+
+
+def open_owned(path: Path, owners: Container[int]) -> tuple[BinaryIO, Path]:
+    """Open a regular file for reading that belongs to one of these users (ids); also its path behind all links.
+
+    A link, of the file or of a folder on the way, is followed only if root made it or whoever owns the file: nobody can have another
+    user's file opened. Raises OSError.
+    """
+    real, makers = _resolved(path)
+    file = open_regular(real)
+    status = os.fstat(file.fileno())
+    if status.st_uid in owners and makers <= {0, status.st_uid} and not is_planted(status, real):
+        return file, real
+    file.close()
+    raise PermissionError(errno.EACCES, "it belongs to another user", str(path))
+
+
+def _resolved(path: Path) -> tuple[Path, set[int]]:
+    """The path without links, and the users that made those. Raises OSError."""
+    done, todo = Path("/"), [*reversed(path.absolute().parts[1:])]
+    makers: set[int] = set()
+    for _ in range(_MOST_STEPS):
+        if not todo:
+            return done, makers
+        part = todo.pop()
+        if part == "..":
+            done = done.parent
+            continue
+        here = done / part
+        status = os.lstat(here)
+        if not stat.S_ISLNK(status.st_mode):
+            done = here
+            continue
+        makers.add(status.st_uid)
+        target = PurePath(os.readlink(here))
+        done = Path("/") if target.is_absolute() else done
+        todo += [one for one in reversed(target.parts) if one != "/"]
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), str(path))
+
+
+def is_planted(status: os.stat_result, real: Path) -> bool:
+    """Whether it is a second name that another user gave to a file that is not theirs, where `fs.protected_hardlinks` allows that."""
+    return status.st_nlink > 1 and real.parent.stat().st_uid not in (0, os.geteuid(), status.st_uid)
 
 
 def is_regular(path: Path) -> bool:

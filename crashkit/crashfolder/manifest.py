@@ -13,6 +13,8 @@ from crashkit.limits import LONGEST_FILE_NAME
 SCHEMA = "crashkit.manifest/1"
 OTHERS = "others"
 """The folder of the other processes of an incident, each in a crash folder of its own."""
+SOURCE, SNAPSHOT = "source", "allocator-snapshot"
+"""Kinds of files that explain a GPU core: a kernel's source or what torch.compile generated, and what torch's allocator dumped."""
 _NAME = "manifest.json"
 _TEMPORARY = ".manifest"
 MOST_MANIFEST = 4 << 20
@@ -23,11 +25,14 @@ class File(TypedDict, total=False):
 
     name: str
     kind: str
-    """core, log, faulthandler, gdb, kernel-log, gpu-core, rank-log (a rank's own stderr), error-file (torchelastic's)."""
+    """core, log, faulthandler, gdb, kernel-log, gpu-core, rank-log (a rank's own stderr), error-file (torchelastic's), source and
+    allocator-snapshot (what explains a GPU core)."""
     size: int
     expected: int
     """For a core: size in bytes by its headers. If it exceeds `size`, the core is truncated."""
     compression: str
+    path: str
+    """For a source and a snapshot: where it was on the crashed system."""
     minimal: bool
     """For a core: True if only the memory that a report needs was kept."""
 

@@ -15,6 +15,7 @@ from crashkit.diagnose.versions import satisfies
 from crashkit.environment import SHOWN
 from crashkit.model import Evidence, Gpu, LogLine, Signal
 from crashkit.naming.failing import code_in, said
+from crashkit.naming.gpu_exceptions import meaning_of
 from crashkit.naming.signals import SENT
 
 MOST_LOG_EVIDENCE = 5
@@ -285,9 +286,9 @@ def _fact(condition: Condition, case: Case) -> Outcome:
 
 def _gpu(condition: Condition, case: Case) -> Outcome:
     gpu = case.crash.failed_gpu
-    if gpu is None:
-        return no("no GPU core tells why the process ended")
     wanted = frozenset(condition.gpu or ())
+    if gpu is None:
+        return _gpu_log(condition, case, wanted)
     for exception in gpu.exceptions:
         if wanted & gpu_core.kinds(exception) and _is_kernel(condition, exception.mangled):
             text = f"{exception.name} in {exception.kernel or 'a kernel without a name'}"
@@ -297,6 +298,15 @@ def _gpu(condition: Condition, case: Case) -> Outcome:
             text = f"{kernel.name or 'a kernel without a name'} was running"
             return Outcome(True, _gpu_evidence(gpu, text), gpu_core.kernel_names(case.crash, gpu, kernel))
     return no("the GPU core shows " + (", ".join(exception.name for exception in gpu.exceptions) or "no exception"))
+
+
+def _gpu_log(condition: Condition, case: Case, wanted: frozenset[str]) -> Outcome:
+    """Without a GPU core, the driver's own line about it names the exception, but not the kernel."""
+    for position, line in enumerate(case.crash.log if condition.kernel is None and not case.crash.gpu else ()):
+        told = meaning_of(line.fields.get("exception", "").removeprefix("CUDBG_EXCEPTION_"))
+        if line.kind == "gpu-exception" and told.kind in wanted:
+            return Outcome(True, (Evidence(text=line.text, log=position),), {"gpu_exception": told.words})
+    return no("neither a GPU core nor the log tells so of a kernel")
 
 
 def _is_kernel(condition: Condition, mangled: Optional[str]) -> bool:

@@ -11,7 +11,8 @@ from typing import NamedTuple, Optional
 from msgspec.structs import replace
 
 from crashkit.attempt import failed
-from crashkit.crashfolder.manifest import Manifest, read_manifest
+from crashkit.crashfolder.files import is_regular
+from crashkit.crashfolder.manifest import SNAPSHOT, SOURCE, Manifest, read_manifest
 from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
 from crashkit.evidence.archive import kind_of_head
@@ -37,6 +38,15 @@ class GpuPiece(NamedTuple):
     source: Input
 
 
+class KeptFile(NamedTuple):
+    """A file of the crashed system in the crash folder."""
+
+    name: str
+    """Its path there."""
+    kind: str
+    path: Path
+
+
 class Pieces(NamedTuple):
     """The sorted evidence of one crash; missing pieces are None or empty."""
 
@@ -49,6 +59,8 @@ class Pieces(NamedTuple):
     soft_errors: tuple[SoftError, ...]
     snapshots: tuple[Snapshot, ...] = ()
     """Of torch's allocator."""
+    kept: tuple[KeptFile, ...] = ()
+    """Sources of GPU kernels and snapshots of torch's allocator that the collector copied into the crash folder."""
 
 
 def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
@@ -113,7 +125,13 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
             f"these are {others + 1} crashes, not one: each core is of another one",
             f"Analyze them together, in groups of equal ones: crashkit ci {given} --out DIR",
         )
-    return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors), tuple(snapshots))
+    kept = _kept(folder, manifest) if folder is not None and manifest is not None else ()
+    return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors), tuple(snapshots), kept)
+
+
+def _kept(folder: Path, manifest: Manifest) -> tuple[KeptFile, ...]:
+    files = ((file.get("path", ""), str(file.get("kind")), folder / file.get("name", "")) for file in manifest.get("files", []))
+    return tuple(KeptFile(*file) for file in files if file[1] in (SOURCE, SNAPSHOT) and is_regular(file[2]))
 
 
 def _refuse_archive(source: Input, piece: Path) -> None:
@@ -129,7 +147,7 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
     """The evidence in a folder: what its manifest lists, or else every regular file that is not ours."""
     if manifest is not None:
         kinds = {str(file.get("name")): str(file.get("kind")) for file in manifest.get("files", [])}
-        names = [name for wanted in (_CORES, _text_kinds()) for name, kind in kinds.items() if kind in wanted]
+        names = [name for wanted in (_CORES, {SNAPSHOT}, _text_kinds()) for name, kind in kinds.items() if kind in wanted]
     else:
         try:
             names = sorted(entry.name for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in OURS)

@@ -45,6 +45,11 @@ def load(content: bytes, path: str, what: str, why_damaged: str) -> Any:
         raise EvidenceError(f"{path}: this pickle is damaged ({error})", why_damaged) from error
 
 
+def dump(data: Any) -> bytes:
+    """A pickle of plain data, which `load` reads."""
+    return pickle.dumps(data, protocol=4)
+
+
 def _look_through(content: bytes, path: str, what: str) -> None:
     """Refuses what is not plain data, and places in the memo beyond what the file can fill: the unpickler would allocate up to there."""
     hint = f"{what} has none: where is this file from?"

@@ -7,11 +7,11 @@ import os
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import BinaryIO, NamedTuple, Optional
 
 import msgspec
 
-from crashkit.crashfolder.files import open_regular
+from crashkit.crashfolder.files import is_planted, open_regular
 from crashkit.model import PythonFrame
 
 _AROUND = 5
@@ -98,10 +98,15 @@ def read_source(path: Path) -> Optional[tuple[str, float]]:
     """
     real = Path(os.path.realpath(path, strict=True))
     with open_regular(real) as file:
-        status = os.fstat(file.fileno())
-        if status.st_size > _MOST_BYTES or _is_planted(status, real):
-            return None
-        content = io.BytesIO(file.read(_MOST_BYTES))
+        return None if is_planted(os.fstat(file.fileno()), real) else source_text(file, real)
+
+
+def source_text(file: BinaryIO, real: Path) -> Optional[tuple[str, float]]:
+    """As `read_source`, of an open file and its name behind all links."""
+    status = os.fstat(file.fileno())
+    if status.st_size > _MOST_BYTES:
+        return None
+    content = io.BytesIO(file.read(_MOST_BYTES))
     if real.suffix not in _SUFFIXES:
         first_line = content.readline(_LONGEST_LINE)
         if not first_line.startswith(b"#!") or b"python" not in first_line:
@@ -110,8 +115,3 @@ def read_source(path: Path) -> Optional[tuple[str, float]]:
     encoding, _ = tokenize.detect_encoding(content.readline)
     content.seek(0)
     return io.TextIOWrapper(content, encoding).read(), status.st_mtime
-
-
-def _is_planted(status: os.stat_result, real: Path) -> bool:
-    """Whether it is a second name that another user gave to a file that is not theirs, where `fs.protected_hardlinks` allows that."""
-    return status.st_nlink > 1 and real.parent.stat().st_uid not in (0, os.geteuid(), status.st_uid)

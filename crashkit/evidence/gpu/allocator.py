@@ -4,6 +4,7 @@ a pickle of plain data with the segments, their blocks, and a trace of allocatio
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple, Optional
 
@@ -127,13 +128,43 @@ def read_snapshot(file: BinaryIO, path: str) -> Snapshot:
     if len(content) > LARGEST:
         message = f"{path} is larger than {LARGEST >> 20} MiB: this snapshot of torch's allocator was not read"
         raise EvidenceError(message, "Record less: torch.cuda.memory._record_memory_history(max_entries=100_000, stacks='python').")
-    raw = plain_pickle.load(content, path, "A snapshot of torch's allocator", _DAMAGED)
-    if not isinstance(raw, dict):
-        raise EvidenceError(f"{path} is no snapshot of torch's allocator", _HINT)
+    raw = _raw(content, path)
     blocks = tuple(block for segment in _items(raw.get("segments")) for block in _blocks(segment))
     traces = raw.get("device_traces")
     events = tuple(event for trace in (traces if isinstance(traces, list) else ()) for event in _events(trace))
     return Snapshot(path, blocks, events)
+
+
+def _raw(content: bytes, path: str) -> dict[Any, Any]:
+    raw = plain_pickle.load(content, path, "A snapshot of torch's allocator", _DAMAGED)
+    if not isinstance(raw, dict):
+        raise EvidenceError(f"{path} is no snapshot of torch's allocator", _HINT)
+    return raw
+
+
+def masked(content: bytes, path: str, clean: Callable[[str], str]) -> bytes:
+    """The same snapshot with each of its texts passed through `clean`. Raises EvidenceError."""
+    return plain_pickle.dump(_cleaned(_raw(content, path), functools.cache(clean), {}))
+
+
+def _cleaned(value: Any, clean: Callable[[str], str], done: dict[int, Any]) -> Any:
+    """What stands in several places, such as a stack, is one object, and stays one."""
+    if isinstance(value, str):
+        return clean(value)
+    if not isinstance(value, (dict, list, tuple)):
+        return value
+    if id(value) in done:
+        return done[id(value)]
+    new: Any
+    if isinstance(value, dict):
+        new = done[id(value)] = {}
+        new.update((_cleaned(key, clean, done), _cleaned(item, clean, done)) for key, item in value.items())
+    elif isinstance(value, list):
+        new = done[id(value)] = []
+        new.extend(_cleaned(item, clean, done) for item in value)
+    else:
+        new = done[id(value)] = tuple(_cleaned(item, clean, done) for item in value)
+    return new
 
 
 def with_memory(gpu: Gpu, snapshots: Sequence[Snapshot], annotate: Annotate) -> Gpu:

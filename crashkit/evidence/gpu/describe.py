@@ -62,6 +62,7 @@ _FARTHEST = 64
 """A warp that stands more instructions behind the faulting one has no registers that tell."""
 _NEAR = 1 << 28
 """Memory that ends farther than this from an address, in bytes, says nothing about it."""
+_ARCHITECTURE = re.compile(r"sm_([0-9]{2,3})")
 _STATUS = {1: "pending", 2: "active", 3: "sleeping", 4: "terminated"}
 _NAME = re.compile(
     r"(?:gpu|cuda_coredump)[._].{0,255}[._](?P<ours>\d{1,9})\.\d{9,20}\.nvcudmp"
@@ -72,7 +73,7 @@ _T = TypeVar("_T")
 
 Annotate = Callable[[PythonFrame], PythonFrame]
 
-_RANK = ("memory", "misaligned", "stack", "code", "other", "assert", "trap")
+_RANK = ("ecc", "memory", "misaligned", "cluster", "copy", "tensor", "stack", "heap", "code", "driver", "other", "assert", "trap")
 
 
 class _Warp(NamedTuple):
@@ -119,6 +120,7 @@ class _Description:
         self.annotate = annotate
         self.disassemble = disassemble
         self.images = Images(dump)
+        self._architectures = {row.number: self._architecture(row) for row in dump.rows(layout.DEVICES)}
         self._ends = time.thread_time() + GPU_SECONDS
         self.warps = tuple(self._warps())
         self.grids = {(grid.table.parent_row, grid.value("id")): grid for grid in dump.rows(layout.GRIDS)}
@@ -147,6 +149,13 @@ class _Description:
             kernels=tuple(self.kernels()),  # after the exceptions, which tell what failed
             context_threads=tuple(sorted({row.value("tid") for row in dump.rows(layout.CONTEXTS)} - {0})),
         )
+
+    def _architecture(self, device: Row) -> Optional[int]:
+        """90 for sm_90; None if its instructions have another length."""
+        if device.get("instruction_size") not in (None, 0, sass.SIZE):
+            return None
+        match = _ARCHITECTURE.match(self.dump.text(device.get("sm_type")) or "")
+        return int(match[1]) if match else sass.USUAL
 
     def _warps(self) -> Iterator[_Warp]:
         for device in self.dump.rows(layout.DEVICES):
@@ -199,7 +208,7 @@ class _Description:
         if fault.warp is None:
             return
         failed = {lane.number for lane in fault.lanes}
-        operation = self._operation(fault.pc) if fault.exact and fault.meaning.kind in ("memory", "misaligned") else None
+        operation = self._operation(fault.pc, fault.device) if fault.exact and fault.meaning.kind in ("memory", "misaligned") else None
         used = self._addresses(operation, [fault]) if operation and operation.access else []
         addresses = {lane.number: address for address, lane in used}
         lanes = list(fault.warp.lanes.rows())[:_MOST_LANES_SHOWN]
@@ -272,7 +281,7 @@ class _Description:
         exact = bool(warp.row.value("error_pc_valid"))
         pc = warp.row.value("error_pc") if exact else lanes[0].value("pc")
         if meaning is TRAP:
-            before = self._operation(pc - sass.SIZE)
+            before = self._operation(pc - sass.SIZE, warp.device)
             if before is not None and before.name in sass.TRAP:
                 pc, exact = pc - sass.SIZE, True
         return _Fault(meaning, code, warp.device, warp.sm.value("id"), pc, exact, warp.cta, warp, tuple(lanes))
@@ -313,7 +322,7 @@ class _Description:
         grid = self._grid_of(first)
         lanes = [lane for fault in faults for lane in fault.lanes]
         counted = [len(fault.lanes) or fault.gone for fault in faults]
-        operation = self._operation(first.pc)
+        operation = self._operation(first.pc, first.device)
         image = self.images.at(first.pc)
         code = image.instruction(first.pc, sass.SIZE) if image else b""
         frames = self._frames(first)
@@ -351,6 +360,8 @@ class _Description:
             bytes=(code.hex() if first.exact else "") or None,
             registers=self._registers(lane) if lane else {},
         )
+        if first.meaning.kind == "cluster":
+            entry = replace(entry, detail=_asked_block(first))
         return self._with_access(entry, first.meaning, operation, faults) if operation and operation.access else entry
 
     def _with_access(self, entry: GpuException, meaning: Meaning, operation: sass.Operation, faults: list[_Fault]) -> GpuException:
@@ -394,7 +405,8 @@ class _Description:
         # A load that faults may write its destination nevertheless.
         first = fault.pc + (sass.SIZE if operation.access == "write" else 0)
         ran = [image.instruction(pc, sass.SIZE) for pc in range(first, stood, sass.SIZE)] if image else []
-        return all(code and operation.keeps_address(code) for code in ran)
+        architecture = self._architectures.get(fault.device) or sass.USUAL
+        return all(code and operation.keeps_address(code, architecture) for code in ran)
 
     def _detail(self, address: int, lane: Row, meaning: Meaning, operation: sass.Operation, addresses: list[int]) -> Optional[str]:
         """What is known of the address."""
@@ -468,7 +480,7 @@ class _Description:
         shown = sorted(self.grids.items(), key=lambda item: -len(standing.get(item[0], ())))
         for number, (key, grid) in enumerate(shown[:_MOST_KERNELS]):
             warps = standing.get(key, [])
-            places = tuple(self._places(warps))
+            places = tuple(self._places(warps, key[0]))
             first = places[0] if places else None
             name = self._entry_name(grid) or ""
             yield GpuKernel(
@@ -497,17 +509,17 @@ class _Description:
             letters = blocks.setdefault(warp.cta, [GONE] * count)
             number = next((_linear(lane.triple("x", "y", "z"), size) // 32 for lane in warp.lanes.rows()), count)
             if number < count:
-                letters[number] = WAITS if self._waits(_standing_at(warp))[0] else RUNS
+                letters[number] = WAITS if self._waits(_standing_at(warp), device)[0] else RUNS
         for cta, letters in blocks.items():
             for number in self.failed.get((device, cta), ()):
                 letters[number : number + 1] = [FAILED] if number < count else []
         order = sorted(blocks.items(), key=lambda item: (FAILED not in item[1], item[0].triple("x", "y", "z")[::-1]))
         return (GpuBlock(index=cta.triple("x", "y", "z"), warps="".join(letters)) for cta, letters in order[:_MOST_BLOCKS])
 
-    def _places(self, warps: Iterable[_Warp]) -> Iterator[GpuPlace]:
+    def _places(self, warps: Iterable[_Warp], device: int) -> Iterator[GpuPlace]:
         counted = Counter(pc for warp in warps if (pc := _standing_at(warp)))
         for pc, count in counted.most_common(_MOST_PLACES):
-            waits, at = self._waits(pc)
+            waits, at = self._waits(pc, device)
             image = self.images.at(at)
             name, start = _function(image, at) if image else (None, None)
             place = next(iter(image.places(at)), None) if image else None
@@ -520,17 +532,17 @@ class _Description:
                 waits=waits,
             )
 
-    def _waits(self, pc: int) -> tuple[Optional[str], int]:
+    def _waits(self, pc: int, device: int) -> tuple[Optional[str], int]:
         """What a warp at `pc` waits for, and the instruction that makes it wait: it may stand behind that already."""
         for at in (pc, pc - sass.SIZE):
-            operation = self._operation(at)
+            operation = self._operation(at, device)
             if operation is not None and operation.name in sass.WAITS:
                 return sass.WAITS[operation.name], at
         return None, pc
 
-    def _operation(self, pc: int) -> Optional[sass.Operation]:
-        image = self.images.at(pc)
-        return sass.decode(image.instruction(pc, sass.SIZE)) if image else None
+    def _operation(self, pc: int, device: int) -> Optional[sass.Operation]:
+        image, architecture = self.images.at(pc), self._architectures.get(device, sass.USUAL)
+        return sass.decode(image.instruction(pc, sass.SIZE), architecture) if image and architecture else None
 
     def _grid_of(self, fault: _Fault) -> Optional[Row]:
         if fault.cta is not None:
@@ -547,6 +559,15 @@ class _Description:
         image = self.images.at(entry)
         code = image.code(entry) if image else None
         return code.name if code else None
+
+
+def _asked_block(fault: _Fault) -> Optional[str]:
+    """The block of the cluster whose memory was asked for, where the multiprocessor tells."""
+    sm = fault.warp.sm if fault.warp is not None else None
+    if sm is None or not sm.value("target_valid"):
+        return None
+    x, y, z = sm.triple("target_x", "target_y", "target_z")
+    return f"in block ({x},{y},{z})"
 
 
 def _function(image: Image, address: int) -> tuple[Optional[str], Optional[int]]:

@@ -26,6 +26,8 @@ MOST_BYTES = 64 << 20
 MOST_PLACES = 16
 _MOST_GRAPHS = 4096
 _LONGEST_NUMBER = 9
+_LETTERS = 2
+_KERNEL_PATH = "# kernel path: "
 
 _FUSED = re.compile(r"triton_\w{1,2000}")
 _NODES = re.compile(r"# (?:Topologically Sorted |Unsorted )?Source Nodes: \[([\w, .]{0,8000})\], Original ATen: \[([\w:, .]{0,8000})\]")
@@ -59,8 +61,11 @@ class Known(NamedTuple):
     """Of each graph the Python line of each node."""
 
 
-def with_lines(gpu: Gpu, locate: Locate, read: Read, texts: Sequence[Input]) -> Gpu:
-    """The GPU core with the Python lines that its failed kernels were fused from, where a cache or a log tells."""
+def with_lines(gpu: Gpu, locate: Locate, read: Read, texts: Sequence[Input], kept: Sequence[Path] = ()) -> Gpu:
+    """The GPU core with the Python lines that its failed kernels were fused from, where a cache or a log tells.
+
+    `kept`: sources that came with the crash.
+    """
     wanted = {one.kernel for one in gpu.exceptions if one.kernel and _FUSED.fullmatch(one.kernel)}
     if not wanted:
         return gpu
@@ -69,8 +74,12 @@ def with_lines(gpu: Gpu, locate: Locate, read: Read, texts: Sequence[Input]) -> 
     def told(exception: GpuException) -> GpuException:
         if exception.kernel not in wanted:
             return exception
-        cached = [look_through(text.split("\n")) for text in _generated(exception.file, locate, read)]
-        known = [*cached, *found]
+        path = locate(exception.file) if exception.file else None
+        roots = (cache_of(path),) if path is not None else ()
+        cached = [text for _, text in generated(exception.file or "", roots, read)]
+        kernel = f"{_KERNEL_PATH}{exception.file}\n"
+        beside = [text for text in map(read, kept) if text is not None and (kernel in text or _KERNEL_PATH not in text)]
+        known = [*(look_through(text.split("\n")) for text in (*cached, *beside)), *found]
         made = next((one.kernels[exception.kernel] for one in known if exception.kernel in one.kernels), None)
         if made is None:
             return exception
@@ -129,17 +138,20 @@ def _place(text: str) -> Optional[PythonFrame]:
     return PythonFrame(function=function, file=file, line=int(line), source=code.strip(), origin="inductor")
 
 
-def _generated(kernel_file: Optional[str], locate: Locate, read: Read) -> Iterator[str]:
-    """The generated code that the kernel in this file of inductor's cache belongs to."""
-    path = locate(kernel_file) if kernel_file else None
-    if path is None or kernel_file is None or len(path.parent.name) != 2:
-        return
+def cache_of(kernel_file: Path) -> Optional[Path]:
+    """The cache of inductor's that a kernel's file lies in: in a folder of two letters."""
+    return kernel_file.parent.parent if len(kernel_file.parent.name) == _LETTERS else None
+
+
+def generated(kernel_file: str, caches: Iterable[Optional[Path]], read: Read) -> Iterator[tuple[Path, str]]:
+    """The generated code that the kernel of this file belongs to, as these caches have it."""
     left = MOST_BYTES
-    for other in islice(sorted(path.parent.parent.glob("??/c*.py")), MOST_FILES):
-        text = read(other) if other != path and left > 0 else None
-        left -= len(text or "")
-        if text is not None and f"# kernel path: {kernel_file}\n" in text:
-            yield text
+    for cache in dict.fromkeys(filter(None, caches)):
+        for other in islice(sorted(cache.glob(f"{'?' * _LETTERS}/c*.py")), MOST_FILES):
+            text = read(other) if left > 0 else None
+            left -= len(text or "")
+            if text is not None and f"{_KERNEL_PATH}{kernel_file}\n" in text:
+                yield other, text
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:

@@ -64,7 +64,17 @@ COLUMNS: dict[int, dict[str, Field]] = {
         cluster_y=(108, 4),
         cluster_z=(112, 4),
     ),
-    SMS: _fields(id=(0, 4), exception=(8, 4), error_pc_valid=(12, 4), error_pc=(16, 8), exception_text=(40, 8)),
+    SMS: _fields(
+        id=(0, 4),
+        exception=(8, 4),
+        error_pc_valid=(12, 4),
+        error_pc=(16, 8),
+        target_valid=(24, 4),
+        target_x=(28, 4),
+        target_y=(32, 4),
+        target_z=(36, 4),
+        exception_text=(40, 8),
+    ),
     CTAS: _fields(grid=(0, 8), x=(8, 4), y=(12, 4), z=(16, 4)),
     WARPS: _fields(
         error_pc=(0, 8),
