@@ -30,7 +30,7 @@ _SLACK = 0.2
 
 
 def made_by(python: Interpreter) -> Folder:
-    if python.version[:2] not in OFFSETS or python.free_threaded:
+    if python.version[:2] not in OFFSETS:
         pytest.skip(f"tasks of {python.name} are not read")
     return python_crash(PROGRAM, python=python)
 
@@ -50,14 +50,15 @@ def test_they_are_what_the_program_saw(python: Interpreter) -> None:
     compare(analyzed(made.core), made.stderr)
 
 
-def compare(crash: Crash, stderr: str) -> None:
+def compare(crash: Crash, stderr: str, not_told: tuple[str, ...] = ()) -> None:
+    """`not_told`: tasks that wait in an asynchronous generator, where the interpreter's file, which has its type's name, is missing."""
     truth = json.loads(next(line for line in stderr.splitlines() if line.startswith("[{")))
     ours = {task.name: task for task in crash.tasks}
     assert len(ours) == len(crash.tasks) == len(truth) >= 11
     for true in truth:
         task = ours[true["name"]]
         assert task.state == true["state"] and task.loop_thread == crash.crashed_thread
-        if true["frames"] is not None:
+        if true["frames"] is not None and task.name not in not_told:
             assert frames(task) == true["frames"], task.name
         if true["awaits"]:
             assert task.awaits == true["awaits"]
