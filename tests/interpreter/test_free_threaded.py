@@ -13,11 +13,10 @@ import pytest
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import html, text, wording
+from tests.interpreter import test_tasks
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_damage import check_damage
 from tests.interpreter.test_tasks import check_waits, compare
-
-PROGRAMS = ("known_threads.py", "waiting_tasks.py")
 
 
 @pytest.fixture(params=VERSIONS)
@@ -59,6 +58,10 @@ def test_tasks_are_what_the_program_saw(version: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_damage_is_survived_in_bounded_time(version: str, program: str, tmp_path: Path) -> None:
-    check_damage(recorded(version, program, tmp_path).core, samples=40)
+def test_damage_is_survived_in_bounded_time(version: str, tmp_path: Path) -> None:
+    check_damage(recorded(version, "known_threads.py", tmp_path).core, samples=40)
+
+
+@pytest.mark.slow
+def test_damage_to_tasks_is_survived_in_bounded_time(version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    test_tasks.check_damage(recorded(version, "waiting_tasks.py", tmp_path).core, monkeypatch, samples=20)

@@ -122,7 +122,11 @@ def test_a_report_that_is_cut_refers_to_no_task_that_is_left_out(monkeypatch: py
 @pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.10", "3.13"))
 def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(made_by(python).core) as core:
+    check_damage(made_by(python).core, monkeypatch)
+
+
+def check_damage(path: Path, monkeypatch: pytest.MonkeyPatch, samples: int = _SAMPLES) -> None:
+    with opened(path) as core:
         loaded, version = interpreter_of(core)
         module, known = Module(loaded, Path(loaded.path)), idents(core)
         found: list[TaskState] = []
@@ -132,14 +136,14 @@ def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: py
         assert whole >= 11 and len(words) > 500
         rng = random.Random(14)
         unharmed = 0
-        for _ in range(_SAMPLES):
+        for _ in range(samples):
             damage = {place: word for place in rng.sample(words, rng.choice([1, 5, 50])) for word in garbage(rng, place, words)}
             state = read_python(Overwritten(core, damage), [module], version, known)
             began = time.process_time()
             tasks = state.tasks() if state is not None else Tasks()
             assert time.process_time() - began < _PATIENCE + _SLACK
             unharmed += len(tasks.found) >= whole - 2
-        assert unharmed > _SAMPLES // 4
+        assert unharmed > samples // 4
 
 
 @pytest.mark.parametrize("python", some_interpreters("3.11"))
