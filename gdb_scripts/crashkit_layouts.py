@@ -37,7 +37,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
         },
     ),
     "collector": ("struct _gc_runtime_state", {"running": "collecting"}),
-    "gil": ("struct _gil_runtime_state", {"locked": "locked", "holder": "last_holder"}),
+    "gil": ("struct _gil_runtime_state", {"locked": "locked", "holder": "last_holder", "enabled": "enabled"}),
     "thread": (
         "PyThreadState",
         {
@@ -160,12 +160,14 @@ DEBUG_OFFSETS: Dict[str, str] = {
     "frame.instruction": "interpreter_frame.instr_ptr",
     "frame.locals": "interpreter_frame.localsplus",
     "frame.owner": "interpreter_frame.owner",
+    "frame.bytecode_copy": "interpreter_frame.tlbc_index",
     "code.name": "code_object.name",
     "code.qualified_name": "code_object.qualname",
     "code.file": "code_object.filename",
     "code.first_line": "code_object.firstlineno",
     "code.lines": "code_object.linetable",
     "code.bytecode": "code_object.co_code_adaptive",
+    "code.bytecode_copies": "code_object.co_tlbc",
     "code.arguments": "code_object.argcount",
     "code.slots": "code_object.localsplusnames",
     "code.slot_kinds": "code_object.localspluskinds",
@@ -234,7 +236,9 @@ def table() -> Dict[str, Dict[str, int]]:
             found[structure][field] = gdb.lookup_type(name).sizeof
     own = lookup("_Py_DebugOffsets | struct _Py_DebugOffsets")
     if own is not None:
-        places = {name: bits(own, path.split(".")) for name, path in DEBUG_OFFSETS.items()}
+        # The table is the same with and without the GIL: where this build has no such field, its offset there is none.
+        known = {f"{structure}.{field}" for structure, fields in found.items() for field in fields}
+        places = {name: bits(own, path.split(".")) for name, path in DEBUG_OFFSETS.items() if name in known}
         found["debug_offsets"] = {name: place // 8 for name, place in places.items() if place is not None}
         found["debug_offsets"]["size"] = own.sizeof
     return found

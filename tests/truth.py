@@ -39,6 +39,13 @@ def faulthandler(text: str) -> dict[int, list[Line]]:
     return threads
 
 
+def alone(text: str) -> list[Line]:
+    """The Python frames of the crashed thread, where faulthandler prints no other and no id: in a free-threaded 3.14."""
+    dump = text.rpartition("\nStack (most recent call first):\n")[2]
+    found = [_FRAME.match(line) for line in dump.partition("\n\n")[0].splitlines()]
+    return [Line(frame["function"], int(frame["line"]), frame["file"]) for frame in found if frame]
+
+
 def faulting_thread(text: str) -> int | None:
     """The pthread id of faulthandler's `Current thread`; None where the crash happened outside Python's threads."""
     found = [int(m[2], 16) for m in map(_THREAD.match, text.splitlines()) if m and m[1] == "Current thread"]

@@ -384,8 +384,10 @@ def gil_held_by_it(case: Case) -> Outcome:
 
 
 def free_threaded(case: Case) -> Outcome:
-    """The interpreter is a build without the GIL."""
+    """The interpreter is a build without the GIL, and nothing turned that on."""
     if case.crash.python is not None and case.crash.python.free_threaded:
+        if any(thread.holds_gil is not None for thread in case.crash.threads):
+            return no("the free-threaded interpreter ran with the GIL")
         return Outcome(True, (Evidence(text="a free-threaded interpreter"),))
     if case.crash.python is None or case.crash.python.free_threaded is None:
         return unknown("whether the interpreter is a free-threaded build")
@@ -458,6 +460,8 @@ def fatal_error_words(case: Case) -> Outcome:
 
 def lock_inversion(case: Case) -> Outcome:
     """One thread waits for a native lock while it holds the GIL (it runs a C function under Python frames), another waits for the GIL."""
+    if free_threaded(case).holds:
+        return no("the interpreter has no GIL")
     owners = [
         (stack, frame)
         for stack in case.stacks

@@ -18,16 +18,17 @@ _MOST_BASES = 16
 _MOST_DIMENSIONS = 64
 _MOST_ELEMENTS = 1 << 60
 
-_DATA_AT, _DIMENSIONS_AT, _SHAPE_AT, _TYPE_AT, _NUMBER_AT = 16, 24, 32, 56, 28
-"""`data`, `nd`, `dimensions` and `descr` of an array; `type_num` of a descr."""
+_DATA_AT, _DIMENSIONS_AT, _SHAPE_AT, _TYPE_AT, _NUMBER_AT = 0, 8, 16, 40, 12
+"""Behind PyObject_HEAD: `data`, `nd`, `dimensions` and `descr` of an array; `type_num` of a descr."""
 _NUMPY_TYPES = (
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "int64", "uint64", "float32", "float64"),
     *("longdouble", "complex64", "complex128", "clongdouble", "object", "bytes", "str", "void", "datetime64", "timedelta64", "float16"),
 )
 """`NPY_TYPES`, by number; where long has 64 bits."""
 
-_IMPLEMENTATIONS_AT = (24, 16)
-"""`cdata` of a tensor's object (torch/csrc/autograd/python_variable.h): behind whether it is borrowed, or in newer versions by itself."""
+_IMPLEMENTATIONS_AT = (8, 0)
+"""Behind PyObject_HEAD: `cdata` of a tensor's object (torch/csrc/autograd/python_variable.h), behind whether it is borrowed, or in newer
+versions by itself."""
 _SEARCHED = range(3, 24)
 """Words of a `TensorImpl` among which its sizes and strides begin, 11 words (c10/core/impl/SizesAndStrides.h)."""
 _INLINE = 5
@@ -85,19 +86,19 @@ class Arrays:
             return 0
 
     def _of_array(self, address: int) -> str:
-        view = self._view
-        dimensions = view.int32(address + _DIMENSIONS_AT)
+        view, own = self._view, address + self._objects.head
+        dimensions = view.int32(own + _DIMENSIONS_AT)
         if not 0 <= dimensions <= _MOST_DIMENSIONS:
             raise Unreadable(f"an array of {dimensions} dimensions")
-        shape = self._numbers(view.word(address + _SHAPE_AT), dimensions)
-        number = view.int32(view.word(address + _TYPE_AT) + _NUMBER_AT)
+        shape = self._numbers(view.word(own + _SHAPE_AT), dimensions)
+        number = view.int32(view.word(own + _TYPE_AT) + self._objects.head + _NUMBER_AT)
         kind = _NUMPY_TYPES[number] if 0 <= number < len(_NUMPY_TYPES) else f"type {number}"
-        return f"{kind} {shape}, data at {view.word(address + _DATA_AT):#x}"
+        return f"{kind} {shape}, data at {view.word(own + _DATA_AT):#x}"
 
     def _of_tensor(self, address: int) -> Optional[str]:
         for place in _IMPLEMENTATIONS_AT:
             try:
-                implementation = self._view.word(address + place)
+                implementation = self._view.word(address + self._objects.head + place)
                 sizes = self._sizes(implementation) if implementation else None
                 if sizes is not None:
                     return self._described(implementation, sizes)

@@ -55,10 +55,12 @@ class Collector(_Structure, frozen=True):
 
 
 class Gil(_Structure, frozen=True):
-    """`struct _gil_runtime_state`, 3.7 and newer."""
+    """`struct _gil_runtime_state`, 3.7 and newer. A free-threaded build has one that is not `enabled`, unless an extension or
+    PYTHON_GIL=1 asked for it."""
 
     locked: int
     holder: int
+    enabled: Optional[int] = None
 
 
 class ThreadState(_Structure, frozen=True):

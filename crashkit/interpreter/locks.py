@@ -30,18 +30,19 @@ _MOST_DEPTH = 200
 _MOST_TABLE = 1 << 16
 
 # Behind PyObject_HEAD: the lock, or a pointer to it; in an RLock then the owner's ident and how often it took it.
-_LOCK_AT, _OWNER_AT, _COUNT_AT = 16, 24, 32
-# PyCFunctionObject: m_ml, m_self. PyMethodObject: im_func, im_self.
-_DEFINITION_AT, _SELF_AT, _METHOD_SELF_AT = 16, 24, 24
-# The first fields behind PyObject_VAR_HEAD of PyCodeObject: co_consts, co_names, co_exceptiontable.
-_EXCEPTIONS_AT = 40
+_LOCK_AT, _OWNER_AT, _COUNT_AT = 0, 8, 16
+# The same of PyCFunctionObject: m_ml, m_self, and of PyMethodObject: im_func, im_self.
+_DEFINITION_AT, _SELF_AT, _METHOD_SELF_AT = 0, 8, 8
+# Behind PyObject_VAR_HEAD of PyCodeObject: co_consts, co_names, co_exceptiontable.
+_EXCEPTIONS_AT = 16
 # PyFrameObject up to 3.10 ends in int f_iblock; char f_state or f_executing; PyTryBlock f_blockstack[20]; f_localsplus.
 _BLOCKS_BEFORE_LOCALS, _BLOCK_SIZE, _COUNT_BEFORE_BLOCKS = 240, 12, 8
 _VALUE_STACK_AT = 64
 
 _KINDS = {"_thread.lock": "lock", "_thread.RLock": "rlock"}
-_INLINE = {"lock": 24, "rlock": 40}
-"""Sizes up to which an object contains its lock (`PyMutex`: 3.14, and a Lock in later releases of 3.13); larger ones point to it."""
+_INLINE = {"lock": 8, "rlock": 24}
+"""Sizes behind PyObject_HEAD up to which an object contains its lock (`PyMutex`: 3.14, and a Lock in later releases of 3.13); larger ones
+point to it."""
 _WRAPPERS = ("Condition", "Semaphore", "BoundedSemaphore")
 """Classes of `threading` whose `_lock` or `_cond` is what a `with` statement takes."""
 _LEAVES = "__exit__"
@@ -110,7 +111,7 @@ class LockReader:
 
     def __init__(self, objects: Objects, frames: Frames, values: Values) -> None:
         self._objects, self._frames, self._values = objects, frames, values
-        self._view = objects.view
+        self._view, self._head = objects.view, objects.head
         self._kinds: dict[int, Optional[str]] = {}
         self._globals: set[int] = set()
         self._ends = time.thread_time() + _PATIENCE
@@ -162,7 +163,7 @@ class LockReader:
         instruction = self._frames.instruction(frame)
         if instruction is None:
             raise Unreadable("an unknown instruction")
-        table = self._objects.bytes(self._objects.constants.word(code.address + _EXCEPTIONS_AT), _MOST_TABLE)
+        table = self._objects.bytes(self._objects.constants.word(code.address + self._objects.counted_head + _EXCEPTIONS_AT), _MOST_TABLE)
         return local + self._frames.slots(code) * view.word_size, depth_at(table, instruction)
 
     def _left_by(self, value: int) -> Optional[int]:
@@ -170,12 +171,12 @@ class LockReader:
         kind = self._objects.type_of(value)
         name = self._values.type_name(kind)
         if name == "builtin_function_or_method":
-            definition = self._view.word(value + _DEFINITION_AT)
+            definition = self._view.word(value + self._head + _DEFINITION_AT)
             if self._objects.constants.string(self._objects.constants.word(definition), 64) != _LEAVES:
                 return None
-            return self._lock(self._view.word(value + _SELF_AT))
+            return self._lock(self._view.word(value + self._head + _SELF_AT))
         if name == "method":
-            return self._inner(self._view.word(value + _METHOD_SELF_AT))
+            return self._inner(self._view.word(value + self._head + _METHOD_SELF_AT))
         return self._inner(value) if self._objects.version >= (3, 14) else None
 
     def _inner(self, address: int) -> Optional[int]:
@@ -195,12 +196,13 @@ class LockReader:
         kind = self._kind(self._objects.type_of(address))
         if kind is None:
             return None
-        inline = self._size(self._objects.type_of(address)) <= _INLINE[kind]
-        at = address + _LOCK_AT if inline else self._view.word(address + _LOCK_AT)
+        own = address + self._head
+        inline = self._size(self._objects.type_of(address)) <= self._head + _INLINE[kind]
+        at = own + _LOCK_AT if inline else self._view.word(own + _LOCK_AT)
         owner = None
         if kind == "rlock":
-            taken = self._view.byte(address + _LOCK_AT) & 1 if inline else self._view.word(address + _COUNT_AT)
-            owner = self._view.word(address + _OWNER_AT) if taken else 0
+            taken = self._view.byte(own + _LOCK_AT) & 1 if inline else self._view.word(own + _COUNT_AT)
+            owner = self._view.word(own + _OWNER_AT) if taken else 0
         self._locks[address] = Lock(address, kind, at, owner)
         return address
 

@@ -46,6 +46,10 @@ class Objects:
         self.constants = constants or view
         self.layout = layout
         self.version = version
+        self.head = layout.object.type + view.word_size
+        """Bytes of `PyObject_HEAD`, behind which an object's own fields begin: 32 in free-threaded builds, else 16."""
+        self.counted_head = self.head + view.word_size
+        """Bytes of `PyObject_VAR_HEAD`."""
         self._order = view.memory.word.order
 
     @contextmanager

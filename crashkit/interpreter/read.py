@@ -154,7 +154,7 @@ def _loaded(objects: Objects, found: Found) -> list[str]:
 
 def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
     offsets = OFFSETS.get((found.version.major, found.version.minor))
-    if offsets is None or found.version.free_threaded or objects.view.word_size != 8:
+    if offsets is None or objects.view.word_size != 8:
         return Tasks()
     reader = TaskReader(objects, frames, values, offsets)
     each = [reader.read(interpreter, stacks) for interpreter in found.interpreters]
@@ -170,8 +170,6 @@ def _exception(view: View, found: Found, values: Values, thread: PythonThread) -
 
 
 def _gil(view: View, found: Found, interpreter: Optional[int]) -> Optional[tuple[int, int]]:
-    if found.version.free_threaded:
-        return None
     return found.gil or gil_at(view, found.layout, found.runtime, interpreter)
 
 

@@ -5,7 +5,7 @@ its coroutine and the future that it waits for (Modules/_asynciomodule.c, `TaskO
 stack of values (Objects/genobject.c, `_PyGen_yf`). Futures do not name who waits for a group of tasks, but variables of asyncio's own
 functions do. From 3.14 on tasks are in lists (`task_lists.py`).
 
-CPython 3.8 to 3.14.
+CPython 3.8 to 3.14, and free-threaded builds.
 """
 
 from __future__ import annotations
@@ -32,8 +32,12 @@ _LONGEST_NAME = 200
 _PATIENCE = 3.0
 """Seconds of processor time after which no more tasks are read: containers that are damaged can take long to look through."""
 
-_LOOP_AT, _REFERENT_AT, _INNER_AT = 16, 16, 16
-# `PyWeakReference.wr_object`; `ags_gen`, `agt_gen` and `cw_coroutine` of what stands for a coroutine or an asynchronous generator.
+_HEAD = 16
+"""Bytes of PyObject_HEAD that `OFFSETS` count; free-threaded builds have more.
+
+Right behind it are `task_loop`, `PyWeakReference.wr_object`, and `ags_gen`, `agt_gen` and `cw_coroutine` of what stands for a coroutine or
+an asynchronous generator.
+"""
 _PENDING = 0
 _SUSPENDED = -1
 """`PyFrameState`, also of a 3.13 that distinguishes `await` and `yield`."""
@@ -75,6 +79,18 @@ class Offsets(NamedTuple):
     """In a frame: a pointer to its stack of values, 3.10."""
     listed: bool = False
     """Whether tasks are in lists, and `top` is a pointer behind the top of the stack of values again (3.14)."""
+
+    def behind(self, head: int) -> Offsets:
+        """The same for objects whose PyObject_HEAD has this size."""
+        more = head - _HEAD
+        return self._replace(
+            state=self.state + more,
+            waiter=self.waiter + more,
+            coroutine=self.coroutine + more,
+            name=self.name + more,
+            frame=self.frame + more,
+            frame_state=None if self.frame_state is None else self.frame_state + more,
+        )
 
 
 OFFSETS = {
@@ -118,7 +134,7 @@ class TaskReader:
     """Reads the tasks of one interpreter."""
 
     def __init__(self, objects: Objects, frames: Frames, values: Values, offsets: Offsets) -> None:
-        self._objects, self._frames, self._values, self._at = objects, frames, values, offsets
+        self._objects, self._frames, self._values, self._at = objects, frames, values, offsets.behind(objects.head)
         self._view = objects.view
         self._tasks: dict[int, bool] = {}
         self._known: dict[int, str] = {}
@@ -191,7 +207,7 @@ class TaskReader:
                 tasks = self._objects.item(contents, name)
                 references = self._objects.attribute(tasks, "data") if tasks else None
                 for reference in self._objects.members(references, MOST_TASKS) if references else ():
-                    yield self._view.word(reference + _REFERENT_AT)
+                    yield self._view.word(reference + self._objects.head)
             except Unreadable:
                 continue
         try:
@@ -219,7 +235,7 @@ class TaskReader:
         if view.int32(address + at.state) != _PENDING:
             return None
         awaiting, frames = self._coroutines(view.word(address + at.coroutine))
-        loop = view.word(address + _LOOP_AT)
+        loop = view.word(address + self._objects.head)
         ident = self._ident(loop)
         if running and awaiting and (place := places.get(awaiting[0])):
             frames = _above(place[1], awaiting[0]) or frames
@@ -267,7 +283,7 @@ class TaskReader:
                 seen.add(coroutine)
                 kind = self._type_name(self._objects.type_of(coroutine))
                 if kind in _STAND_INS:
-                    coroutine = self._view.word(coroutine + _INNER_AT)
+                    coroutine = self._view.word(coroutine + self._objects.head)
                     continue
                 frame = self._frame_of(coroutine) if kind in _COROUTINES else 0
                 if not frame:

@@ -98,11 +98,14 @@ the futexes lie. A mutex takes 40 or 48 bytes, by processor."""
 
 
 def gil_at(view: View, layout: Layout, runtime: Optional[int], interpreter: Optional[int]) -> Optional[tuple[int, int]]:
-    """The addresses of `locked` and `last_holder` of the GIL; None if it is not known where it is (3.6 keeps it elsewhere)."""
+    """The addresses of `locked` and `last_holder` of the GIL; None if threads run without it, or it is not known where it is (3.6 keeps it
+    elsewhere)."""
     try:
         if interpreter is not None and layout.interpreter.gil is not None and layout.gil is not None:
             gil = view.word(interpreter + layout.interpreter.gil)
-            return (gil + layout.gil.locked, gil + layout.gil.holder) if gil else None
+            if gil == 0 or (layout.gil.enabled is not None and view.int32(gil + layout.gil.enabled) == 0):
+                return None
+            return gil + layout.gil.locked, gil + layout.gil.holder
     except Unreadable:
         return None
     if runtime is not None and layout.runtime and layout.runtime.gil_locked is not None and layout.runtime.gil_holder is not None:

@@ -405,7 +405,7 @@ def collector_note(thread: Thread) -> str:
 
 def awaited(thread: Thread) -> str | None:
     """What a thread was waiting for: `the GIL`."""
-    if thread.waits_for_gil or waits_for_gil(thread.frames):
+    if waits_for_gil(thread.frames) if thread.waits_for_gil is None else thread.waits_for_gil:
         return "the GIL"
     names = [libc_name(plain(frame.function)).lstrip("_") for frame in islice(thread.natives(), _WAIT_DEPTH) if frame.function]
     # glibc's names of the versions with a 64-bit time end in 64.

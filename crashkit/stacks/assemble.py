@@ -56,7 +56,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
                 name=stack.name,
                 exception=stack.exception,
                 collecting=stack.collecting,
-                holds_gil=None if scene.interpreter and scene.interpreter.free_threaded else stack.holds_gil,
+                holds_gil=stack.holds_gil,
                 frames=both.native if merged.frames is None else merged.frames,
                 python_frames=both.python if merged.frames is None else (),
             )

@@ -46,8 +46,6 @@ def unharmed(pid: int) -> bool:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_two_locks(python: Interpreter, tmp_path: Path) -> None:
-    if python.free_threaded:
-        pytest.skip("free-threaded builds have no table yet")
     with running(python, programs.TWO_LOCKS, tmp_path) as (process, _):
         until_asleep(process.pid, 3)
         crash = attach(process.pid, WITHOUT_GDB)
@@ -69,8 +67,6 @@ def test_two_locks(python: Interpreter, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_rlock_has_an_owner_and_a_condition_a_lock(python: Interpreter, tmp_path: Path) -> None:
-    if python.free_threaded:
-        pytest.skip("free-threaded builds have no table yet")
     with running(python, programs.RLOCK_AND_CONDITION, tmp_path) as (process, _):
         until_asleep(process.pid, 3)
         crash = attach(process.pid, WITHOUT_GDB)
@@ -97,8 +93,6 @@ def test_lock_taken_twice(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_a_lock_that_was_left_is_not_held(python: Interpreter, tmp_path: Path) -> None:
-    if python.free_threaded:
-        pytest.skip("free-threaded builds have no table yet")
     with running(python, programs.FINISHED_WITH, tmp_path) as (process, _):
         until_asleep(process.pid, 3)
         crash = attach(process.pid, WITHOUT_GDB)
@@ -203,7 +197,7 @@ def _line(program: str, text: str) -> int:
 @pytest.mark.parametrize("python", every_interpreter())
 def test_a_task_that_is_never_woken(python: Interpreter, tmp_path: Path) -> None:
     """Which task waits for which, and at which line."""
-    if python.version[:2] not in OFFSETS or python.free_threaded:
+    if python.version[:2] not in OFFSETS:
         pytest.skip(f"tasks of {python.name} are not read")
     with running(python, programs.NEVER_WOKEN, tmp_path) as (process, _):
         until_asleep(process.pid, 1)

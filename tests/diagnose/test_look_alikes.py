@@ -16,7 +16,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Crash, PythonRuntime
 
 from .synthetic import crash, lines
-from .test_public_cases import EVAL, RNN, WORKER, Case
+from .test_public_cases import CASES, EVAL, RNN, WORKER, Case
 
 TRAINING = "py /venv/lib/python3.12/site-packages/torch/nn/modules/linear.py:134 forward > py /srv/train.py:40 main"
 
@@ -292,3 +292,20 @@ def test_free_threaded_build_is_only_possible() -> None:
     assert [(finding.id, finding.confidence) for finding in diagnose(subject, load_catalog()).findings] == [
         ("free-threaded-race", "possible")
     ]
+
+
+def test_a_free_threaded_build_that_ran_with_the_gil_had_no_such_race() -> None:
+    subject = crash(signal="SIGSEGV", frames="f > " + WORKER)
+    with_gil = tuple(msgspec.structs.replace(thread, holds_gil=False) for thread in subject.threads)
+    subject = msgspec.structs.replace(subject, python=PythonRuntime(version="3.14.0", free_threaded=True), threads=with_gil)
+    assert "free-threaded-race" not in {finding.id for finding in diagnose(subject, load_catalog()).findings}
+
+
+def test_no_deadlock_over_a_gil_that_is_off() -> None:
+    """Threads that wait until a stopped world goes on stand in functions that take the GIL in other builds."""
+    case = CASES["gil-gloo-destructor-deadlock"]
+    found = []
+    for free_threaded in (False, True):
+        subject = msgspec.structs.replace(crash(**case.crash), python=PythonRuntime(version="3.14.0", free_threaded=free_threaded))
+        found.append("deadlock-gil-native-lock" in {finding.id for finding in diagnose(subject, load_catalog()).findings})
+    assert found == [True, False]

@@ -14,7 +14,7 @@ from crashkit.interpreter.finding import Module
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from tests.crashes import DEADLINE, Interpreter
-from tests.truth import Line
+from tests.truth import Line, alone, faulthandler
 
 SCRIPT = Path(__file__).parent.parent.parent / "gdb_scripts" / "crashkit_layouts.py"
 
@@ -49,6 +49,12 @@ def interpreter_of(core: Core) -> tuple[LoadedModule, Version]:
 def state_of(core: Core, with_file: bool = False) -> PythonState | None:
     module, version = interpreter_of(core)
     return read_python(core, [Module(module, Path(module.path) if with_file else None)], version, idents(core))
+
+
+def dumped(core: Core, stderr: str) -> dict[int, list[Line]]:
+    """faulthandler's stacks by pthread ident: all of them, or the crashed thread's, which is the first in a core."""
+    crashed = {tid: ident for ident, tid in idents(core).items()}[core.threads()[0].tid]
+    return faulthandler(stderr) or {crashed: alone(stderr)}
 
 
 def lines(thread: PythonThread) -> list[Line]:

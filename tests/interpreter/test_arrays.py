@@ -67,8 +67,6 @@ def test_of_torch() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_of_objects_with_slots(python: Interpreter) -> None:
-    if python.free_threaded:
-        pytest.skip("free-threaded builds have no table yet")
     made = python_crash("arrays.py", "slots", python=python)
     at = told(made)
     assert shown(made) == {

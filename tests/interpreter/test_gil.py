@@ -11,9 +11,10 @@ from tests.crashes import Interpreter, every_interpreter, needs_gdb, python_cras
 
 
 def analyzed(python: Interpreter, gdb: str | None) -> Crash:
-    if python.free_threaded:
-        pytest.skip("free-threaded builds have no GIL")
-    return analyze(python_crash("gil.py", python=python, faulthandler=False).core, options=Options(gdb=gdb))
+    # A free-threaded build has a GIL that is off.
+    environment = {"PYTHON_GIL": "1"} if python.free_threaded else None
+    made = python_crash("gil.py", python=python, faulthandler=False, environment=environment)
+    return analyze(made.core, options=Options(gdb=gdb))
 
 
 def check(crash: Crash) -> None:

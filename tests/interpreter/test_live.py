@@ -28,8 +28,6 @@ wait("here")
 
 @pytest.mark.parametrize("python", every_interpreter())
 def test_stack_of_a_live_process(python: Interpreter) -> None:
-    if python.free_threaded:
-        pytest.skip("free-threaded builds have no table yet")
     command = [python.path, "-I", "-c", CHILD]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout is not None
@@ -40,7 +38,7 @@ def test_stack_of_a_live_process(python: Interpreter) -> None:
         with LiveProcess(child.pid) as live:
             found = find_interpreter(loaded_modules(live), str(python.path))
             assert found is not None
-            state = read_python(live, [Module(found.module, None)], Version(*python.version[:2]), {ident: child.pid})
+            state = read_python(live, [Module(found.module, None)], Version(*python.version[:2], python.free_threaded), {ident: child.pid})
             assert state is not None
             (thread,) = state.threads
             assert (thread.state.ident, thread.name) == (ident, "läuft")

@@ -11,8 +11,8 @@ from crashkit.evidence.module_files import ModuleFile
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.read import PythonThread, read_python
 from tests.crashes import Interpreter, every_interpreter, python_crash
-from tests.interpreter.process import idents, interpreter_of, lines, opened, state_of
-from tests.truth import faulthandler, faulting_thread
+from tests.interpreter.process import dumped, idents, interpreter_of, lines, opened, state_of
+from tests.truth import faulting_thread
 
 MOST_PRINTED = 100
 """faulthandler prints no more frames of one thread (MAX_FRAME_DEPTH, Python/traceback.c)."""
@@ -20,10 +20,7 @@ MOST_PRINTED = 100
 
 @pytest.fixture(params=every_interpreter())
 def python(request: pytest.FixtureRequest) -> Interpreter:
-    found: Interpreter = request.param
-    if found.free_threaded:
-        pytest.skip("free-threaded builds have no table yet")
-    return found
+    return request.param  # type: ignore[no-any-return]
 
 
 @pytest.mark.slow
@@ -31,17 +28,21 @@ def python(request: pytest.FixtureRequest) -> Interpreter:
 @pytest.mark.parametrize("script", ["threads.py", "kinds_of_frames.py", "asyncio_tasks.py"])
 def test_every_frame_is_faulthandlers(python: Interpreter, script: str, with_file: bool) -> None:
     made = python_crash(script, python=python, environment={"PYTHONIOENCODING": "utf-8"})
-    truth = faulthandler(made.stderr)
     with opened(made.core) as core:
+        truth = dumped(core, made.stderr)
         state = state_of(core, with_file)
         assert state is not None and state.lost_threads == 0 and not state.finalizing
-        assert str(state.version) == "{}.{}".format(*python.version)
+        assert str(state.version) == "{}.{}{}".format(*python.version[:2], "t" if python.free_threaded else "")
         ours = {thread.state.ident: thread for thread in state.threads}
-        assert ours.keys() == truth.keys()
+        # Without the GIL, the others run on while faulthandler prints, and from 3.14 on it does not look at them.
+        assert ours.keys() == truth.keys() or (python.free_threaded and ours.keys() > truth.keys())
         for ident, expected in truth.items():
-            assert lines(ours[ident]) == expected and not ours[ident].stack.cut
+            runs = python.free_threaded and (ours[ident].name or "").startswith("spinner")
+            assert (runs or lines(ours[ident]) == expected) and not ours[ident].stack.cut
         holders = [thread.state.ident for thread in state.threads if thread.holds_gil]
-        if with_file or python.version >= (3, 7):
+        if python.free_threaded:
+            assert {thread.holds_gil for thread in state.threads} == {None}
+        elif with_file or python.version >= (3, 7):
             assert holders == [faulting_thread(made.stderr)]
 
 
@@ -123,7 +124,7 @@ def test_nobody_holds_the_gil_outside_of_python(python: Interpreter, tmp_path: P
     with opened(python_crash(tmp_path / "outside.py", python=python).core) as core:
         state = state_of(core, with_file=True)
         assert state is not None
-        assert [thread.holds_gil for thread in state.threads] == [False]
+        assert [thread.holds_gil for thread in state.threads] == [None if python.free_threaded else False]
 
 
 DEEP = """
@@ -142,7 +143,7 @@ def test_deep_recursion_is_read_whole(python: Interpreter, tmp_path: Path) -> No
         state = state_of(core)
         assert state is not None
         (thread,) = state.threads
-        (truth,) = faulthandler(made.stderr).values()
+        (truth,) = dumped(core, made.stderr).values()
         assert lines(thread)[:MOST_PRINTED] == truth[:MOST_PRINTED]
         assert len(thread.stack.inner) == 3003 and not thread.stack.cut and not thread.stack.outer
         assert [frame.code.name for frame in thread.stack.inner[-2:] if frame.code] == ["recurse", "<module>"]

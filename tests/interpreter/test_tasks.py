@@ -30,7 +30,7 @@ _SLACK = 0.2
 
 
 def made_by(python: Interpreter) -> Folder:
-    if python.version[:2] not in OFFSETS or python.free_threaded:
+    if python.version[:2] not in OFFSETS:
         pytest.skip(f"tasks of {python.name} are not read")
     return python_crash(PROGRAM, python=python)
 
@@ -51,14 +51,15 @@ def test_they_are_what_the_program_saw(python: Interpreter) -> None:
     compare(analyzed(made.core), made.stderr)
 
 
-def compare(crash: Crash, stderr: str) -> None:
+def compare(crash: Crash, stderr: str, not_told: tuple[str, ...] = ()) -> None:
+    """`not_told`: tasks that wait in an asynchronous generator, where the interpreter's file, which has its type's name, is missing."""
     truth = json.loads(next(line for line in stderr.splitlines() if line.startswith("[{")))
     ours = {task.name: task for task in crash.tasks}
     assert len(ours) == len(crash.tasks) == len(truth) >= 11
     for true in truth:
         task = ours[true["name"]]
         assert task.state == true["state"] and task.loop_thread == crash.crashed_thread
-        if true["frames"] is not None:
+        if true["frames"] is not None and task.name not in not_told:
             assert frames(task) == true["frames"], task.name
         if true["awaits"]:
             assert task.awaits == true["awaits"]
@@ -122,7 +123,11 @@ def test_a_report_that_is_cut_refers_to_no_task_that_is_left_out(monkeypatch: py
 @pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.10", "3.13"))
 def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: pytest.MonkeyPatch) -> None:
-    with opened(made_by(python).core) as core:
+    check_damage(made_by(python).core, monkeypatch)
+
+
+def check_damage(path: Path, monkeypatch: pytest.MonkeyPatch, samples: int = _SAMPLES) -> None:
+    with opened(path) as core:
         loaded, version = interpreter_of(core)
         module, known = Module(loaded, Path(loaded.path)), idents(core)
         found: list[TaskState] = []
@@ -132,14 +137,14 @@ def test_damage_is_survived_in_bounded_time(python: Interpreter, monkeypatch: py
         assert whole >= 11 and len(words) > 500
         rng = random.Random(14)
         unharmed = 0
-        for _ in range(_SAMPLES):
+        for _ in range(samples):
             damage = {place: word for place in rng.sample(words, rng.choice([1, 5, 50])) for word in garbage(rng, place, words)}
             state = read_python(Overwritten(core, damage), [module], version, known)
             began = time.process_time()
             tasks = state.tasks() if state is not None else Tasks()
             assert time.process_time() - began < _PATIENCE + _SLACK
             unharmed += len(tasks.found) >= whole - 2
-        assert unharmed > _SAMPLES // 4
+        assert unharmed > samples // 4
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from crashkit.interpreter.finding import Module, find
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.read import read_python
-from crashkit.interpreter.task_lists import _OF_A_TASK, _definition, _table
+from crashkit.interpreter.task_lists import USUAL, _definition, _table
 from crashkit.interpreter.view import View
 from crashkit.memory.live import LiveProcess
 from crashkit.pipeline import Options, analyze
@@ -77,7 +77,7 @@ def test_the_offsets_are_those_of_the_build(made: Folder) -> None:
         assert found is not None
         objects = Objects(View(core), found.layout, found.version)
         heads = {_table(objects, _definition(objects, one)) for one in found.interpreters}
-    assert words[:7] == _OF_A_TASK and heads == {words[7:]}
+    assert words[:7] == USUAL.of_a_task and heads == {words[7:]}
 
 
 def test_a_live_process_as_asyncio_itself_shows_it(inside: Path) -> None:
