@@ -97,6 +97,7 @@ def told(crash: Crash) -> tuple[Any, ...]:
     )
 
 
+@pytest.mark.slow
 def test_a_compiled_kernel_on_another_machine(crashkit: Crashkit, cache: Path, tmp_path: Path) -> None:
     (tmp_path / "dump").write_bytes(compiled(cache))
     (tmp_path / "graph").write_text(GRAPH)
@@ -121,6 +122,7 @@ def test_a_compiled_kernel_on_another_machine(crashkit: Crashkit, cache: Path, t
         assert (SECRET in path.read_text(), MASK in path.read_text()) == (False, file["path"] not in graphs)
 
 
+@pytest.mark.slow
 def test_a_snapshot_on_another_machine(crashkit: Crashkit, tmp_path: Path) -> None:
     dump = gzip.decompress((RUNS / "cores" / "freed.nvcudmp.gz").read_bytes())
     (tmp_path / "dump").write_bytes(dump)
