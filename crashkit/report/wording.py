@@ -326,9 +326,12 @@ def told(crash: Crash, thread: Thread | None) -> str | None:
         return why(crash.signal)
     if crash.findings:
         return crash.findings[0].title
-    exceptions = [line.text for line in crash.log if line.kind == "exception"]
+    exceptions = [line for line in crash.log if line.kind == "exception"]
     if exceptions:
-        return exceptions[-1]
+        # Of the stack that is shown: a launcher may have said below that what it had started failed.
+        shown = next(thread.pythons(), None) if thread else None
+        at = f"{shown.file}:{shown.line}" if shown else None
+        return next((line.text for line in reversed(exceptions) if line.fields.get("reported_at") == at), exceptions[-1].text)
     return crash.log[0].text if crash.log and not thread else None
 
 

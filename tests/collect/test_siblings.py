@@ -68,6 +68,7 @@ def folder(crashkit: Crashkit) -> Path:
     """The crash folder of a worker that read a null pointer."""
     script = crashkit.script("server.py", SERVER)
     process = crashkit.start("run", "--no-analyze", "--", sys.executable, script, stdin=-1)
+    assert process.stderr is not None
     said: list[str] = []
     while not any("evidence in" in line for line in said):
         said.append(process.stderr.readline())

@@ -389,6 +389,7 @@ def test_the_signal_is_that_of_the_stacks_which_are_shown(tmp_path: Path, text: 
 OPENING_LINES = (
     "Fatal Python error: Aborted",
     "Timeout (0:00:01)!",
+    "~~~~~~~~~~~~~~~~~~~~~~ Stack of fetcher (140262755694272) ~~~~~~~~~~~~~~~~~~~~~~",
     "Current thread 0x00007f1 (most recent call first):",
     "Traceback (most recent call last):",
     "Traceback (most recent call first):",

@@ -59,7 +59,12 @@ TRUTH = {
     "fr-groups": Truth(3, "never came to all_reduce #2", None, "collective-missing-rank"),
     "two": Truth(2, "SIGSEGV", "ctypes.string_at(0)", confidence="likely"),
     "restart": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
+    "accelerate-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
+    "accelerate-raise": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
+    "accelerate-missed": Truth(1, MISSED, None, "collective-missing-rank", confidence="likely"),
 }
+# One process below a launcher, which prints a traceback of its own behind.
+SINGLE = ("accelerate-single-raise", "accelerate-single-segfault")
 FROM_NOTES = {
     "nccl/missed.log": Truth(1, "never came to all_reduce #11", None, "collective-missing-rank"),
     "nccl/mismatch.log": Truth(
@@ -97,7 +102,34 @@ def test_what_failed_first(name: str, crashes: dict[str, Crash]) -> None:
 
 def test_every_recorded_job_is_checked() -> None:
     # Of this one the log alone cannot tell, and the aborted rank left no dump.
-    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {*TRUTH, "fr-size", "nccl"}
+    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {*TRUTH, *SINGLE, "fr-size", "nccl"}
+
+
+def test_the_launcher_of_a_single_process_is_not_to_blame() -> None:
+    """accelerate prints a traceback of its own below that of the script; of a script that a signal ended there is no other."""
+    raised, died = (analyze(JOBS / name) for name in SINGLE)
+    assert raised.thread is not None and [frame.function for frame in raised.thread.pythons()] == ["train_step", "<module>"]
+    assert said(raised).splitlines()[0] == "Crash  ValueError: bad sample"
+    assert died.signal is not None and died.signal.name == "SIGSEGV" and not died.threads
+    assert "simple_launcher" not in "\n".join(said(died).splitlines()[:3])
+
+
+@pytest.mark.parametrize(
+    ("said_last", "function"),
+    [
+        ("subprocess.CalledProcessError: Command '['/usr/bin/python3', 'x.py']' returned non-zero exit status 1.", "work"),
+        ("subprocess.CalledProcessError: Command '['make', 'all']' returned non-zero exit status 1.", "launch"),
+        ("subprocess.CalledProcessError: Command '['/usr/bin/python3', 'x.py']' returned non-zero exit status 2.", "launch"),
+        ("ValueError: Command '['/usr/bin/python3', 'x.py']' returned non-zero exit status 1.", "launch"),
+    ],
+)
+def test_whose_exception_is_shown(said_last: str, function: str, tmp_path: Path) -> None:
+    """That of the program that was started, if what started it only reports it."""
+    first = 'Traceback (most recent call last):\n  File "/srv/x.py", line 3, in work\n    fail()\nKeyError: 1\n'
+    last = f'Traceback (most recent call last):\n  File "/srv/all.py", line 9, in launch\n    run(check=True)\n{said_last}\n'
+    (tmp_path / "stderr.log").write_text(first + last)
+    thread = analyze(tmp_path / "stderr.log").thread
+    assert thread is not None and [frame.function for frame in thread.pythons()] == [function]
 
 
 def test_what_cannot_be_told_is_at_most_possible() -> None:

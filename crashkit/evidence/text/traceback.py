@@ -22,6 +22,9 @@ _EXCEPTION = re.compile(
     # Any dotted name whose last part has a capital letter, as KeyError, but not only its first one, as a log's `Note: `.
     r"^(?=[A-Za-z_](?:[\w.]*\.)?[^\WA-Z]*[A-Z]\w*(?:: |$))(?P<type>[\w.]+)(?:: (?P<message>.*))?$"
 )
+# Lib/subprocess.py: of a Python program, status 1 is an exception that nobody caught.
+_CHILD_RAISED = re.compile(r"^Command '.*' returned non-zero exit status 1\.$")
+_CHILD_DIED = re.compile(r"^Command '.*' died with <Signals\.SIG\w{1,20}: \d{1,3}>\.$")
 _LEVEL = re.compile(r"^(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL|FATAL|TRACE)\b")
 _MARGIN = re.compile(r"^ *(?:\| |\+-[+-]*)(?P<rest>.*)$")
 _MARKS = re.compile(r"^[ ~^|]*$")
@@ -81,6 +84,19 @@ class Traceback(Reader):
         self.ended = True
         return True
 
+    @property
+    def is_of_parent(self) -> bool:
+        """Whether it only says that a program which this one had started failed: accelerate's launcher prints it below that one's own."""
+        return (self._says(_CHILD_RAISED) and "python" in (self.message or "")) or self.child_died
+
+    @property
+    def child_died(self) -> bool:
+        """Whether that program died of a signal: these frames are not where it did."""
+        return self._says(_CHILD_DIED)
+
+    def _says(self, pattern: re.Pattern[str]) -> bool:
+        return (self.exception or "").endswith("CalledProcessError") and pattern.match(self.message or "") is not None
+
     def finish(self) -> Optional[tuple[Note, ...]]:
         """One note for the exception, or no note if its last line is missing. Returns None if there are no frames."""
         if not self._frames:
@@ -103,10 +119,12 @@ def _opens(text: str) -> Optional[Traceback]:
 
 
 def _tells(tracebacks: Sequence[tuple[str, Traceback]]) -> Account:
-    """Use the last traceback: if an exception was uncaught, it is that one."""
-    if not tracebacks:
+    """Use the last traceback: if an exception was uncaught, it is that one, or the one before whose end it reports."""
+    if not tracebacks or tracebacks[-1][1].child_died:
         return Account()
-    return Account(telling=Telling.EXCEPTION, threads=(tracebacks[-1][1].thread(),))
+    own = [traceback for _, traceback in tracebacks if not traceback.is_of_parent]
+    shown = own[-1] if own and tracebacks[-1][1].is_of_parent else tracebacks[-1][1]
+    return Account(telling=Telling.EXCEPTION, threads=(shown.thread(),))
 
 
 FORMAT = Format(openers=("Traceback (most recent call",), opens=_opens, tells=_tells, kinds=frozenset({"exception"}))
