@@ -17,7 +17,10 @@ from crashkit.collect.supervise.process_tree import ProcessTree
 
 @pytest.fixture
 def child() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen([sys.executable, "-I", "-S", "-c", "input()"], stdin=subprocess.PIPE) as process:
+    command = [sys.executable, "-I", "-S", "-c", "print(flush=True); input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # Popen returns while the kernel still sets up the new program: /proc has no arguments of it then
         yield process
         process.kill()
 
