@@ -202,8 +202,9 @@ def test_torchrun_with_three_ranks_of_which_two_crash(crashkit: Crashkit) -> Non
         import ctypes, os, time, socket
         rank = int(os.environ["RANK"])
         if rank < 2:
-            open(f"ready-{rank}", "w").close()
-            while not os.path.exists(f"ready-{1 - rank}"): pass
+            with open(f"begun-{rank}", "w") as file: file.write(str(os.getpid()))
+            os.rename(f"begun-{rank}", f"ready-{rank}")
+            while not os.path.exists("go"): time.sleep(0.001)
             ctypes.string_at(0)
         time.sleep(1000)
         """,
@@ -213,6 +214,12 @@ def test_torchrun_with_three_ranks_of_which_two_crash(crashkit: Crashkit) -> Non
         "--local-addr", "127.0.0.1", "--nproc-per-node", 3, script,
     )  # fmt: skip
     # The address: a container's host name need not be known in it, and torchrun asks for it for minutes.
+    ready = [crashkit.cwd / f"ready-{rank}" for rank in range(2)]
+    _wait_for(lambda: all(file.exists() for file in ready), "the ranks do not run")
+    # Of a process that dies before it was ever seen, nobody knows what job it was of.
+    watched = [f"Pid:\t{file.read_text()}\n" for file in ready]
+    _wait_for(lambda: all(pid in _descriptors(process.pid) for pid in watched), "the ranks are not watched")
+    (crashkit.cwd / "go").touch()
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 1, err
     (first,) = crashkit.crashes()

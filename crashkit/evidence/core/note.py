@@ -29,7 +29,7 @@ class Space(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Left(msgspec.Struct, frozen=True, kw_only=True):
-    """The payload of the note: JSON, compressed with zlib."""
+    """The payload of the note: JSON, compressed with zlib. The first minimal cores have it plain."""
 
     schema: str = "crashkit.core/1"
     size: int = 0
@@ -51,7 +51,8 @@ def encode(left: Left) -> bytes:
 def decode(payload: bytes) -> Optional[Left]:
     """What the payload says; None if no crashkit can have written it."""
     try:
-        found = msgspec.json.decode(zlib.decompressobj().decompress(payload, _MOST_BYTES), type=Left)
+        plain = payload if payload[:1] == b"{" else zlib.decompressobj().decompress(payload, _MOST_BYTES)
+        found = msgspec.json.decode(plain[:_MOST_BYTES], type=Left)
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if len(found.space) > MOST_SEGMENTS or len(found.loaded) > _MOST_FILES:

@@ -13,10 +13,11 @@ from crashkit.model import LogLine, SoftError
 KIND = "told"
 _MOST = 10
 _DENIES = re.compile(
-    r"\b(?:[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ed|ing)?|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
+    r"\b(?:(?:could|may|might) be"
+    r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ed|ing)?|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
     r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Ww]ithout|[Nn]o|[Nn]ot|[Nn]ever|[Ii]f|faulthandler)\b|(?:signal|sigaction|kill)\("
 )
-"""Of handlers, of repairs, and of what does not happen."""
+"""Of handlers, of repairs, of guesses, and of what does not happen."""
 
 
 def told(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:
