@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -9,6 +10,9 @@ from msgspec.structs import replace
 
 from crashkit.debugger.contract import PythonStack
 from crashkit.model import PythonFrame, SoftError, Thread
+
+_UNREAD = re.compile(r"<[\w.]{1,200}(?: object)? at (?:remote )?0x[0-9a-f]{1,16}>")
+"""An object of which only the type was read, as libpython.py and PyStack write it."""
 
 
 class Chosen(NamedTuple):
@@ -33,7 +37,7 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         names = [stack.name for stack in candidates if stack.name]
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
         exception = next((stack.exception for stack in candidates if stack.exception), None)
-        shown = _with_columns(best, candidates)
+        shown = _completed(best, candidates)
         collecting = [stack.collecting for stack in candidates if stack.collecting is not None]
         chosen[tid] = shown._replace(
             name=names[0] if names else None,
@@ -54,20 +58,27 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
     return Chosen(chosen, tuple(soft_errors))
 
 
-def _with_columns(best: PythonStack, candidates: Sequence[PythonStack]) -> PythonStack:
-    """With the columns that another source has for the very same frames: not every tool reads them."""
-    if all(frame.columns for frame in best.frames):
-        return best
+def _completed(best: PythonStack, candidates: Sequence[PythonStack]) -> PythonStack:
+    """With the columns and the values that another source has for the very same frames: not every tool reads them."""
     frames = best.frames
     for other in candidates:
-        frames = (
-            tuple(
-                replace(frame, columns=beside.columns) if _is_same(frame, beside) and frame.columns is None else frame
-                for frame, beside in zip(frames, other.frames, strict=False)
+        if other is not best:
+            common = (
+                _with(frame, beside) if _is_same(frame, beside) else frame for frame, beside in zip(frames, other.frames, strict=False)
             )
-            + frames[len(other.frames) :]
-        )
+            frames = tuple(common) + frames[len(other.frames) :]
     return best._replace(frames=frames)
+
+
+def _with(frame: PythonFrame, other: PythonFrame) -> PythonFrame:
+    told = {
+        name: text
+        for name, text in other.locals.items()
+        if name in frame.locals and len(_UNREAD.findall(text)) < len(_UNREAD.findall(frame.locals[name]))
+    }
+    if not told and (frame.columns or not other.columns):
+        return frame
+    return replace(frame, columns=frame.columns or other.columns, locals={**frame.locals, **told})
 
 
 def _is_same(one: PythonFrame, other: PythonFrame) -> bool:

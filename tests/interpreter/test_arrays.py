@@ -12,13 +12,22 @@ import pytest
 
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
-from tests.crashes import NO_TORCH, Folder, Interpreter, every_interpreter, python_crash, some_interpreters
+from tests.crashes import (
+    NO_TORCH,
+    Folder,
+    Interpreter,
+    a_debuggable_interpreter,
+    every_interpreter,
+    needs_gdb,
+    python_crash,
+    some_interpreters,
+)
 from tests.packages import folder_with
 
 
-def shown(made: Folder) -> dict[str, str]:
+def shown(made: Folder, gdb: str | None = None) -> dict[str, str]:
     """The values by the name that each has in the program, with secrets."""
-    return of_frames(analyze(made.core, options=Options(gdb=None, show_secrets=True)))
+    return of_frames(analyze(made.core, options=Options(gdb=gdb, show_secrets=True)))
 
 
 def of_frames(crash: Crash) -> dict[str, str]:
@@ -31,8 +40,8 @@ def told(made: Folder) -> dict[str, list[str]]:
     return found
 
 
-def check_arrays(made: Folder) -> None:
-    truth, ours = told(made), shown(made)
+def check_arrays(made: Folder, gdb: str | None = None) -> None:
+    truth, ours = told(made), shown(made, gdb)
     assert len(truth) == 9
     expected = {
         name: f"<{kind} {dtype} {tuple(shape)}, data at {data}>"  # type: ignore[arg-type]
@@ -47,6 +56,15 @@ def check_arrays(made: Folder) -> None:
 def test_of_numpy(python: Interpreter) -> None:
     """1.19 to 2."""
     check_arrays(python_crash("arrays.py", "numpy", str(folder_with(python, "numpy")), python=python))
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@needs_gdb
+def test_of_numpy_beside_libpython() -> None:
+    """Which is asked first where debug info is, and knows them by type and address."""
+    python = a_debuggable_interpreter()
+    check_arrays(python_crash("arrays.py", "numpy", str(folder_with(python, "numpy")), python=python), "gdb")
 
 
 @pytest.mark.torch

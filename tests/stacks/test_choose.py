@@ -28,6 +28,26 @@ def test_the_first_of_equals():
     assert chosen.soft_errors == ()
 
 
+def test_a_value_of_which_only_the_type_was_read_is_taken_from_who_read_it():
+    array = "<numpy.ndarray uint8 (3,), data at 0x7f00>"
+    ours = stack(
+        frame(origin="crashkit", view=array, both=f"[{array}, <x.Y object at 0x7f01>]", n="8", gone="1", same="<x.Y at remote 0x1>")
+    )
+    libpython = stack(
+        frame(
+            view="<numpy.ndarray at remote 0x7f3c>",
+            both="[<numpy.ndarray at remote 0x7f3c>, <x.Y at remote 0x7f01>]",
+            n="7",
+            same="<x.Z(a=1)>",
+        )
+    )
+    (found,) = choose([{1: libpython}, {1: ours}]).stacks[1].frames
+    assert found.locals == {"view": array, "both": ours.frames[0].locals["both"], "n": "7", "same": "<x.Z(a=1)>"}
+    assert found.origin == "libpython"
+    elsewhere = stack(frame(line=2, origin="crashkit", view=array))
+    assert choose([{1: libpython}, {1: elsewhere}]).stacks[1].frames == libpython.frames
+
+
 def test_a_stack_without_gaps_wins():
     gap, whole = stack(frame(line=None, x="1")), stack(frame(origin="pystack"))
     assert gap.has_gaps and not whole.has_gaps
