@@ -16,6 +16,8 @@ from crashkit.crashfolder.files import open_real
 _IN_PACKAGES = re.compile(r"^(?P<folder>.*/(?:site|dist)-packages)/(?P<name>[^/]+)")
 _TOP_LEVEL, _RECORD, _TORCH = "top_level.txt", "RECORD", Path("torch", "version.py")
 _MOST_METADATA = 2000
+_DEEPEST = 6
+"""How many folders a file can be below the one that its package is in, where that has no known name."""
 _MOST_TEXT = 1 << 16
 _MOST_RECORD = 1 << 24
 
@@ -61,13 +63,30 @@ class _Distribution(NamedTuple):
 
 def _used(files: Iterable[str], locate: Locate) -> Iterator[tuple[str, Path, str, Optional[_Distribution]]]:
     """The folder that holds each package (there and here), the module's name, and the distribution that it is of."""
-    for path in package_paths(files):
+    paths = tuple(dict.fromkeys(files))
+    for path in package_paths(paths):
         folder, _, name = path.rpartition("/")
         here = locate(folder)
         if here is not None:
             # `_cffi_backend.cpython-311-x86_64-linux-gnu.so`; `numpy.libs` has what numpy brought with it.
             module = name.partition(".")[0]
-            yield folder, here, module, _distributions(here).get(module) or _distributions(here).get(_normal(module))
+            yield folder, here, module, _distribution(here, module)
+    for folder, name in dict.fromkeys(place for path in paths if not _IN_PACKAGES.match(path) for place in _places(path)):
+        here = locate(folder)
+        module = name.partition(".")[0]
+        if here is not None and (found := _distribution(here, module)) is not None:
+            yield folder, here, module, found
+
+
+def _places(path: str) -> Iterator[tuple[str, str]]:
+    """Where the package may lie that the file is of, and its name there: `pip install --target` puts it into any folder."""
+    parts = path.split("/")
+    for depth in range(len(parts) - 1, max(1, len(parts) - 1 - _DEEPEST), -1):
+        yield "/".join(parts[:depth]), parts[depth]
+
+
+def _distribution(here: Path, module: str) -> Optional[_Distribution]:
+    return _distributions(here).get(module) or _distributions(here).get(_normal(module))
 
 
 @lru_cache(maxsize=64)

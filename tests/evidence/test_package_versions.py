@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from crashkit.collect.host.snapshot import telling_paths, versions
-from crashkit.evidence.package_versions import package_versions
+from crashkit.evidence.package_versions import metadata_files, package_versions
 from crashkit.pipeline import Options, analyze
 
 from ..crashes import an_interpreter, every_interpreter, python_crash
@@ -44,6 +44,20 @@ def test_by_the_files_of_a_package(tmp_path: Path) -> None:
     ]
     assert package_versions(used) == {"pillow": "11.1", "cffi": "2.0", "numpy": "2.4.6", "ruamel-yaml": "0.18"}
     assert package_versions(used, lambda _: None) == {}
+
+
+def test_in_a_folder_of_any_name(tmp_path: Path) -> None:
+    """`pip install --target`, a function's /var/task, an application that brings its packages along."""
+    folder = tmp_path / "task"
+    install(folder, "numpy-2.4.6", "numpy")
+    install(folder, "Pillow-11.1", "PIL")
+    used = [f"{folder}/numpy/_core/src/multi/umath.so", f"{folder}/PIL/Image.py", f"{folder}/app/main.py", f"{folder}/handler.py"]
+    assert package_versions(used) == {"numpy": "2.4.6", "pillow": "11.1"}
+    assert package_versions([f"{folder}/numpy.libs/libscipy_openblas.so", "/numpy", "numpy/core.py", ""]) == {"numpy": "2.4.6"}
+    deep = f"{folder}/numpy/{'a/' * 40}x.py"
+    assert package_versions([deep]) == {}, "a search has an end"
+    found = metadata_files(used)
+    assert sorted(found) == [f"{folder}/Pillow-11.1.dist-info/top_level.txt", f"{folder}/numpy-2.4.6.dist-info/top_level.txt"]
 
 
 def test_of_this_process() -> None:
