@@ -13,6 +13,7 @@ import signal
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 
 from crashkit.errors import EvidenceError
 
@@ -84,7 +85,7 @@ class Stopped:
                 break
             for tid in new:
                 if self._libc.ptrace(_SEIZE, tid, 0, 0) < 0:
-                    if (number := ctypes.get_errno()) != errno.ESRCH:
+                    if (number := ctypes.get_errno()) != errno.ESRCH and not _has_ended(self.pid, tid):
                         raise EvidenceError(f"cannot stop process {self.pid}: {os.strerror(number)}", missing_right(self.pid))
                     continue
                 self._seized.append(tid)
@@ -119,6 +120,15 @@ class Stopped:
             self._libc.ptrace(_DETACH, tid, 0, number)
         self._signals = {}
         # A thread that never stopped cannot be detached from: the kernel does that when this thread ends.
+
+
+def _has_ended(pid: int, tid: int) -> bool:
+    """Whether the thread is on its way out: a tracer is refused by then (`ptrace_attach`, kernel/ptrace.c)."""
+    try:
+        state = Path(f"/proc/{pid}/task/{tid}/stat").read_bytes().rpartition(b") ")[2][:1]
+    except OSError:
+        return True
+    return state in (b"Z", b"X", b"x")
 
 
 def _tids(pid: int) -> list[int]:

@@ -49,7 +49,8 @@ class <lambda>(torch.nn.Module):
 """
 """As torch 2.13 wrote it with TORCH_COMPILE_DEBUG=1."""
 COMMAND = """
-import os, resource, sys
+import os, resource, sys, time
+time.sleep(1)  # what compiles kernels lives for seconds: of a process that was never seen, nobody knows the working directory
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 dump, graph, snapshot = sys.argv[1:4]
 where = os.environ["CUDA_COREDUMP_FILE"].replace("%h", "host").replace("%p", str(os.getpid())).replace("%t", "1")
