@@ -40,7 +40,7 @@ from crashkit.model import Crash, Module, PythonFrame
 from crashkit.pipeline import Options, Progress, analyze, with_files_of
 from crashkit.scratch import Scratch
 from crashkit.secrets.text import Secrets, of_environment
-from crashkit.stacks.source import read_source
+from crashkit.stacks.source import readable_source, readable_text
 
 _DELETED = " (deleted)"
 _CHUNK = 4 << 20
@@ -179,7 +179,7 @@ def _texts(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
 def _kept(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
     """Sources of GPU kernels from the crash folder."""
     for file in pieces.kept:
-        read = _read(file.path) if file.kind == SOURCE else None
+        read = readable_source(file.path) if file.kind == SOURCE else None
         if read is not None:
             text, time = read
             member = Member(f"{EVIDENCE}/{file.path.name}", "source", _encoded(masking.source(text)), time, file.name, masked=True)
@@ -336,7 +336,7 @@ class _Chosen:
             name, here = _in_root(path), self._finder.source(path)
             if name is None or here is None:
                 continue
-            read = _read(here)
+            read = readable_source(here)
             if read is not None:
                 text, time = read
                 yield Member(name, "source", _encoded(self._masking.source(text)), time, path, masked=True)
@@ -347,7 +347,7 @@ class _Chosen:
         failed = dict.fromkeys(one.file for gpu in self._crash.gpu for one in gpu.exceptions if one.file)
         for file in failed:
             here = self._finder.source(file)
-            for path, text in inductor.generated(file, (inductor.cache_of(here),) if here is not None else (), _text):
+            for path, text in inductor.generated(file, (inductor.cache_of(here),) if here is not None else (), readable_text):
                 there = str(Path(file).parent.parent / path.parent.name / path.name)
                 name = _in_root(there)
                 if name is not None:
@@ -360,18 +360,6 @@ class _Chosen:
             name = _in_root(path)
             if name is not None:
                 yield Member(name, "package", self._masking.file(here), _modified(here), path, masked=True)
-
-
-def _read(path: Path) -> Optional[tuple[str, float]]:
-    try:
-        return read_source(path)
-    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
-        return None
-
-
-def _text(path: Path) -> Optional[str]:
-    read = _read(path)
-    return read[0] if read is not None else None
 
 
 def _source_files(crash: Crash) -> Iterator[str]:

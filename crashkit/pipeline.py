@@ -70,7 +70,7 @@ from crashkit.stacks.gil import with_gil
 from crashkit.stacks.handler import settle
 from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.living import Living, of_json
-from crashkit.stacks.source import Sources, read_source
+from crashkit.stacks.source import Sources, readable_text
 from crashkit.stacks.waits import with_waits
 
 DEADLINE = 120.0
@@ -396,17 +396,9 @@ def _describe_gpus(pieces: Pieces, finder: Finder, problems: list[SoftError]) ->
         gpu = attempt("gpu", "the reader of GPU cores", describe_it, known, problems)
         remembered = partial(with_memory, gpu, pieces.snapshots, sources.annotate)
         gpu = attempt("gpu", "the reader of torch's allocator", remembered, gpu, problems)
-        fused = partial(with_lines, gpu, locate, _source_text, pieces.texts, tuple(kept.values()))
+        fused = partial(with_lines, gpu, locate, readable_text, pieces.texts, tuple(kept.values()))
         found.append(attempt("gpu", "the reader of what torch.compile wrote", fused, gpu, problems))
     return tuple(sorted(found, key=lambda gpu: (not gpu.exceptions, gpu.time or "", gpu.path or "")))
-
-
-def _source_text(path: Path) -> Optional[str]:
-    try:
-        read = read_source(path)
-    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
-        return None
-    return read[0] if read else None
 
 
 def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:

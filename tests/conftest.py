@@ -22,9 +22,8 @@ _made: list[str] = []
 
 # A run of the tests judges a change, not chance: generated examples are the same in each run.
 _more = int(os.environ.get("CRASHKIT_TEST_EXAMPLES", "0"))
-settings.register_profile("same", derandomize=True, deadline=None)
-settings.register_profile("other", max_examples=100 * _more or 100, deadline=None)
-settings.load_profile("other" if _more else "same")
+settings.register_profile("ours", derandomize=not _more, max_examples=100 * (_more or 1), deadline=None)
+settings.load_profile("ours")
 
 TOOLS = dict.fromkeys(("readelf", "objcopy", "strip", "nm", "objdump", "c++filt"), NO_BINUTILS) | dict.fromkeys(("gcc", "g++"), NO_COMPILER)
 """Programs that only tests use, and why a test is skipped where one is missing (make test installs them)."""

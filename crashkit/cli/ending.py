@@ -10,12 +10,12 @@ from types import FrameType
 from typing import Optional
 
 from crashkit import isolation, scratch
+from crashkit.cli import INTERRUPTED
 
 _SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT)
 _GRACE = 5.0
 """Seconds for a clean-up. An exception that comes at any moment can be lost (in a weak reference's callback), or leave a lock taken for
 which another thread waits forever."""
-_INTERRUPTED = 130
 
 
 class _Ended(BaseException):
@@ -62,7 +62,7 @@ def _end_now(number: int) -> None:
     for folder in scratch.held():
         folder.close()
     if number == signal.SIGINT:
-        os._exit(_INTERRUPTED)
+        os._exit(INTERRUPTED)
     _die_of(number)
 
 

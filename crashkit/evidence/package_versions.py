@@ -63,30 +63,30 @@ class _Distribution(NamedTuple):
 
 def _used(files: Iterable[str], locate: Locate) -> Iterator[tuple[str, Path, str, Optional[_Distribution]]]:
     """The folder that holds each package (there and here), the module's name, and the distribution that it is of."""
-    paths = tuple(dict.fromkeys(files))
-    for path in package_paths(paths):
-        folder, _, name = path.rpartition("/")
+    names: dict[str, dict[str, None]] = {}
+    for path in files:
+        for folder, name in _places(path):
+            names.setdefault(folder, {})[name] = None
+    for folder, within in names.items():
         here = locate(folder)
-        if here is not None:
+        if here is None:
+            continue
+        for name in within:
             # `_cffi_backend.cpython-311-x86_64-linux-gnu.so`; `numpy.libs` has what numpy brought with it.
             module = name.partition(".")[0]
-            yield folder, here, module, _distribution(here, module)
-    for folder, name in dict.fromkeys(place for path in paths if not _IN_PACKAGES.match(path) for place in _places(path)):
-        here = locate(folder)
-        module = name.partition(".")[0]
-        if here is not None and (found := _distribution(here, module)) is not None:
-            yield folder, here, module, found
+            found = _distributions(here).get(module) or _distributions(here).get(_normal(module))
+            if found is not None or folder.endswith("-packages"):
+                yield folder, here, module, found
 
 
 def _places(path: str) -> Iterator[tuple[str, str]]:
     """Where the package may lie that the file is of, and its name there: `pip install --target` puts it into any folder."""
+    if match := _IN_PACKAGES.match(path):
+        yield match["folder"], match["name"]
+        return
     parts = path.split("/")
     for depth in range(len(parts) - 1, max(1, len(parts) - 1 - _DEEPEST), -1):
         yield "/".join(parts[:depth]), parts[depth]
-
-
-def _distribution(here: Path, module: str) -> Optional[_Distribution]:
-    return _distributions(here).get(module) or _distributions(here).get(_normal(module))
 
 
 @lru_cache(maxsize=64)

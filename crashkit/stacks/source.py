@@ -101,6 +101,20 @@ def read_source(path: Path) -> Optional[tuple[str, float]]:
         return None if is_planted(os.fstat(file.fileno()), real) else source_text(file, real)
 
 
+def readable_source(path: Path) -> Optional[tuple[str, float]]:
+    """As `read_source`; None also for a file that cannot be read."""
+    try:
+        return read_source(path)
+    except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
+        return None
+
+
+def readable_text(path: Path) -> Optional[str]:
+    """The text alone of `readable_source`."""
+    read = readable_source(path)
+    return read[0] if read is not None else None
+
+
 def source_text(file: BinaryIO, real: Path) -> Optional[tuple[str, float]]:
     """As `read_source`, of an open file and its name behind all links."""
     status = os.fstat(file.fileno())
