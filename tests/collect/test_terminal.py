@@ -7,12 +7,15 @@ import os
 import re
 import select
 import shutil
+import signal
 import sys
 import time
 from collections.abc import Iterator
 
 import pytest
 
+from crashkit.collect.host.snapshot import read_stat
+from crashkit.memory.stop import Stopped
 from tests.collect.conftest import DEADLINE, Crashkit
 from tests.pseudo_terminal import resize, start
 
@@ -113,8 +116,6 @@ def test_ctrl_c_reaches_the_command_once(crashkit: Crashkit, terminal: Terminal)
     assert crashkit.crashes() == []
 
 
-# Not long, but about one of ten whole runs finds the job stopped again right after fg, which is not understood: not in CI's first part.
-@pytest.mark.long
 def test_ctrl_z_fg_and_bg(crashkit: Crashkit, terminal: Terminal) -> None:
     script = crashkit.script("loop.py", "print('ready'); print('got', input()); print('end', input())")
     terminal.type(f"{' '.join(crashkit.argv('run', '--', sys.executable, script))}; echo status $?\n")
@@ -134,6 +135,31 @@ def test_ctrl_z_fg_and_bg(crashkit: Crashkit, terminal: Terminal) -> None:
     terminal.expect(r"loop.py")
     terminal.type("two\n")
     terminal.expect("end two")
+
+
+def test_ctrl_z_that_arrives_together_with_the_stop_of_the_command(crashkit: Crashkit, terminal: Terminal) -> None:
+    """A busy machine lets us run only when both are there: the same Ctrl-Z must not stop the command again after fg."""
+    script = crashkit.script(
+        "loop.py",
+        """
+        import os, signal
+        signal.signal(signal.SIGUSR1, lambda *rest: print("told"))
+        print("pids", os.getpid(), os.getppid(), "are")
+        input()
+        """,
+    )
+    terminal.type(f"{' '.join(crashkit.argv('run', '--', sys.executable, script))}; echo status $?\n")
+    pids = terminal.expect(r"pids (\d+) (\d+) are")
+    command, ours = int(pids.group(1)), int(pids.group(2))
+    with Stopped(ours):
+        terminal.type("\x1a")
+        while (stat := read_stat(command)) is not None and stat.state != "T":
+            os.sched_yield()
+    terminal.expect("Stopped")
+    terminal.type("fg\n")
+    terminal.expect(r"loop.py")
+    os.kill(ours, signal.SIGUSR1)  # passed on after all that arrived before
+    assert terminal.expect("told|Stopped").group() == "told"
 
 
 def test_a_pipeline_may_read_the_terminal(crashkit: Crashkit, terminal: Terminal) -> None:

@@ -77,15 +77,18 @@ def signalfd(signals: Iterable[int]) -> int:
     return _check(_libc.signalfd(-1, struct.pack("<Q120x", mask), os.O_NONBLOCK | os.O_CLOEXEC))
 
 
-def read_signals(descriptor: int) -> Iterator[SignalInfo]:
-    """The pending signals, without blocking; `struct signalfd_siginfo` of signalfd(2)."""
+def read_signal(descriptor: int) -> Optional[SignalInfo]:
+    """The next pending signal, or None, without blocking; `struct signalfd_siginfo` of signalfd(2).
+
+    One at a time: the kernel drops a pending SIGTSTP on SIGCONT and the other way round (kernel/signal.c, prepare_signal), but not
+    what was read already.
+    """
     try:
-        data = os.read(descriptor, 128 * 32)
+        data = os.read(descriptor, 128)
     except BlockingIOError:
-        return
-    for start in range(0, len(data) - 127, 128):
-        number, _, code, pid = struct.unpack_from("=IiiI", data, start)
-        yield SignalInfo(number, code, pid)
+        return None
+    number, _, code, pid = struct.unpack_from("=IiiI", data)
+    return SignalInfo(number, code, pid)
 
 
 class Inotify:

@@ -389,7 +389,7 @@ class Supervisor:
         deaths: list[tuple[Death, bool]] = []
         for descriptor, _ in self._poll.poll(max(0.0, timeout) * 1000):
             if descriptor == self._signals:
-                for info in linux.read_signals(self._signals):
+                while (info := linux.read_signal(self._signals)) is not None:
                     if info.number == signal.SIGCHLD:
                         deaths += self._reap()
                     else:
