@@ -162,6 +162,29 @@ def test_ctrl_z_that_arrives_together_with_the_stop_of_the_command(crashkit: Cra
     assert terminal.expect("told|Stopped").group() == "told"
 
 
+def test_ctrl_z_right_after_fg_is_not_taken_back(crashkit: Crashkit, terminal: Terminal) -> None:
+    """We may be about to pass the SIGCONT of fg on when the terminal stops the job once more."""
+    script = crashkit.script(
+        "loop.py",
+        """
+        import signal
+        signal.signal(signal.SIGCONT, lambda *rest: print("continued"))
+        print("ready")
+        print("got", input())
+        """,
+    )
+    terminal.type(f"{' '.join(crashkit.argv('run', '--', sys.executable, script))}; echo status $?\n")
+    terminal.expect("ready")
+    for _ in range(10):
+        terminal.type("\x1a")
+        terminal.expect("Stopped")
+        terminal.expect(r"\$ ")
+        terminal.type("fg\n")
+        terminal.expect("continued")  # the shell has given the terminal away before
+    terminal.type("one\n")
+    terminal.expect("got one")
+
+
 def test_a_pipeline_may_read_the_terminal(crashkit: Crashkit, terminal: Terminal) -> None:
     """The command shares its group with the rest of the pipeline, which stays in the foreground."""
     terminal.type(f'{" ".join(crashkit.argv("run", "--", "echo", "piped"))} | (cat; read line < /dev/tty; echo "read $line")\n')

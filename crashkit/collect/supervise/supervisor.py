@@ -57,6 +57,7 @@ FATAL = frozenset(
 """Signals whose default action dumps a core, signal(7): a crash, regardless of the sender."""
 
 ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
+_STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 ENDING = frozenset({signal.SIGTERM, signal.SIGINT})
 """These end the whole tree; SIGHUP may also mean reload."""
 EXPECTED = ASKED_TO_END | {signal.SIGPIPE}
@@ -434,9 +435,11 @@ class Supervisor:
         if not self._command or self._status is not None:
             self._told_to_end = self._told_to_end or number in ASKED_TO_END | {signal.SIGQUIT}
             return
-        reached_group = number != signal.SIGCONT and self._witness.saw(number, self._command)
+        reached_group = self._witness.saw(number, self._command)
         self._passed_on.add(number)
-        if reached_group:
+        # A terminal that stops the group takes the SIGCONT before it back, also from the witness.
+        taken_back = number == signal.SIGCONT and signal.sigpending() & _STOPS
+        if reached_group or taken_back:
             return
         if self._gpu_dump_running() and number in ASKED_TO_END:
             if not self._held:
