@@ -426,6 +426,8 @@ class LaunchedFrom(_Fact, frozen=True):
     """True if launches were blocking and the thread was inside one: the kernel is the one that this line launched."""
     function: Optional[str] = None
     """The CUDA call that the thread was in."""
+    candidates: tuple[int, ...] = ()
+    """Not exact: the tids of other threads that may have launched it, as they were in such a call, too."""
     line: Optional[int] = None
     """Not exact: the only line just before the frame's that names the kernel, which probably launched it."""
     source: Optional[str] = None

@@ -8,8 +8,12 @@ from typing import Optional
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, PythonFrame
 from crashkit.naming import gpu_memory
 from crashkit.naming.addresses import is_null
+from crashkit.naming.gpu_checks import by_assertion, by_kernel
 from crashkit.naming.gpu_exceptions import meaning_of
-from crashkit.naming.kernels import brief_kernel, checks
+from crashkit.naming.kernels import brief_kernel
+
+_NO_KERNELS = ("unknown", "operator()")
+"""What assertions call a kernel of Triton, and one that was made of a lambda."""
 
 
 def kinds(exception: GpuException) -> frozenset[str]:
@@ -38,9 +42,7 @@ def names(crash: Crash, gpu: Gpu) -> dict[str, str]:
 
 
 def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str, str]:
-    """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_checks, gpu_fix, gpu_memory, gpu_freed, gpu_launched,
-    gpu_noticed."""
-    checked = checks(exception.mangled or "") if meaning_of(exception.name).kind == "assert" else None
+    """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_memory, gpu_freed, gpu_launched, gpu_noticed."""
     place = f"{exception.file}:{exception.line}" if exception.file else None
     if place is None and exception.offset is not None:
         place = f"offset {exception.offset}"
@@ -52,12 +54,28 @@ def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str
         if exception.block_index and exception.thread_index
         else None,
         "gpu_address": exception.detail,
-        "gpu_checks": checked.what if checked else None,
-        "gpu_fix": checked.fix if checked else None,
         **_memory_names(exception),
         **_launch_names(crash, gpu),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def assertion_names(crash: Crash) -> dict[str, str]:
+    """Names for texts about an assertion that failed, from the log and a GPU core: asserted_by, checked, check_fix, check_fix_2."""
+    exception = next(iter(crash.failed_gpu.exceptions), None) if crash.failed_gpu is not None else None
+    if exception is not None and meaning_of(exception.name).kind != "assert":
+        return {}
+    lines = [line.fields for line in crash.log if line.kind == "device-assert-line"]
+    check = next(filter(None, (by_assertion(fields.get("assertion", "")) for fields in lines)), None)
+    kernel = next((fields["kernel"] for fields in lines if fields.get("kernel", _NO_KERNELS[0]) not in _NO_KERNELS), None)
+    if exception is not None and exception.kernel:
+        check = check or by_kernel(exception.mangled or "")
+        kernel = kernel or brief_kernel(exception.kernel)
+    found = {"asserted_by": f"Kernel {kernel}"} if kernel else {}
+    if check is not None:
+        found["checked"] = check.what
+        found |= dict(zip(("check_fix", "check_fix_2"), check.fixes, strict=False))
+    return found
 
 
 def _memory_names(exception: GpuException) -> dict[str, str]:

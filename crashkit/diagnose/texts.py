@@ -44,7 +44,7 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command
     (to type again), extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
-    faulting instruction is not known), and what a GPU core shows first."""
+    faulting instruction is not known), what a GPU core shows first, and what an assertion of a kernel checks."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -67,6 +67,7 @@ def names(case: Case) -> dict[str, str]:
         found["blocking"] = "launches were blocking, so it is the failing call"
     if crash.failed_gpu is not None:
         found |= gpu.names(crash, crash.failed_gpu)
+    found |= gpu.assertion_names(crash)
     found["blocking_run"] = None if _launch_is_known(case) else "CUDA_LAUNCH_BLOCKING=1"
     found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
     return {name: value for name, value in found.items() if value}

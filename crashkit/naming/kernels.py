@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
 
 from crashkit.naming.functions import short_function
 from crashkit.naming.itanium import demangled, identifiers
@@ -66,32 +66,6 @@ _LIBRARIES = (
     (r".*\bcub::.*", "sort, scan or reduction (CUB)"),
     (r".*\bthrust::.*", "algorithm of Thrust"),
 )
-
-
-class Check(NamedTuple):
-    """What a kernel of torch asserts: the dump has no text of it."""
-
-    pattern: str
-    what: str
-    fix: Optional[str] = None
-
-
-_INDEX = "assert index.min() >= 0 and index.max() < table.size(0), (index.min(), index.max(), table.size())"
-_CHECKS = (
-    Check(r"nll_loss", "each label is between 0 and the number of classes - 1"),
-    Check(r"indexSelect|vectorized_gather", "each index is within the size of the indexed dimension, or of the embedding", _INDEX),
-    Check(r"index_put_kernel|index_kernel|gpu_index_kernel|take_put", "each index is within the size of the indexed dimension", _INDEX),
-    Check(r"scatter_gather", "each index is within the size of the indexed dimension", _INDEX),
-    Check(r"triton_\w+_fused_\w*(?:index|gather|embedding|scatter)", "each index is within the size of the indexed dimension", _INDEX),
-    Check(r"[mM]ultinomial", "probabilities are finite and not negative, and their sum is not 0"),
-    Check(r"binary_cross_entropy", "each input is between 0 and 1", "assert (x >= 0).all() and (x <= 1).all()   # after a sigmoid"),
-    Check(r"EmbeddingBag|embedding_", "each index is within the size of the embedding", _INDEX),
-)
-
-
-def checks(mangled: str) -> Optional[Check]:
-    """What a kernel of torch asserts; None if it is not known."""
-    return next((check for check in _CHECKS if re.search(check.pattern, mangled)), None)
 
 
 def short_kernel(mangled: str) -> str:

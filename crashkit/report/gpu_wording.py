@@ -14,7 +14,7 @@ from crashkit.report import wording
 _VERBS = {"read": "read", "write": "wrote", "atomic": "atomic access"}
 _WAITS = {"barrier": "wait at a barrier", "mbarrier": "wait at an mbarrier", "warp": "wait for threads of their warp", "sleep": "sleep"}
 _NAME = 160
-
+_MOST_CANDIDATES = 4
 
 _LONGEST_FILE = 28
 
@@ -144,10 +144,20 @@ def launch(crash: Crash) -> Optional[Launch]:
     if found.line is not None and python is not None and found.line != python.line:
         text = f"probably launched by line {found.line}: {found.source or ''}".rstrip(" :")
     else:
-        text = (
-            f"thread {wording.thread_label(thread)} was{call}: this line or an earlier one launched it; CUDA_LAUNCH_BLOCKING=1 shows which"
-        )
+        text = _noticed(crash, thread, call, found.candidates)
     return Launch("noticed", text, thread, python)
+
+
+def _noticed(crash: Crash, thread: Thread, call: str, candidates: Sequence[int]) -> str:
+    """Why this thread is shown although another line, or another thread, may have launched the kernel."""
+    others = [wording.thread_label(one) for one in crash.threads if one.tid in candidates]
+    blocking = crash.process is not None and crash.process.environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
+    text = f"thread {wording.thread_label(thread)} was{call}"
+    if others:
+        shown = ", ".join(others[:_MOST_CANDIDATES]) + (", ..." if len(others) > _MOST_CANDIDATES else "")
+        text += f", as {'was' if len(others) == 1 else 'were'} {shown}: one of them launched it"
+        return f"{text}, here or earlier" if not blocking else text
+    return f"{text}: this line or an earlier one launched it" + ("" if blocking else "; CUDA_LAUNCH_BLOCKING=1 shows which")
 
 
 def stands(found: GpuPlace) -> str:

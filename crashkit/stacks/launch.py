@@ -17,6 +17,9 @@ from crashkit.naming.functions import plain
 from crashkit.naming.own_code import own_line, python_frames
 
 _COMPILED = re.compile(r"/torch/_(?:inductor|functorch)/")
+_ASSIGNED = re.compile(r"\s*(\w+)\s*=[^=]")
+_DEFINED = re.compile(r"\s*(?:async\s+)?(?:def|class)\s")
+_MOST_CANDIDATES = 16
 _RANK = {"launch": 0, "wait": 1, "other": 2}
 
 
@@ -50,7 +53,16 @@ def launched_from(gpu: Gpu, threads: Sequence[Thread], environment: Mapping[str,
     exact = blocking and len(launching) == 1 and bool(gpu.exceptions)
     frame = _line(best.thread, best.call)
     line, source = (None, None) if exact else _naming(best.thread.frames[frame], _kernels(gpu))
-    return LaunchedFrom(thread=best.thread.tid or 0, frame=frame, exact=exact, function=best.function, line=line, source=source)
+    others = () if exact else tuple(one.thread.tid or 0 for one in found[1:] if one[:2] == best[:2])
+    return LaunchedFrom(
+        thread=best.thread.tid or 0,
+        frame=frame,
+        exact=exact,
+        function=best.function,
+        candidates=others[:_MOST_CANDIDATES],
+        line=line,
+        source=source,
+    )
 
 
 def _only_python(gpu: Gpu, threads: Sequence[Thread]) -> Optional[LaunchedFrom]:
@@ -70,14 +82,23 @@ def _kernels(gpu: Gpu) -> set[str]:
 
 
 def _naming(frame: Frame, kernels: set[str]) -> tuple[Optional[int], Optional[str]]:
-    """The only line shortly before the frame's own, or that one, that names one of the kernels."""
+    """The only line shortly before the frame's own, or that one, that launches one of the kernels, by its name or by a variable for it."""
     if not isinstance(frame, PythonFrame) or frame.line is None or frame.context_start is None:
         return None, None
-    before = list(enumerate(frame.context, frame.context_start))
-    named = [
-        (number, text) for number, text in before if number <= frame.line and kernels & set(re.findall(r"\w+", text.partition("#")[0]))
-    ]
-    return (named[0][0], named[0][1].strip()) if len(named) == 1 else (None, None)
+    before = {number: text for number, text in enumerate(frame.context, frame.context_start) if number <= frame.line}
+    code = {number: text.partition("#")[0] for number, text in before.items() if not _DEFINED.match(text)}
+    named = {number: text for number, text in code.items() if kernels & set(re.findall(r"\w+", text))}
+    launching = _calling(named, kernels)
+    if not launching:
+        made = {number: match[1] for number, text in named.items() if (match := _ASSIGNED.match(text))}
+        launching = _calling(code, set(made.values()) - kernels) or [number for number in named if number not in made]
+    return (launching[0], before[launching[0]].strip()) if len(launching) == 1 else (None, None)
+
+
+def _calling(lines: Mapping[int, str], names: set[str]) -> list[int]:
+    """The lines that call one of these, or index it as launches do: `kernel[grid](...)`."""
+    pattern = re.compile(rf"\b(?:{'|'.join(map(re.escape, sorted(names)))})\s*[\[(]") if names else None
+    return [number for number, text in lines.items() if pattern is not None and pattern.search(text)]
 
 
 def _candidate(thread: Thread) -> Optional[_Candidate]:

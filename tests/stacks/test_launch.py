@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from crashkit.model import Crash, Gpu, LaunchedFrom, PythonFrame
+from crashkit.model import Crash, Gpu, GpuException, LaunchedFrom, NativeFrame, PythonFrame, Thread
 from crashkit.naming.cuda import cuda_call
+from crashkit.report.gpu_wording import launch
 from crashkit.stacks.launch import belongs, launched_from
 
 from ..gpu_cores import gpu, side
@@ -91,6 +92,38 @@ def test_two_launching_threads_are_never_exact() -> None:
     again = launched_from(gpu("triton_beyond-blocking"), twice, {"CUDA_LAUNCH_BLOCKING": "1"})
     assert again is not None
     assert not again.exact
+    assert again.candidates == (99,)
+    told = launch(replace(crash, threads=twice, gpu=(replace(gpu("triton_beyond-blocking"), launched_from=again),)))
+    assert told is not None
+    assert told.text.endswith("as was 99: one of them launched it")
+
+
+KERNEL = "shifted"
+LAUNCHES = (
+    # The lines of a function, and which of them launches.
+    (("kernel = cupy.ElementwiseKernel('raw float32 x', 'float32 y', 'y = x[i]', 'shifted')", "x = zeros(9)", "y = kernel(x, 5)"), 2),
+    (("kernel = module.get_function('shifted')", "kernel((4,), (32,), ())"), 1),
+    (("from kernels import shifted", "shifted[2, 128](data, 1)"), 1),
+    (("result = shifted[2, 128](data, 1)",), 0),
+    (("def shifted(data, by):", "    data[0] = by", "shifted[grid](data, 1)"), 2),
+    (("module.get_function('shifted')((4,), (32,), ())",), 0),
+    (("library.run('shifted')",), 0),
+    (("kernel = compile('shifted')", "kernel(1)", "kernel(2)"), None),
+    (("shifted[1](a)", "shifted[1](b)"), None),
+    (("# shifted(a)", "kernel == 'shifted'"), 1),
+    (("compute(1)",), None),
+)
+
+
+@pytest.mark.parametrize(("lines", "expected"), LAUNCHES, ids=[lines[-1] for lines, _ in LAUNCHES])
+def test_which_line_before_it_was_noticed_launched_the_kernel(lines: tuple[str, ...], expected: int | None) -> None:
+    context = (*lines, "print(total)")
+    frame = PythonFrame(function="work", file="/srv/app.py", line=10 + len(lines), context=context, context_start=10)
+    call = NativeFrame(function="cuStreamSynchronize", module="/usr/lib/libcuda.so.1")
+    core = Gpu(exceptions=(GpuException(name="WARP_ILLEGAL_ADDRESS", kernel=KERNEL),))
+    found = launched_from(core, (Thread(tid=5, frames=(call, frame)),), {})
+    assert found is not None
+    assert (found.line, found.source) == ((None, None) if expected is None else (10 + expected, lines[expected]))
 
 
 @pytest.mark.parametrize("value", ["", "0"])
