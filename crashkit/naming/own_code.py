@@ -51,6 +51,10 @@ _INSTALLED = re.compile(r"/(?:site|dist)-packages/([A-Za-z][\w-]*)")
 _ENTRY_SCRIPT = re.compile(r"/(?:bin|Scripts)/[^/.]+(?:\.\d+)*$")
 _ENTRY_FUNCTIONS = ("<module>", "importlib_load_entry_point")
 
+# A traceback names a Cython module's source as it was named where the package was built: `cupy/_core/core.pyx`. Nothing tells where it is
+# installed; nearly all such packages are libraries, and one's own program is on the stack as well.
+_CYTHON_OF_PACKAGE = re.compile(r"[^/]+/.*\.(?:pyx|pxd|pxi)$")
+
 # PyInstaller and CPython's own frozen modules name files of the standard library by relative paths.
 _STANDARD_LIBRARY = frozenset(
     """
@@ -76,6 +80,8 @@ def is_own(frame: PythonFrame) -> bool:
         # dataclasses and namedtuple compile their methods from a string, too.
         return not function.rpartition(".")[2].startswith("__")
     if not path or path.startswith("<") or _NOT_OWN.search(path):
+        return False
+    if frame.origin == "traceback" and _CYTHON_OF_PACKAGE.match(path):
         return False
     if _ENTRY_SCRIPT.search(path) and function in _ENTRY_FUNCTIONS:
         return False

@@ -223,6 +223,51 @@ def test_traceback_with_chain(tmp_path: Path) -> None:
     assert (innermost.line, innermost.function) == (6, "<module>")
 
 
+FAILS_AFTERWARDS = {
+    "deallocator": "class Late:\n    def __del__(self): raise KeyError('late')\nkept = [Late()]\n",
+    "atexit": "import atexit\n@atexit.register\ndef late(): raise KeyError('late')\n",
+    "excepthook": "import sys\ndef late(*rest): raise KeyError('late')\nsys.excepthook = late\n",
+    "generator": "def late():\n    try: yield\n    finally: raise KeyError('late')\nkept = late(); next(kept)\n",
+    "logging": "import logging\nlogging.getLogger().error('%d', 'no number')\n",
+}
+"""Programs in which another exception is printed beside the one that ends them."""
+
+
+@pytest.mark.parametrize("name", FAILS_AFTERWARDS)
+def test_an_exception_that_python_ignored_is_not_the_one_that_ended_it(name: str, tmp_path: Path) -> None:
+    code = (
+        FAILS_AFTERWARDS[name] + "def ending():\n    raise RuntimeError('CUDA error: an illegal memory access was encountered')\nending()\n"
+    )
+    (tmp_path / "case.py").write_text(code)
+    evidence = read_log(ended(tmp_path, sys.executable, "case.py"))
+    assert {line.fields["exception"] for line in evidence.lines if "exception" in line.fields} > {"RuntimeError"}
+    assert [frame.function for frame in evidence.threads[0].pythons()] == ["ending", "<module>"]
+
+
+def test_an_exception_that_only_was_ignored_is_shown(tmp_path: Path) -> None:
+    (tmp_path / "case.py").write_text(FAILS_AFTERWARDS["deallocator"])
+    text = ended(tmp_path, sys.executable, "case.py").read_text()
+    log = tmp_path / "more.log"
+    log.write_text(text + "Killed\n")
+    assert [frame.function for frame in read_log(log).threads[0].pythons()] == ["__del__"]
+
+
+def test_cython_prints_what_it_ignores_twice(tmp_path: Path) -> None:
+    """As CuPy ends after an error of a kernel, shortened."""
+    ignored = """Traceback (most recent call last):
+  File "cupy_backends/cuda/api/driver.pyx", line 73, in cupy_backends.cuda.api.driver.check_status
+cupy_backends.cuda.api.driver.CUDADriverError: CUDA_ERROR_ILLEGAL_ADDRESS: an illegal memory access was encountered
+"""
+    log = tmp_path / "stderr.log"
+    log.write_text(
+        'Traceback (most recent call last):\n  File "/srv/app.py", line 99, in total\n    print(float(y.sum()))\n'
+        '  File "cupy_backends/cuda/api/runtime.pyx", line 146, in cupy_backends.cuda.api.runtime.check_status\n'
+        "cupy_backends.cuda.api.runtime.CUDARuntimeError: cudaErrorIllegalAddress: an illegal memory access was encountered\n"
+        f"{ignored}Exception ignored in: 'cupy.cuda.function.Module.__dealloc__'\n{ignored}"
+    )
+    assert [frame.function for frame in read_log(log).threads[0].pythons()][-1] == "total"
+
+
 def test_exception_group(tmp_path: Path) -> None:
     if sys.version_info < (3, 11):
         pytest.skip("exception groups came with Python 3.11")

@@ -102,6 +102,15 @@ def test_not_own(file: str | None, function: str) -> None:
     assert not is_own(PythonFrame(file=file, function=function, line=1))
 
 
+@pytest.mark.parametrize("file", ["cupy/_core/core.pyx", "pandas/_libs/hashtable_class_helper.pxi", "src/lxml/etree.pyx"])
+def test_a_cython_module_of_a_package_in_a_traceback(file: str) -> None:
+    """Where it is installed is not in the text. A core has the module's file."""
+    assert not is_own(PythonFrame(file=file, function="get", origin="traceback"))
+    assert is_own(PythonFrame(file=file, function="get"))
+    for own in ("fast.pyx", "/srv/app/fast.pyx"):
+        assert is_own(PythonFrame(file=own, function="get", origin="traceback"))
+
+
 def test_the_innermost_of_ones_own_is_the_line_to_look_at() -> None:
     frames = [PythonFrame(file=file, function=function) for file, function in (NOT_OWN[11], OWN[0], OWN[1])]
     assert own_line(frames) is frames[1]

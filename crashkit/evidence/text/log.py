@@ -36,6 +36,8 @@ MOST_LINES = 400
 """Significant lines that are kept."""
 MOST_OF_A_KIND = 40
 """Lines kept of each kind: the first ones and the last ones."""
+_REPEATED = frozenset({"xid"})
+"""The driver says the same of each multiprocessor: what is left out tells nothing more."""
 LONGEST_TEXT = 1000
 MOST_BLOCK_LINES = 50_000
 PATIENCE = 20
@@ -363,7 +365,9 @@ class _Log:
             told = _of_stacks(shown.threads)
         signal, process = log_signal.of_lines(lines, told)
         left_out = tuple(
-            SoftError(stage="log", message=f"{count} more {kind} lines were omitted") for kind, count in sorted(self._left_out.items())
+            SoftError(stage="log", message=f"{count} more {kind} lines were omitted")
+            for kind, count in sorted(self._left_out.items())
+            if kind not in _REPEATED
         )
         return LogEvidence(
             kind=format.source if shown.telling else "log",

@@ -12,6 +12,9 @@ from crashkit.model import PythonFrame, Thread
 MOST_FRAMES = 1000
 
 _HEAD = re.compile(r"^(?P<margin>[ |+-]*)(?:\w[\w.]* +)?Traceback \(most recent call (?P<end>last|first)\):?$")
+_ASIDE = ("Exception ignored ", "Error in atexit._run_exitfuncs", "Error in sys.excepthook", "--- Logging error ---")
+"""The line before the traceback of an exception that did not end the process: Python/errors.c (PyErr_WriteUnraisable),
+Modules/atexitmodule.c, Python/pythonrun.c, Lib/logging/__init__.py."""
 _FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9})(?:, in (?P<function>.*))?$')
 _IPYTHON_FRAME = re.compile(
     r"^(?:File )?(?P<file>(?:<ipython-input-[^>]*>|[~/]?\S*/[^\s/]+\.py|Cell In\s?\[\d+\]))"
@@ -32,10 +35,13 @@ _RULE = re.compile(r"^[-+ |.]*(?:\d+[-+ |.]*)?$")
 
 
 class Traceback(Reader):
-    """One traceback, up to the last line of its exception; `first` if gdb's py-bt printed it (innermost first)."""
+    """One traceback, up to the last line of its exception; `first` if gdb's py-bt printed it (innermost first), `aside` if it begins with
+    the line that says that the exception was ignored."""
 
-    def __init__(self, first: bool) -> None:
+    def __init__(self, first: bool, aside: bool = False) -> None:
         self.first = first
+        self.aside = aside
+        self._awaits_head = aside
         self.exception: Optional[str] = None
         self.message: Optional[str] = None
         self.last_line = ""
@@ -45,6 +51,9 @@ class Traceback(Reader):
         """Take the next line; see `Reader.feed`."""
         if self.ended:
             return False
+        if self._awaits_head:
+            self._awaits_head = False
+            return _HEAD.match(text) is not None
         if margin := _MARGIN.match(text):
             text = margin["rest"]
         if match := _FRAME.match(text):
@@ -84,6 +93,10 @@ class Traceback(Reader):
         self.ended = True
         return True
 
+    def repeats(self, other: Traceback) -> bool:
+        """Whether it is the same exception: Cython prints one that it ignores before it says so, and again."""
+        return self.last_line == other.last_line and self._frames == other._frames
+
     @property
     def is_of_parent(self) -> bool:
         """Whether it only says that a program which this one had started failed: accelerate's launcher prints it below that one's own."""
@@ -114,17 +127,23 @@ class Traceback(Reader):
 
 
 def _opens(text: str) -> Optional[Traceback]:
+    if text.startswith(_ASIDE):
+        return Traceback(first=False, aside=True)
     match = _HEAD.match(text)
     return Traceback(match["end"] == "first") if match else None
 
 
 def _tells(tracebacks: Sequence[tuple[str, Traceback]]) -> Account:
-    """Use the last traceback: if an exception was uncaught, it is that one, or the one before whose end it reports."""
+    """Use the last traceback: if an exception was uncaught, it is that one, or the one before whose end it reports. Not one that was
+    ignored, if there is another."""
     if not tracebacks or tracebacks[-1][1].child_died:
         return Account()
-    own = [traceback for _, traceback in tracebacks if not traceback.is_of_parent]
-    shown = own[-1] if own and tracebacks[-1][1].is_of_parent else tracebacks[-1][1]
+    every = [traceback for _, traceback in tracebacks]
+    ignored = [traceback for traceback in every if traceback.aside]
+    ending = [traceback for traceback in every if not any(traceback.repeats(other) for other in ignored)] or every
+    own = [traceback for traceback in ending if not traceback.is_of_parent]
+    shown = own[-1] if own and ending[-1].is_of_parent else ending[-1]
     return Account(telling=Telling.EXCEPTION, threads=(shown.thread(),))
 
 
-FORMAT = Format(openers=("Traceback (most recent call",), opens=_opens, tells=_tells, kinds=frozenset({"exception"}))
+FORMAT = Format(openers=("Traceback (most recent call", *_ASIDE), opens=_opens, tells=_tells, kinds=frozenset({"exception"}))
