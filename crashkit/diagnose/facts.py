@@ -9,6 +9,7 @@ from typing import Optional, Union
 
 from crashkit.diagnose import waiting
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
+from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.signature import FramePattern
@@ -678,5 +679,6 @@ FACTS: dict[str, Fact] = {
     "user-division": user_division,
     "many-streams": many_streams,
     "garbage-index": garbage_index,
+    **GPU_MEMORY_FACTS,
     **JOB_FACTS,
 }
