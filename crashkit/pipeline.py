@@ -43,6 +43,7 @@ from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.core.minimal import write_minimal
 from crashkit.evidence.gpu.allocator import with_memory
+from crashkit.evidence.gpu.assertions import with_asserted_lines
 from crashkit.evidence.gpu.describe import describe_dump
 from crashkit.evidence.gpu.disassembly import disassembler
 from crashkit.evidence.gpu.inductor import with_lines
@@ -229,7 +230,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []
         clock.lap("log")
         asked = asked._replace(living=asked.living or _living_of(pieces.manifest))
-        gpus = _describe_gpus(pieces, finder, broken)
+        gpus = _describe_gpus(pieces, finder, logs, broken)
         if pieces.gpus:
             clock.lap("gpu")
         if pieces.core is not None and pieces.core_input is not None:
@@ -380,7 +381,7 @@ def _of_gpu(pieces: Pieces) -> Crash:
     return Crash(source=Source(path=str(path), kind=kind, size=size, compression=source.compression))
 
 
-def _describe_gpus(pieces: Pieces, finder: Finder, problems: list[SoftError]) -> tuple[Gpu, ...]:
+def _describe_gpus(pieces: Pieces, finder: Finder, logs: Sequence[_Log], problems: list[SoftError]) -> tuple[Gpu, ...]:
     """The GPU cores, those with an exception first."""
     found = []
     kept = {file.name: file.path for file in pieces.kept if file.kind == SOURCE}
@@ -394,6 +395,9 @@ def _describe_gpus(pieces: Pieces, finder: Finder, problems: list[SoftError]) ->
         known = Gpu(path=str(path), size=dump.size)
         describe_it = partial(describe_dump, dump, path, sources.annotate, disassembler())
         gpu = attempt("gpu", "the reader of GPU cores", describe_it, known, problems)
+        said = [line for log in logs for line in log.evidence.lines]
+        asserted = partial(with_asserted_lines, gpu, said, sources.annotate)
+        gpu = attempt("gpu", "the reader of assertions", asserted, gpu, problems)
         remembered = partial(with_memory, gpu, pieces.snapshots, sources.annotate)
         gpu = attempt("gpu", "the reader of torch's allocator", remembered, gpu, problems)
         fused = partial(with_lines, gpu, locate, readable_text, pieces.texts, tuple(kept.values()))

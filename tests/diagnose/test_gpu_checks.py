@@ -83,3 +83,20 @@ def test_a_dump_names_the_kernel_that_the_log_does_not(tmp_path: Path) -> None:
     log.write_text(f"{CUDA}/IndexKernel.cu:92: operator(): block: [0,0,0], thread: [2,0,0] Assertion `index < sizes[i]` failed.\n")
     finding = next(finding for finding in analyze([core, log]).findings if finding.id == "cuda-device-assert")
     assert "Kernel index_elementwise_kernel asserted `index < sizes[i]" in finding.summary
+
+
+def test_the_line_of_an_assertion_is_the_logs(tmp_path: Path) -> None:
+    """A GPU core showed the first line of a kernel of torch.compile, the log the one that asserts."""
+    core = Path(__file__).parents[2] / "fixtures" / "gpu" / "dumps" / "cores" / "compiled_assert.nvcudmp.gz"
+    (alone,) = analyze([core]).gpu[0].exceptions
+    assert alone.file is not None
+    assert alone.line is not None
+    said = "{}:{}: unknown: block: [0,0,0], thread: [{},0,0] Assertion `index out of bounds: 0 <= tmp4 < 16` failed.\n"
+    log = tmp_path / "stderr.log"
+    log.write_text("".join(said.format(alone.file, alone.line + 3, thread) for thread in (3, 7)))
+    (told,) = analyze([core, log]).gpu[0].exceptions
+    assert told.line == alone.line + 3
+    log.write_text("".join(said.format(alone.file, alone.line + thread, thread) for thread in (3, 7)))  # which of them is not known
+    assert analyze([core, log]).gpu[0].exceptions[0].line == alone.line
+    log.write_text(said.format("/elsewhere/other.py", alone.line + 3, 3))
+    assert analyze([core, log]).gpu[0].exceptions[0].line == alone.line
