@@ -28,6 +28,8 @@ class Access:
     segment: Optional[str] = None
     implied: bool = False
     """True if the address comes from the stack pointer alone (push, call, ret)."""
+    masked: bool = False
+    """True if only some of the bytes are accessed, as a mask register tells (AVX-512)."""
 
     def covers(self, address: int) -> bool:
         """Whether the access touches the byte at `address`."""

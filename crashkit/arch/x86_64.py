@@ -7,8 +7,10 @@ frame), arch/x86/mm/fault.c and arch/x86/kernel/traps.c (which trap becomes whic
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 from signal import SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP
 from typing import Any, Optional
@@ -38,6 +40,8 @@ _INFO_AT = 0x130
 _INFO = struct.Struct("<i4xi4xQ")
 
 _PROTECTION, _WRITE, _FETCH = 1, 2, 16
+_MASK = re.compile(r"k[1-7]")
+"""Intel SDM volume 1, "Opmask Register and Predication"; k0 masks nothing."""
 _DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
 
 # e8 rel32; ff /2 with a register, or with a displacement of 0, 1 or 4 bytes.
@@ -232,6 +236,7 @@ def _decode(code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
     complete = True
     named: list[str] = []
     divisor = None
+    masked = False
     branches = plain in ("call", "jmp")
     # capstone calls the operand of `lock cmpxchg` read-only; a locked operation always writes.
     writes = mnemonic.startswith("lock ")
@@ -239,6 +244,7 @@ def _decode(code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
         if operand.type == x86.X86_OP_REG:
             name = instruction.reg_name(operand.reg)
             named.append(name)
+            masked = masked or (position > 0 and _MASK.fullmatch(name) is not None)
             if branches:
                 accesses += jump(registers.get(name))
             if plain in ("div", "idiv"):
@@ -254,6 +260,8 @@ def _decode(code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
             complete = complete and bool(part)
     if plain.startswith(("xsave", "xrstor", "fxsave", "fxrstor", "maskmov", "xlat")) or "gather" in plain or "scatter" in plain:
         complete = False
+    if masked:
+        accesses = [replace(access, masked=True) for access in accesses]
     groups = {instruction.group_name(group) for group in instruction.groups}
     privileged = "privilege" in groups or plain in ("in", "out", "cli", "sti")
     return Decoded(text(instruction), plain, instruction.size, tuple(accesses), complete, privileged, tuple(dict.fromkeys(named)), divisor)

@@ -163,3 +163,20 @@ def test_the_thread_of_arm_by_the_tid_below_its_pointer(size: int, twice: bool, 
 
     assert AARCH64.pthread({"tpidr": pointer}, tid, read) == (pointer - size if found else None)
     assert AARCH64.pthread({}, tid, read) is None and AARCH64.pthread({"tpidr": pointer}, tid, lambda *_: b"") is None
+
+
+@pytest.mark.parametrize(
+    ("code", "masked"),
+    [
+        ("62e17f497f00", True),  # vmovdqu8 [rax]{k1}, zmm16
+        ("62e17f487f00", False),  # vmovdqu8 [rax], zmm16
+        ("62f17eaa6f08", True),  # vmovdqu32 ymm1{k2}{z}, [rax]
+        ("c4e1f89008", False),  # kmovq k1, [rax]: the mask is what is loaded
+        ("62f17d407408", False),  # vpcmpeqb k1, zmm16, [rax]
+    ],
+)
+def test_a_mask_register_leaves_bytes_out(code: str, masked: bool) -> None:
+    """C libraries copy the last bytes with masks: how many of the 64 were accessed is not known."""
+    decoded = X86_64.decode(bytes.fromhex(code), {"rip": 0x1000, "rax": 8})
+    assert decoded is not None
+    assert [access.masked for access in decoded.accesses] == [masked]

@@ -548,7 +548,7 @@ def _reason(signal: Signal, reason: str | None, detail: str) -> Signal:
 def _describe(kind: str | None, access: Access | None, address: int) -> str:
     kind = {"execute": "execution"}.get(kind or "", kind or "access")
     if access and access.size and access.kind != "execute":
-        return f"{kind} of {_bytes(access.size)} at {_hex(address)}"
+        return f"{kind} of {'up to ' if access.masked else ''}{_bytes(access.size)} at {_hex(address)}"
     return f"{kind} at {_hex(address)}"
 
 
