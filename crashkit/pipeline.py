@@ -59,7 +59,7 @@ from crashkit.evidence.text.several import Known, of_process
 from crashkit.job.join import Joined
 from crashkit.job.told import with_job
 from crashkit.memory.pages import Pages
-from crashkit.model import Crash, Gpu, LogLine, Process, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import Crash, Frame, Gpu, LogLine, NativeFrame, Process, PythonFrame, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SENT
 from crashkit.secrets.crash import hidden, masked, strings, without_locals
 from crashkit.secrets.memory import SecretBytes
@@ -660,18 +660,21 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
 def _with_versions(
     process: Optional[Process], scene: Scene, threads: Sequence[Thread], loaded: Sequence[str], finder: Finder
 ) -> Optional[Process]:
-    """Packages that were imported, mapped or on a stack, where this machine has the very files of the crashed one."""
+    """Packages that were on a stack, mapped or imported, in this order, where this machine has the very files of the crashed one."""
     if process is None:
         return None
-    states = ["found"]
-    files: list[str] = []
-    if scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found":
-        # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
-        states.append("unverified")
-        files += [frame.file for thread in threads for frame in thread.pythons() if frame.file]
-        files += loaded
-    files += [path for path, file in scene.files.items() if file.state in states]
+    same = scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found"
+    # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
+    states = ("found", "unverified") if same else ("found",)
+    mapped = {path: None for path, file in scene.files.items() if file.state in states}
+    stacks = filter(None, (_file_of(frame) for thread in threads for frame in thread.frames))
+    files = [*(file for file in stacks if same or file in mapped), *mapped, *(loaded if same else ())]
     return replace(process, versions={**package_versions(files, finder.folder), **process.versions})
+
+
+def _file_of(frame: Frame) -> Optional[str]:
+    """The file of its code, or the module that it is in."""
+    return frame.file if isinstance(frame, PythonFrame) else frame.module if isinstance(frame, NativeFrame) else None
 
 
 def _debugger(answers: Sequence[Answer]) -> Optional[str]:
