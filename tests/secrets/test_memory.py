@@ -27,18 +27,18 @@ def clean(memory: bytes, hidden: Iterable[str], shown: Iterable[str] = ()) -> by
 
 
 @pytest.mark.parametrize("code", ["utf-8", "latin-1", "utf-16-le", "utf-32-le"])
-@pytest.mark.parametrize("secret", [WORD, WORD + "\xe9", "wor", "w\xf6r"], ids=ascii)
+@pytest.mark.parametrize("secret", [WORD, WORD + "\xe9", "wor", "w\xf6r"], ids=["long", "accented", "short", "short and accented"])
 def test_a_secret_goes_in_each_encoding(secret: str, code: str) -> None:
     kept = secret.encode(code)
     assert clean(b"\0" + kept + b"\0text", {secret}) == bytes(len(kept) + 2) + b"text"
 
 
-@pytest.mark.parametrize(("hidden", "memory"), [("k\udc81p", b"k\x81p"), (LONG + "\udc81", LONG.encode() + b"\x81")], ids=ascii)
+@pytest.mark.parametrize(("hidden", "memory"), [("k\udc81p", b"k\x81p"), (LONG + "\udc81", LONG.encode() + b"\x81")], ids=["short", "long"])
 def test_a_secret_that_is_not_unicode_goes(hidden: str, memory: bytes) -> None:
     assert not any(clean(b"\0" + memory + b"\0", {hidden}))
 
 
-@pytest.mark.parametrize("shown", ["k\\ud800p", "\\ud800" + LONG])
+@pytest.mark.parametrize("shown", ["k\\ud800p", "\\ud800" + LONG], ids=["short", "long"])
 def test_a_surrogate_of_its_own_goes_as_python_keeps_it(shown: str) -> None:
     memory = shown.replace("\\ud800", "\ud800").encode("utf-16-le", "surrogatepass")
     assert not any(clean(memory, {shown}))
@@ -76,6 +76,7 @@ def test_a_dot_is_a_dot() -> None:
         ("a\\nline", "a\nline"), (WORD + "\\x4", WORD + "\\x4"),
         ("two\\nlines\\", "two\nlines"), ("two\\nlines\\u4e2", "two\nlines"), ("two\\nlines\\\\\\", "two\nlines\\"),
     ],
+    ids=str.split("apostrophe quote escaped-quote backslash-and-quote backslash character line cut-x cut cut-u cut-after-backslash"),
 )  # fmt: skip
 def test_a_secret_with_escapes(shown: str, kept: str) -> None:
     for code in ("utf-8", "utf-16-le"):
@@ -83,7 +84,7 @@ def test_a_secret_with_escapes(shown: str, kept: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["…", "...", "(truncated)"])
-@pytest.mark.parametrize("rest", ["", "and more of it", " with\ttabs,\nlines\r\nand \xe9"], ids=ascii)
+@pytest.mark.parametrize("rest", ["", "and more of it", " with\ttabs,\nlines\r\nand \xe9"], ids=["nothing", "text", "lines"])
 def test_the_rest_of_a_long_secret_that_the_report_has_cut(end: str, rest: str) -> None:
     memory = b"\1" + (LONG + rest).encode() + b"\0tail"
     assert clean(memory, {LONG + end}) == b"\1" + bytes(len(memory) - 6) + b"\0tail"
@@ -132,7 +133,9 @@ def test_the_lines_of_a_key_go_alone_too() -> None:
     assert clean(b"\0" + KEY_LINES[0].encode()[:15] + b"\0", {"a\n" + KEY_LINES[0][:15]}).strip(b"\0"), "too short to be of a key alone"
 
 
-@pytest.mark.parametrize("where", [b"\1\2token %s\0", b"%s", b'{"a": "%s"}', b"line\n\tindent %s\r\n"])
+@pytest.mark.parametrize(
+    "where", [b"\1\2token %s\0", b"%s", b'{"a": "%s"}', b"line\n\tindent %s\r\n"], ids=["binary", "alone", "json", "lines"]
+)
 def test_shapes_need_no_name(where: bytes) -> None:
     memory = where % TOKEN.encode()
     known = SecretBytes(set(), [])

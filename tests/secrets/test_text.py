@@ -25,7 +25,7 @@ def test_a_secret_of_source_goes_and_the_line_stays_readable(line: str) -> None:
     assert Secrets().text(line, source=True).replace("\n", "") == texts.SOURCE[line]
 
 
-@pytest.mark.parametrize("value", texts.VALUES, ids=" ".join)
+@pytest.mark.parametrize("value", texts.VALUES, ids=lambda value: value.name)
 def test_a_secret_value_goes(value: texts.Value) -> None:
     assert Secrets().value(*value) == texts.VALUES[value]
 
@@ -40,7 +40,7 @@ def test_ordinary_source_stays(line: str) -> None:
     assert Secrets().text(line, source=True) == line
 
 
-@pytest.mark.parametrize("value", texts.ORDINARY_VALUES, ids=" ".join)
+@pytest.mark.parametrize("value", texts.ORDINARY_VALUES, ids=lambda value: value.name)
 def test_an_ordinary_value_stays(value: texts.Value) -> None:
     assert Secrets().value(*value) == value.shown
 
