@@ -61,7 +61,7 @@ class SecretBytes:
     def learn_rest(self, memory: bytes) -> None:
         """Add the rest of secrets that the report has cut, where this memory has the whole, and their lines."""
         long = sorted(form for form in self._anywhere if len(form) >= _LONG)
-        for _, start, end in BytesAhoCorasick(long, matchkind=MatchKind.LeftmostLongest).find_matches_as_indexes(memory) if long else ():
+        for _, start, end in BytesAhoCorasick(long).find_matches_as_indexes(memory):
             rest = _REST.match(memory, end, end + _LONGEST)
             text = memory[start : rest.end() if rest else end].decode("utf-8", "surrogateescape")
             self._anywhere.update(form for line in (text, *_lines(text)) for form in _encoded(line))
@@ -121,8 +121,7 @@ def _plain(shown: str) -> Iterator[str]:
 
 def _lines(text: str) -> Iterator[str]:
     """Those of a key: it was read line by line."""
-    lines = text.split("\n")
-    return (line for line in lines if len(line) >= _LINE and "-----" not in line) if len(lines) > 1 else iter(())
+    return (line for line in text.split("\n") if len(line) >= _LINE and "-----" not in line)
 
 
 def _encoded(text: str) -> Iterator[bytes]:

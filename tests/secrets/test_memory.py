@@ -9,8 +9,8 @@ import pytest
 from crashkit.secrets.memory import SecretBytes, zeroed
 
 WORD = "correcthorse77battery"
-LONG = "x1" * 60
-"""A report may have cut it."""
+LONG = "x1" * 50
+"""A report may have cut one of a hundred characters."""
 KEY_LINES = tuple(f"{number:032x}" for number in range(1, 6))
 KEY = "\n".join(("-----BEGIN RSA PRIVATE KEY-----", *KEY_LINES, "short", "-----END RSA PRIVATE KEY-----"))
 TOKEN = "ghp_" + "4D3c2B1a" * 4 + "abcd"
@@ -97,8 +97,15 @@ def test_the_rest_of_a_long_secret_that_the_report_has_cut(end: str, rest: str) 
     assert not any(zeroed(elsewhere, known.places(elsewhere)))
 
 
+def test_words_are_a_secret_wherever_they_stand_if_they_are_many() -> None:
+    words = "word " * 20
+    assert clean(b"a " + words.encode() + b"and more\0b", {words}) == b"a " + bytes(len(words) + 9) + b"b"
+    assert words[1:].encode() in clean(b"a " + words.encode() + b"and more\0b", {words[1:]})
+
+
 def test_what_follows_a_shorter_secret_stays() -> None:
     assert clean(WORD.encode() + b" and more\0", {WORD}) == bytes(len(WORD)) + b" and more\0"
+    assert clean(bytes(200) + WORD.encode() + b" and more\0", {WORD}).strip(b"\0") == b" and more"
     assert not SecretBytes({WORD, "word"}, []).has_cut
     known = SecretBytes({WORD}, [])
     known.learn_rest(WORD.encode() + b" and more\0")
@@ -130,7 +137,11 @@ def test_the_lines_of_a_key_go_alone_too() -> None:
         cut.learn_rest(KEY.encode() + b"\0")
         left = zeroed(memory, cut.places(memory)).split(b"\0")
         assert not [line for line in left if line.decode() in KEY_LINES]
-    assert clean(b"\0" + KEY_LINES[0].encode()[:15] + b"\0", {"a\n" + KEY_LINES[0][:15]}).strip(b"\0"), "too short to be of a key alone"
+
+
+@pytest.mark.parametrize(("line", "goes"), [("0123456789abcdef", True), ("0123456789abcde", False), ("one of two lines", True)])
+def test_a_line_of_a_secret_goes_alone_if_it_is_long(line: str, goes: bool) -> None:
+    assert any(clean(b"\0" + line.encode() + b"\0", {f"{line}\nx"})) is not goes
 
 
 @pytest.mark.parametrize(
@@ -140,6 +151,9 @@ def test_shapes_need_no_name(where: bytes) -> None:
     memory = where % TOKEN.encode()
     known = SecretBytes(set(), [])
     assert known.places(memory) == [] and known.longest == 0 and not known.has_cut
+    known.learn_rest(memory)
+    known.learn(b"nothing of that kind in here")
+    assert known.places(memory) == [] and known.longest == 0
     known.learn(memory)
     assert zeroed(memory, known.places(memory)) == where % bytes(len(TOKEN))
     wide = TOKEN.encode("utf-32-le")

@@ -20,6 +20,11 @@ def test_a_secret_of_a_log_goes(line: str) -> None:
     assert masked.startswith("before ") and masked.count("\n") == line.count("\n")
 
 
+@pytest.mark.parametrize("line", texts.MASKED, ids=range(len(texts.MASKED)))
+def test_what_stands_around_a_secret_stays(line: str) -> None:
+    assert Secrets().text(line) == texts.MASKED[line]
+
+
 @pytest.mark.parametrize("line", texts.SOURCE)
 def test_a_secret_of_source_goes_and_the_line_stays_readable(line: str) -> None:
     assert Secrets().text(line, source=True).replace("\n", "") == texts.SOURCE[line]
@@ -77,9 +82,28 @@ def test_bytes_that_are_no_text() -> None:
     assert secrets.repeated("\udc80 Zk3hunter2 \udc81") == f"\udc80 {MASK} \udc81"
 
 
-@pytest.mark.parametrize("word", ["postgres", "root", "secret", "12345678", "/srv/model.v2", "two words 2"])
+@pytest.mark.parametrize(
+    "word", ["postgres", "root", "secret", "12345678", "/srv/model.v2", "two words 2", "a1b2c", "ab1", "abcdefghijklmno", "a1b2c3\x00"]
+)
 def test_an_ordinary_word_stays_elsewhere_though_it_is_a_password(word: str) -> None:
     assert not is_telling(word)
+
+
+@pytest.mark.parametrize("word", ["a1b2c3", "abcdefghijklmnop"])
+def test_a_word_of_letters_and_digits_or_a_long_one_goes(word: str) -> None:
+    assert is_telling(word)
+
+
+def test_of_two_secrets_at_one_place_the_longer_one_goes() -> None:
+    secrets = Secrets()
+    secrets.text("password=hunter2 password=hunter2xyz99")
+    assert secrets.repeated("a hunter2xyz99 and hunter2.") == f"a {MASK} and {MASK}."
+
+
+def test_a_secret_goes_where_it_stands_with_others() -> None:
+    secrets = Secrets()
+    secrets.text("Cookie: a=hunter2; theme=dark; id=Zk3hunterZk3")
+    assert secrets.repeated("a hunter2, Zk3hunterZk3, theme, dark") == f"a {MASK}, {MASK}, theme, dark"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +148,21 @@ def _seconds(mask: Callable[[str], str], line: str) -> float:
     began = time.process_time()
     mask(line)
     return time.process_time() - began
+
+
+def test_the_rules_as_they_are_read() -> None:
+    """Each word of a name that is a secret has a hint in it; none is looked for in vain, and a shape begins with a word."""
+    read = rules.__wrapped__()
+    assert read.names == rules().names and [shape.name for shape in read.shapes] == [shape.name for shape in rules().shapes]
+    hints = read.names.hints
+    assert not [(one, other) for one in hints for other in hints if one != other and one in other]
+    for name in ("password", "passwd", "api_key", "AWS_SECRET_ACCESS_KEY", "hf_token", "cookie", "pin_code", "sid", "dsn", "seed_phrase"):
+        assert kind(name) and any(hint in name.lower() for hint in hints), name
+    github = next(shape.pattern for shape in read.shapes if shape.name == "github")
+    bearer = next(shape.pattern for shape in read.shapes if shape.name == "bearer")
+    token = "ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56Qr78"
+    assert github.search(f"x={token}") and not github.search(f"x{token}") and not github.search(token.upper())
+    assert bearer.search("a BEARER Zk3hunterZk3x") and not bearer.search("forbearer Zk3hunterZk3x")
 
 
 def test_every_repetition_of_a_shape_is_bounded() -> None:

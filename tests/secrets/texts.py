@@ -81,6 +81,38 @@ LOGS = {
     r"b'\x00\x01ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56Qr78'": "Ab12Cd34",
 }
 
+MASKED = {
+    # A line of a log as it is masked: what stands around the secret stays.
+    "login(password=hunter2) failed": "login(password=<masked>) failed",
+    "login(user='me', password=hunter2, n=3)": "login(user='me', password=<masked>, n=3)",
+    "got password=hunter2. Then": "got password=<masked>. Then",
+    "<Config password=hunter2>": "<Config password=<masked>>",
+    "token=ab token=ab1": "token=<masked> token=<masked>",
+    "run --token ab --pin 4711 --pin ab": "run --token <masked> --pin <masked> --pin ab",
+    "token: abc123 token: abc12 token: abcdefgh": "token: <masked> token: abc12 token: abcdefgh",
+    "{'token': 'abc123'} {'token': 'abc12'}": "{'token': '<masked>'} {'token': 'abc12'}",
+    "{'token': 'abcdefgh'} {'token': 'abcdefg'}": "{'token': '<masked>'} {'token': 'abcdefg'}",
+    "{'token': 'abcd efgh12'}": "{'token': 'abcd efgh12'}",
+    "curl -H 'Cookie: a=hunter2; b=hunter3' https://x -H 'A: b'": "curl -H 'Cookie: <masked>' https://x -H 'A: b'",
+    'curl -H "Cookie: a=hunter2" https://x -d "it\'s"': 'curl -H "Cookie: <masked>" https://x -d "it\'s"',
+    "{'Cookie: a=hunter2', 'x': 'word'}": "{'Cookie: <masked>', 'x': 'word'}",
+    "Cookie: 12345678": "Cookie: <masked>",
+    "(Cookie: a=hunter2)": "(Cookie: <masked>)",
+    "Authorization: None": "Authorization: None",
+    "[('password', 'hunter2'), ('n', 'word12')]": "[('password', '<masked>'), ('n', 'word12')]",
+    "[(b'password', b'hunter2')]": "[(b'password', b'<masked>')]",
+    'headers=[["password", "hunter2"]]': 'headers=[["password", "<masked>"]]',
+    "( 'password', 'hunter2' )": "( 'password', '<masked>' )",
+    "['user', 'password', 'hunter2']": "['user', 'password', 'hunter2']",
+    "password={'a': 'hunter2', 'b': {'c': 'hunter3'}} and 'word12'": "password={'a': '<masked>', 'b': {'c': '<masked>'}} and 'word12'",
+    "password=['hunter2', ('hunter3',)] and 'word12'": "password=['<masked>', ('<masked>',)] and 'word12'",
+    "password=SecretStr('hunter2') and 'word12'": "password=SecretStr('<masked>') and 'word12'",
+    "pin=('left', 'right') pin=Pin('left') pin=left": "pin=('left', 'right') pin=Pin('left') pin=left",
+    "pin='4711' pin='471' pin='left'": "pin='<masked>' pin='471' pin='left'",
+    "password='hunter2": "password='<masked>",
+    "password='hunter2\nx='word12'": "password='<masked>\nx='word12'",
+}
+
 SOURCE = {
     'password = "hunter2"': 'password = "<masked>"',
     "self.password: str = 'hunter2'": "self.password: str = '<masked>'",
@@ -102,6 +134,19 @@ SOURCE = {
     'headers = {"Authorization": "Bearer hunter2"}': 'headers = {"Authorization": "<masked>"}',
     'run(["psql", "--password", "hunter2", "-h", "db"])': 'run(["psql", "--password", "<masked>", "-h", "db"])',
     'TOKEN = """\nab12cd34ef\n"""': 'TOKEN = """<masked>"""',
+    'TOKEN = """ab12cd34ef"""; x = """text"""': 'TOKEN = """<masked>"""; x = """text"""',
+    'TOKEN = """ab12cd34ef': 'TOKEN = """<masked>',
+    "password = ''": "password = ''",
+    'password = "hunter%s" % number': 'password = "<masked>" % number',
+    'get(url, auth=("me", f(["hunter2"])), params={"q": "word12"})': 'get(url, auth=("<masked>", f(["<masked>"])), params={"q": "word12"})',
+    'post("password", "hunter2")': 'post("password", "<masked>")',
+    'password = load("a") else "hunter2" if x else b"hunter3"': 'password = load("a") else "<masked>" if x else b"hunter3"',
+    'password = load("a")\nname = None or "word12345"': 'password = load("a")name = None or "word12345"',
+    "# it's\npassword = 'hunter2'": "# it'spassword = '<masked>'",
+    'f("# no comment", password=hunter2)': 'f("# no comment", password=hunter2)',
+    "x = 1  # so far\npassword = get_password()": "x = 1  # so farpassword = get_password()",
+    "# don't\npassword = load(x)": "# don'tpassword = load(x)",
+    'print("password=hunter2")': 'print("password=<masked>")',
 }
 
 
@@ -128,6 +173,12 @@ VALUES = {
     Value("AWS_SECRET_ACCESS_KEY", "'abc'"): "'<masked>'",
     Value("openaiApiKey", "'abc'"): "'<masked>'",
     Value("pin", "4711"): "<masked>",
+    Value("pin", "'4711'"): "'<masked>'",
+    Value("api_key", "hunter2"): "<masked>",
+    Value("secrets", "{'hunter2'}, {'hunter3'}"): "{'<masked>'}, {'<masked>'}",
+    Value("secrets", "set(), 'hunter3'"): "set(), '<masked>'",
+    Value("token", "'abcdefgh'"): "'<masked>'",
+    Value("token", "'abc123'"): "'<masked>'",
     Value("self", "<Client(url='x', api_key='hunter2') at remote 0x7f00>"): "<Client(url='x', api_key='<masked>') at remote 0x7f00>",
     Value("kwargs", "{'password': 'hunter2', 'timeout': 3}"): "{'password': '<masked>', 'timeout': 3}",
     Value(
@@ -186,6 +237,10 @@ ORDINARY_LOGS = (
     "session: 3",
     "#1 0x00005555 in log_in (password=0x5555c0df, n=3) at a.c:7",
     "{'prompt': 'Enter password: ', 'x': 'y'}",
+    "{'prompt': 'Enter password: ', 'x': 'word12345', \"y\": 'z'}",
+    '["Enter password: ", user, "word12345"]',
+    "assert password == hunter12 and token != abc12345",
+    "password=(${DB_PASSWORD}) token=%(token)s, token=<hidden>.",
 )
 
 ORDINARY_SOURCE = (
@@ -227,10 +282,29 @@ ORDINARY_SOURCE = (
     'dedup_rs_pass = PatternMatcherPass(pass_manager="dedup_reduce_scatter")',
     'fn_signature = f"{fn_args[0]}, "',
     'inspect.Signature: {"parameters": "_parameters"},',
+    'ask("Password: ", user, "word12345")',
+    "ask('Password: ', user, 'word12345')",
+    'check(form["password"], "login12345")',
+    'show(token, "word12345")',
+    'pin = load() or "left"',
+    'passwords = ":::".join(parts)',
 )
 
 ORDINARY_VALUES = (
     Value("password", "None"),
+    Value("token", "'abcdefg'"),
+    Value("token", "'abc12'"),
+    Value("secret", "<Secret object at 0x7f..."),
+    Value("secret", "lock of secrets>"),
+    Value("secret", "Secret(x=3)"),
+    Value("secret", "0x7f00"),
+    Value("secret", "0x7f00 in text"),
+    Value("secrets", "[Secret, ..."),
+    Value("secrets", "(Secret, ..."),
+    Value("secrets", "{Secret: 3, ..."),
+    Value("secrets", "deque[3]"),
+    Value("secrets", "set{3}"),
+    Value("pwd", "'~/project'"),
     Value("password", "''"),
     Value("use_password", "True"),
     Value("token", "5"),
