@@ -423,17 +423,20 @@ def two_openssl(case: Case) -> Outcome:
 
 def program_counter_zero(case: Case) -> Outcome:
     """The innermost frame is at address 0: a call through a null pointer."""
-    first = next(iter(case.crashed.natives), None) if case.crashed is not None else None
-    if first is not None and first.frame.pc == 0:
-        return Outcome(True, (Evidence(text="the innermost frame is at address 0", frame=first.index),))
+    stack = case.crashed
+    first = next(iter(stack.natives), None) if stack is not None else None
+    if stack is not None and first is not None and first.frame.pc == 0:
+        return Outcome(True, (Evidence(text="the innermost frame is at address 0", thread=stack.thread.tid, frame=first.index),))
     return no("the innermost frame is not at address 0")
 
 
 def null_thread_state(case: Case) -> Outcome:
     """An inner frame was called with a null thread state, as a debugger shows its arguments."""
-    for frame in case.crashed.natives[:4] if case.crashed is not None else ():
-        if is_zero(frame.frame.args.get("tstate")):
-            return Outcome(True, (Evidence(text=f"{frame.name} (tstate=0x0)", frame=frame.index),), {"frame": frame.name})
+    stack = case.crashed
+    for frame in stack.natives[:4] if stack is not None else ():
+        if stack is not None and is_zero(frame.frame.args.get("tstate")):
+            evidence = Evidence(text=f"{frame.name} (tstate=0x0)", thread=stack.thread.tid, frame=frame.index)
+            return Outcome(True, (evidence,), {"frame": frame.name})
     return no("no frame shows a null thread state")
 
 

@@ -62,6 +62,19 @@ def test_arguments() -> None:
     assert " ".join(Secrets().arguments(line.split())) == masked
 
 
+def test_a_password_with_a_colon() -> None:
+    assert Secrets().arguments(["curl", "-u", "me:hush:hush2"]) == ["curl", "-u", f"me:{MASK}"]
+
+
+def test_a_number_is_secret_by_its_name_and_a_word_of_this_name_is_not() -> None:
+    assert Secrets().arguments(["--pin", "4711", "--pin", "left"]) == ["--pin", MASK, "--pin", "left"]
+    assert Secrets().environment({"PIN": "left", "PIN_CODE": "4711"}) == {"PIN": "left", "PIN_CODE": MASK}
+
+
+def test_a_whole_value_is_masked_however_long_it_is() -> None:
+    assert "hunter2" not in Secrets().value("secrets", repr(["hunter2"] * 4000))
+
+
 def test_an_environment_keeps_its_names() -> None:
     variables = {"NCCL_PASS": "hush", "NCCL_DEBUG": "INFO", "TORCH_TOKEN": "hush", "OMP_X": "http://a:hush@b", "PWD": "/srv"}
     clean = {"NCCL_PASS": MASK, "NCCL_DEBUG": "INFO", "TORCH_TOKEN": MASK, "OMP_X": f"http://a:{MASK}@b", "PWD": "/srv"}

@@ -110,6 +110,10 @@ MASKED = {
     "pin=('left', 'right') pin=Pin('left') pin=left": "pin=('left', 'right') pin=Pin('left') pin=left",
     "pin='4711' pin='471' pin='left'": "pin='<masked>' pin='471' pin='left'",
     "password='hunter2": "password='<masked>",
+    "password=[('hunter2', 'a'), 'hunter3'] 'word12'": "password=[('<masked>', '<masked>'), '<masked>'] 'word12'",
+    "password=((('hunter2'), 'hunter3'), 'hunter4') 'word12'": "password=((('<masked>'), '<masked>'), '<masked>') 'word12'",
+    r"'a\npass=hunter2' 'a\tsid=hunter2' npass=word12 tsid=word12": r"'a\npass=<masked>' 'a\tsid=<masked>' npass=word12 tsid=word12",
+    "curl -u me:hunter2:hunter3 x": "curl -u me:<masked> x",
     "password='hunter2\nx='word12'": "password='<masked>\nx='word12'",
 }
 
@@ -146,6 +150,8 @@ SOURCE = {
     'f("# no comment", password=hunter2)': 'f("# no comment", password=hunter2)',
     "x = 1  # so far\npassword = get_password()": "x = 1  # so farpassword = get_password()",
     "# don't\npassword = load(x)": "# don'tpassword = load(x)",
+    "a = 'it'\n# don't\npassword = load(x)": "a = 'it'# don'tpassword = load(x)",
+    'password = load("a")\nx = 1\nname = None or "word12345"\n': 'password = load("a")x = 1name = None or "word12345"',
     'print("password=hunter2")': 'print("password=<masked>")',
 }
 
