@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from itertools import groupby
 from pathlib import Path
@@ -21,11 +21,19 @@ from msgspec.structs import replace
 
 from crashkit import model
 from crashkit.model import Crash, Signal, Source
+from crashkit.report import one_line
 from crashkit.report.first_answer import first_answer
 from crashkit.report.renderer import renderer
+from crashkit.report.text import summary
 from tests.report.schema_doc import structs
 
-FORMATS = ("html", "issue", "markdown", "text")
+FORMATS: dict[str, Callable[[Crash], str]] = {
+    name: lambda crash, name=name: renderer(name).render(crash).decode()  # type: ignore[misc]
+    for name in ("html", "issue", "markdown", "text")
+}
+FORMATS["first screen"] = lambda crash: "\n".join(summary(crash, None, color=False, width=120, brief=True))
+FORMATS["first answer"] = first_answer
+FORMATS["one line"] = lambda crash: f"{one_line.where(crash)} {one_line.cause(crash)}"
 TABLE = Path(__file__).parent / "shown.txt"
 NONE = re.compile(r".*\bNone\b.*")
 TID, PID = 7001, 7002
@@ -122,7 +130,7 @@ def variants() -> Iterator[Crash]:
 
 
 def shown(name: str) -> set[str]:
-    texts = [renderer(name).render(crash).decode() for crash in variants()]
+    texts = [FORMATS[name](crash) for crash in variants()]
     return {place for value, place in made().places.items() if any(value in text for text in texts)}
 
 
@@ -158,9 +166,8 @@ def test_what_is_not_known_is_not_shown(struct: str) -> None:
     fields = optional()[struct]
     for unknown in (*([field] for field in fields), fields):
         for crash in answers(Made(*unknown).crash):
-            formats = ("html", "issue", "markdown", "text") if unknown is fields else ("markdown", "text")
-            texts = [renderer(name).render(crash).decode() for name in formats]
-            assert [found[0].strip() for text in (*texts, first_answer(crash)) for found in NONE.finditer(text)] == [], unknown
+            formats = FORMATS if unknown is fields else ("markdown", "text", "first answer", "one line")
+            assert [found[0].strip() for name in formats for found in NONE.finditer(FORMATS[name](crash))] == [], unknown
 
 
 if __name__ == "__main__":

@@ -72,7 +72,7 @@ def test_a_number_is_secret_by_its_name_and_a_word_of_this_name_is_not() -> None
 
 
 def test_a_whole_value_is_masked_however_long_it_is() -> None:
-    assert "hunter2" not in Secrets().value("secrets", repr(["hunter2"] * 4000))
+    assert Secrets().value("secrets", repr(["hunter2"] * 4000)) == repr([MASK] * 4000)
 
 
 def test_an_environment_keeps_its_names() -> None:
