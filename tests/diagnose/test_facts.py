@@ -104,14 +104,30 @@ FACTS_TOLD = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("fact", FACTS_TOLD)
-def test_a_fact_holds_or_not_or_is_not_known(fact: str) -> None:
-    told = FACTS_TOLD[fact]
-    outcome = FACTS[fact](Case(told.holds))
+STREAM = PythonFrame(function="stream", file="/x/torch/cuda/streams.py", line=3)
+HOLD = [
+    *((fact, told.holds) for fact, told in FACTS_TOLD.items()),
+    ("deep-cycle", crash(*DEEP)),
+    ("user-division", EMPTY),
+    ("many-streams", crash("f", STREAM)),
+]
+WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "no-debug-info", "missing-modules", "has-values"}
+"""They only choose what to do next."""
+
+
+@pytest.mark.parametrize(("fact", "evidence"), HOLD, ids=[f"{fact}-{number}" for number, (fact, _) in enumerate(HOLD)])
+def test_a_fact_holds_and_says_what_shows_it(fact: str, evidence: Crash) -> None:
+    outcome = FACTS[fact](Case(evidence))
     assert outcome.holds is True and not outcome.missing
-    assert all(one.text for one in outcome.evidence), "what is shown for it"
-    frames = told.holds.threads[0].frames if told.holds.threads else ()
+    assert bool(outcome.evidence) is not (fact in WITHOUT_EVIDENCE or evidence == EMPTY)
+    assert all(one.text for one in outcome.evidence)
+    frames = evidence.threads[0].frames if evidence.threads else ()
     assert all(one.thread in (7, 8) and one.frame < len(frames) for one in outcome.evidence if one.frame is not None)
+
+
+@pytest.mark.parametrize("fact", [fact for fact, told in FACTS_TOLD.items() if told.fails or told.open])
+def test_a_fact_is_contradicted_or_not_known(fact: str) -> None:
+    told = FACTS_TOLD[fact]
     if told.fails is not None:
         outcome = FACTS[fact](Case(told.fails))
         assert outcome.holds is False and outcome.why and not outcome.missing
