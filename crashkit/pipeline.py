@@ -224,7 +224,8 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         joined = _joined(pieces, surveyed, broken)
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
-        told: Progress = (lambda stage, so_far: progress(stage, fit(so_far))) if progress else (lambda _stage, _crash: None)
+        shown = fit if options.locals else lambda so_far: fit(without_locals(so_far))
+        told: Progress = (lambda stage, so_far: progress(stage, shown(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
         asked_for = pieces.texts or options.signatures
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []

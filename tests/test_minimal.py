@@ -26,7 +26,6 @@ from crashkit.memory.pages import SIZE, Pages
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report.json import encode as document
-from crashkit.secrets.memory import SecretBytes, zeroed
 from crashkit.secrets.text import MASK
 from tests.crashes import (
     Folder,
@@ -220,33 +219,6 @@ main()
         here = json.loads(document(crash))
         for line in differences(here, json.loads(document(again))):
             assert ".locals." in line or "masked" in line or "environment" in line, line
-
-    def test_a_word_that_is_shown_elsewhere_stays(self) -> None:
-        memory = b"\0word\0" + b"\0sesame\0" + b"PIN=opening\0" + b"a sesame seed\0"
-        known = SecretBytes({"word", "sesame", "opening"}, ["in word (app.py:3)"])
-        places = known.places(memory)
-        assert zeroed(memory, places) == b"\0word\0" + b"\0" * 8 + b"PIN=" + bytes(8) + b"a sesame seed\0"
-
-    def test_what_the_report_has_cut_or_escaped(self) -> None:
-        secret = "x1" * 60
-        known = SecretBytes({secret + "…", "it\\'s \\u4e2d9 mine!12345"}, [])
-        memory = secret.encode() + b"and more of it\0tail" + "it's \u4e2d9 mine!12345".encode("utf-16-le") + b"\0"
-        assert zeroed(memory, known.places(memory)).strip(b"\0") == b"tail"
-
-    def test_a_secret_reaches_beyond_a_piece(self) -> None:
-        assert zeroed(b"abcdef", [(-9, -5), (-2, 1), (5, 9), (20, 30)]) == b"\0bcde\0"
-
-    def test_parts_of_it_in_registers(self) -> None:
-        known = SecretBytes({"correcthorse77battery"}, [])
-        registers = b"\1" * 8 + b"thorse77" + b"\2" * 8
-        assert zeroed(registers, known.in_registers(registers)) == b"\1" * 8 + bytes(8) + b"\2" * 8
-
-    def test_shapes_need_no_name(self) -> None:
-        known = SecretBytes(set(), [])
-        memory = b"\1\2token " + self.TOKEN.encode() + b"\0"
-        assert known.places(memory) == []
-        known.learn(memory)
-        assert zeroed(memory, known.places(memory)) == b"\1\2token " + bytes(len(self.TOKEN)) + b"\0"
 
 
 class TestAarch64:

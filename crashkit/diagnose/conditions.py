@@ -10,6 +10,7 @@ from crashkit.diagnose import gpu as gpu_core
 from crashkit.diagnose.case import FAULTS, Case, Native, Stack, compiled
 from crashkit.diagnose.facts import FACTS, fault_address, frames_undecided
 from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.diagnose.places import python_line
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
 from crashkit.diagnose.versions import satisfies
 from crashkit.environment import SHOWN
@@ -177,7 +178,7 @@ def _python_of(stack: Stack, patterns: Sequence[str]) -> Outcome:
         if item is None:
             return no(f"{pattern}: not among the Python frames")
         index, frame = item
-        evidence.append(Evidence(text=f"{frame.file}:{frame.line} in {frame.function}", thread=stack.thread.tid, frame=index))
+        evidence.append(Evidence(text=python_line(frame), thread=stack.thread.tid, frame=index))
     return Outcome(True, tuple(evidence))
 
 

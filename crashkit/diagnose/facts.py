@@ -12,6 +12,7 @@ from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.diagnose.places import python_line
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
@@ -125,12 +126,12 @@ def _launches(case: Case, at_least: int) -> Outcome:
         return no(f"{len(launching)} other threads were launching and {len(waiting)} were about to")
     evidence = [_evidence(stack, launch), *(_evidence(other, frame) for other, frame in launching)]
     evidence += [
-        Evidence(text=f"about to launch from {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in waiting
+        Evidence(text=f"about to launch from {python_line(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in waiting
     ]
     together = [stack, *(other for other, _ in launching), *(other for other, _, _ in waiting)]
     between = _same_call(case, stack, together)
     evidence += [
-        Evidence(text=f"at the same call, {_place(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in between
+        Evidence(text=f"at the same call, {python_line(frame)}", thread=other.thread.tid, frame=index) for other, index, frame in between
     ]
     together += [other for other, _, _ in between]
     return Outcome(True, tuple(evidence), _launch_fields(case, together))
@@ -209,10 +210,10 @@ def _launch_fields(case: Case, stacks: list[Stack]) -> dict[str, str]:
         fields["launching"] = f"while {len(stacks)} threads were launching GPU work, or were about to"
     calls = [(stack, call) for stack in stacks if (call := _model_call(stack)) is not None]
     if calls:
-        fields["threads"] = "; ".join(f"{_thread_name(stack)} at {_place(call)}" for stack, call in calls[:16])
+        fields["threads"] = "; ".join(f"{_thread_name(stack)} at {python_line(call)}" for stack, call in calls[:16])
     own = _model_call(stacks[0])
     if own is not None:
-        fields["own_place"] = _place(own)
+        fields["own_place"] = python_line(own)
         if own.source:
             fields["source"] = own.source
     return fields
@@ -234,11 +235,6 @@ def _thread_name(stack: Stack) -> str:
     unknown = "the crashed thread" if stack.thread.crashed else "a thread"
     name = unknown if tid is None else f"thread {tid}"
     return f"{name} ({stack.thread.name})" if stack.thread.name else name
-
-
-def _place(frame: PythonFrame) -> str:
-    line = f":{frame.line}" if frame.line is not None else ""
-    return f"{frame.file or '?'}{line} in {frame.function or '?'}"
 
 
 def _is_worker(frame: PythonFrame) -> bool:
@@ -428,17 +424,20 @@ def two_openssl(case: Case) -> Outcome:
 
 def program_counter_zero(case: Case) -> Outcome:
     """The innermost frame is at address 0: a call through a null pointer."""
-    first = next(iter(case.crashed.natives), None) if case.crashed is not None else None
-    if first is not None and first.frame.pc == 0:
-        return Outcome(True, (Evidence(text="the innermost frame is at address 0", frame=first.index),))
+    stack = case.crashed
+    first = next(iter(stack.natives), None) if stack is not None else None
+    if stack is not None and first is not None and first.frame.pc == 0:
+        return Outcome(True, (Evidence(text="the innermost frame is at address 0", thread=stack.thread.tid, frame=first.index),))
     return no("the innermost frame is not at address 0")
 
 
 def null_thread_state(case: Case) -> Outcome:
     """An inner frame was called with a null thread state, as a debugger shows its arguments."""
-    for frame in case.crashed.natives[:4] if case.crashed is not None else ():
-        if is_zero(frame.frame.args.get("tstate")):
-            return Outcome(True, (Evidence(text=f"{frame.name} (tstate=0x0)", frame=frame.index),), {"frame": frame.name})
+    stack = case.crashed
+    for frame in stack.natives[:4] if stack is not None else ():
+        if stack is not None and is_zero(frame.frame.args.get("tstate")):
+            evidence = Evidence(text=f"{frame.name} (tstate=0x0)", thread=stack.thread.tid, frame=frame.index)
+            return Outcome(True, (evidence,), {"frame": frame.name})
     return no("no frame shows a null thread state")
 
 
@@ -540,7 +539,7 @@ def many_streams(case: Case) -> Outcome:
             if re.search(
                 r"torch/cuda/(streams|__init__)\.py:(stream|record_stream|wait_stream|__enter__)", f"{frame.file}:{frame.function}"
             ):
-                return Outcome(True, (Evidence(text=_place(frame), thread=stack.thread.tid, frame=index),))
+                return Outcome(True, (Evidence(text=python_line(frame), thread=stack.thread.tid, frame=index),))
     for position, line in enumerate(case.crash.log):
         if re.search(r"record_stream|side stream|torch\.cuda\.stream\(|CUDAStream|spec(?:ulative)?[_ ]?v?\d? overlap|EAGLE", line.text):
             return Outcome(True, (Evidence(text=line.text, log=position),))

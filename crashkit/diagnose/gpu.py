@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Optional
 
+from crashkit.diagnose.places import place, python_line
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, PythonFrame
 from crashkit.naming import gpu_memory
 from crashkit.naming.addresses import is_null
@@ -43,13 +44,13 @@ def names(crash: Crash, gpu: Gpu) -> dict[str, str]:
 
 def exception_names(crash: Crash, gpu: Gpu, exception: GpuException) -> dict[str, str]:
     """Names for texts: gpu_kernel, gpu_place, gpu_thread, gpu_address, gpu_memory, gpu_freed, gpu_launched, gpu_noticed."""
-    place = f"{exception.file}:{exception.line}" if exception.file else None
-    if place is None and exception.offset is not None:
-        place = f"offset {exception.offset}"
+    where = place(exception.file, exception.line) if exception.file else None
+    if where is None and exception.offset is not None:
+        where = f"offset {exception.offset}"
     found = {
         "gpu_exception": meaning_of(exception.name).words,
         "gpu_kernel": brief_kernel(exception.kernel) if exception.kernel else None,
-        "gpu_place": place,
+        "gpu_place": where,
         "gpu_thread": f"block {_index(exception.block_index)}, thread {_index(exception.thread_index)}"
         if exception.block_index and exception.thread_index
         else None,
@@ -83,7 +84,7 @@ def _memory_names(exception: GpuException) -> dict[str, str]:
     if exception.memory is None:
         return {}
     frame = gpu_memory.telling(exception.memory.freed)
-    freed = {"gpu_freed": f"{frame.file}:{frame.line} in {frame.function}"} if frame and exception.memory.state in gpu_memory.GONE else {}
+    freed = {"gpu_freed": python_line(frame)} if frame and exception.memory.state in gpu_memory.GONE else {}
     return {"gpu_memory": gpu_memory.what(exception.memory), **freed}
 
 
@@ -93,8 +94,8 @@ def kernel_names(crash: Crash, gpu: Gpu, kernel: GpuKernel) -> dict[str, str]:
     running = next((place for place in kernel.places if not place.waits), None)
     found = {
         "gpu_kernel": brief_kernel(kernel.name) if kernel.name else None,
-        "gpu_waiting": f"{waiting.file}:{waiting.line}" if waiting and waiting.file else None,
-        "gpu_running": f"{running.file}:{running.line}" if running and running.file else None,
+        "gpu_waiting": place(waiting.file, waiting.line) if waiting and waiting.file else None,
+        "gpu_running": place(running.file, running.line) if running and running.file else None,
         **_launch_names(crash, gpu),
     }
     return {name: value for name, value in found.items() if value}
@@ -108,8 +109,7 @@ def _launch_names(crash: Crash, gpu: Gpu) -> dict[str, Optional[str]]:
     frame = thread.frames[found.frame]
     if not isinstance(frame, PythonFrame):
         return {}
-    place = f"{frame.file}:{frame.line} in {frame.function}"
-    return {"gpu_launched": place} if found.exact else {"gpu_noticed": place}
+    return {"gpu_launched" if found.exact else "gpu_noticed": python_line(frame)}
 
 
 def _index(values: tuple[int, ...]) -> str:

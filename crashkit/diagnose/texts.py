@@ -9,6 +9,7 @@ from typing import Optional
 
 from crashkit.diagnose import gpu
 from crashkit.diagnose.case import Case, Native, Stack
+from crashkit.diagnose.places import python_line
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.failing import failing, said
@@ -98,7 +99,7 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     found["function"], found["module"], found["offset"] = _failed_in(stack, case)
     # A line that only set off a garbage collection is not to blame.
     if (frame := stack.own_python()) is not None and not in_collector(stack.thread):
-        found["python"] = f"{frame.file}:{frame.line} in {frame.function}"
+        found["python"] = python_line(frame)
         found["source"] = frame.source
     wrong = bad_pointer(python_frames(stack.thread), case.crash.signal)
     if wrong is not None and "python" in found:

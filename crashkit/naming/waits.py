@@ -69,7 +69,8 @@ def place(frame: PythonFrame | None) -> str:
     """`two (app.py:11)`; empty for no frame."""
     if frame is None or not frame.function:
         return ""
-    return f"{frame.function} ({(frame.file or '').rpartition('/')[2]}:{frame.line})" if frame.file else frame.function
+    file = (frame.file or "").rpartition("/")[2]
+    return f"{frame.function} ({file}{f':{frame.line}' if frame.line else ''})" if file else frame.function
 
 
 def label(crash: Crash, tid: int) -> str:

@@ -44,7 +44,7 @@ def _facts(crash: Crash) -> Iterator[tuple[str, str]]:
     yield "signal", signal.name if signal else ""
     yield "reason", (wording.why(signal) or "") if signal else ""
     yield "cause", finding.title if finding else ""
-    yield "your code", f"{own.function} {wording.full_place(own)}" if own else ""
+    yield "your code", f"{own.function or '(no name)'} {wording.full_place(own)}" if own else ""
     native = wording.native_at(crash.thread, signal)
     yield "native", f"{wording.native_function(native)} in {wording.base_name(native.module or '')}" if native else ""
     yield "executable", (process.executable or "") if process else ""

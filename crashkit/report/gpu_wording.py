@@ -116,7 +116,7 @@ def _line(frames: Sequence[PythonFrame]) -> str:
     """The user's own line, else the innermost one."""
     frame = gpu_memory.telling(frames) or frames[0]
     source = f": {frame.source}" if frame.source else ""
-    return f"{wording.python_place(frame)} in {frame.function}{source}"
+    return f"{wording.python_place(frame)} in {frame.function or '(no name)'}{source}"
 
 
 def spread(exception: GpuException) -> Optional[str]:

@@ -126,7 +126,7 @@ def full_place(where: Optional[JobPlace]) -> str:
 
 def known_by(cause: JobCause) -> Optional[str]:
     """How it is known: `certain: it is the only one that failed by itself`."""
-    return f"{cause.confidence}: {cause.because}" if cause.because else cause.confidence
+    return ": ".join(filter(None, (cause.confidence, cause.because))) or None
 
 
 def further(job: Job) -> list[str]:
@@ -135,7 +135,7 @@ def further(job: Job) -> list[str]:
     for cause in job.also:
         at = place(cause.where)
         start = f"start {cause.attempt + 1}: " if cause.attempt is not None else ""
-        found.append(f"{start}{who(cause)}: {cause.what}" + (f" ({at})" if at else ""))
+        found.append(f"{start}{who(cause)}" + (f": {cause.what}" if cause.what else "") + (f" ({at})" if at else ""))
     return found
 
 

@@ -82,7 +82,7 @@ def _gpu(crash: Crash) -> list[tuple[str, str]]:
         rows.append(("Kernel", f"{kernel.name or 'not named'}: {standing}"))
     side = gpu_wording.launch(crash)
     if side is not None:
-        line = f"{side.frame.function} {wording.full_place(side.frame)}: " if side.frame else ""
+        line = f"{side.frame.function or '(no name)'} {wording.full_place(side.frame)}: " if side.frame else ""
         rows.append((side.label.capitalize(), f"{line}{side.text}"))
     return [(label, value) for label, value in rows if value]
 

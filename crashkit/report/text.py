@@ -458,13 +458,13 @@ def _siblings(crash: Crash, page: _Page) -> Iterator[Text]:
 
 def _stood(group: wording.Group) -> str:
     """Where threads of another process stood; of one thread, its name only where it is not the main one."""
-    at = f"{group.at.function} {wording.python_place(group.at)}" if group.at else "no Python frame"
+    at = f"{group.at.function or '(no name)'} {wording.python_place(group.at)}" if group.at else "no Python frame"
     return f"{wording.plural(len(group.threads), 'thread')} in {at}" if len(group.threads) > 1 else at
 
 
 def _group(group: wording.Group) -> str:
     who = wording.plural(len(group.threads), "thread") if len(group.threads) > 1 else wording.thread_label(group.first)
-    at = f"{group.at.function} {wording.python_place(group.at)}" if group.at else ""
+    at = f"{group.at.function or '(no name)'} {wording.python_place(group.at)}" if group.at else ""
     return f"{who}: {group.activity} {at}".rstrip()
 
 

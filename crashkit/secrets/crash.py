@@ -42,20 +42,9 @@ def hidden(crash: Crash) -> set[str]:
 
 
 def without_locals(crash: Crash) -> Crash:
-    """The crash without the values of arguments and local variables."""
-
-    def bare(frame: Any) -> Any:
-        if isinstance(frame, PythonFrame):
-            return replace(frame, locals={}, args=())
-        return replace(frame, locals={}, args={}) if isinstance(frame, NativeFrame) else frame
-
-    return replace(
-        crash,
-        threads=tuple(
-            replace(thread, frames=tuple(map(bare, thread.frames)), python_frames=tuple(map(bare, thread.python_frames)))
-            for thread in crash.threads
-        ),
-    )
+    """The crash without the values of arguments and local variables, whatever their frames belong to."""
+    bare: Crash = _struct(crash, _Bare())
+    return bare
 
 
 def strings(value: Any) -> Iterator[str]:
@@ -70,6 +59,17 @@ def strings(value: Any) -> Iterator[str]:
     elif isinstance(value, (tuple, list)):
         for item in value:
             yield from strings(item)
+
+
+class _Bare:
+    """Leaves out what variables held."""
+
+    def text(self, text: str) -> str:
+        return text
+
+    def field(self, owner: msgspec.Struct, name: str, value: Any) -> Any:
+        is_value = isinstance(owner, (NativeFrame, PythonFrame)) and name in ("locals", "args")
+        return type(value)() if is_value else _mapped(value, self)
 
 
 class _Repeated:
@@ -129,7 +129,7 @@ class _Masking:
         return self._secrets.text(line, source=True)
 
 
-def _struct(fact: Any, masking: _Masking | _Repeated) -> Any:
+def _struct(fact: Any, masking: _Bare | _Masking | _Repeated) -> Any:
     changes = {}
     for name in fact.__struct_fields__:
         value = getattr(fact, name)
@@ -142,7 +142,7 @@ def _struct(fact: Any, masking: _Masking | _Repeated) -> Any:
     return replace(fact, **changes) if changes else fact
 
 
-def _mapped(value: Any, masking: _Masking | _Repeated) -> Any:
+def _mapped(value: Any, masking: _Bare | _Masking | _Repeated) -> Any:
     if isinstance(value, str):
         return masking.text(value)
     if isinstance(value, msgspec.Struct):

@@ -15,14 +15,15 @@ from crashkit.secrets.text import Secrets, is_telling
 
 _TEXT = re.compile(rb"[\t\n\r\x20-\x7e]{16,}")
 _REST = re.compile(rb"[^\0-\x08\x0b\x0c\x0e-\x1f\x7f]*")
+_QUOTE = re.compile(r'(?<!\\)((?:\\\\)*)"')
 _LEAST = 3
 _LONG = 100
 """Bytes of a secret that a report may have cut: what follows it is of it, up to the end of the text."""
 _LONGEST = 64 << 10
 _LINE = 16
 _REGISTER = 8
-_CODE_UNITS = ("utf-8", "latin-1", "utf-16-le", "utf-32-le")
-"""How processes keep texts; CPython's str has 1, 2 or 4 bytes a character (PEP 393)."""
+_CODES = (("utf-8", "surrogateescape"), ("latin-1", "strict"), ("utf-16-le", "surrogatepass"), ("utf-32-le", "surrogatepass"))
+"""How processes keep texts; CPython's str has 1, 2 or 4 bytes a character (PEP 393), surrogates for bytes that are no text (PEP 383)."""
 
 
 class SecretBytes:
@@ -37,8 +38,9 @@ class SecretBytes:
         plain = {form for text in hidden for form in _plain(text)}
         self._anywhere = {form for text in plain if _is_long_enough(text) for form in _encoded(text)}
         alone = [text for text in plain if not _is_long_enough(text) and len(text) >= _LEAST and text not in words]
-        self._alone = sorted({text.encode("utf-8", "surrogateescape") for text in alone})
-        self._anywhere.update(form for text in alone for form in _encoded(text) if len(form) >= 2 * len(text))
+        forms = {(len(form) >= 2 * len(text), form) for text in alone for form in _encoded(text)}
+        self._anywhere.update(form for is_wide, form in forms if is_wide)
+        self._alone = sorted(form for is_wide, form in forms if not is_wide)
         self.longest = max(map(len, (*self._anywhere, *self._alone, b"")))
         """Bytes: so far may a secret reach into the memory before and behind a piece."""
 
@@ -59,7 +61,7 @@ class SecretBytes:
     def learn_rest(self, memory: bytes) -> None:
         """Add the rest of secrets that the report has cut, where this memory has the whole, and their lines."""
         long = sorted(form for form in self._anywhere if len(form) >= _LONG)
-        for _, start, end in BytesAhoCorasick(long, matchkind=MatchKind.LeftmostLongest).find_matches_as_indexes(memory) if long else ():
+        for _, start, end in BytesAhoCorasick(long).find_matches_as_indexes(memory):
             rest = _REST.match(memory, end, end + _LONGEST)
             text = memory[start : rest.end() if rest else end].decode("utf-8", "surrogateescape")
             self._anywhere.update(form for line in (text, *_lines(text)) for form in _encoded(line))
@@ -106,25 +108,25 @@ def _plain(shown: str) -> Iterator[str]:
     text = shown.removesuffix("(truncated)").removesuffix("…").removesuffix("...")
     yield text
     yield from _lines(text)
-    if "\\" in text:
+    # What was cut may end within an escape.
+    for escaped in (text, text[: text.rfind("\\")]) if "\\" in text else ():
         try:
-            value = ast.literal_eval('"' + text.replace("\\'", "'").replace('"', '\\"') + '"')
+            value = ast.literal_eval('"' + _QUOTE.sub(r"\1\"", escaped) + '"')
         except (SyntaxError, ValueError):
-            return
-        if isinstance(value, str):
-            yield value
-            yield from _lines(value)
+            continue
+        yield value
+        yield from _lines(value)
+        return
 
 
 def _lines(text: str) -> Iterator[str]:
     """Those of a key: it was read line by line."""
-    lines = text.split("\n")
-    return (line for line in lines if len(line) >= _LINE and "-----" not in line) if len(lines) > 1 else iter(())
+    return (line for line in text.split("\n") if len(line) >= _LINE and "-----" not in line)
 
 
 def _encoded(text: str) -> Iterator[bytes]:
-    for code in _CODE_UNITS:
+    for code, errors in _CODES:
         try:
-            yield text.encode(code)
+            yield text.encode(code, errors)
         except UnicodeEncodeError:
             continue

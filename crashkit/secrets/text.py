@@ -227,9 +227,9 @@ class Secrets:
         """Where the string literal or the comment around this place ends, as far as its own line shows; None if there is none."""
         at = max(text.rfind("\n", 0, place) + 1, place - _LINE_BEFORE)
         while found := _LITERAL_OR_COMMENT.search(text, at, place):
-            literal = None if found[0] == "#" else self._literal(text, found.start())
+            literal = self._literal(text, found.start())
             if literal is None:
-                return len(text)
+                return len(text)  # a comment
             if literal[1] >= place:
                 return literal[1]
             at = literal[2]

@@ -6,8 +6,26 @@ import msgspec
 import pytest
 
 from crashkit.diagnose import Catalog, diagnose
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.signature import Condition, Fix, Rule, Signature
-from crashkit.model import Crash, Finding, Module, NativeFrame, Signal, Thread
+from crashkit.diagnose.texts import names
+from crashkit.model import (
+    Address,
+    Crash,
+    Finding,
+    Gpu,
+    GpuException,
+    GpuKernel,
+    GpuMemory,
+    GpuPlace,
+    LaunchedFrom,
+    Module,
+    NativeFrame,
+    PythonFrame,
+    Signal,
+    Thread,
+)
 
 CRASH = Crash(
     signal=Signal(number=11, name="SIGSEGV"),
@@ -85,3 +103,25 @@ def test_a_fix_that_needs_a_package_is_for_processes_that_may_have_it(modules: t
 def test_a_fix_is_better_than_none() -> None:
     crash = msgspec.structs.replace(CRASH, modules=(Module(path="/srv/shop.so"),))
     assert findings(signature("lock", fix=FIXES[1:2]), crash=crash)["lock"].fix == ("torch.set_num_threads(1)",)
+
+
+@pytest.mark.parametrize("unknown", ["function", "file", "line"])
+def test_what_a_frame_lacks_is_not_said(unknown: str) -> None:
+    """`None` is no line and no name: neither in what findings may quote nor in their evidence."""
+    frame = msgspec.structs.replace(PythonFrame(function="decode", file="/srv/app.py", line=17), **{unknown: None})
+    lane = GpuException(
+        name="WARP_ILLEGAL_ADDRESS",
+        kernel="k",
+        file="k.py",
+        memory=GpuMemory(address=Address(16), size=8, offset=0, state="freed", freed=(frame,)),
+    )
+    place = GpuPlace(warps=1, waits="barrier", file="k.py")
+    gpu = Gpu(exceptions=(lane,), kernels=(GpuKernel(name="k", places=(place,)),), launched_from=LaunchedFrom(thread=1, frame=0))
+    for crash in (
+        Crash(threads=(Thread(tid=1, crashed=True, frames=(frame,)),), signal=Signal(number=11, name="SIGSEGV")),
+        Crash(threads=(Thread(tid=1, crashed=True, frames=(frame,)),), gpu=(gpu,)),
+        Crash(threads=(Thread(tid=1, crashed=True, frames=(frame,)),), gpu=(msgspec.structs.replace(gpu, exceptions=()),)),
+    ):
+        assert not [text for text in names(Case(crash)).values() if "None" in text]
+    evidence = answer(Condition(python=(".*",)), Case(crash)).evidence
+    assert evidence and not [one.text for one in evidence if "None" in one.text]

@@ -84,6 +84,24 @@ def test_only_the_worst_exception_has_its_threads() -> None:
     assert [bool(exception.warp) for exception in described.exceptions] == [True] + [False] * (len(described.exceptions) - 1)
 
 
+@pytest.mark.parametrize("name", CORES)
+def test_a_disassembler_gets_a_few_instructions_and_never_an_image(name: str) -> None:
+    """A parser in C would read a hostile file: so it is given code only, around the instruction that failed."""
+    given: list[tuple[str, int, bytes]] = []
+
+    def record(architecture: str, start: int, code: bytes) -> dict[int, str]:
+        given.append((architecture, start, code))
+        return {}
+
+    raw = data(name)
+    dump = open_dump(of_bytes(raw), len(raw))
+    assert dump is not None
+    describe_dump(dump, Path("x"), disassemble=record)
+    for architecture, start, code in given:
+        assert architecture.startswith("sm_") and start % 16 == 0
+        assert 0 < len(code) <= 16 * 16 and len(code) % 16 == 0 and not code.startswith(b"\x7fELF")
+
+
 @needs_nvdisasm
 @pytest.mark.parametrize("name", ["beyond", "triton_beyond", "misaligned", "torch_stale", "cupy_beyond", "null_store"])
 def test_disassembly_agrees_with_cuda_gdb(name: str) -> None:

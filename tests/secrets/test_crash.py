@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 import typing
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -22,6 +23,7 @@ from crashkit.model import (
     NativeFrame,
     Process,
     PythonFrame,
+    Sibling,
     SoftError,
     Thread,
 )
@@ -184,7 +186,65 @@ def test_each_format_says_how_many_are_masked(name: str) -> None:
     assert "likely secret" not in renderer(name).render(crash()).decode()
 
 
-def test_without_locals() -> None:
-    bare = without_locals(crash())
-    assert all(not frame.locals and not frame.args for frame in bare.threads[0].frames if not isinstance(frame, model.ElidedFrames))
-    assert msgspec.structs.replace(bare, threads=()) == msgspec.structs.replace(crash(), threads=())
+def frames(value: Any) -> Iterator[NativeFrame | PythonFrame]:
+    """All of a fact, wherever they stand."""
+    if isinstance(value, (NativeFrame, PythonFrame)):
+        yield value
+    if isinstance(value, msgspec.Struct):
+        value = [getattr(value, name) for name in value.__struct_fields__]
+    for item in value if isinstance(value, (list, tuple)) else ():
+        yield from frames(item)
+
+
+def test_without_locals_no_frame_of_a_thread_a_task_or_a_gpu_has_values() -> None:
+    whole = planted(Crash, "Crash", [])
+    bare = without_locals(whole)
+    assert len([frame for frame in frames(whole) if frame.locals and frame.args]) > 10
+    assert [frame for frame in frames(bare) if frame.locals or frame.args] == []
+    encode(bare)
+    for one, other in zip(frames(whole), frames(bare), strict=True):
+        assert msgspec.structs.replace(one, locals={}, args=type(one.args)()) == other
+    assert set(strings(whole)) == set(strings(bare)), "each has one of the same in another field"
+
+
+def test_a_command_line_is_masked_as_one() -> None:
+    argv = ("python", "--db-pass", "hush", "-u", "me:hush", "hush")
+    crash = Crash(process=Process(argv=argv), siblings=(Sibling(argv=argv),))
+    assert [one.argv for one in (masked(crash).process, *masked(crash).siblings) if one] == [
+        ("python", "--db-pass", MASK, "-u", f"me:{MASK}", "hush")
+    ] * 2
+
+
+def test_the_schema_stays_whatever_is_secret() -> None:
+    assert masked(Crash(id="a"), known=[model.SCHEMA]).schema == model.SCHEMA
+
+
+def test_context_is_source_also_where_its_lines_have_line_breaks() -> None:
+    for lines in (("password = wanted", "token = 'Zk3hunter2'"), ("password = wanted", "x\ny", "token = 'Zk3hunter2'")):
+        (frame,) = masked(of_frame(context=lines, context_start=1)).threads[0].pythons()
+        assert frame.context == (*lines[:-1], f"token = '{MASK}'")
+
+
+def of_frame(**fields: Any) -> Crash:
+    return Crash(threads=(Thread(frames=(PythonFrame(**fields),)),))
+
+
+@pytest.mark.parametrize(("line", "start"), [(1, 1), (3, 1), (0, 0), (None, None), (4, 1), (9, 1), (1, 3)])
+def test_the_line_of_a_frame_is_masked_wherever_its_context_begins(line: int | None, start: int | None) -> None:
+    source = "password = 'Zk3hunter2'"
+    (frame,) = masked(of_frame(line=line, source=source, context=(source, "x", source), context_start=start)).threads[0].pythons()
+    assert frame.source == f"password = '{MASK}'"
+
+
+@pytest.mark.parametrize(("line", "expected"), [(7, 'password = """<masked>'), (8, ""), (9, "")])
+def test_the_line_of_a_frame_is_as_in_its_context(line: int, expected: str) -> None:
+    """What stands before it tells that it is a secret."""
+    context = ('password = """Zk3', "  hunter 1", "hunter 2", '""")')
+    (frame,) = masked(of_frame(line=line, source=context[line - 7].strip(), context=context, context_start=7)).threads[0].pythons()
+    assert frame.source == expected
+
+
+def test_columns_count_the_characters_of_the_line_as_it_was() -> None:
+    for source, columns in (("f('a', password='hunter2')", None), ("f('a', password=x)", (0, 1))):
+        (frame,) = masked(of_frame(source=source, columns=(0, 1))).threads[0].pythons()
+        assert frame.columns == columns

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report.renderer import RENDERERS, renderer
 from crashkit.secrets.crash import strings
@@ -63,6 +64,14 @@ def test_a_report_without_locals_has_none(tmp_path: Path) -> None:
     assert not {"pl4ntNested02", "pl4ntEnv24"} & planted.left(
         text for frame in frames for text in map(str, frame.get("locals", {}).values())
     )
+
+
+@pytest.mark.parametrize("shown", [True, False])
+def test_nor_has_what_is_told_on_the_way(shown: bool) -> None:
+    seen: list[Crash] = []
+    analyze([crash().core], options=Options(locals=shown, show_secrets=True), progress=lambda _, so_far: seen.append(so_far))
+    frames = [frame for so_far in seen for thread in so_far.threads for frame in thread.pythons()]
+    assert frames and any(frame.locals for frame in frames) is shown
 
 
 def test_the_fingerprint_and_the_findings_are_the_same_with_and_without() -> None:

@@ -20,12 +20,17 @@ def test_a_secret_of_a_log_goes(line: str) -> None:
     assert masked.startswith("before ") and masked.count("\n") == line.count("\n")
 
 
+@pytest.mark.parametrize("line", texts.MASKED, ids=range(len(texts.MASKED)))
+def test_what_stands_around_a_secret_stays(line: str) -> None:
+    assert Secrets().text(line) == texts.MASKED[line]
+
+
 @pytest.mark.parametrize("line", texts.SOURCE)
 def test_a_secret_of_source_goes_and_the_line_stays_readable(line: str) -> None:
     assert Secrets().text(line, source=True).replace("\n", "") == texts.SOURCE[line]
 
 
-@pytest.mark.parametrize("value", texts.VALUES, ids=" ".join)
+@pytest.mark.parametrize("value", texts.VALUES, ids=lambda value: value.name)
 def test_a_secret_value_goes(value: texts.Value) -> None:
     assert Secrets().value(*value) == texts.VALUES[value]
 
@@ -40,7 +45,7 @@ def test_ordinary_source_stays(line: str) -> None:
     assert Secrets().text(line, source=True) == line
 
 
-@pytest.mark.parametrize("value", texts.ORDINARY_VALUES, ids=" ".join)
+@pytest.mark.parametrize("value", texts.ORDINARY_VALUES, ids=lambda value: value.name)
 def test_an_ordinary_value_stays(value: texts.Value) -> None:
     assert Secrets().value(*value) == value.shown
 
@@ -55,6 +60,19 @@ def test_arguments() -> None:
     line = "x --token hush --password=hush -u me:hush -u 1000:1000 --port 80 DB_PASS=hush --secret --v"
     masked = f"x --token {MASK} --password={MASK} -u me:{MASK} -u 1000:1000 --port 80 DB_PASS={MASK} --secret --v"
     assert " ".join(Secrets().arguments(line.split())) == masked
+
+
+def test_a_password_with_a_colon() -> None:
+    assert Secrets().arguments(["curl", "-u", "me:hush:hush2"]) == ["curl", "-u", f"me:{MASK}"]
+
+
+def test_a_number_is_secret_by_its_name_and_a_word_of_this_name_is_not() -> None:
+    assert Secrets().arguments(["--pin", "4711", "--pin", "left"]) == ["--pin", MASK, "--pin", "left"]
+    assert Secrets().environment({"PIN": "left", "PIN_CODE": "4711"}) == {"PIN": "left", "PIN_CODE": MASK}
+
+
+def test_a_whole_value_is_masked_however_long_it_is() -> None:
+    assert Secrets().value("secrets", repr(["hunter2"] * 4000)) == repr([MASK] * 4000)
 
 
 def test_an_environment_keeps_its_names() -> None:
@@ -77,9 +95,28 @@ def test_bytes_that_are_no_text() -> None:
     assert secrets.repeated("\udc80 Zk3hunter2 \udc81") == f"\udc80 {MASK} \udc81"
 
 
-@pytest.mark.parametrize("word", ["postgres", "root", "secret", "12345678", "/srv/model.v2", "two words 2"])
+@pytest.mark.parametrize(
+    "word", ["postgres", "root", "secret", "12345678", "/srv/model.v2", "two words 2", "a1b2c", "ab1", "abcdefghijklmno", "a1b2c3\x00"]
+)
 def test_an_ordinary_word_stays_elsewhere_though_it_is_a_password(word: str) -> None:
     assert not is_telling(word)
+
+
+@pytest.mark.parametrize("word", ["a1b2c3", "abcdefghijklmnop"])
+def test_a_word_of_letters_and_digits_or_a_long_one_goes(word: str) -> None:
+    assert is_telling(word)
+
+
+def test_of_two_secrets_at_one_place_the_longer_one_goes() -> None:
+    secrets = Secrets()
+    secrets.text("password=hunter2 password=hunter2xyz99")
+    assert secrets.repeated("a hunter2xyz99 and hunter2.") == f"a {MASK} and {MASK}."
+
+
+def test_a_secret_goes_where_it_stands_with_others() -> None:
+    secrets = Secrets()
+    secrets.text("Cookie: a=hunter2; theme=dark; id=Zk3hunterZk3")
+    assert secrets.repeated("a hunter2, Zk3hunterZk3, theme, dark") == f"a {MASK}, {MASK}, theme, dark"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +161,21 @@ def _seconds(mask: Callable[[str], str], line: str) -> float:
     began = time.process_time()
     mask(line)
     return time.process_time() - began
+
+
+def test_the_rules_as_they_are_read() -> None:
+    """Each word of a name that is a secret has a hint in it; none is looked for in vain, and a shape begins with a word."""
+    read = rules.__wrapped__()
+    assert read.names == rules().names and [shape.name for shape in read.shapes] == [shape.name for shape in rules().shapes]
+    hints = read.names.hints
+    assert not [(one, other) for one in hints for other in hints if one != other and one in other]
+    for name in ("password", "passwd", "api_key", "AWS_SECRET_ACCESS_KEY", "hf_token", "cookie", "pin_code", "sid", "dsn", "seed_phrase"):
+        assert kind(name) and any(hint in name.lower() for hint in hints), name
+    github = next(shape.pattern for shape in read.shapes if shape.name == "github")
+    bearer = next(shape.pattern for shape in read.shapes if shape.name == "bearer")
+    token = "ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56Qr78"
+    assert github.search(f"x={token}") and not github.search(f"x{token}") and not github.search(token.upper())
+    assert bearer.search("a BEARER Zk3hunterZk3x") and not bearer.search("forbearer Zk3hunterZk3x")
 
 
 def test_every_repetition_of_a_shape_is_bounded() -> None:

@@ -1,0 +1,136 @@
+"""Facts of the catalog, one by one: a crash for which each holds, one for which it does not, one that does not tell."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.facts import FACTS
+from crashkit.model import (
+    Address,
+    Crash,
+    ElidedFrames,
+    LogLine,
+    Module,
+    NativeFrame,
+    Process,
+    PythonFrame,
+    PythonRuntime,
+    Signal,
+    Source,
+    Thread,
+)
+
+SEGV = Signal(number=11, name="SIGSEGV", reason="unmapped", code=1, address=Address(0x18))
+NOWHERE = Signal(number=11, name="SIGSEGV")
+PYTHON = PythonFrame(function="decode", file="/srv/app.py", line=17)
+
+
+def thread(*frames: Any, **facts: Any) -> Thread:
+    named = (NativeFrame(function=one, module="/usr/lib/libx.so") if isinstance(one, str) else one for one in frames)
+    return Thread(**{"tid": 7, "crashed": True, "frames": tuple(named), **facts})
+
+
+def crash(
+    *frames: Any, signal: Signal | None = SEGV, others: tuple[Thread, ...] = (), more: dict[str, Any] | None = None, **facts: Any
+) -> Crash:
+    return Crash(signal=signal, threads=(thread(*frames, **facts), *others), **(more or {}))
+
+
+class Told(NamedTuple):
+    holds: Crash
+    fails: Crash | None = None
+    open: Crash | None = None
+    """Which does not tell."""
+
+
+EMPTY = Crash()
+VARIOUS = [f"g{number}" for number in range(280)]
+PLAIN = crash("f", "g")
+IN_PYTHON = crash("f", PYTHON)
+CORE = Source(path="/tmp/core", kind="core")
+DEEP = (PYTHON, ElidedFrames(count=3000, cycle=("decode", "g")))
+
+
+def modules(*paths: str, symbols: str = "full") -> dict[str, Any]:
+    return {"modules": tuple(Module(path=path, symbols=symbols) for path in paths)}
+
+
+def python(**facts: Any) -> dict[str, Any]:
+    return {"python": PythonRuntime(**facts)}
+
+
+FACTS_TOLD = {
+    "has-core": Told(Crash(source=CORE), Crash(source=Source(path="a.log", kind="log"))),
+    "truncated-core": Told(Crash(source=Source(path="core", kind="core", truncated=True)), Crash(source=CORE)),
+    "has-log": Told(Crash(last_words=("killed",)), EMPTY),
+    "no-debug-info": Told(Crash(**python(debug_info=False)), Crash(**python(debug_info=True))),
+    "missing-modules": Told(Crash(**modules("/a/b.so", symbols="missing")), Crash(**modules("/a/b.so"))),
+    "has-values": Told(crash(PythonFrame(function="f", locals={"a": "1"})), IN_PYTHON),
+    "raised-recursion-limit": Told(crash(*DEEP), crash(PYTHON, ElidedFrames(count=2000, cycle=("decode", "g"))), EMPTY),
+    "main-thread": Told(crash("f", more={"process": Process(pid=7)}), crash("f", more={"process": Process(pid=8)}), PLAIN),
+    "other-thread": Told(crash("f", more={"process": Process(pid=8)}), crash("f", more={"process": Process(pid=7)}), PLAIN),
+    "python-frames": Told(IN_PYTHON, crash("f", more={"source": CORE})),
+    "debugger-injected": Told(crash("<function called from gdb>"), PLAIN),
+    "module-unloading": Told(crash("f", others=(thread("cuModuleUnload", tid=8, crashed=False),)), PLAIN),
+    "hang": Told(Crash(), PLAIN),
+    "single-thread": Told(PLAIN, crash("f", others=(thread("g", tid=8, crashed=False),)), EMPTY),
+    "deep-cycle": Told(crash(*["f"] * 40, *VARIOUS), crash(*["f"] * 20, *VARIOUS), EMPTY),
+    "freed-pattern": Told(
+        crash("f", registers={"rax": Address(0xDDDDDDDDDDDDDDDD)}), crash("f", registers={"rax": Address(0x10)}), crash("f", signal=None)
+    ),
+    "collector-ran": Told(crash("gc_collect_main", collecting=True), crash("f", collecting=False), PLAIN),
+    "collector-visits": Told(crash("dict_traverse", "subtract_refs", "gc_collect_main"), PLAIN, crash(NativeFrame(module="/a.so"))),
+    "null-address": Told(PLAIN, crash("f", signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))), crash("f", signal=NOWHERE)),
+    "runs-python": Told(crash("f", holds_gil=True), crash("f", holds_gil=False), crash(NativeFrame(module="/a.so"))),
+    "gil-held-by-it": Told(crash("f", holds_gil=True), crash("f", holds_gil=False), PLAIN),
+    "free-threaded": Told(Crash(**python(free_threaded=True)), Crash(**python(free_threaded=False)), Crash(**python(version="3.13.0"))),
+    "two-llvm-openmp": Told(
+        Crash(**modules("/a/libiomp5.so", "/b/libomp.so")), Crash(**modules("/a/libiomp5.so", "/b/libgomp.so.1")), EMPTY
+    ),
+    "two-libstdcxx": Told(Crash(**modules("/a/libstdc++.so.6", "/b/libstdc++.so.6")), Crash(**modules("/a/libstdc++.so.6")), EMPTY),
+    "two-openssl": Told(Crash(**modules("/a/libssl.so.3", "/b/libssl.so.1")), Crash(**modules("/a/libssl.so.3", "/b/libcrypto.so.3"))),
+    "program-counter-zero": Told(crash(NativeFrame(pc=Address(0))), crash(NativeFrame(pc=Address(16)))),
+    "null-thread-state": Told(crash(NativeFrame(args={"tstate": "0x0"})), crash(NativeFrame(args={"tstate": "0x10"}))),
+    "fatal-error-words": Told(crash(NativeFrame(function="Py_FatalError", args={"msg": '0x55 "no memory"'})), PLAIN),
+    "user-division": Told(PLAIN, crash("_dl_init")),
+    "many-streams": Told(Crash(log=(LogLine(text="x.record_stream(y)"),)), PLAIN),
+    "garbage-index": Told(
+        Crash(log=(LogLine(text="x", kind="device-assert-line", fields={"assertion": "index < size"}),)),
+        Crash(log=(LogLine(text="x", kind="device-assert-line", fields={"assertion": "target < n_classes", "kernel": "index"}),)),
+    ),
+}  # fmt: skip
+
+
+STREAM = PythonFrame(function="stream", file="/x/torch/cuda/streams.py", line=3)
+HOLD = [
+    *((fact, told.holds) for fact, told in FACTS_TOLD.items()),
+    ("deep-cycle", crash(*DEEP)),
+    ("user-division", EMPTY),
+    ("many-streams", crash("f", STREAM)),
+]
+WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "no-debug-info", "missing-modules", "has-values"}
+"""They only choose what to do next."""
+
+
+@pytest.mark.parametrize(("fact", "evidence"), HOLD, ids=[f"{fact}-{number}" for number, (fact, _) in enumerate(HOLD)])
+def test_a_fact_holds_and_says_what_shows_it(fact: str, evidence: Crash) -> None:
+    outcome = FACTS[fact](Case(evidence))
+    assert outcome.holds is True and not outcome.missing
+    assert bool(outcome.evidence) is not (fact in WITHOUT_EVIDENCE or evidence == EMPTY)
+    assert all(one.text for one in outcome.evidence)
+    frames = evidence.threads[0].frames if evidence.threads else ()
+    assert all(one.thread in (7, 8) and one.frame < len(frames) for one in outcome.evidence if one.frame is not None)
+
+
+@pytest.mark.parametrize("fact", [fact for fact, told in FACTS_TOLD.items() if told.fails or told.open])
+def test_a_fact_is_contradicted_or_not_known(fact: str) -> None:
+    told = FACTS_TOLD[fact]
+    if told.fails is not None:
+        outcome = FACTS[fact](Case(told.fails))
+        assert outcome.holds is False and outcome.why and not outcome.missing
+    if told.open is not None:
+        outcome = FACTS[fact](Case(told.open))
+        assert outcome.holds is False and outcome.missing
