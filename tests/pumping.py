@@ -30,7 +30,7 @@ USUAL = " a0A_:/.-,()<[{'\"`=#@"
 METHODS = ("search", "match", "fullmatch")
 HANDED_ON = {
     **dict.fromkeys(("DRIVER_LAUNCH", "RUNTIME_LAUNCH", "_GIL_WAIT", "_LOCK_WAIT"), ("fullmatch",)),
-    **dict.fromkeys(("_LAYERS", "_DEVICE_AT", "_DEVICE_BY", "_DEVICE_ADDRESS"), ("match",)),
+    **dict.fromkeys(("_LAYERS", "_LOGGERS", "_AFTER_OTHERS", "_DEVICE_AT", "_DEVICE_BY", "_DEVICE_ADDRESS"), ("match",)),
 }
 """How patterns are used that go by another name where they are: all others must be quick with every method."""
 MOST_INPUTS = 400

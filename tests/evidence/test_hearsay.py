@@ -27,6 +27,18 @@ SAID = {
     "the program stops running and says killed": "SIGKILL",
     'a window: "Python quit unexpectedly"': None,
     "python.exe has stopped working": None,
+    "The program has crashed.": None,
+    "my process dies silently with no error": None,
+    "Python crashes on import torch": None,
+    "Crash when opening a second window": None,
+    "it crashes without any error message": None,
+    "CrashLoopBackOff": None,
+    "a Seg Fault, then a seg-fault again": "SIGSEGV",
+    "SIGSEV after an update": "SIGSEGV",
+    "Segmentation faut on Ubuntu": "SIGSEGV",
+    "the training gets killed after an hour": "SIGKILL",
+    "Loading model...Killed": "SIGKILL",
+    "Loading model...Aborted": "SIGABRT",
 }
 
 
@@ -61,6 +73,12 @@ def test_what_is_said(text: str, tmp_path: Path) -> None:
         "segments: 12, faults: 0",
         "the output was killed by a reviewer's remark",
         "it prints how many enemies were killed",
+        "0 workers crashed",
+        "the crash reporter was started",
+        "no crash so far",
+        "handles a crash in the worker",
+        "avoids a crash on exit",
+        "Aborted!",
     ],
 )
 def test_what_is_not_said(text: str, tmp_path: Path) -> None:

@@ -12,10 +12,18 @@ from crashkit.model import LogLine, SoftError
 
 KIND = "told"
 _MOST = 10
+_SILENCE = (
+    r"(?! (?:any |an? |further |other |more |useful |clear )?"
+    r"(?:errors?|messages?|tracebacks?|warnings?|exceptions?|outputs?|logs?|stack|reason|core)\b)"
+)
 _DENIES = re.compile(
-    r"\b(?:(?:could|may|might) be"
-    r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ed|ing)?|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
-    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Ww]ithout|[Nn]o|[Nn]ot|[Nn]ever|[Ii]f|faulthandler)\b|(?:signal|sigaction|kill)\("
+    r"\b(?:(?:could|may|might|would|should) (?:be|have)"
+    r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ing)|[Ii]nstalled (?:a|the|for)\b|was installed"
+    r"|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
+    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Rr]ecover(?:s|ed|y|ing)?|[Rr]eporter|[Rr]eporting|[Cc]rashlytics"
+    rf"|0 [A-Za-z]{{1,20}}|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"
+    r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load)\w*)"
+    r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler)\b|(?:signal|sigaction|kill)\("
 )
 """Of handlers, of repairs, of guesses, and of what does not happen."""
 

@@ -25,6 +25,7 @@ from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
 from crashkit.evidence.text.several import Dump, Known, Part, Source, at_another_time, of_source, parts, right_one, right_source
 from crashkit.evidence.text.skim import telling_lines
+from crashkit.evidence.text.wrapping import bare, unfold, views
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Thread
 from crashkit.model import Source as Origin
@@ -168,28 +169,41 @@ class _Log:
                 self._start = start
                 if when is not None:
                     self._times[number] = when
-                self._take(number, who, text)
+                for line in self._unfolded(who, text):
+                    self._take(number, who, line)
             except Exception as error:
                 self._failed("the reader of log lines", error)
         for who in list(self._open):
             self._close(who)
 
+    def _unfolded(self, who: str, text: str) -> tuple[str, ...]:
+        """The lines within this line, where they tell more than the whole."""
+        pieces = unfold(text)
+        if pieces and (who in self._open or any(self._tells(piece) for piece in pieces)):
+            return pieces
+        return (text,)
+
+    def _tells(self, text: str) -> bool:
+        found = self._classified(text)
+        return (found is not None and found[0] != hearsay.KIND) or self._opens(bare(text)) is not None
+
     def _take(self, number: int, who: str, text: str) -> None:
+        inner = bare(text)
         for other in list(self._open):
             if other != who:
                 self._miss(other)
         current = self._open.get(who)
-        if current is not None and self._feed(who, current, text):
+        if current is not None and self._feed(who, current, inner):
             current.taken += 1
             current.missed = 0
             if current.reader.ended or current.taken > MOST_BLOCK_LINES:
                 self._close(who)
             return
-        opened = self._opens(text)
+        opened = self._opens(inner)
         if opened is not None:
             self._close(who)
             if len(self._open) < MOST_BLOCKS:
-                self._open[who] = _Open(*opened, number, text)
+                self._open[who] = _Open(*opened, number, inner)
                 self.starts[number] = self._start
         elif current is not None:
             self._miss(who)
@@ -253,9 +267,19 @@ class _Log:
         return note.kind, note.fields
 
     def _classify(self, number: int, who: str, text: str) -> None:
-        if found := self._classifier.classify(text):
+        if found := self._classified(text):
             self.starts[number] = self._start
             self._add(number, who, text, *found)
+
+    def _classified(self, text: str) -> Optional[tuple[Optional[str], Mapping[str, str]]]:
+        """The line's kind as it stands, or freed of its wrapping where that tells more."""
+        told = None
+        for view in views(text):
+            found = self._classifier.classify(view)
+            if found is not None and found[0] != hearsay.KIND:
+                return found
+            told = told or found
+        return told
 
     def _add(self, number: int, who: str, text: str, kind: Optional[str], fields: Mapping[str, str]) -> None:
         line = LogLine(

@@ -38,6 +38,8 @@ _TEXTS = {
     "illegal instruction": SIGILL,
     "illegal hardware instruction": SIGILL,
     "illegal operation": SIGILL,
+    "illegal": SIGILL,
+    "numerical": SIGFPE,
     "floating point exception": SIGFPE,
     "floating-point exception": SIGFPE,
     "erroneous arithmetic operation": SIGFPE,
@@ -129,7 +131,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
 
 def named(fields: dict[str, str]) -> Optional[int]:
     """The signal's number, from its name or number in a line; numbers of macOS differ, so the name counts first."""
-    text = fields.get("signal", "").strip()
+    text = fields.get("signal", fields.get("signal2", "")).strip()
     number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower())
     if number is not None:
         return number
