@@ -86,6 +86,42 @@ def test_what_is_not_said(text: str, tmp_path: Path) -> None:
         read_log(_written(text, tmp_path))
 
 
+BROKEN = {
+    "RuntimeError: DataLoader worker (pid 47) is killed by signal: Bus\nerror. It is possible that": ("worker-bus-error", 1),
+    "it says\nterminate called after throwing an\ninstance of 'std::bad_alloc'": ("terminate", 2),
+    "The server socket has failed to listen on any local network\naddress.": ("rendezvous", 1),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_message_broken_over_two_lines(text: str, tmp_path: Path) -> None:
+    """It is the program's: what is claimed of it is as certain as of a whole one."""
+    found = read_log(_written(text, tmp_path))
+    assert ([(line.kind, line.line) for line in found.lines], found.soft_errors) == ([BROKEN[text]], ())
+
+
+TYPED = {
+    "llvm error: out of memory": "llvm-abort",
+    "libc++abi: Terminating with uncaught exception of type std::bad_cast": "cxx-uncaught-exception",
+    "worker exited prematurely: Signal 11": "supervisor-worker-crashed",
+}
+
+
+@pytest.mark.parametrize("text", TYPED)
+def test_a_message_typed_in_other_letters(text: str, tmp_path: Path) -> None:
+    """Somebody typed it: no more than possible."""
+    found = read_log(_written(text, tmp_path))
+    findings = diagnose(crash_of_log(tmp_path / "posted.txt", found), load_catalog()).findings
+    assert [(finding.id, finding.confidence) for finding in findings][:1] == [(TYPED[text], "possible")]
+    assert len(found.soft_errors) == 1
+
+
+def test_a_long_text_is_not_searched_for_what_was_typed(tmp_path: Path) -> None:
+    path = _written("an ordinary line\n" * 1000 + "llvm error: out of memory", tmp_path)
+    with pytest.raises(EvidenceError):
+        read_log(path)
+
+
 def test_a_line_of_a_program_counts_more(tmp_path: Path) -> None:
     text = "somebody told of a bus error\npython: a.c:1: f: Assertion `x' failed.\nit may be a segfault"
     found = read_log(_written(text, tmp_path))

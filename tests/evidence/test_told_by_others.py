@@ -131,6 +131,30 @@ TOLD = {
     "OSError: exception: access violation reading 0x0000000000000010": "windows-access-violation",
     "panic: runtime error: invalid memory address\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x30 pc=0x68c30f]": "null-deref",
     "  1/10 Test  #1: mytest ...***Exception: Illegal  0.45 sec": "sigill-unsupported-cpu",
+    "Docker image startup container error 137 exit code": "killed-by-signal-9-unknown",
+    "proot info: vpid 1: terminated with signal 11": "supervisor-worker-crashed",
+    "error: command terminated by signal 31: Bad system call": "supervisor-worker-crashed",
+    "  Exception Code:   c0000005\n  Exception Offset: 00032239": "windows-access-violation",
+    "Exception Code:   c00000fd": "stack-overflow",
+    "Stack overflow in thread #1: can't grow stack to 0x1ffe801000": "stack-overflow",
+    "thread 'main' has overflowed its stack": "stack-overflow",
+    "runtime: goroutine stack exceeds 1000000000-byte limit": "stack-overflow",
+    "RecursionError: maximum recursion depth exceeded\nSegmentation fault (core dumped)": "stack-overflow",
+    "I raised it with sys.setrecursionlimit(10000)\nthen a `Segmentation fault`": "stack-overflow",
+    "*** caught segfault *** address (nil), cause 'memory not mapped'": "null-deref",
+    " *** caught segfault ***\naddress 0x8, cause 'memory not mapped'": "null-deref",
+    "Crash reason:  EXC_BAD_ACCESS / KERN_INVALID_ADDRESS\nCrash address: 0x8": "null-deref",
+    "Crash reason:  SIGSEGV /SEGV_MAPERR\nCrash address: 0x0": "null-deref",
+    '"exception" : {"type":"EXC_BAD_ACCESS","signal":"SIGSEGV","subtype":"KERN_INVALID_ADDRESS at 0x0000000000000008"},': "null-deref",
+    "* thread #1, stop reason = EXC_BAD_ACCESS (code=1, address=0x10)\n    frame #0: 0x0000000103077d91 python`f + 4": "null-deref",
+    "traps: openarc[9640] general protection ip:55ff9fed033f sp:7f533f9ad240 error:0 in openarc[55ff9fec5000+13000]": "wild-pointer",
+    "Async handler deleted by the wrong thread": "tk-wrong-thread",
+    "RuntimeError: CUDA error: an illegal memory access was encountered terminate called after throwing an instance of 'c10::Error' what(): CUDA error": "cuda-illegal-access",
+    'pod "ml-0" 0/1 OOMKilled 3 5m': "host-oom-cgroup",
+    "the pod gets OOMKilled after an hour": "host-oom-cgroup",
+    "Process: 466 ExecStart=/srv/hass (code=killed, signal=KILL)": "killed-by-signal-9-unknown",
+    "5    libstdc++ 0x7f in std::terminate()": "cxx-uncaught-exception",
+    "Terminate called without an active exception.": "cxx-terminate-no-exception",
     "worker process 7 exited on signal 11\nnginx[7]: segfault at 0 ip 00007ff453910b67 sp 00007ffda0306a40 error 4 in a.so[7ff45376f000+2000]": "null-deref",
 }
 
@@ -157,7 +181,6 @@ def test_signature(text: str, tmp_path: Path) -> None:
         "memorystatus: killing_idle_process pid 508 [iTunesHelper]",  # macOS does, all day
         "The command '/bin/sh -c make' returned a non-zero code: 2",
         '7b606d820b89   app   "python x.py"   15 hours ago   Exited (0) 15 hours ago',
-        "Process finished with exit code -1073741515 (0xC0000135)",  # a library is missing: nothing ran
         "python(63332) malloc: stack logs being written into /tmp/stack-logs",
         "n1:15:91 [3] NCCL INFO Connection closed by localRank 7",  # also said at an ordinary end
         "[12:00:00] src/objective.cc:123: Check failed: preds == labels (3 vs. 4) : size",  # dmlc's is an exception

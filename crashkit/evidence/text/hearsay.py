@@ -11,6 +11,8 @@ from collections.abc import Iterable, Sequence
 from crashkit.model import LogLine, SoftError
 
 KIND = "told"
+BESIDE = frozenset({"recursion"})
+"""Kinds of lines that show no crash, but what may be behind one that is told."""
 _MOST = 10
 _SILENCE = (
     r"(?! (?:any |an? |further |other |more |useful |clear )?"
@@ -28,9 +30,14 @@ _DENIES = re.compile(
 """Of handlers, of repairs, of guesses, and of what does not happen."""
 
 
+def denies(text: str) -> bool:
+    """Whether the text speaks of handlers, of repairs, of guesses, or of what does not happen."""
+    return _DENIES.search(text) is not None
+
+
 def told(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:
     """The lines that tell of a crash."""
-    return tuple(line for line in lines if line.kind == KIND and _DENIES.search(line.text) is None)[:_MOST]
+    return tuple(line for line in lines if line.kind == KIND and not denies(line.text))[:_MOST]
 
 
 def only_told(lines: Sequence[LogLine]) -> SoftError:

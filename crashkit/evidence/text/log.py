@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, TypeVar
 
@@ -41,6 +42,9 @@ LONGEST_TEXT = 1000
 MOST_BLOCK_LINES = 50_000
 PATIENCE = 20
 """Lines of other processes allowed between two lines of one multi-line text."""
+MOST_REJOINED = 64 << 10
+MOST_TYPED = 8 << 10
+"""Bytes of a text in which messages are looked for that were broken, or typed: what people post has less."""
 MOST_BLOCKS = 64
 """Processes whose multi-line texts are read at the same time."""
 
@@ -48,7 +52,9 @@ _NOTHING = Known()
 _Kept = TypeVar("_Kept")
 
 # Lines that support other evidence but are not evidence by themselves.
-_SUPPORTING = frozenset({"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised"})
+_SUPPORTING = frozenset(
+    {"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised", "recursion"}
+)
 
 
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +95,13 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
-    found = log.evidence(source.soft_errors, known, alone)
+    try:
+        found = log.evidence(source.soft_errors, known)
+    except EvidenceError:
+        said = log.said(source.file, source.soft_errors) if alone else None
+        if said is None:
+            raise
+        found = said
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -336,17 +348,42 @@ class _Log:
                     found.append((part, self._evidence(chosen, part, ())))
         return tuple(found)
 
-    def evidence(self, errors: tuple[SoftError, ...], known: Known, alone: bool) -> LogEvidence:
-        try:
-            return self._shown(errors, known)
-        except EvidenceError:
-            lines = hearsay.told(self._lines) if alone else ()
-            if not lines:
-                raise
-            signal, process = log_signal.of_lines(lines, None)
-            return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, hearsay.only_told(lines)))
+    def said(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
+        """What a text shows of a crash that is no program's output, or no longer looks like it; None where it tells of none."""
+        lines, kept = self._broken_messages(file), True
+        if not lines:
+            typed, kept = self._typed(file), False
+            lines = (*typed, *(line for line in hearsay.told(self._lines) if line.line not in {line.line for line in typed}))
+            if lines:
+                lines = (*lines, *(line for line in self._lines if line.kind in hearsay.BESIDE))
+        if not lines:
+            return None
+        signal, process = log_signal.of_lines(lines, None)
+        told = () if kept else (hearsay.only_told(lines),)
+        return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *told))
 
-    def _shown(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
+    def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """Messages that are broken over two lines, as by a mail or a terminal."""
+        found = []
+        rows = _rows(file, MOST_REJOINED)
+        for number, (row, following) in enumerate(pairwise(rows), 1):
+            text = f"{row.strip()} {following.strip()}"
+            kind, fields = self._classified(text) or (hearsay.KIND, {})
+            if row.strip() and kind not in (hearsay.KIND, *_SUPPORTING):
+                found.append(LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields)))
+        return tuple(found[:MOST_OF_A_KIND])
+
+    def _typed(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """Messages that somebody typed, in letters of another case."""
+        found = []
+        for number, row in enumerate(_rows(file, MOST_TYPED), 1):
+            known = next((known for view in views(row) if (known := self._classifier.loosely(view))), None)
+            if known is not None and known[0] not in _SUPPORTING and not hearsay.denies(row):
+                fields = {**known[1], "loosely": "in other letters"}
+                found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
+        return tuple(found[:MOST_OF_A_KIND])
+
+    def evidence(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
         sources = self._sources()
         right = right_source(sources, known)
         if right is not None and len(sources) > 1:
@@ -445,6 +482,14 @@ def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:
     names = [frame.function for frame in crashed.natives()] if crashed is not None else []
     aborts = any(name is not None and plain(name) == "abort" for name in names[: machinery_end(names)])
     return SIGABRT if aborts else None
+
+
+def _rows(file: BinaryIO, most: int) -> list[str]:
+    """The lines of a text of at most that many bytes, without prefixes; none of a longer one."""
+    if file.seek(0, 2) > most:
+        return []
+    file.seek(0)
+    return [split(clean(raw)).text for raw in file.read().split(b"\n")]
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:

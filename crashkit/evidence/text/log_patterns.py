@@ -88,6 +88,14 @@ class Classifier:
                 return kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
         return None
 
+    def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
+        """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it."""
+        for line, pattern in _loose_patterns():
+            if match := pattern.search(text):
+                told = {"signal": line.signal} if line.signal else {}
+                return line.kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
+        return None
+
     def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:
         """Ours are known to take linear time; a user's may not end."""
         try:
@@ -97,6 +105,11 @@ class Classifier:
             self.too_slow.append(pattern.pattern)
             self._rules = [rule for rule in self._rules if rule[1] is not pattern]
             return None
+
+
+@cache
+def _loose_patterns() -> tuple[tuple[LinePattern, re.Pattern[str]], ...]:
+    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in line_patterns())
 
 
 @cache

@@ -143,6 +143,8 @@ _DRIVE = re.compile(r"(?<![A-Za-z])[A-Za-z]:\\(?!\\)")
 _OPENS = re.compile(r"""^\s*(?:"[^"]{1,80}"\s?:\s?)?(?:[\w.\]\[ ]{1,60}[:=] ?)?b?["']""")
 _VALUE = re.compile(r'\b(?:msg|message|error|err|line|log|text)="(?P<text>(?:[^"\\]|\\.)*)"')
 """Of logfmt."""
+_JOINED = re.compile(r"(?<=\S) {1,4}(?=terminate called (?:after|without) |what\(\): )")
+"""Where the lines of one message were joined."""
 _SHORTHAND = {"\\t": "    ", '\\"': '"', "\\'": "'", "\\\\": "\\"}
 _BACKSLASHED = re.compile(r"""\\[t"'\\]""")
 
@@ -157,6 +159,8 @@ def unfold(text: str) -> tuple[str, ...]:
             value = None
         if isinstance(value, (dict, list)):
             return tuple(line.replace("\t", "    ") for string in _strings(value, 0) for line in string.splitlines())[:_MOST_PIECES]
+    if _JOINED.search(text):
+        return tuple(_JOINED.split(text))
     if value := _VALUE.search(text):
         return _unescaped(value["text"])
     if _ESCAPED.search(text) is None or _DRIVE.search(text) is not None:
