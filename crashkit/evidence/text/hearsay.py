@@ -13,7 +13,7 @@ from crashkit.model import LogLine, SoftError
 KIND = "told"
 BESIDE = frozenset({"recursion"})
 """Kinds of lines that show no crash, but what may be behind one that is told."""
-_MOST = 10
+MOST = 10
 _SILENCE = (
     r"(?! (?:any |an? |further |other |more |useful |clear )?"
     r"(?:errors?|messages?|tracebacks?|warnings?|exceptions?|outputs?|logs?|stack|reason|core)\b)"
@@ -22,8 +22,8 @@ _DENIES = re.compile(
     r"\b(?:(?:could|may|might|would|should) (?:be|have)"
     r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ing)|[Ii]nstalled (?:a|the|for)\b|was installed"
     r"|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
-    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Rr]ecover(?:s|ed|y|ing)?|[Rr]eporter|[Rr]eporting|[Cc]rashlytics"
-    rf"|0 [A-Za-z]{{1,20}}|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"
+    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Rr]ecover(?:s|ed|y|ing)?|[Rr]eporter|[Rr]eporting|[Cc]rashlytics|[Hh]ow to"
+    rf"|0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"
     r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load)\w*)"
     r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler)\b|(?:signal|sigaction|kill)\("
 )
@@ -37,7 +37,7 @@ def denies(text: str) -> bool:
 
 def told(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:
     """The lines that tell of a crash."""
-    return tuple(line for line in lines if line.kind == KIND and not denies(line.text))[:_MOST]
+    return tuple(line for line in lines if line.kind == KIND and not denies(line.text))[:MOST]
 
 
 def only_told(lines: Sequence[LogLine]) -> SoftError:

@@ -20,7 +20,7 @@ from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats, hearsay, log_signal
-from crashkit.evidence.text.log_patterns import Classifier, fewest
+from crashkit.evidence.text.log_patterns import Classifier, fewest, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
@@ -353,14 +353,15 @@ class _Log:
         lines, kept = self._broken_messages(file), True
         if not lines:
             typed, kept = self._typed(file), False
-            lines = (*typed, *(line for line in hearsay.told(self._lines) if line.line not in {line.line for line in typed}))
+            told = (*hearsay.told(self._lines), *self._spoken(file))
+            lines = (*typed, *{line.line: line for line in reversed(told) if line.line not in {line.line for line in typed}}.values())
             if lines:
                 lines = (*lines, *(line for line in self._lines if line.kind in hearsay.BESIDE))
         if not lines:
             return None
         signal, process = log_signal.of_lines(lines, None)
-        told = () if kept else (hearsay.only_told(lines),)
-        return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *told))
+        only = () if kept else (hearsay.only_told(lines),)
+        return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *only))
 
     def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """Messages that are broken over two lines, as by a mail or a terminal."""
@@ -382,6 +383,16 @@ class _Log:
                 fields = {**known[1], "loosely": "in other letters"}
                 found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
         return tuple(found[:MOST_OF_A_KIND])
+
+    def _spoken(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """Sentences that tell of a crash."""
+        found = []
+        for number, row in enumerate(_rows(file, MOST_REJOINED), 1):
+            fields = None if hearsay.denies(row) else said(row)
+            if fields is not None:
+                text = row.strip()[:LONGEST_TEXT]
+                found.append(LogLine(text=text, kind=hearsay.KIND, path=self._path, line=number, fields=fields))
+        return tuple(found[: hearsay.MOST])
 
     def evidence(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
         sources = self._sources()

@@ -42,9 +42,17 @@ class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The signal that such a line tells of, where its text does not name it."""
 
 
+class SaidPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody says of a crash, in words that no program prints."""
+
+    pattern: str
+    signal: Optional[str] = None
+
+
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared: tuple[str, ...]
     line: tuple[LinePattern, ...]
+    said: tuple[SaidPattern, ...]
 
 
 @cache
@@ -55,6 +63,22 @@ def _table() -> _Table:
 def line_patterns() -> tuple[LinePattern, ...]:
     """The built-in table, in order of precedence."""
     return _table().line
+
+
+def said_patterns() -> tuple[SaidPattern, ...]:
+    """The words of people, in order of precedence."""
+    return _table().said
+
+
+@cache
+def _said() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
+    return tuple((re.compile(one.pattern), {"signal": one.signal} if one.signal else {}) for one in said_patterns())
+
+
+def said(text: str) -> Optional[dict[str, str]]:
+    """What a sentence tells of a crash, as the fields of a line; None if it tells of none."""
+    text = text.translate(_TYPED)
+    return next((dict(fields) for pattern, fields in _said() if pattern.search(text)), None)
 
 
 def kinds() -> frozenset[str]:

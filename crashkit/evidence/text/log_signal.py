@@ -171,7 +171,7 @@ def _address(line: LogLine, number: int) -> Optional[Address]:
     text = line.fields.get("address", "")
     if line.kind not in ("process-end", "jvm") or number not in _FAULTS or named(line.fields) not in (None, number):
         return None
-    if text == "(nil)":
+    if text in ("(nil)", "NULL"):
         return Address(0)
     try:
         return Address(int(text, 16))
