@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Optional
 
@@ -97,15 +97,16 @@ class Classifier:
         """Further patterns that took so long that they are no longer tried."""
         self.literals = fewest(_shorten(literal) for _, _, found, _ in self._rules for literal in found)
         self._any = AhoCorasick(list(self.literals))
+        self._of_literal = _rules_of(self.literals, tuple(found for _, _, found, _ in self._rules))
 
     def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
         """Kind and fields of a significant line; None for any other line."""
         if not text.isascii():
             text = text.translate(_TYPED)
-        if not self._any.find_matches_as_indexes(text):
-            return None
-        for kind, pattern, required, told in self._rules:
-            if not any(literal in text for literal in required):
+        hits = {literal for literal, _, _ in self._any.find_matches_as_indexes(text, overlapping=True)}
+        for index in sorted({rule for literal in hits for rule in self._of_literal[literal]}):
+            kind, pattern, required, told = self._rules[index]
+            if pattern.pattern in self.too_slow or not any(literal in text for literal in required):
                 continue
             match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
             if match:
@@ -127,8 +128,13 @@ class Classifier:
                 return pattern.search(text)
         except TooSlow:
             self.too_slow.append(pattern.pattern)
-            self._rules = [rule for rule in self._rules if rule[1] is not pattern]
             return None
+
+
+@lru_cache(maxsize=8)
+def _rules_of(kept: tuple[str, ...], required: tuple[tuple[str, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """For each kept text, the rules that may match a line with it."""
+    return tuple(tuple(index for index, texts in enumerate(required) if any(one in text for text in texts)) for one in kept)
 
 
 @cache
