@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Optional
 import crashkit
 from crashkit.diagnose.catalog import builtin, conditions
 from crashkit.diagnose.signature import FramePattern
-from crashkit.evidence.text.log_patterns import line_patterns
+from crashkit.evidence.text.log_patterns import line_patterns, said_patterns
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
@@ -30,7 +30,7 @@ USUAL = " a0A_:/.-,()<[{'\"`=#@"
 METHODS = ("search", "match", "fullmatch")
 HANDED_ON = {
     **dict.fromkeys(("DRIVER_LAUNCH", "RUNTIME_LAUNCH", "_GIL_WAIT", "_LOCK_WAIT"), ("fullmatch",)),
-    **dict.fromkeys(("_LAYERS", "_DEVICE_AT", "_DEVICE_BY", "_DEVICE_ADDRESS"), ("match",)),
+    **dict.fromkeys(("_LAYERS", "_LOGGERS", "_AFTER_OTHERS", "_DEVICE_AT", "_DEVICE_BY", "_DEVICE_ADDRESS"), ("match",)),
 }
 """How patterns are used that go by another name where they are: all others must be quick with every method."""
 MOST_INPUTS = 400
@@ -117,6 +117,8 @@ def _of_calls(module: Any) -> Iterator[Place]:
 
 
 def _of_tables() -> Iterator[Place]:
+    for said in said_patterns():
+        yield Place("log_lines.toml said", re.compile(said.pattern), ("search",))
     for line in line_patterns():
         yield Place(f"log_lines.toml {line.kind}", re.compile(line.pattern), ("search",))
     for signature in builtin().signatures:

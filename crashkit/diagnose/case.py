@@ -99,7 +99,7 @@ class Case:
     def is_hearsay(self) -> bool:
         """Whether all that is known is what somebody said of a crash (`evidence.text.hearsay`)."""
         log = self.crash.log
-        return bool(log) and not self.stacks and all(line.kind == "told" for line in log)
+        return bool(log) and not self.stacks and all(line.kind in ("told", "recursion") or "loosely" in line.fields for line in log)
 
     @property
     def others(self) -> list[Stack]:

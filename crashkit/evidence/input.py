@@ -8,6 +8,7 @@ Input that cannot be unpacked completely (truncated, damaged, disk full) is used
 from __future__ import annotations
 
 import bz2
+import codecs
 import errno
 import lzma
 import os
@@ -80,6 +81,19 @@ def _bzip2() -> _Decompressor:
     return cast(_Decompressor, bz2.BZ2Decompressor())
 
 
+class _Transcoder:
+    """UTF-16 into UTF-8; its end is nowhere told."""
+
+    eof = False
+    unused_data = b""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-16")("replace")
+
+    def decompress(self, data: bytes, /) -> bytes:
+        return self._decoder.decode(data).encode("utf-8", "replace")
+
+
 _FORMATS: dict[str, tuple[tuple[bytes, ...], Callable[[], _Decompressor]]] = {
     "gzip": ((b"\x1f\x8b",), _gzip),
     "xz": ((b"\xfd7zXZ\0",), _xz),
@@ -89,11 +103,23 @@ _FORMATS: dict[str, tuple[tuple[bytes, ...], Callable[[], _Decompressor]]] = {
     # With the magic of its first block: a text may begin with BZh.
     "bzip2": (tuple(b"BZh%d1AY&" % level for level in range(1, 10)), _bzip2),
 }
+_UTF16 = "utf-16"
+"""What PowerShell's `>` writes: read as a compressed text is, but nothing to tell of."""
 
 
 def compression_of(head: bytes) -> Optional[str]:
     """Name of the compression, from a file's first bytes; None if it is not compressed."""
     return next((name for name, (magics, _) in _FORMATS.items() if head.startswith(magics)), None)
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Whether a text begins with a byte order mark and a character of ASCII."""
+    mark, high, low = (head[:2], head[3:4], head[2:3]) if head[:1] == b"\xff" else (head[:2], head[2:3], head[3:4])
+    return mark in (b"\xff\xfe", b"\xfe\xff") and high == b"\0" and low.isascii() and low not in (b"", b"\0")
+
+
+def _packing(head: bytes) -> Optional[str]:
+    return compression_of(head) or (_UTF16 if _is_utf16(head) else None)
 
 
 @dataclass(frozen=True)
@@ -211,7 +237,7 @@ def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
     if not head:
         raise EvidenceError(f"{path} is empty", "the disk may have been full or the core size limit 0: run crashkit doctor")
     size = os.fstat(file.fileno()).st_size
-    if compression_of(head):
+    if _packing(head):
         with file:
             return _unpack(_file_pieces(file), path, limits)
     # /dev/stdin means another file to gdb.
@@ -222,7 +248,7 @@ def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
 def plain_pieces(file: BinaryIO) -> Iterator[bytes]:
     """The plain bytes of a regular file that was just opened, as they are unpacked. The iterator raises Damaged, and OSError."""
     source = _Counted(_file_pieces(file))
-    compression = compression_of(source.peek(8))
+    compression = _packing(source.peek(8))
     return _decompress(source, compression) if compression else iter(source)
 
 
@@ -327,7 +353,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
     head = source.peek(8)
     if not head:
         raise EvidenceError(f"{path} is empty", "check the command that writes to it")
-    compression = compression_of(head)
+    compression = _packing(head)
     sink = _Sink(limits)
     try:
         problem = _pump(_in_time(_decompress(source, compression), source, sink) if compression else iter(source), sink)
@@ -344,7 +370,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
         size=sink.size,
         original=path,
         original_size=source.count,
-        compression=compression,
+        compression=compression if compression != _UTF16 else None,
         soft_errors=(problem,) if problem else (),
     )
 
@@ -404,7 +430,7 @@ def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
 
     Raises Damaged if the data is truncated or damaged.
     """
-    start = _FORMATS[compression][1]
+    start = _Transcoder if compression == _UTF16 else _FORMATS[compression][1]
     feed = _FEED_BZIP2 if compression == "bzip2" else _FEED
     stream, produced, whole_streams = start(), False, 0
     for piece in source:
@@ -426,7 +452,7 @@ def _decompress(source: _Counted, compression: str) -> Iterator[bytes]:
                 produced = produced or bool(plain)
                 yield plain
                 data = stream.unused_data if stream.eof else b""
-    if not stream.eof:
+    if not stream.eof and compression != _UTF16:
         raise Damaged(f"the {compression} data is truncated")
 
 

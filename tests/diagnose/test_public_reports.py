@@ -23,7 +23,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "public-reports"
 PAGE = ROOT / "docs" / "accuracy.md"
-SAMPLES = ("read", "unread", "second-unread", "third-first", "third-second", "fourth-first", "fourth-second")
+SAMPLES = ("read", "unread", "second-unread", "third-first", "third-second", "fourth-first", "fourth-second", "fifth-first")
 FROM, TO = "<!-- counted by the tests -->\n", "<!-- until here -->\n"
 
 
@@ -74,7 +74,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to fourth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to fifth sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -85,6 +85,7 @@ def verdicts() -> dict[str, list[Verdict]]:
         "third, second half": [judged(report) for report in reports("third-second")],
         "fourth, first half": [judged(report) for report in reports("fourth-first")],
         "fourth, second half": [judged(report) for report in reports("fourth-second")],
+        "fifth, first half": [judged(report) for report in reports("fifth-first")],
     }
 
 
@@ -132,7 +133,8 @@ def test_nothing_is_falsely_claimed() -> None:
 
 
 @pytest.mark.parametrize(
-    ("half", "odd"), [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1), ("fourth-first", 0), ("fourth-second", 1)]
+    ("half", "odd"),
+    [("read", 0), ("unread", 1), ("third-first", 0), ("third-second", 1), ("fourth-first", 0), ("fourth-second", 1), ("fifth-first", 0)],
 )
 def test_halves_are_drawn_by_the_urls(half: str, odd: int) -> None:
     strays = [report.url for report in reports(half) if int(hashlib.sha256(report.url.encode()).hexdigest(), 16) % 2 != odd]

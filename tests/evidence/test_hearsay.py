@@ -27,6 +27,27 @@ SAID = {
     "the program stops running and says killed": "SIGKILL",
     'a window: "Python quit unexpectedly"': None,
     "python.exe has stopped working": None,
+    "The program has crashed.": None,
+    "my process dies silently with no error": None,
+    "Python crashes on import torch": None,
+    "Crash when opening a second window": None,
+    "it crashes without any error message": None,
+    "CrashLoopBackOff": None,
+    "a Seg Fault, then a seg-fault again": "SIGSEGV",
+    "SIGSEV after an update": "SIGSEGV",
+    "Segmentation faut on Ubuntu": "SIGSEGV",
+    "Jupyter kernel keeps dying when I run model.fit": None,
+    "Python has encountered a problem and needs to close": None,
+    "The terminal process terminated with exit code: 3221225781": None,
+    "Microsoft Visual C++ Runtime Library: this application has requested the Runtime to terminate it in an unusual way": None,
+    "it returns 139": "SIGSEGV",
+    "exit code was -11": "SIGSEGV",
+    "fails with signal 6": "SIGABRT",
+    "Got SEGV": "SIGSEGV",
+    "ERR| vtkXOpenGLRenderWindow (0x2dddf00): bad X server connection. DISPLAY=. Aborting.": "SIGABRT",
+    "the training gets killed after an hour": "SIGKILL",
+    "Loading model...Killed": "SIGKILL",
+    "Loading model...Aborted": "SIGABRT",
 }
 
 
@@ -61,11 +82,58 @@ def test_what_is_said(text: str, tmp_path: Path) -> None:
         "segments: 12, faults: 0",
         "the output was killed by a reviewer's remark",
         "it prints how many enemies were killed",
+        "0 workers crashed",
+        "the crash reporter was started",
+        "no crash so far",
+        "how to debug crashes",
+        "feat: add crash recovery for workers",
+        "epoch 1 loss 0.3 crash_rate=0.0",
+        "https://stackoverflow.com/questions/1",
+        "see the Stack Overflow question",
+        "handles a crash in the worker",
+        "avoids a crash on exit",
+        "Aborted!",
     ],
 )
 def test_what_is_not_said(text: str, tmp_path: Path) -> None:
     with pytest.raises(EvidenceError):
         read_log(_written(text, tmp_path))
+
+
+BROKEN = {
+    "RuntimeError: DataLoader worker (pid 47) is killed by signal: Bus\nerror. It is possible that": ("worker-bus-error", 1),
+    "it says\nterminate called after throwing an\ninstance of 'std::bad_alloc'": ("terminate", 2),
+    "The server socket has failed to listen on any local network\naddress.": ("rendezvous", 1),
+}
+
+
+@pytest.mark.parametrize("text", BROKEN)
+def test_a_message_broken_over_two_lines(text: str, tmp_path: Path) -> None:
+    """It is the program's: what is claimed of it is as certain as of a whole one."""
+    found = read_log(_written(text, tmp_path))
+    assert ([(line.kind, line.line) for line in found.lines], found.soft_errors) == ([BROKEN[text]], ())
+
+
+TYPED = {
+    "llvm error: out of memory": "llvm-abort",
+    "libc++abi: Terminating with uncaught exception of type std::bad_cast": "cxx-uncaught-exception",
+    "worker exited prematurely: Signal 11": "supervisor-worker-crashed",
+}
+
+
+@pytest.mark.parametrize("text", TYPED)
+def test_a_message_typed_in_other_letters(text: str, tmp_path: Path) -> None:
+    """Somebody typed it: no more than possible."""
+    found = read_log(_written(text, tmp_path))
+    findings = diagnose(crash_of_log(tmp_path / "posted.txt", found), load_catalog()).findings
+    assert [(finding.id, finding.confidence) for finding in findings][:1] == [(TYPED[text], "possible")]
+    assert len(found.soft_errors) == 1
+
+
+def test_a_long_text_is_not_searched_for_what_was_typed(tmp_path: Path) -> None:
+    path = _written("an ordinary line\n" * 1000 + "llvm error: out of memory", tmp_path)
+    with pytest.raises(EvidenceError):
+        read_log(path)
 
 
 def test_a_line_of_a_program_counts_more(tmp_path: Path) -> None:

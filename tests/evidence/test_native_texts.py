@@ -191,7 +191,7 @@ Binary Images:
     ),
     "lldb": Posted(
         "lldb",
-        None,
+        "SIGSEGV",
         ("PyErr_Fetch", "cv::imshow(int)"),
         """\
 (lldb) bt all
@@ -201,6 +201,7 @@ Binary Images:
   thread #2
     frame #0: 0x00007fff2030c8e2 libsystem_kernel.dylib`__workq_kernreturn + 10
 """,
+        address=0x48,
         threads=2,
     ),
     "lldb on Linux": Posted(

@@ -66,7 +66,8 @@ class FaultDump(Reader):
         """The signal that ended the process; SIGABRT for a fatal error that names no signal."""
         if self.message is None or self.windows:
             return None
-        return SIGNALS.get(self.message.strip(), 6)
+        # What follows may stand in the same line, where somebody lost the line ends.
+        return next((number for text, number in SIGNALS.items() if self.message.startswith(text)), 6)
 
     @property
     def crashed_threads(self) -> frozenset[int]:

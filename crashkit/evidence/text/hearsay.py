@@ -11,18 +11,33 @@ from collections.abc import Iterable, Sequence
 from crashkit.model import LogLine, SoftError
 
 KIND = "told"
-_MOST = 10
+BESIDE = frozenset({"recursion"})
+"""Kinds of lines that show no crash, but what may be behind one that is told."""
+MOST = 10
+_SILENCE = (
+    r"(?! (?:any |an? |further |other |more |useful |clear )?"
+    r"(?:errors?|messages?|tracebacks?|warnings?|exceptions?|outputs?|logs?|stack|reason|core)\b)"
+)
 _DENIES = re.compile(
-    r"\b(?:(?:could|may|might) be"
-    r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ed|ing)?|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
-    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Ww]ithout|[Nn]o|[Nn]ot|[Nn]ever|[Ii]f|faulthandler)\b|(?:signal|sigaction|kill)\("
+    r"\b(?:(?:could|may|might|would|should) (?:be|have)"
+    r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ing)|[Ii]nstalled (?:a|the|for)\b|was installed"
+    r"|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
+    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Rr]ecover(?:s|ed|y|ing)?|[Rr]eporter|[Rr]eporting|[Cc]rashlytics|[Hh]ow to"
+    rf"|0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"
+    r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load)\w*)"
+    r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler)\b|(?:signal|sigaction|kill)\("
 )
 """Of handlers, of repairs, of guesses, and of what does not happen."""
 
 
+def denies(text: str) -> bool:
+    """Whether the text speaks of handlers, of repairs, of guesses, or of what does not happen."""
+    return _DENIES.search(text) is not None
+
+
 def told(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:
     """The lines that tell of a crash."""
-    return tuple(line for line in lines if line.kind == KIND and _DENIES.search(line.text) is None)[:_MOST]
+    return tuple(line for line in lines if line.kind == KIND and not denies(line.text))[:MOST]
 
 
 def only_told(lines: Sequence[LogLine]) -> SoftError:

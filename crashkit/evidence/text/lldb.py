@@ -9,7 +9,7 @@ from crashkit.evidence.text.native_backtrace import Layout, format_of
 # A core file's first thread stopped by SIGSTOP is lldb's way of saying that it does not know the signal.
 _REASON = (
     r"stop reason = (?P<crashed>(?:signal (?P<signal>SIG(?!STOP)[A-Z]+)|(?P<exception>EXC_\w+))"
-    r"(?:: [^(]*)?(?: ?\((?:code=\w+(?:, address=)?|fault address: )(?P<address>0x[0-9a-f]+)?\))?)"
+    r"(?:: [^(]*)?(?: ?\((?:code=(?P<exception_code>\w+)(?:, address=)?|fault address: )(?P<address>0x[0-9a-f]+)?\))?)"
 )
 
 _LAYOUT = Layout(

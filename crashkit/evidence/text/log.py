@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, TypeVar
 
@@ -19,12 +20,13 @@ from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats, hearsay, log_signal
-from crashkit.evidence.text.log_patterns import Classifier, fewest
+from crashkit.evidence.text.log_patterns import Classifier, fewest, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
 from crashkit.evidence.text.several import Dump, Known, Part, Source, at_another_time, of_source, parts, right_one, right_source
 from crashkit.evidence.text.skim import telling_lines
+from crashkit.evidence.text.wrapping import bare, unfold, views
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Thread
 from crashkit.model import Source as Origin
@@ -42,6 +44,9 @@ LONGEST_TEXT = 1000
 MOST_BLOCK_LINES = 50_000
 PATIENCE = 20
 """Lines of other processes allowed between two lines of one multi-line text."""
+MOST_REJOINED = 64 << 10
+MOST_TYPED = 8 << 10
+"""Bytes of a text in which messages are looked for that were broken, or typed: what people post has less."""
 MOST_BLOCKS = 64
 """Processes whose multi-line texts are read at the same time."""
 
@@ -49,7 +54,9 @@ _NOTHING = Known()
 _Kept = TypeVar("_Kept")
 
 # Lines that support other evidence but are not evidence by themselves.
-_SUPPORTING = frozenset({"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised"})
+_SUPPORTING = frozenset(
+    {"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised", "recursion"}
+)
 
 
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +97,13 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     source.file.seek(0)
     log = _Log(source.original, patterns)
     log.read(source.file)
-    found = log.evidence(source.soft_errors, known, alone)
+    try:
+        found = log.evidence(source.soft_errors, known)
+    except EvidenceError:
+        said = log.said(source.file, source.soft_errors) if alone else None
+        if said is None:
+            raise
+        found = said
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -170,28 +183,41 @@ class _Log:
                 self._start = start
                 if when is not None:
                     self._times[number] = when
-                self._take(number, who, text)
+                for line in self._unfolded(who, text):
+                    self._take(number, who, line)
             except Exception as error:
                 self._failed("the reader of log lines", error)
         for who in list(self._open):
             self._close(who)
 
+    def _unfolded(self, who: str, text: str) -> tuple[str, ...]:
+        """The lines within this line, where they tell more than the whole."""
+        pieces = unfold(text)
+        if pieces and (who in self._open or any(self._tells(piece) for piece in pieces)):
+            return pieces
+        return (text,)
+
+    def _tells(self, text: str) -> bool:
+        found = self._classified(text)
+        return (found is not None and found[0] != hearsay.KIND) or self._opens(bare(text)) is not None
+
     def _take(self, number: int, who: str, text: str) -> None:
+        inner = bare(text)
         for other in list(self._open):
             if other != who:
                 self._miss(other)
         current = self._open.get(who)
-        if current is not None and self._feed(who, current, text):
+        if current is not None and self._feed(who, current, inner):
             current.taken += 1
             current.missed = 0
             if current.reader.ended or current.taken > MOST_BLOCK_LINES:
                 self._close(who)
             return
-        opened = self._opens(text)
+        opened = self._opens(inner)
         if opened is not None:
             self._close(who)
             if len(self._open) < MOST_BLOCKS:
-                self._open[who] = _Open(*opened, number, text)
+                self._open[who] = _Open(*opened, number, inner)
                 self.starts[number] = self._start
         elif current is not None:
             self._miss(who)
@@ -255,9 +281,19 @@ class _Log:
         return note.kind, note.fields
 
     def _classify(self, number: int, who: str, text: str) -> None:
-        if found := self._classifier.classify(text):
+        if found := self._classified(text):
             self.starts[number] = self._start
             self._add(number, who, text, *found)
+
+    def _classified(self, text: str) -> Optional[tuple[Optional[str], Mapping[str, str]]]:
+        """The line's kind as it stands, or freed of its wrapping where that tells more."""
+        told = None
+        for view in views(text):
+            found = self._classifier.classify(view)
+            if found is not None and found[0] != hearsay.KIND:
+                return found
+            told = told or found
+        return told
 
     def _add(self, number: int, who: str, text: str, kind: Optional[str], fields: Mapping[str, str]) -> None:
         line = LogLine(
@@ -314,17 +350,53 @@ class _Log:
                     found.append((part, self._evidence(chosen, part, ())))
         return tuple(found)
 
-    def evidence(self, errors: tuple[SoftError, ...], known: Known, alone: bool) -> LogEvidence:
-        try:
-            return self._shown(errors, known)
-        except EvidenceError:
-            lines = hearsay.told(self._lines) if alone else ()
-            if not lines:
-                raise
-            signal, process = log_signal.of_lines(lines, None)
-            return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, hearsay.only_told(lines)))
+    def said(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
+        """What a text shows of a crash that is no program's output, or no longer looks like it; None where it tells of none."""
+        lines, kept = self._broken_messages(file), True
+        if not lines:
+            typed, kept = self._typed(file), False
+            told = (*hearsay.told(self._lines), *self._spoken(file))
+            lines = (*typed, *{line.line: line for line in reversed(told) if line.line not in {line.line for line in typed}}.values())
+            if lines:
+                lines = (*lines, *(line for line in self._lines if line.kind in hearsay.BESIDE))
+        if not lines:
+            return None
+        signal, process = log_signal.of_lines(lines, None)
+        only = () if kept else (hearsay.only_told(lines),)
+        return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *only))
 
-    def _shown(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
+    def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """Messages that are broken over two lines, as by a mail or a terminal."""
+        found = []
+        rows = _rows(file, MOST_REJOINED)
+        for number, (row, following) in enumerate(pairwise(rows), 1):
+            text = f"{row.strip()} {following.strip()}"
+            kind, fields = self._classified(text) or (hearsay.KIND, {})
+            if row.strip() and kind not in (hearsay.KIND, *_SUPPORTING):
+                found.append(LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields)))
+        return tuple(found[:MOST_OF_A_KIND])
+
+    def _typed(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """Messages that somebody typed, in letters of another case."""
+        found = []
+        for number, row in enumerate(_rows(file, MOST_TYPED), 1):
+            known = next((known for view in views(row) if (known := self._classifier.loosely(view))), None)
+            if known is not None and known[0] not in _SUPPORTING and not hearsay.denies(row):
+                fields = {**known[1], "loosely": "in other letters"}
+                found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
+        return tuple(found[:MOST_OF_A_KIND])
+
+    def _spoken(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """Sentences that tell of a crash."""
+        found = []
+        for number, row in enumerate(_rows(file, MOST_REJOINED), 1):
+            fields = None if hearsay.denies(row) else said(row)
+            if fields is not None:
+                text = row.strip()[:LONGEST_TEXT]
+                found.append(LogLine(text=text, kind=hearsay.KIND, path=self._path, line=number, fields=fields))
+        return tuple(found[: hearsay.MOST])
+
+    def evidence(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
         sources = self._sources()
         right = right_source(sources, known)
         if right is not None and len(sources) > 1:
@@ -425,6 +497,14 @@ def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:
     names = [frame.function for frame in crashed.natives()] if crashed is not None else []
     aborts = any(name is not None and plain(name) == "abort" for name in names[: machinery_end(names)])
     return SIGABRT if aborts else None
+
+
+def _rows(file: BinaryIO, most: int) -> list[str]:
+    """The lines of a text of at most that many bytes, without prefixes; none of a longer one."""
+    if file.seek(0, 2) > most:
+        return []
+    file.seek(0)
+    return [split(clean(raw)).text for raw in file.read().split(b"\n")]
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:

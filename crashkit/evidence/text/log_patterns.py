@@ -6,7 +6,7 @@ import importlib
 import re
 import sys
 from collections.abc import Iterable, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any, Optional
 
@@ -42,9 +42,17 @@ class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The signal that such a line tells of, where its text does not name it."""
 
 
+class SaidPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What somebody says of a crash, in words that no program prints."""
+
+    pattern: str
+    signal: Optional[str] = None
+
+
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     shared: tuple[str, ...]
     line: tuple[LinePattern, ...]
+    said: tuple[SaidPattern, ...]
 
 
 @cache
@@ -55,6 +63,22 @@ def _table() -> _Table:
 def line_patterns() -> tuple[LinePattern, ...]:
     """The built-in table, in order of precedence."""
     return _table().line
+
+
+def said_patterns() -> tuple[SaidPattern, ...]:
+    """The words of people, in order of precedence."""
+    return _table().said
+
+
+@cache
+def _said() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
+    return tuple((re.compile(one.pattern), {"signal": one.signal} if one.signal else {}) for one in said_patterns())
+
+
+def said(text: str) -> Optional[dict[str, str]]:
+    """What a sentence tells of a crash, as the fields of a line; None if it tells of none."""
+    text = text.translate(_TYPED)
+    return next((dict(fields) for pattern, fields in _said() if pattern.search(text)), None)
 
 
 def kinds() -> frozenset[str]:
@@ -73,19 +97,28 @@ class Classifier:
         """Further patterns that took so long that they are no longer tried."""
         self.literals = fewest(_shorten(literal) for _, _, found, _ in self._rules for literal in found)
         self._any = AhoCorasick(list(self.literals))
+        self._of_literal = _rules_of(self.literals, tuple(found for _, _, found, _ in self._rules))
 
     def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
         """Kind and fields of a significant line; None for any other line."""
         if not text.isascii():
             text = text.translate(_TYPED)
-        if not self._any.find_matches_as_indexes(text):
-            return None
-        for kind, pattern, required, told in self._rules:
-            if not any(literal in text for literal in required):
+        hits = {literal for literal, _, _ in self._any.find_matches_as_indexes(text, overlapping=True)}
+        for index in sorted({rule for literal in hits for rule in self._of_literal[literal]}):
+            kind, pattern, required, told = self._rules[index]
+            if pattern.pattern in self.too_slow or not any(literal in text for literal in required):
                 continue
             match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
             if match:
                 return kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
+        return None
+
+    def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
+        """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it."""
+        for line, pattern in _loose_patterns():
+            if match := pattern.search(text):
+                told = {"signal": line.signal} if line.signal else {}
+                return line.kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
         return None
 
     def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:
@@ -95,8 +128,18 @@ class Classifier:
                 return pattern.search(text)
         except TooSlow:
             self.too_slow.append(pattern.pattern)
-            self._rules = [rule for rule in self._rules if rule[1] is not pattern]
             return None
+
+
+@lru_cache(maxsize=8)
+def _rules_of(kept: tuple[str, ...], required: tuple[tuple[str, ...], ...]) -> tuple[tuple[int, ...], ...]:
+    """For each kept text, the rules that may match a line with it."""
+    return tuple(tuple(index for index, texts in enumerate(required) if any(one in text for text in texts)) for one in kept)
+
+
+@cache
+def _loose_patterns() -> tuple[tuple[LinePattern, re.Pattern[str]], ...]:
+    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in line_patterns())
 
 
 @cache

@@ -38,18 +38,31 @@ _TEXTS = {
     "illegal instruction": SIGILL,
     "illegal hardware instruction": SIGILL,
     "illegal operation": SIGILL,
+    "illegal": SIGILL,
+    "numerical": SIGFPE,
     "floating point exception": SIGFPE,
     "floating-point exception": SIGFPE,
     "erroneous arithmetic operation": SIGFPE,
     "trace/breakpoint trap": SIGTRAP,
     "trace/bpt trap": SIGTRAP,
     "trace trap": SIGTRAP,
+    "exc_bad_access": SIGSEGV,
     "killed": SIGKILL,
     "terminated": SIGTERM,
 }
 
 # Lines that name the signal which ended the process itself, best first; then those of its launcher or server.
-_NAMED = ("process-end", "shell", "jvm", "valgrind-end", "launcher-signal", "supervisor-signal", "server-worker-signal", "told")
+_NAMED = (
+    "process-end",
+    "qemu-signal",
+    "shell",
+    "jvm",
+    "valgrind-end",
+    "launcher-signal",
+    "supervisor-signal",
+    "server-worker-signal",
+    "told",
+)
 
 # Messages after which the runtime aborts the process, or whose text names the signal.
 _BY_KIND = {
@@ -83,6 +96,11 @@ _BY_KIND = {
     "not-rethrown": SIGABRT,
     "pure-virtual": SIGABRT,
     "rocm-fault": SIGABRT,
+    "rocm-queue": SIGABRT,
+    "gui-thread-fatal": SIGABRT,
+    "hdf5-mismatch": SIGABRT,
+    "fd-set-overflow": SIGABRT,
+    "code-signature": SIGKILL,
 }
 
 _FAULTS = (SIGSEGV, SIGBUS)
@@ -129,7 +147,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
 
 def named(fields: dict[str, str]) -> Optional[int]:
     """The signal's number, from its name or number in a line; numbers of macOS differ, so the name counts first."""
-    text = fields.get("signal", "").strip()
+    text = fields.get("signal", fields.get("signal2", "")).strip() or _of_exception(fields)
     number = signal_number(text.upper()) or signal_number("SIG" + text.upper()) or _TEXTS.get(text.lower())
     if number is not None:
         return number
@@ -137,12 +155,23 @@ def named(fields: dict[str, str]) -> Optional[int]:
     return int(given) if given.isdecimal() and len(given) <= 2 and 0 < int(given) <= 64 else None
 
 
+# What macOS makes of a Mach exception that lldb shows: bsd/uxkern/ux_exception.c. KERN_PROTECTION_FAILURE is 2.
+_EXCEPTIONS = {"EXC_BAD_INSTRUCTION": "SIGILL", "EXC_ARITHMETIC": "SIGFPE", "EXC_BREAKPOINT": "SIGTRAP"}
+
+
+def _of_exception(fields: dict[str, str]) -> str:
+    exception, code = fields.get("exception", ""), fields.get("exception_code")
+    if exception == "EXC_BAD_ACCESS" and code is not None:
+        return "SIGBUS" if code == "2" else "SIGSEGV"
+    return _EXCEPTIONS.get(exception, "")
+
+
 def _address(line: LogLine, number: int) -> Optional[Address]:
     """The fault address that a signal handler printed with the signal."""
     text = line.fields.get("address", "")
-    if line.kind not in ("process-end", "jvm") or number not in _FAULTS or named(line.fields) != number:
+    if line.kind not in ("process-end", "jvm") or number not in _FAULTS or named(line.fields) not in (None, number):
         return None
-    if text == "(nil)":
+    if text in ("(nil)", "NULL"):
         return Address(0)
     try:
         return Address(int(text, 16))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import html
 import re
 from contextlib import suppress
 from typing import NamedTuple, Optional
@@ -12,8 +13,14 @@ import msgspec
 _ESCAPES = re.compile(
     r"\x1b\[[0-9;:?]*[ -/]*[@-~]"  # CSI: colours, cursor
     r"|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)"  # OSC: titles, links
+    r"|\x1b[ -/]{1,4}[0-~]"  # character sets
     r"|\x1b[@-Z\\^_]"
+    r"|(?:\^\[|\u241b|\\033|\\x1b|\\u001b)\[[0-9;]{0,12}[mK]"  # as an editor shows them
+    r"|\[(?:0|[01];[349]\d|[349]\d|1)m(?!\d)"  # without the character that a paste loses
 )
+_COLOURED = re.compile(r"\x1b|\[[0-9;]{0,12}[mK]")
+_ENTITY = re.compile(r"&(?:lt|gt|quot|amp|apos|nbsp|#39|#x27);")
+_SPACES = {0xA0: " ", 0x2007: " ", 0x202F: " ", 0x3000: " ", 0x200B: None, 0x200C: None, 0x2060: None}
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f\x80-\x9f]")
 
 # Each takes one layer off the front of a line; `who` is the process that wrote the line.
@@ -27,7 +34,8 @@ _LAYERS = tuple(
         # docker -t, kubectl, GitHub Actions, the container runtime interface
         r"(?P<when>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)"
         # journalctl -o short-iso: the host and the unit follow
-        r"(?: (?:(?:stdout|stderr) [FP] )?(?![\w.-]+ [\w./@-]+(?:\[\d+\])?: )| [\w.-]+ (?:kernel: |(?P<who>[\w./@-]+(?:\[\d+\])?): ))",
+        r"(?: (?:(?:stdout|stderr) [FP] )?(?![\w.-]+ (?:kernel|systemd|[\w./@-]+\[\d+\]): )"
+        r"| [\w.-]+ (?:kernel: |(?P<who>systemd|[\w./@-]+\[\d+\]): ))",
         r"[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S+ (?:kernel: |(?P<who>[\w./-]+(?:\[\d+\])?): )",  # syslog, journalctl
         r"\[[ \d]{4,}\.\d{6}\] ?",  # dmesg
         r"##\[(?:error|warning|debug)\]",
@@ -37,7 +45,7 @@ _LAYERS = tuple(
         r"\[(?P<who>[A-Za-z][\w.-]*:\d{2,8}(?::\d+:\d+)?)\]" + _SPACE,  # Open MPI's and UCX's signal handlers
         r"(?:\d\d:\d\d:\d\d )?(?P<who>[A-Za-z][\w.-]{0,100}[-_.]\d{1,6}) +\| ?",  # docker compose, old and new; honcho
         r"\[(?P<who>gw\d+)\] (?!node down|\[ *\d)",  # pytest-xdist; what it says of a worker is not the worker's
-        r"(?P<who>\d{1,5}): (?=\S|  File)",  # srun --label
+        r"(?P<who>\d{1,5}): (?=\S| {2,4}(?:File|#|at |by |what\(\)))",  # srun --label
         r"\((?P<who>[\w.]+ (?:pid=)?\d+(?:, ip=[\d.]+)?)\) ",  # ray, vLLM workers
     )
 )
@@ -64,10 +72,14 @@ def clean(raw: bytes) -> str:
     if b"\r" in raw:
         raw = raw[raw.rfind(b"\r") + 1 :]
     text = raw.decode("utf-8", "replace")
-    if text.isascii() and text.isprintable():
-        return text
-    if "\x1b" in text:
+    if "&" in text and _ENTITY.search(text):
+        text = html.unescape(text)
+    if not text.isascii():
+        text = text.translate(_SPACES)
+    if _COLOURED.search(text):
         text = _ESCAPES.sub("", text)
+    if text.isprintable():
+        return text
     return _CONTROLS.sub("", text.replace("\t", "    "))
 
 
