@@ -29,7 +29,7 @@ _HUGE_SHARED = 1 << 6
 _PRESENT, _SWAPPED = 1 << 63, 1 << 62
 """Documentation/admin-guide/mm/pagemap.rst."""
 _SMALL = 64 << 10
-_ROW = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([rwxsp-]{4}) ([0-9a-f]{1,16}) [0-9a-f]{1,8}:[0-9a-f]{1,8} \d{1,20} *(.*)")
+_ROW = re.compile(rb"([0-9a-f]{1,16})-([0-9a-f]{1,16}) ([rwxsp-]{4}) ([0-9a-f]{1,16}) [0-9a-f]{1,8}:[0-9a-f]{1,8} \d{1,20}(?: +(\S.*)?)?")
 _FLAGS = ((b"r", 4), (b"w", 2), (b"x", 1))
 _FROM_KERNEL = (b"[vdso]", b"[vvar", b"[vsyscall]", b"[sigpage]")
 
@@ -59,7 +59,7 @@ def areas(smaps: bytes, dumped: int, is_elf: Callable[[int], bool]) -> Iterator[
     """
     for row, facts in _rows(smaps):
         start, end, offset = int(row[1], 16), int(row[2], 16), int(row[4], 16)
-        letters, name = row[3], row[5]
+        letters, name = row[3], row[5] or b""
         path = name if name.startswith((b"/", b"anon_inode:")) else b""
         flags = sum(bit for letter, bit in _FLAGS if letter in letters)
         stored = 0
