@@ -141,7 +141,7 @@ def read_python(
 
 
 def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -> Greenlets:
-    if found.version.free_threaded or objects.view.word_size != 8:
+    if objects.view.word_size != 8:
         return Greenlets()
     reader = GreenletReader(objects, frames, values)
     each = [reader.read(interpreter) for interpreter in found.interpreters]
