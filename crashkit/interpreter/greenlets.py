@@ -19,7 +19,7 @@ from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import TimeUp, Unreadable
 
-MOST_GREENLETS = 10_000
+MOST_GREENLETS = 100_000
 _MOST_FRAMES = 200
 """Of one greenlet."""
 _MOST_TYPES = 500
@@ -67,7 +67,11 @@ class Greenlets(NamedTuple):
 
     found: tuple[GreenletState, ...] = ()
     in_time: bool = True
-    """False if the time ran out: there may be more."""
+    """False if the time ran out."""
+    left_out: int = 0
+    """How many there are besides."""
+    all_counted: bool = True
+    """False if there may be still more."""
 
 
 class _Seen(NamedTuple):
@@ -98,24 +102,28 @@ class GreenletReader:
         """The greenlets that have not ended, running ones first; none where there are only the threads' own."""
         seen: dict[int, _Seen] = {}
         found: list[GreenletState] = []
-        in_time = True
+        all_counted = done = False
         try:
             with self._objects.within(_PATIENCE):
                 for one in self._search(interpreter):
                     seen[one.address] = one
                     if len(seen) >= MOST_GREENLETS:
                         break
+                else:
+                    all_counted = True
         except TimeUp:
-            in_time = False
+            pass
         if all(one.stop in (0, _MAIN) for one in seen.values()):
-            return Greenlets((), in_time)
+            return Greenlets((), all_counted, 0, all_counted)
         try:
             with self._objects.within(_PATIENCE):
                 for state in self._states(seen):
                     found.append(state)
+            done = True
         except TimeUp:
-            in_time = False
-        return Greenlets(tuple(sorted(found, key=lambda one: one.state != "running")), in_time)
+            pass
+        ordered = tuple(sorted(found, key=lambda one: one.state != "running"))
+        return Greenlets(ordered, all_counted and done, len(seen) - len(found), all_counted)
 
     def _search(self, interpreter: int) -> Iterator[_Seen]:
         try:

@@ -172,15 +172,15 @@ class Objects:
                 if most <= 0:
                     return
 
-    def members(self, address: int, most: int) -> Iterator[int]:
-        """The addresses of the first `most` members of the set at `address`."""
+    def members(self, address: int, most: int, tries: int = MOST_ITEMS) -> Iterator[int]:
+        """The addresses of the first `most` members of the set at `address`, among the first `tries` entries of its table."""
         word = self.view.word_size
         start, mask = self.view.word(address + self.layout.set.table), self.length(address + self.layout.set.mask)
-        for index in range(min(mask + 1, MOST_ITEMS)):
+        for index in range(min(mask + 1, tries)):
             self.view.check_time()
-            key, digest = self.view.word(start + 2 * word * index), self.view.signed_word(start + 2 * word * index + word)
+            key = self.view.word(start + 2 * word * index)
             # A member that was removed leaves an entry with the hash -1, which no object has.
-            if key and digest != -1:
+            if key and self.view.signed_word(start + 2 * word * index + word) != -1:
                 yield key
                 most -= 1
                 if most <= 0:

@@ -145,7 +145,12 @@ def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -
         return Greenlets()
     reader = GreenletReader(objects, frames, values)
     each = [reader.read(interpreter) for interpreter in found.interpreters]
-    return Greenlets(tuple(greenlet for one in each for greenlet in one.found), all(one.in_time for one in each))
+    return Greenlets(
+        tuple(greenlet for one in each for greenlet in one.found),
+        all(one.in_time for one in each),
+        sum(one.left_out for one in each),
+        all(one.all_counted for one in each),
+    )
 
 
 def _loaded(objects: Objects, found: Found) -> list[str]:
@@ -158,7 +163,12 @@ def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stack
         return Tasks()
     reader = TaskReader(objects, frames, values, offsets)
     each = [reader.read(interpreter, stacks) for interpreter in found.interpreters]
-    return Tasks(tuple(task for one in each for task in one.found), all(one.in_time for one in each))
+    return Tasks(
+        tuple(task for one in each for task in one.found),
+        all(one.in_time for one in each),
+        sum(one.left_out for one in each),
+        all(one.all_counted for one in each),
+    )
 
 
 def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:

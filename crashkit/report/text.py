@@ -30,6 +30,8 @@ _TEXT = 4000
 _WAITS = 6
 _SIBLINGS = 16
 _MOST_TASKS = 4
+_COUNTED = ("tasks", "greenlets")
+"""Stages whose soft errors say how many of them are missing: told before others."""
 
 _RED, _BOLD, _DIM, _BLUE, _YELLOW = "bold red", "bold", "dim", "blue", "yellow"
 
@@ -347,7 +349,7 @@ def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:
 
 
 def _missing(crash: Crash, page: _Page) -> Iterator[Text]:
-    errors = crash.soft_errors
+    errors = sorted(crash.soft_errors, key=lambda error: error.stage not in _COUNTED)
     if not errors:
         return
     if crash.failed_gpu is None:
