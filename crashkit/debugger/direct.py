@@ -22,7 +22,7 @@ from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.interpreter.tasks import Tasks, TaskState
 from crashkit.interpreter.visited import NativeState
 from crashkit.memory import mapping_at
-from crashkit.model import Address, Crash, Greenlet, PythonFrame, SoftError, Task
+from crashkit.model import Address, Crash, Greenlet, PythonFrame, Raised, SoftError, Task
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
@@ -226,7 +226,19 @@ class DirectReader:
             total=stack.total,
             cut=stack.cut,
             exception=self._state.exception(thread) if self._state and with_variables else None,
+            raised=self._raised(thread) if with_variables else (),
             collecting=thread.collecting,
+        )
+
+    def _raised(self, thread: PythonThread) -> tuple[Raised, ...]:
+        return tuple(
+            Raised(
+                text=one.text,
+                relation=one.relation,
+                frames=tuple(self._frame(frame, False) for frame in one.frames),
+                left_out=one.left_out or None,
+            )
+            for one in (self._state.raised(thread) if self._state else ())
         )
 
     def _frame(self, state: FrameState, with_variables: bool) -> PythonFrame:

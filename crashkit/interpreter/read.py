@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
+from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
@@ -65,6 +66,8 @@ class PythonState(NamedTuple):
     """Thread states that could not be read."""
     variables: Callable[[FrameState], list[Value]]
     """Reads the variables of a frame."""
+    raised: Callable[[PythonThread], list[Raised]]
+    """The exception that a thread was handling, and those that it came from."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
     visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
@@ -129,6 +132,7 @@ def read_python(
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
         exception=lambda thread: _exception(view, found, values, thread),
+        raised=lambda thread: _raised(objects, frames, found, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
         locks=lambda: LockReader(objects, frames, values).read(
@@ -177,6 +181,14 @@ def _exception(view: View, found: Found, values: Values, thread: PythonThread) -
     except Unreadable:
         return None
     return values.text(exception) if exception and values.nothing else None
+
+
+def _raised(objects: Objects, frames: Frames, found: Found, values: Values, thread: PythonThread) -> list[Raised]:
+    try:
+        exception = handled_exception(objects.view, found.layout, thread.state.address, values.nothing)
+    except Unreadable:
+        return []
+    return chain(objects, frames, values, exception) if exception and values.nothing else []
 
 
 def _gil(view: View, found: Found, interpreter: Optional[int]) -> Optional[tuple[int, int]]:

@@ -154,7 +154,7 @@ def _builtins(objects: Objects, interpreter: int) -> dict[int, str]:
             except Unreadable:
                 continue
             if is_type:
-                names[item.value] = f"<class {name!r}>"
+                names.setdefault(item.value, f"<class {name!r}>")  # OSError, before its old names IOError and EnvironmentError
             elif name in ("None", "True", "False", "Ellipsis", "NotImplemented"):
                 names[item.value] = name
     except Unreadable:

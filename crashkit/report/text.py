@@ -30,6 +30,7 @@ _TEXT = 4000
 _WAITS = 6
 _SIBLINGS = 16
 _MOST_TASKS = 4
+_MOST_RAISED = 2
 _COUNTED = ("tasks", "greenlets")
 """Stages whose soft errors say how many of them are missing: told before others."""
 
@@ -255,6 +256,8 @@ def _python(told: answer.Answer | None, page: _Page) -> Iterator[Text]:
         yield from _python_line("python", inner, page, with_source=False)
     if thread.exception:
         yield from page.field("handling", thread.exception, lines=2)
+        for raised in thread.raised[:_MOST_RAISED]:
+            yield from page.field("", wording.raised(raised), lines=2)
 
 
 def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool = True) -> Iterator[Text]:
