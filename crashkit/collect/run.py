@@ -243,12 +243,11 @@ def _capture(request: Request, problems: list[outlook.Problem]) -> tuple[str, st
     wanted = request.capture
     if wanted == "core":
         return "core", ""
-    alone = request.keep_core and request.analyze and _may_trace()
-    if request.minimal and alone and (wanted == "ptrace" or request.hang is None):
+    if request.minimal and (wanted == "ptrace" or request.hang is None) and _may_trace(request):
         return "ptrace", "crashkit"
     fatal = [problem for problem in problems if problem.fatal or problem.cuts]
     scarce = [problem for problem in problems if problem.scarce]
-    if wanted == "auto" and scarce and alone:
+    if wanted == "auto" and scarce and _may_trace(request):
         say(f"{scarce[0].message}: minimal cores are kept, of which a report needs no more (--keep minimal)")
         return "ptrace", "crashkit"
     if wanted == "auto" and not fatal:
@@ -256,7 +255,7 @@ def _capture(request: Request, problems: list[outlook.Problem]) -> tuple[str, st
     if isolation.find_program("gdb") is None:
         if wanted == "ptrace":
             say("gdb is not installed, so --capture ptrace is not possible; apt-get install gdb")
-        elif alone:
+        elif _may_trace(request):
             say(f"{fatal[0].message}: minimal cores are kept (--keep minimal)")
             return "ptrace", "crashkit"
         return "core", ""
@@ -265,7 +264,10 @@ def _capture(request: Request, problems: list[outlook.Problem]) -> tuple[str, st
     return "ptrace", "gdb"
 
 
-def _may_trace() -> bool:
+def _may_trace(request: Request) -> bool:
+    """Whether we can take minimal cores, which takes an analysis."""
+    if not request.keep_core or not request.analyze:
+        return False
     from crashkit.collect.supervise.tracer import is_possible
 
     return is_possible()
