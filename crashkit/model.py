@@ -621,7 +621,7 @@ class Task(_Fact, frozen=True):
     loop_thread: Optional[int] = None
     """The tid of the thread that runs its event loop."""
     awaits: Optional[str] = None
-    """What it waits for: the name of a task, else the type of the future, or gather."""
+    """What it waits for: the name of a task, else what it called of asyncio's, such as `Queue.get()`, the type of the future, or gather."""
     awaits_tasks: tuple[int, ...] = ()
     """Indices into `tasks` of those that it waits for."""
     awaited_by: tuple[int, ...] = ()

@@ -67,6 +67,17 @@ _AWAITING = {
 """Functions of asyncio that wait for tasks by a future of their own: the variable with the tasks, or the attribute of it."""
 
 
+_OBJECTS = frozenset({"locks.py", "queues.py", "streams.py", "subprocess.py", "base_subprocess.py"})
+"""Files of asyncio with methods that wait: for a lock, a queue, data, the end of a process."""
+_FUNCTIONS = {
+    ("tasks.py", "sleep"): "sleep()",
+    ("tasks.py", "wait_for"): "wait_for()",
+    ("tasks.py", "_wait_for_one"): "as_completed()",
+    ("threads.py", "to_thread"): "to_thread()",
+}
+"""What the program called, by the function that waits."""
+
+
 class Offsets(NamedTuple):
     """Where one version keeps what is needed: in a task, in a coroutine, and in the frame of a suspended one."""
 
@@ -125,7 +136,7 @@ class TaskState(NamedTuple):
     awaits: tuple[int, ...]
     """The addresses of the tasks that it waits for."""
     waits_for: Optional[str]
-    """The type of the future that it waits for."""
+    """What it called of asyncio's, or the type of the future that it waits for."""
 
 
 class Tasks(NamedTuple):
@@ -360,10 +371,28 @@ class TaskReader:
                 return (self._tasks_in(children) if children else ()), "gather"
         except Unreadable:
             return (), "Future"
+        kind = self._called(frames) or kind
         try:
             return self._by_variable(frames), kind
         except Unreadable:
             return (), kind
+
+    def _called(self, frames: Sequence[FrameState]) -> Optional[str]:
+        """What of asyncio's waits, as the program called it: `Lock.acquire()`, `Queue.get()`, `sleep()`; None where it awaits a future."""
+        called = None
+        for frame in frames:
+            folder, _, file = (frame.code.file or "" if frame.code else "").rpartition("/")
+            name = (frame.code.name or "" if frame.code else "").rpartition(".")[2]
+            if not folder.endswith("/asyncio"):
+                break
+            if (file, name) in _FUNCTIONS:
+                called = _FUNCTIONS[file, name]
+            elif file in _OBJECTS and not name.startswith("_"):
+                with suppress(Unreadable):
+                    own = next((one.value for one in self._frames.variables(frame, 1) if one.name == "self"), 0)
+                    kind = self._type_name(self._objects.type_of(own)).rpartition(".")[2] if own else ""
+                    called = f"{kind}.{name}()" if kind else called
+        return called
 
     def _by_variable(self, frames: Sequence[FrameState]) -> tuple[int, ...]:
         frame = frames[0] if frames else None

@@ -79,7 +79,7 @@ def check_waits(tasks: tuple[Task, ...]) -> None:
     assert names(ours["handler"].awaits_tasks) == {"fetch-42"}
     assert (ours["gathers"].awaits, names(ours["gathers"].awaits_tasks)) == ("gather", {"gated", "fetch-42"})
     assert names(ours["waits"].awaits_tasks) == {"gated"}
-    assert (ours["takes"].awaits, ours["takes"].awaits_tasks) == ("Future", ())
+    assert (ours["takes"].awaits, ours["takes"].awaits_tasks) == ("Queue.get()", ())
     assert names(ours["fetch-42"].awaited_by) == {"handler", "gathers", "Task-1"}
     if "grouped" in ours:
         assert names(ours["grouped"].awaits_tasks) == {"in group"}
