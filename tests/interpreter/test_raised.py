@@ -34,6 +34,8 @@ def test_they_are_what_the_program_saw(python: Interpreter) -> None:
 @pytest.mark.parametrize("python", every_interpreter()[-1:])
 def test_they_are_told(python: Interpreter) -> None:
     crash = analyze(python_crash("raised.py", python=python).core, options=Options(gdb=None))
+    inner = next(frame for frame in crash.threads[0].pythons() if frame.function == "crash")
+    assert (inner.locals["itself"], inner.locals["table"]) == ("[1, [...]]", "{'own': ({...}, [1, [...]])}"), "as repr() has them"
     shown = " ".join("\n".join(text.summary(crash, None, color=False, width=200)).split())
     page = html.render(crash)
     line = crash.threads[0].raised[0].frames[0].line
