@@ -113,8 +113,7 @@ def grown_rows(folder: Path, rounds: int, what: str, script: str, many: int, arg
         told = json.loads((core.with_name("report") / "report.json").read_bytes())
         shown, late = len(told.get(what, ())), [one for one in told.get("soft_errors", ()) if "took too long" in one["message"]]
         text = f"{show(costs[count])}, {shown:,} in the report; gdb {show(measure(gdb(core), 1))}; PyStack {tried(pystack(core))}"
-        # A report holds as many as its size allows, but all of them were read.
-        yield Row(f"{count:,} {what}, core of {core.stat().st_size / (1 << 20):.0f} MiB", text, "read in time", shown > FEW and not late)
+        yield Row(f"{count:,} {what}, core of {core.stat().st_size / (1 << 20):.0f} MiB", text, "all of them", shown > count and not late)
         core.unlink()
     yield ratio(f"wall, {many:,} against {FEW} {what}", costs[many].seconds, costs[FEW].seconds, MOST_TO_TEN)
     yield ratio(f"peak memory, {many:,} against {FEW} {what}", costs[many].memory, costs[FEW].memory, 3)

@@ -52,6 +52,8 @@ GPU_BYTES = 2 << 20
 OTHER_BYTES = 512 << 10
 """Bytes of JSON, without indentation, that threads, mappings, modules, log lines, GPU cores and anything else may take in a report,
 besides a share of the evidence's size: see `report_bytes`."""
+COROUTINE_BYTES = 6 << 20
+"""Of what threads leave of THREAD_BYTES, tasks and greenlets may take so much: ten thousand tasks in a chain of three coroutines."""
 _SHARE = 16
 _MOST_REPORT = 64 << 20
 

@@ -176,6 +176,19 @@ class ElidedFrames(_Fact, frozen=True, tag_field="kind", tag="elided"):
 Frame = Union[NativeFrame, PythonFrame, ElidedFrames]
 
 
+class Raised(_Fact, frozen=True):
+    """A Python exception that a thread was handling, or one from which that came."""
+
+    text: Optional[str] = None
+    """Its type and arguments."""
+    relation: Optional[str] = None
+    """How the exception before it in the list came from it: cause (`raise ... from`), context (raised while this one was handled)."""
+    frames: tuple[PythonFrame, ...] = ()
+    """Its traceback: innermost first, up to the function that caught it. Without variables."""
+    left_out: Optional[int] = None
+    """How many outer frames the traceback has besides."""
+
+
 class Thread(_Fact, frozen=True):
     """One thread of the process, with its stack."""
 
@@ -187,6 +200,8 @@ class Thread(_Fact, frozen=True):
     """Whether it wanted the GIL and had not got it."""
     exception: Optional[str] = None
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
+    raised: tuple[Raised, ...] = ()
+    """That exception with its traceback, and those from which it came, the first one last."""
     collecting: Optional[bool] = None
     """Whether the thread was running Python's garbage collector, by the interpreter's own record; that includes finalizers."""
     visited: Optional[str] = None
@@ -608,7 +623,7 @@ class Task(_Fact, frozen=True):
     loop_thread: Optional[int] = None
     """The tid of the thread that runs its event loop."""
     awaits: Optional[str] = None
-    """What it waits for: the name of a task, else the type of the future, or gather."""
+    """What it waits for: the name of a task, else what it called of asyncio's, such as `Queue.get()`, the type of the future, or gather."""
     awaits_tasks: tuple[int, ...] = ()
     """Indices into `tasks` of those that it waits for."""
     awaited_by: tuple[int, ...] = ()

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Optional, Union
+from typing import BinaryIO, NamedTuple, Optional, Union
 
 import msgspec
 from msgspec.structs import replace
@@ -29,6 +29,7 @@ from crashkit.debugger.debug_info import interpreter_has_debug_info
 from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.gdb.reads import logged_reads
+from crashkit.debugger.on_demand import OnDemand
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.diagnose import Catalog, diagnose, load_catalog
 from crashkit.diagnose.case import FAULTS
@@ -149,6 +150,19 @@ def analyze(
             asked = _Asked(debuggers, direct=False, living=living)
         with opened.by_their_names():
             return _analyze(opened, options, finder, asked, progress)
+
+
+def analyze_stopped(file: BinaryIO, path: Path, size: int, options: Options) -> Crash:
+    """Write `options.minimal` of a core that is no file on a disk: that of a process which stands still as long as this takes.
+
+    The crash is as far as the stacks. Raises EvidenceError if this is no core.
+    """
+    finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
+    core = Core(file, path, size)
+    core.reads = Pages()
+    asked = _Asked((OnDemand(core, gdb_settings(options), finder),), direct=True)
+    source = Input(file=file, path=path, size=size, original=path, original_size=size)
+    return _analyze_core(core, source, (), (), asked, finder, options, lambda _stage, _crash: None, _Clock())
 
 
 def with_files_of(opened: Opened, options: Options) -> Options:

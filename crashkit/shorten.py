@@ -71,11 +71,14 @@ class _Cut:
     def __init__(self, size: Optional[int]) -> None:
         self._size = size
         self._texts = 0
-        self._left_out: list[str] = []
+        self._left_out: list[tuple[str, str]] = []
+        """Of which stage, and what."""
+        self._spare = 0
+        """Bytes that threads leave of their room: a process with thousands of tasks or greenlets has few threads."""
 
     def told(self, problems: int) -> list[SoftError]:
         """What was cut."""
-        said = [SoftError(stage="report", message=f"{what}: the report would be too long") for what in self._left_out]
+        said = [SoftError(stage=stage, message=f"{what}: the report would be too long") for stage, what in self._left_out]
         if problems > 0:
             said.append(SoftError(stage="report", message=f"{problems:,} more problems were left out"))
         if self._texts:
@@ -123,7 +126,7 @@ class _Cut:
 
     def tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
         """No task refers to one that is left out."""
-        kept = self.several("tasks", tasks, limits.OTHER_BYTES)
+        kept = self._coroutines("tasks", tasks)
         if len(kept) == len(tasks):
             return kept
         within = range(len(kept)).__contains__
@@ -134,18 +137,24 @@ class _Cut:
 
     def greenlets(self, greenlets: Sequence[Greenlet]) -> tuple[Greenlet, ...]:
         """No greenlet refers to one that is left out."""
-        kept = self.several("greenlets", greenlets, limits.OTHER_BYTES)
+        kept = self._coroutines("greenlets", greenlets)
         return tuple(replace(one, parent=None) if one.parent is not None and one.parent >= len(kept) else one for one in kept)
+
+    def _coroutines(self, what: str, items: Sequence[_T]) -> tuple[_T, ...]:
+        room = limits.report_bytes(limits.OTHER_BYTES, self._size)
+        kept: tuple[_T, ...] = self._until(what, [self.whole(item) for item in items], room + self._spare, stage=what)
+        self._spare -= max(0, sum(map(_size, kept)) - room)
+        return kept
 
     def several(self, what: str, items: Sequence[_T], most: int) -> tuple[_T, ...]:
         """As many of the items as `most` bytes take."""
         return tuple(self._until(what, [self.whole(item) for item in items], limits.report_bytes(most, self._size)))
 
-    def _until(self, what: str, items: Sequence[Any], room: int) -> tuple[Any, ...]:
+    def _until(self, what: str, items: Sequence[Any], room: int, stage: str = "report") -> tuple[Any, ...]:
         for index, item in enumerate(items):
             room -= _size(item)
             if room < 0:
-                self._left_out.append(f"{len(items) - index:,} of {len(items):,} {what} were left out")
+                self._left_out.append((stage, f"{len(items) - index:,} of {len(items):,} {what} were left out"))
                 return tuple(items[:index])
         return tuple(items)
 
@@ -168,12 +177,13 @@ class _Cut:
                 frames += len(thread.frames) + len(thread.python_frames) - len(short.frames) - len(short.python_frames)
                 thread, size = short, _size(short)
             if size > room and kept:
-                self._left_out.append(f"{len(order) - count:,} of {len(order):,} threads were left out")
+                self._left_out.append(("report", f"{len(order) - count:,} of {len(order):,} threads were left out"))
                 break
             kept[index] = thread
             room -= size
+        self._spare = max(0, min(room, limits.COROUTINE_BYTES))
         if frames > 0:
-            self._left_out.append(f"{frames:,} frames were left out")
+            self._left_out.append(("report", f"{frames:,} frames were left out"))
         return tuple(kept[index] for index in sorted(kept))
 
     def _value(self, value: Any) -> Any:

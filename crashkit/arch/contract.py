@@ -102,6 +102,8 @@ class Architecture:
     """Where the C library keeps the pointer to the vector of a thread's storage, counted from the thread pointer in bytes."""
     system_call: ClassVar[Optional[str]] = None
     """The register with the number of the system call."""
+    system_call_is_told: ClassVar[bool] = False
+    """Whether that register has the number of a call only within one, so that the code need not show that it is one."""
     system_call_arguments: ClassVar[Sequence[str]] = ()
     """The registers with its arguments."""
     system_calls: ClassVar[Mapping[int, str]] = {}

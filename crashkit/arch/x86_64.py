@@ -106,6 +106,7 @@ class X86_64(Architecture):
     preserved = ("rbx", "rbp", "r12", "r13", "r14", "r15")
     dynamic_thread_vector = 8  # tcbhead_t (glibc, sysdeps/x86_64/nptl/tls.h)
     system_call = "orig_rax"
+    system_call_is_told = True  # -1 or less where an exception or an interrupt entered the kernel (arch/x86/entry/entry_64.S)
     system_call_arguments = ("rdi", "rsi", "rdx", "r10", "r8", "r9")
     system_calls = _SYSTEM_CALLS
     system_call_codes = (b"\x0f\x05",)

@@ -15,7 +15,8 @@ from crashkit.cli.index_option import checked_index
     type=click.Choice(["auto", "core", "ptrace"]),
     default="auto",
     show_default=True,
-    help="core: use the core that the kernel writes. ptrace: trace the command with gdb. auto: gdb if the kernel writes no core.",
+    help="core: use the core that the kernel writes. ptrace: trace the command, with gdb for whole cores. auto: ptrace for minimal cores, "
+    "and if the kernel writes no core.",
 )
 @click.option("--core/--no-core", "keep_core", default=True, help="With --capture ptrace: keep the core, or only the stacks.")
 @click.option("--cuda", is_flag=True, help="Write GPU core dumps on CUDA exceptions and on request.")

@@ -131,7 +131,7 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
                 work.write("gdb.txt", clean.text(stacks).encode())
                 settings.inbox.remove(entry)
             elif work.stat("core") is None and seen.signal != signal.SIGKILL:
-                notes.append("gdb traced the process, but saved neither a core nor its stacks")
+                notes.append("the process was traced, but neither a core nor its stacks were saved")
     dumps: list[str] = []
     if settings.gpu_folder is not None:
         for path in cuda.dumps(settings.gpu_folder, _own_pid(seen)):
@@ -322,8 +322,9 @@ def _keep_core(seen: Sighting, settings: RunSettings, store: Store, work: Work) 
     core = seen.core
     captured = f"{seen.pid}.core"
     failure: Optional[str] = None
-    if core is not None and core.head is not None and core.head.expected > core.size and settings.inbox.stat(captured) is not None:
-        # A limit cut the kernel's; gdb's is whole.
+    is_cut = core is not None and core.head is not None and core.head.expected > core.size
+    if core is not None and (is_cut or settings.minimal) and settings.inbox.stat(captured) is not None:
+        # A limit cut the kernel's, and the tracer's is whole; or a minimal one was taken, and the kernel wrote its own all the same.
         core.drop()
         core = None
     if core is not None:

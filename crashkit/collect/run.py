@@ -8,7 +8,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
@@ -23,6 +23,9 @@ from crashkit.crashfolder.store import Retention, Store, home, temporary_store
 from crashkit.crashfolder.work import LOCK, Work
 from crashkit.errors import CollectError
 from crashkit.history.address import INSTALL, NONE, installed
+
+if TYPE_CHECKING:
+    from crashkit.collect.supervise.tracer import Held
 
 
 class Request(NamedTuple):
@@ -74,7 +77,7 @@ def run(request: Request) -> int:
     folder = inbox.path
     facts = outlook.gather(working_folder())
     problems = outlook.judge(facts)
-    capture = _capture(request.capture, problems)
+    capture, tracer = _capture(request, problems)
     if capture != "ptrace":
         for problem in problems:
             say(f"{problem.message}; {problem.mend}")
@@ -98,7 +101,7 @@ def run(request: Request) -> int:
         began_monotonic=time.monotonic(),
         retention=request.retention,
         keep_core=request.keep_core,
-        minimal=request.minimal,
+        minimal=request.minimal or tracer == "crashkit",
         compress=request.compress,
         on_crash=request.on_crash,
         analyze=request.analyze,
@@ -116,7 +119,7 @@ def run(request: Request) -> int:
         kills_on_purpose=request.kills_on_purpose,
         restart=Restart(request.restart_limit, request.restart_delay) if request.restart_limit else None,
         storm=Storm(request.burst),
-        watcher=_watcher(folder, request.keep_core) if capture == "ptrace" else None,
+        watcher=_watcher(tracer, inbox, request) if capture == "ptrace" else None,
         helpers=helpers,
         wait_daemons=request.wait_daemons,
         hang=request.hang,
@@ -153,10 +156,14 @@ def _leave(store: Store, inbox: Work) -> None:
             store.path.rmdir()  # where no crash is in it
 
 
-def _watcher(folder: Path, keep_core: bool) -> Callable[[int], int]:
-    from crashkit.collect.capture import watcher
+def _watcher(tracer: str, inbox: Work, request: Request) -> Callable[[int], int]:
+    if tracer == "crashkit":
+        from crashkit.collect.supervise.tracer import watcher
 
-    return watcher(folder, keep_core)
+        return watcher(inbox, _take_minimal)
+    from crashkit.collect.capture import watcher as gdb_watcher
+
+    return gdb_watcher(inbox.path, request.keep_core)
 
 
 def evidence_variables(environment: dict[str, str], request: Request, gpu_folder: Optional[Path]) -> dict[str, str]:
@@ -222,15 +229,45 @@ def _run_alone(request: Request) -> int:
         return failure.status
 
 
-def _capture(wanted: str, problems: list[outlook.Problem]) -> str:
-    """core or ptrace; auto chooses ptrace only if no whole core is possible and gdb is installed."""
+def _take_minimal(held: Held, path: Path) -> bool:
+    from crashkit.collect.stopped_core import take_minimal  # in a process of its own, once something crashes
+
+    return take_minimal(held, path)
+
+
+def _capture(request: Request, problems: list[outlook.Problem]) -> tuple[str, str]:
+    """core or ptrace, and who traces: gdb, which takes whole cores, or crashkit, which takes minimal ones.
+
+    auto has the command traced where minimal cores are wanted, and where no whole core is possible.
+    """
+    wanted = request.capture
+    if wanted == "core":
+        return "core", ""
+    if request.minimal and (wanted == "ptrace" or request.hang is None) and _may_trace(request):
+        return "ptrace", "crashkit"
     fatal = [problem for problem in problems if problem.fatal or problem.cuts]
-    if wanted == "core" or (wanted == "auto" and not fatal):
-        return "core"
+    scarce = [problem for problem in problems if problem.scarce]
+    if wanted == "auto" and scarce and _may_trace(request):
+        say(f"{scarce[0].message}: minimal cores are kept, of which a report needs no more (--keep minimal)")
+        return "ptrace", "crashkit"
+    if wanted == "auto" and not fatal:
+        return "core", ""
     if isolation.find_program("gdb") is None:
         if wanted == "ptrace":
             say("gdb is not installed, so --capture ptrace is not possible; apt-get install gdb")
-        return "core"
+        elif _may_trace(request):
+            say(f"{fatal[0].message}: minimal cores are kept (--keep minimal)")
+            return "ptrace", "crashkit"
+        return "core", ""
     if wanted == "auto":
         say(f"{fatal[0].message}: gdb traces the command instead (--capture ptrace)")
-    return "ptrace"
+    return "ptrace", "gdb"
+
+
+def _may_trace(request: Request) -> bool:
+    """Whether we can take minimal cores, which takes an analysis."""
+    if not request.keep_core or not request.analyze:
+        return False
+    from crashkit.collect.supervise.tracer import is_possible
+
+    return is_possible()

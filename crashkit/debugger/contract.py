@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional, Protocol
 
 from crashkit.evidence.core.describe import Scene
-from crashkit.model import NativeFrame, PythonFrame, SoftError
+from crashkit.model import NativeFrame, PythonFrame, Raised, SoftError
 
 Lap = Callable[[str], None]
 """Called with the name of each part of the work as it ends."""
@@ -42,6 +42,8 @@ class PythonStack(NamedTuple):
     """True where the outer frames could not be read."""
     exception: Optional[str] = None
     """The exception that the thread was handling: its type and arguments."""
+    raised: tuple[Raised, ...] = ()
+    """That exception with its traceback, and those from which it came."""
     collecting: Optional[bool] = None
     """Whether the thread was running the garbage collector, by the interpreter's own record."""
 
@@ -62,6 +64,7 @@ class PythonStack(NamedTuple):
             name=self.name or outer.name,
             holds_gil=self.holds_gil or outer.holds_gil,
             exception=self.exception or outer.exception,
+            raised=self.raised or outer.raised,
             collecting=self.collecting or outer.collecting,
         )
 

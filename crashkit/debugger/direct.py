@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Optional
+from collections.abc import Callable, Iterator, Sequence
+from typing import Optional, Union
 
 from msgspec.structs import replace
 
@@ -14,13 +14,15 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.frames import FrameState
+from crashkit.interpreter.greenlets import Greenlets
 from crashkit.interpreter.layouts import Version, layout_of
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
+from crashkit.interpreter.tasks import Tasks, TaskState
 from crashkit.interpreter.visited import NativeState
 from crashkit.memory import mapping_at
-from crashkit.model import Address, Crash, Greenlet, PythonFrame, SoftError, Task
+from crashkit.model import Address, Crash, Greenlet, PythonFrame, Raised, SoftError, Task
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
@@ -125,7 +127,8 @@ class DirectReader:
         """The crash with asyncio's tasks, without the values of their variables."""
         if self._state is None:
             return crash
-        found, in_time = self._state.tasks()
+        read = self._state.tasks()
+        found = _those_in_question_first(read.found)
         places = {task.address: index for index, task in enumerate(found)}
         tids = {thread.state.ident: tid for tid, thread in self._threads()}
         awaits = [tuple(dict.fromkeys(places[address] for address in task.awaits if address in places)) for task in found]
@@ -145,14 +148,15 @@ class DirectReader:
             )
             for index, task in enumerate(found)
         )
-        late = () if in_time else (_late("tasks", "asyncio tasks", len(tasks)),)
+        late = _late("tasks", "asyncio tasks", read)
         return replace(crash, tasks=tasks, soft_errors=(*crash.soft_errors, *late))
 
     def with_greenlets(self, crash: Crash) -> Crash:
         """The crash with its greenlets, without the values of their variables. `crash` has its threads' registers."""
         if self._state is None:
             return crash
-        found, in_time = self._state.greenlets()
+        read = self._state.greenlets()
+        found = read.found
         places = {greenlet.address: index for index, greenlet in enumerate(found)}
         owners = self._owners_of_stacks(crash)
         greenlets = tuple(
@@ -167,7 +171,7 @@ class DirectReader:
             )
             for one in found
         )
-        late = () if in_time else (_late("greenlets", "greenlets", len(greenlets)),)
+        late = _late("greenlets", "greenlets", read)
         return replace(crash, greenlets=greenlets, soft_errors=(*crash.soft_errors, *late))
 
     def _owners_of_stacks(self, crash: Crash) -> Callable[[int], Optional[int]]:
@@ -222,7 +226,19 @@ class DirectReader:
             total=stack.total,
             cut=stack.cut,
             exception=self._state.exception(thread) if self._state and with_variables else None,
+            raised=self._raised(thread) if with_variables else (),
             collecting=thread.collecting,
+        )
+
+    def _raised(self, thread: PythonThread) -> tuple[Raised, ...]:
+        return tuple(
+            Raised(
+                text=one.text,
+                relation=one.relation,
+                frames=tuple(self._frame(frame, False) for frame in one.frames),
+                left_out=one.left_out or None,
+            )
+            for one in (self._state.raised(thread) if self._state else ())
         )
 
     def _frame(self, state: FrameState, with_variables: bool) -> PythonFrame:
@@ -257,9 +273,33 @@ class DirectReader:
             )
 
 
-def _late(stage: str, what: str, count: int) -> SoftError:
-    message = f"the search for {what} took too long and was ended: {count:,} were read, and there may be more"
-    return SoftError(stage=stage, message=message, hint="The memory that leads to them may be damaged.")
+def _late(stage: str, what: str, read: Union[Tasks, Greenlets]) -> tuple[SoftError, ...]:
+    """What is missing, if anything is, and why."""
+    if read.all_counted and not read.left_out:
+        return ()
+    if read.all_counted:
+        total = len(read.found) + read.left_out
+        message = f"{read.left_out:,} of {total:,} {what} were left out: to read them took too long"
+        return (SoftError(stage=stage, message=message),)
+    besides = f", {read.left_out:,} were only counted" if read.left_out else ""
+    message = f"the search for {what} took too long and was ended: {len(read.found):,} were read{besides}, and there may be more"
+    return (SoftError(stage=stage, message=message, hint="The memory that leads to them may be damaged."),)
+
+
+def _those_in_question_first(tasks: Sequence[TaskState]) -> list[TaskState]:
+    """Running tasks, then those that wait for them, and so on: a report may have no room for all."""
+    waiting: dict[int, list[TaskState]] = {}
+    for task in tasks:
+        for other in task.awaits:
+            waiting.setdefault(other, []).append(task)
+    first = {task.address: task for task in tasks if task.state == "running"}
+    queue = list(first)
+    for address in queue:
+        for task in waiting.get(address, ()):
+            if task.address not in first:
+                first[task.address] = task
+                queue.append(task.address)
+    return [*first.values(), *(task for task in tasks if task.address not in first)]
 
 
 def _columns(position: Optional[Position]) -> Optional[tuple[int, int]]:

@@ -23,10 +23,30 @@ class Part(NamedTuple):
     data: Union[bytes, memoryview]
 
 
+class Laid(NamedTuple):
+    """A segment of which the file has the first `stored` bytes."""
+
+    start: int
+    size: int
+    flags: int
+    stored: int
+
+
 def write_core(file: BinaryIO, machine: int, word: Word, notes: bytes, parts: Sequence[Part]) -> None:
     """Write a core to the beginning of an empty file. Raises OSError."""
+    head, positions = core_head(machine, word, notes, [Laid(part.start, part.size, part.flags, len(part.data)) for part in parts])
+    file.write(head)
+    written = len(head)
+    for part, position in zip(parts, positions, strict=True):
+        file.write(bytes(position - written))
+        file.write(part.data)
+        written = position + len(part.data)
+
+
+def core_head(machine: int, word: Word, notes: bytes, segments: Sequence[Laid]) -> tuple[bytes, list[int]]:
+    """How a core with these segments begins, up to the first one's memory; where in the file the memory of each one is."""
     order = word.order
-    count = 1 + len(parts)
+    count = 1 + len(segments)
     # As many segments as the header cannot count stand in section header 0 (elf(5), PN_XNUM).
     extended = count >= PN_XNUM
     sections_at = _HEADER + _PROGRAM * count
@@ -34,23 +54,19 @@ def write_core(file: BinaryIO, machine: int, word: Word, notes: bytes, parts: Se
     first = -(-(notes_at + len(notes)) // _ALIGNED) * _ALIGNED
     ident = b"\x7fELF" + bytes([2, 1 if order == "<" else 2, 1]) + bytes(9)
     numbers = (ET_CORE, machine, 1, 0, _HEADER, sections_at * extended, 0, _HEADER, _PROGRAM, min(count, PN_XNUM), _SECTION * extended)
-    file.write(ident + struct.pack(order + "HHIQQQIHHHHHH", *numbers, int(extended), 0))
-    file.write(struct.pack(order + "IIQQQQQQ", PT_NOTE, 0, notes_at, 0, 0, len(notes), 0, 4))
-    aligned = _ALIGNED if all(part.start % _ALIGNED == 0 for part in parts) else 1
+    head = [ident + struct.pack(order + "HHIQQQIHHHHHH", *numbers, int(extended), 0)]
+    head.append(struct.pack(order + "IIQQQQQQ", PT_NOTE, 0, notes_at, 0, 0, len(notes), 0, 4))
+    aligned = _ALIGNED if all(one.start % _ALIGNED == 0 for one in segments) else 1
     position = first
-    for part in parts:
+    positions = []
+    for one in segments:
         position += -position % aligned
-        file.write(struct.pack(order + "IIQQQQQQ", PT_LOAD, part.flags, position, part.start, 0, len(part.data), part.size, aligned))
-        position += len(part.data)
+        positions.append(position)
+        head.append(struct.pack(order + "IIQQQQQQ", PT_LOAD, one.flags, position, one.start, 0, one.stored, one.size, aligned))
+        position += one.stored
     if extended:
-        file.write(struct.pack(order + "IIQQQQIIQQ", 0, 0, 0, 0, 0, 1, 0, count, 0, 0))
-    file.write(notes)
-    file.write(bytes(first - notes_at - len(notes)))
-    written = 0
-    for part in parts:
-        file.write(bytes(-written % aligned))
-        written += -written % aligned + len(part.data)
-        file.write(part.data)
+        head.append(struct.pack(order + "IIQQQQIIQQ", 0, 0, 0, 0, 0, 1, 0, count, 0, 0))
+    return b"".join((*head, notes, bytes(first - notes_at - len(notes)))), positions
 
 
 def note(order: str, name: str, kind: int, payload: bytes) -> bytes:

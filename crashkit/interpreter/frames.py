@@ -103,6 +103,20 @@ class Frames:
             raise Unreadable(f"no frame at {address:#x}")
         return found[0]
 
+    def stood(self, address: int, instruction: int, line: int) -> FrameState:
+        """The frame at `address`, as a traceback has it: at this instruction, in bytes, and in this line if that is above 0.
+
+        Raises Unreadable.
+        """
+        code_address = self._view.word(address + self._layout.code) & ~_TAGS
+        code = self._code(code_address) if self._is_mapped(code_address) else None
+        if code is None:
+            raise Unreadable(f"no frame at {address:#x}")
+        at = instruction // 2 if self._objects.version >= (3, 11) else instruction
+        known = code.position(at) if code.table is not None and at >= 0 else None
+        position = Position(line) if 0 < line <= _LAST_LINE and (known is None or known.line != line) else known
+        return FrameState(address, code, position, False)
+
     def _deep(self, inner: list[FrameState], address: int) -> Stack:
         """Follow the links without reading the frames, then read the last ones."""
         last: deque[int] = deque(maxlen=OUTER)

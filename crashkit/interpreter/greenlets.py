@@ -19,7 +19,7 @@ from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import TimeUp, Unreadable
 
-MOST_GREENLETS = 10_000
+MOST_GREENLETS = 100_000
 _MOST_FRAMES = 200
 """Of one greenlet."""
 _MOST_TYPES = 500
@@ -32,12 +32,10 @@ _MAIN = (1 << 64) - 1
 """`stack_stop` of a thread's own greenlet."""
 _SUBCLASSES_BEHIND_DICTIONARY = 72
 """From `tp_dictoffset` to `tp_subclasses`, in a PyTypeObject of any version."""
-_REFERENT_AT = 16
-"""`PyWeakReference.wr_object`."""
-_FRAME_AT = 24
-"""`PyFrameObject.f_frame`, 3.11 and newer."""
-_IMPLEMENTATION_AT = 32
-"""`PyGreenlet.pimpl`, greenlet 2.0 and newer, whose objects end there."""
+_FRAME_AT = 8
+"""`PyFrameObject.f_frame`, 3.11 and newer, behind the object's head."""
+_IMPLEMENTATION_AT = 16
+"""`PyGreenlet.pimpl`, greenlet 2.0 and newer, whose objects end there, behind the object's head."""
 _TAIL = 24
 """Words behind the frame among which `_self`, `_main_greenlet`, `_run_callable` and `_parent` are."""
 
@@ -69,7 +67,11 @@ class Greenlets(NamedTuple):
 
     found: tuple[GreenletState, ...] = ()
     in_time: bool = True
-    """False if the time ran out: there may be more."""
+    """False if the time ran out."""
+    left_out: int = 0
+    """How many there are besides."""
+    all_counted: bool = True
+    """False if there may be still more."""
 
 
 class _Seen(NamedTuple):
@@ -92,6 +94,7 @@ class GreenletReader:
     def __init__(self, objects: Objects, frames: Frames, values: Values) -> None:
         self._objects, self._frames, self._values = objects, frames, values
         self._view = objects.view
+        self._implementation_at = objects.head + _IMPLEMENTATION_AT
         self._has_implementation = True
         self._kinds: dict[int, str] = {}
 
@@ -99,24 +102,28 @@ class GreenletReader:
         """The greenlets that have not ended, running ones first; none where there are only the threads' own."""
         seen: dict[int, _Seen] = {}
         found: list[GreenletState] = []
-        in_time = True
+        all_counted = done = False
         try:
             with self._objects.within(_PATIENCE):
                 for one in self._search(interpreter):
                     seen[one.address] = one
                     if len(seen) >= MOST_GREENLETS:
                         break
+                else:
+                    all_counted = True
         except TimeUp:
-            in_time = False
+            pass
         if all(one.stop in (0, _MAIN) for one in seen.values()):
-            return Greenlets((), in_time)
+            return Greenlets((), all_counted, 0, all_counted)
         try:
             with self._objects.within(_PATIENCE):
                 for state in self._states(seen):
                     found.append(state)
+            done = True
         except TimeUp:
-            in_time = False
-        return Greenlets(tuple(sorted(found, key=lambda one: one.state != "running")), in_time)
+            pass
+        ordered = tuple(sorted(found, key=lambda one: one.state != "running"))
+        return Greenlets(ordered, all_counted and done, len(seen) - len(found), all_counted)
 
     def _search(self, interpreter: int) -> Iterator[_Seen]:
         try:
@@ -127,7 +134,7 @@ class GreenletReader:
         if not kind:
             return
         try:
-            self._has_implementation = self._view.word(kind + self._objects.layout.type.basic_size) == _IMPLEMENTATION_AT + 8
+            self._has_implementation = self._view.word(kind + self._objects.layout.type.basic_size) == self._implementation_at + 8
         except Unreadable:
             return
         # What C calls it is in a file that may be missing.
@@ -148,7 +155,7 @@ class GreenletReader:
             try:
                 references = self._view.word(one + self._objects.layout.type.dictionary + _SUBCLASSES_BEHIND_DICTIONARY)
                 for item in self._objects.dictionary(references, _MOST_TYPES) if references else ():
-                    referent = self._view.word(item.value + _REFERENT_AT)
+                    referent = self._view.word(item.value + self._objects.head)  # `PyWeakReference.wr_object`
                     if referent not in found and len(found) < _MOST_TYPES:
                         found.append(referent)
             except Unreadable:
@@ -158,7 +165,7 @@ class GreenletReader:
     def _seen(self, address: int) -> Optional[_Seen]:
         """None if what points to the type is no greenlet, or one that was freed."""
         view, kind = self._view, self._objects.type_of(address)
-        if view.int32(address) <= 0:
+        if not self._objects.is_alive(address):
             return None
         if self._has_implementation:
             return self._of_implementation(address, kind)
@@ -172,7 +179,7 @@ class GreenletReader:
 
     def _of_implementation(self, address: int, kind: int) -> Optional[_Seen]:
         view = self._view
-        start = view.word(address + _IMPLEMENTATION_AT)
+        start = view.word(address + self._implementation_at)
         # Behind the table of virtual functions: `_self` (3.1 and newer), the exceptions being handled, two arguments, the C stack.
         handled = 3 if self._objects.version >= (3, 11) or self._objects.version < (3, 7) else 5
         names_itself = view.word(start + 8) == address
@@ -266,6 +273,8 @@ class GreenletReader:
         if not frame:
             return Stack()
         try:
-            return self._frames.stack(self._view.word(frame + _FRAME_AT) if self._objects.version >= (3, 11) else frame)
+            return self._frames.stack(
+                self._view.word(frame + self._objects.head + _FRAME_AT) if self._objects.version >= (3, 11) else frame
+            )
         except Unreadable:
             return Stack(cut=True)

@@ -35,6 +35,11 @@ class Item(NamedTuple):
     value: int
 
 
+_OWN_REFERENCES_AT, _OTHERS_REFERENCES_AT = 12, 16
+"""`ob_ref_local`, `ob_ref_shared` of a free-threaded build's PyObject (Include/object.h)."""
+_SIGN = 1 << 63
+
+
 class Objects:
     """The objects of one interpreter. Methods take an object's address and raise Unreadable.
 
@@ -61,6 +66,14 @@ class Objects:
     def type_of(self, address: int) -> int:
         """The address of the object's type."""
         return self.view.word(address + self.layout.object.type)
+
+    def is_alive(self, address: int) -> bool:
+        """Whether anybody refers to the object; one that was freed has no references (and what its head says may be anything)."""
+        if not self.version.free_threaded:
+            return self.view.int32(address) > 0
+        # Its own thread's references, and a quarter of the word for those of all others (`_Py_REF_SHARED_SHIFT`).
+        own, others = self.view.uint32(address + _OWN_REFERENCES_AT), self.view.word(address + _OTHERS_REFERENCES_AT)
+        return own + ((others ^ _SIGN) - _SIGN >> 2) > 0
 
     def flags(self, kind: int) -> int:
         """The `tp_flags` of the type at `kind`."""
@@ -159,15 +172,15 @@ class Objects:
                 if most <= 0:
                     return
 
-    def members(self, address: int, most: int) -> Iterator[int]:
-        """The addresses of the first `most` members of the set at `address`."""
+    def members(self, address: int, most: int, tries: int = MOST_ITEMS) -> Iterator[int]:
+        """The addresses of the first `most` members of the set at `address`, among the first `tries` entries of its table."""
         word = self.view.word_size
         start, mask = self.view.word(address + self.layout.set.table), self.length(address + self.layout.set.mask)
-        for index in range(min(mask + 1, MOST_ITEMS)):
+        for index in range(min(mask + 1, tries)):
             self.view.check_time()
-            key, digest = self.view.word(start + 2 * word * index), self.view.signed_word(start + 2 * word * index + word)
+            key = self.view.word(start + 2 * word * index)
             # A member that was removed leaves an entry with the hash -1, which no object has.
-            if key and digest != -1:
+            if key and self.view.signed_word(start + 2 * word * index + word) != -1:
                 yield key
                 most -= 1
                 if most <= 0:

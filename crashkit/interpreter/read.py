@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
+from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
@@ -65,6 +66,8 @@ class PythonState(NamedTuple):
     """Thread states that could not be read."""
     variables: Callable[[FrameState], list[Value]]
     """Reads the variables of a frame."""
+    raised: Callable[[PythonThread], list[Raised]]
+    """The exception that a thread was handling, and those that it came from."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
     visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
@@ -129,6 +132,7 @@ def read_python(
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
         exception=lambda thread: _exception(view, found, values, thread),
+        raised=lambda thread: _raised(objects, frames, found, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
         locks=lambda: LockReader(objects, frames, values).read(
@@ -141,11 +145,16 @@ def read_python(
 
 
 def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -> Greenlets:
-    if found.version.free_threaded or objects.view.word_size != 8:
+    if objects.view.word_size != 8:
         return Greenlets()
     reader = GreenletReader(objects, frames, values)
     each = [reader.read(interpreter) for interpreter in found.interpreters]
-    return Greenlets(tuple(greenlet for one in each for greenlet in one.found), all(one.in_time for one in each))
+    return Greenlets(
+        tuple(greenlet for one in each for greenlet in one.found),
+        all(one.in_time for one in each),
+        sum(one.left_out for one in each),
+        all(one.all_counted for one in each),
+    )
 
 
 def _loaded(objects: Objects, found: Found) -> list[str]:
@@ -158,7 +167,12 @@ def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stack
         return Tasks()
     reader = TaskReader(objects, frames, values, offsets)
     each = [reader.read(interpreter, stacks) for interpreter in found.interpreters]
-    return Tasks(tuple(task for one in each for task in one.found), all(one.in_time for one in each))
+    return Tasks(
+        tuple(task for one in each for task in one.found),
+        all(one.in_time for one in each),
+        sum(one.left_out for one in each),
+        all(one.all_counted for one in each),
+    )
 
 
 def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:
@@ -167,6 +181,14 @@ def _exception(view: View, found: Found, values: Values, thread: PythonThread) -
     except Unreadable:
         return None
     return values.text(exception) if exception and values.nothing else None
+
+
+def _raised(objects: Objects, frames: Frames, found: Found, values: Values, thread: PythonThread) -> list[Raised]:
+    try:
+        exception = handled_exception(objects.view, found.layout, thread.state.address, values.nothing)
+    except Unreadable:
+        return []
+    return chain(objects, frames, values, exception) if exception and values.nothing else []
 
 
 def _gil(view: View, found: Found, interpreter: Optional[int]) -> Optional[tuple[int, int]]:

@@ -10,12 +10,14 @@ from collections.abc import Iterator, Sequence
 
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.interpreter.view import View
-from crashkit.memory import Memory
+from crashkit.memory import SCANNED, Memory
 from crashkit.model import Mapping
 
 _MOST_VARIABLES = 64 << 20
 """Bytes of a module's variables."""
 _MOST_HEAP = 128 << 20
+_ZEROS = bytes(SCANNED)
+"""What a piece is where the process has memory that it never touched: a free-threaded build has a gigabyte of it."""
 
 
 class Ranges:
@@ -70,6 +72,8 @@ def places_of(view: View, wanted: Sequence[int], most: int) -> Iterator[int]:
         for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + max(most, 0))):
             view.check_time()
             most -= len(data)
+            if _ZEROS.startswith(data):
+                continue
             for needle in needles:
                 at = data.find(needle)
                 while at >= 0:

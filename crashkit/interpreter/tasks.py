@@ -10,6 +10,7 @@ CPython 3.8 to 3.14, and free-threaded builds.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
@@ -22,7 +23,9 @@ from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import TimeUp, Unreadable
 
-MOST_TASKS = 10_000
+MOST_TASKS = 100_000
+_MOST_ENTRIES = 1 << 22
+"""Of the table of the set that holds them: it has several for each."""
 _MOST_COROUTINES = 200
 """Coroutines of one task that await each other."""
 _MOST_AWAITED = 200
@@ -30,7 +33,10 @@ _MOST_AWAITED = 200
 _MOST_BASES = 16
 _LONGEST_NAME = 200
 _PATIENCE = 3.0
-"""Seconds of processor time after which no more tasks are read: containers that are damaged can take long to look through."""
+"""Seconds of processor time after which no more tasks are read: containers that are damaged can take long to look through. Thirty thousand
+tasks take so long."""
+_TO_COUNT = 1.0
+"""Of them, at most, to find and count the tasks, so that it can be said how many were not read."""
 
 _HEAD = 16
 """Bytes of PyObject_HEAD that `OFFSETS` count; free-threaded builds have more.
@@ -59,6 +65,17 @@ _AWAITING = {
     ("tasks.py", "wait_for"): ("fut", None),
 }
 """Functions of asyncio that wait for tasks by a future of their own: the variable with the tasks, or the attribute of it."""
+
+
+_OBJECTS = frozenset({"locks.py", "queues.py", "streams.py", "subprocess.py", "base_subprocess.py"})
+"""Files of asyncio with methods that wait: for a lock, a queue, data, the end of a process."""
+_FUNCTIONS = {
+    ("tasks.py", "sleep"): "sleep()",
+    ("tasks.py", "wait_for"): "wait_for()",
+    ("tasks.py", "_wait_for_one"): "as_completed()",
+    ("threads.py", "to_thread"): "to_thread()",
+}
+"""What the program called, by the function that waits."""
 
 
 class Offsets(NamedTuple):
@@ -119,7 +136,7 @@ class TaskState(NamedTuple):
     awaits: tuple[int, ...]
     """The addresses of the tasks that it waits for."""
     waits_for: Optional[str]
-    """The type of the future that it waits for."""
+    """What it called of asyncio's, or the type of the future that it waits for."""
 
 
 class Tasks(NamedTuple):
@@ -127,7 +144,11 @@ class Tasks(NamedTuple):
 
     found: tuple[TaskState, ...] = ()
     in_time: bool = True
-    """False if the time ran out: there may be more."""
+    """False if the time ran out."""
+    left_out: int = 0
+    """How many there are besides."""
+    all_counted: bool = True
+    """False if there may be still more."""
 
 
 class TaskReader:
@@ -143,34 +164,50 @@ class TaskReader:
     def read(self, interpreter: int, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
         """The tasks that have not ended, running ones first. `stacks`: each thread's ident and frames, innermost first."""
         found: list[TaskState] = []
+        places: list[int] = []
+        running: set[int] = set()
+        began = time.thread_time()
+        all_counted = done = False
+        read = 0
         try:
-            with self._objects.within(_PATIENCE):
-                for task in islice(self._read(interpreter, stacks), MOST_TASKS):
-                    found.append(task)
+            with self._objects.within(min(_TO_COUNT, _PATIENCE)):
+                all_counted = self._find(interpreter, places, running)
         except TimeUp:
-            return Tasks(tuple(found), in_time=False)
-        return Tasks(tuple(found))
+            pass
+        threads = {frame.address: (ident, stack) for ident, stack in stacks for frame in stack} if running else {}
+        try:
+            with self._objects.within(_PATIENCE - (time.thread_time() - began)):
+                for read, address in enumerate(places):  # noqa: B007
+                    with suppress(Unreadable):
+                        found.append(self._task(address, address in running, threads))
+            done = True
+        except TimeUp:
+            pass
+        return Tasks(tuple(found), all_counted and done, 0 if done else len(places) - read, all_counted)
 
-    def _read(self, interpreter: int, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Iterator[TaskState]:
+    def _find(self, interpreter: int, places: list[int], running: set[int]) -> bool:
+        """Add the addresses of the tasks that have not ended, running ones first; whether these are all. Raises TimeUp."""
         try:
             contents = module_contents(self._objects, interpreter, "asyncio.tasks")
         except Unreadable:
-            return
+            return True
         if contents is None:
-            return
+            return True
         self._learn_types(interpreter, contents)
-        running = set(self._running(contents, interpreter))
-        places = {frame.address: (ident, stack) for ident, stack in stacks for frame in stack} if running else {}
+        running.update(self._running(contents, interpreter))
         seen: set[int] = set()
         for address in chain(running, self._scheduled(contents, interpreter)):
             if address in seen:
                 continue
             seen.add(address)
             try:
-                if self._is_task(address) and (task := self._task(address, address in running, places)) is not None:
-                    yield task
+                if self._is_task(address) and self._view.int32(address + self._at.state) == _PENDING:
+                    places.append(address)
             except Unreadable:
                 continue
+            if len(places) >= MOST_TASKS:
+                return False
+        return True
 
     def _learn_types(self, interpreter: int, contents: int) -> None:
         """Types by the names that modules give them: what C calls them is in a file that may be missing."""
@@ -206,13 +243,13 @@ class TaskReader:
             try:
                 tasks = self._objects.item(contents, name)
                 references = self._objects.attribute(tasks, "data") if tasks else None
-                for reference in self._objects.members(references, MOST_TASKS) if references else ():
+                for reference in self._objects.members(references, MOST_TASKS, _MOST_ENTRIES) if references else ():
                     yield self._view.word(reference + self._objects.head)
             except Unreadable:
                 continue
         try:
             eager = self._objects.item(contents, "_eager_tasks")
-            yield from self._objects.members(eager, MOST_TASKS) if eager else ()
+            yield from self._objects.members(eager, MOST_TASKS, _MOST_ENTRIES) if eager else ()
         except Unreadable:
             return
 
@@ -230,10 +267,8 @@ class TaskReader:
                     break
         return self._tasks[kind]
 
-    def _task(self, address: int, running: bool, places: dict[int, tuple[int, Sequence[FrameState]]]) -> Optional[TaskState]:
+    def _task(self, address: int, running: bool, places: dict[int, tuple[int, Sequence[FrameState]]]) -> TaskState:
         view, at = self._view, self._at
-        if view.int32(address + at.state) != _PENDING:
-            return None
         awaiting, frames = self._coroutines(view.word(address + at.coroutine))
         loop = view.word(address + self._objects.head)
         ident = self._ident(loop)
@@ -336,10 +371,28 @@ class TaskReader:
                 return (self._tasks_in(children) if children else ()), "gather"
         except Unreadable:
             return (), "Future"
+        kind = self._called(frames) or kind
         try:
             return self._by_variable(frames), kind
         except Unreadable:
             return (), kind
+
+    def _called(self, frames: Sequence[FrameState]) -> Optional[str]:
+        """What of asyncio's waits, as the program called it: `Lock.acquire()`, `Queue.get()`, `sleep()`; None where it awaits a future."""
+        called = None
+        for frame in frames:
+            folder, _, file = (frame.code.file or "" if frame.code else "").rpartition("/")
+            name = (frame.code.name or "" if frame.code else "").rpartition(".")[2]
+            if not folder.endswith("/asyncio"):
+                break
+            if (file, name) in _FUNCTIONS:
+                called = _FUNCTIONS[file, name]
+            elif file in _OBJECTS and not name.startswith("_"):
+                with suppress(Unreadable):
+                    own = next((one.value for one in self._frames.variables(frame, 1) if one.name == "self"), 0)
+                    kind = self._type_name(self._objects.type_of(own)).rpartition(".")[2] if own else ""
+                    called = f"{kind}.{name}()" if kind else called
+        return called
 
     def _by_variable(self, frames: Sequence[FrameState]) -> tuple[int, ...]:
         frame = frames[0] if frames else None

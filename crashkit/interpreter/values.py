@@ -49,7 +49,7 @@ class Values:
         """`outside`: the containers that this object is in."""
         if address in self._builtins:
             return self._builtins[address]
-        if address in outside or len(outside) > _DEEPEST:
+        if len(outside) > _DEEPEST:
             return "..."
         if time.thread_time() > self._ends:
             return "<not read: the values take too long>"
@@ -58,7 +58,10 @@ class Values:
         except Unreadable:
             return "<unreadable>"
         try:
-            return self._of_kind(address, kind, self._objects.flags(kind), (*outside, address))
+            flags = self._objects.flags(kind)
+            if address in outside:  # as repr() has it
+                return next((text for flag, text in ((LIST, "[...]"), (TUPLE, "(...)"), (DICTIONARY, "{...}")) if flags & flag), "...")
+            return self._of_kind(address, kind, flags, (*outside, address))
         except Unreadable:
             return f"<{self.type_name(kind)} at {address:#x}, unreadable>"
 
@@ -154,7 +157,7 @@ def _builtins(objects: Objects, interpreter: int) -> dict[int, str]:
             except Unreadable:
                 continue
             if is_type:
-                names[item.value] = f"<class {name!r}>"
+                names.setdefault(item.value, f"<class {name!r}>")  # OSError, before its old names IOError and EnvironmentError
             elif name in ("None", "True", "False", "Ellipsis", "NotImplemented"):
                 names[item.value] = name
     except Unreadable:

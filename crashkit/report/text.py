@@ -30,6 +30,9 @@ _TEXT = 4000
 _WAITS = 6
 _SIBLINGS = 16
 _MOST_TASKS = 4
+_MOST_RAISED = 2
+_COUNTED = ("tasks", "greenlets")
+"""Stages whose soft errors say how many of them are missing: told before others."""
 
 _RED, _BOLD, _DIM, _BLUE, _YELLOW = "bold red", "bold", "dim", "blue", "yellow"
 
@@ -253,6 +256,8 @@ def _python(told: answer.Answer | None, page: _Page) -> Iterator[Text]:
         yield from _python_line("python", inner, page, with_source=False)
     if thread.exception:
         yield from page.field("handling", thread.exception, lines=2)
+        for raised in thread.raised[:_MOST_RAISED]:
+            yield from page.field("", wording.raised(raised), lines=2)
 
 
 def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool = True) -> Iterator[Text]:
@@ -347,7 +352,7 @@ def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:
 
 
 def _missing(crash: Crash, page: _Page) -> Iterator[Text]:
-    errors = crash.soft_errors
+    errors = sorted(crash.soft_errors, key=lambda error: error.stage not in _COUNTED)
     if not errors:
         return
     if crash.failed_gpu is None:

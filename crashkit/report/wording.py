@@ -17,6 +17,7 @@ from crashkit.model import (
     Module,
     NativeFrame,
     PythonFrame,
+    Raised,
     Sibling,
     Signal,
     Task,
@@ -214,6 +215,15 @@ def thread_label(thread: Thread) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2,000 threads`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def raised(exception: Raised) -> str:
+    """Where an exception was raised: `raised in read (a.py:7)`; one from which the other came, with its name."""
+    frame = next(iter(exception.frames), None)
+    place = f"raised in {frame.function} ({python_place(frame)})" if frame is not None else "where it was raised is not known"
+    if exception.relation is None:
+        return place
+    return f"{'from' if exception.relation == 'cause' else 'while handling'} {exception.text or 'an exception'}, {place}"
 
 
 def masked(crash: Crash) -> str | None:

@@ -37,12 +37,14 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         names = [stack.name for stack in candidates if stack.name]
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
         exception = next((stack.exception for stack in candidates if stack.exception), None)
+        raised = next((stack.raised for stack in candidates if stack.raised), ())
         shown = _completed(best, candidates)
         collecting = [stack.collecting for stack in candidates if stack.collecting is not None]
         chosen[tid] = shown._replace(
             name=names[0] if names else None,
             holds_gil=gil[0] if gil else None,
             exception=exception,
+            raised=raised,
             collecting=any(collecting) if collecting else None,
         )
         for other in candidates:

@@ -13,7 +13,7 @@ import pytest
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import html, text, wording
-from tests.interpreter import test_tasks
+from tests.interpreter import test_greenlets, test_tasks
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_damage import check_damage
 from tests.interpreter.test_tasks import check_waits, compare
@@ -55,6 +55,15 @@ def test_tasks_are_what_the_program_saw(version: str, tmp_path: Path) -> None:
     check_waits(crash.tasks)
     assert (wording.in_task(crash) or "").startswith("fetch-42, awaited by handle_request (waiting_tasks.py:")
     assert 'id="tasks"' in html.render(crash)
+
+
+def test_greenlets_are_what_the_program_saw(version: str, tmp_path: Path) -> None:
+    made = recorded(version, "greenlets.py", tmp_path)
+    crash = analyzed(made.core, tmp_path)
+    assert test_greenlets.ours(crash) == test_greenlets.told(made) and len(crash.greenlets) == 11
+    assert {one.thread for one in crash.greenlets} == {thread.tid for thread in crash.threads}
+    assert [error.message for error in crash.soft_errors if "greenlets" in error.message] == []
+    assert (wording.in_greenlet(crash) or "").startswith("Worker of crash (greenlets.py:")
 
 
 @pytest.mark.slow

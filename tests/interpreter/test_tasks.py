@@ -79,7 +79,7 @@ def check_waits(tasks: tuple[Task, ...]) -> None:
     assert names(ours["handler"].awaits_tasks) == {"fetch-42"}
     assert (ours["gathers"].awaits, names(ours["gathers"].awaits_tasks)) == ("gather", {"gated", "fetch-42"})
     assert names(ours["waits"].awaits_tasks) == {"gated"}
-    assert (ours["takes"].awaits, ours["takes"].awaits_tasks) == ("Future", ())
+    assert (ours["takes"].awaits, ours["takes"].awaits_tasks) == ("Queue.get()", ())
     assert names(ours["fetch-42"].awaited_by) == {"handler", "gathers", "Task-1"}
     if "grouped" in ours:
         assert names(ours["grouped"].awaits_tasks) == {"in group"}
@@ -113,6 +113,7 @@ def test_the_first_screen_names_the_task_of_the_crash(python: Interpreter) -> No
 
 def test_a_report_that_is_cut_refers_to_no_task_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crashkit.limits.OTHER_BYTES", 2000)
+    monkeypatch.setattr("crashkit.limits.COROUTINE_BYTES", 0)
     tasks = tuple(Task(name=f"{'x' * 100}{index}", awaits_tasks=(99,), awaited_by=(0, 99)) for index in range(100))
     kept = shortened(Crash(tasks=tasks)).tasks
     assert 1 < len(kept) < 50

@@ -41,6 +41,8 @@ class Problem(NamedTuple):
     """No core is possible at all."""
     cuts: bool = False
     """Cores of this kind are cut off by a limit, which does not count for one that gdb writes."""
+    scarce: bool = False
+    """There may be no room for a whole core."""
 
 
 def read_pattern() -> CorePattern:
@@ -170,6 +172,7 @@ def _folder_problems(facts: Facts) -> list[Problem]:
                 f"only {facts.free >> 20} MiB free in {facts.folder}, where cores are written: they may be truncated",
                 "free some space there",
                 facts.free < 1 << 20,
+                scarce=True,
             )
         ]
     return []

@@ -243,7 +243,7 @@ class Supervisor:
         release, hold = os.pipe()
 
         def prepare() -> None:
-            allow_core(self._options.cuda, raise_limit=watcher is None)
+            allow_core(self._options.cuda, raise_limit=watcher is None or self._settings.minimal)
             if watcher is not None:
                 with contextlib.suppress(OSError):
                     linux.prctl(linux.PR_SET_PTRACER, linux.PR_SET_PTRACER_ANY)

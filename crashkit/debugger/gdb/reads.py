@@ -5,14 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Optional
 
 from crashkit.debugger.gdb.process import Gdb
 
 # gdb/target.c, target_xfer_partial: objects 1 to 4 are memory, memory past caches, stacks and code; address, size asked for; status 1 is
 # success, and the size that was read.
-_READ = re.compile(
-    rb"core:target_xfer_partial \([1-4], [^,\n]{1,64}, [^,\n]{1,32}, [^,\n]{1,32}, 0x([0-9a-f]{1,16}), \d{1,20}\) = 1, (\d{1,10})"
+_ANSWERED = re.compile(
+    rb"core:target_xfer_partial \([1-4], [^,\n]{1,64}, [^,\n]{1,32}, [^,\n]{1,32}, 0x([0-9a-f]{1,16}), (\d{1,20})\)"
+    rb" = (-?\d{1,4}), (\d{1,10})"
 )
+_SUCCESS = b"1"
 _MOST_BYTES = 1 << 30
 _LONGEST_LINE = 64 << 10
 
@@ -26,12 +29,22 @@ def log_reads(gdb: Gdb, log: Path) -> None:
 
 def logged_reads(log: Path) -> Iterator[tuple[int, int]]:
     """Address and size of each read of the core; what cannot be read of the log is left out."""
+    return ((address, got) for address, _, got in _logged(log) if got is not None)
+
+
+def logged_misses(log: Path) -> Iterator[tuple[int, int]]:
+    """Address and size of what gdb asked the core for, and did not get."""
+    return ((address, asked) for address, asked, got in _logged(log) if got is None)
+
+
+def _logged(log: Path) -> Iterator[tuple[int, int, Optional[int]]]:
+    """Address, size asked for, size that was read or None."""
     left = _MOST_BYTES
     try:
         with log.open("rb") as file:
             while left > 0 and (line := file.readline(_LONGEST_LINE)):
                 left -= len(line)
-                if found := _READ.search(line):
-                    yield int(found[1], 16), int(found[2])
+                if found := _ANSWERED.search(line):
+                    yield int(found[1], 16), int(found[2]), int(found[4]) if found[3] == _SUCCESS else None
     except OSError:
         return

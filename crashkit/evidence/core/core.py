@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import bisect
 import copy
+import errno
+import os
 import struct
+import weakref
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from typing import BinaryIO, NamedTuple, Optional
@@ -43,6 +47,7 @@ _EM_CUDA = 190
 _MOST_NOTE_BYTES = 512 << 20
 _MOST_ARGUMENTS = 4096
 _MOST_OFFSET = (1 << 63) - 1
+_ZEROS = bytes(SCANNED)
 
 
 class Segment(NamedTuple):
@@ -74,6 +79,7 @@ class Core:
         self.forged: Optional[str] = None
         """Why no kernel can have written it; debuggers would believe it, and take gigabytes."""
         self._read_bytes = of_file(file)
+        self._holes = _Holes(file, size)
         self.reads: Optional[Pages] = None
         """Where set, the pages that are read are added to it."""
         self.left: Optional[Left] = None
@@ -214,7 +220,10 @@ class Core:
                 return
             first, last = max(start, segment.start), min(end, segment.start + segment.stored)
             for address in range(first, last, SCANNED):
-                data = self._at(address, min(SCANNED, last - address))
+                size = min(SCANNED, last - address)
+                # To read a hole fills the page cache with zeros: of memory that the process never touched, there may be gigabytes.
+                hole = self._holes.has(segment.position + address - segment.start, size)
+                data = _ZEROS[:size] if hole else self._at(address, size)
                 if not data:
                     break
                 yield address, data
@@ -342,6 +351,27 @@ class Core:
             return None
         self.read(start + at, len(needle))
         return start + at
+
+
+class _Holes:
+    """Which parts of a file are not stored, because they are zeros (lseek(2), SEEK_DATA)."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        self._size = size
+        self._descriptor = -1
+        # Opened anew: it has a position of its own. What is in memory, or on no file system that tells, has no holes.
+        with suppress(OSError, ValueError):
+            self._descriptor = os.open(f"/proc/self/fd/{file.fileno()}", os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._descriptor)
+
+    def has(self, start: int, size: int) -> bool:
+        """Whether all of this part is a hole."""
+        if self._descriptor < 0 or start + size > self._size:
+            return False
+        try:
+            return os.lseek(self._descriptor, start, os.SEEK_DATA) >= start + size
+        except OSError as error:
+            return error.errno == errno.ENXIO  # nothing but a hole to the end
 
 
 def open_core(file: BinaryIO, path: Path, size: int) -> Optional[Core]:

@@ -11,7 +11,7 @@ import os
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Optional
+from typing import BinaryIO, NamedTuple, Optional
 
 from crashkit.elf import notes
 from crashkit.elf.core_file import Part, note, write_core
@@ -73,6 +73,34 @@ def write_minimal(
     `missing`: paths of modules whose files are not here; `stack_pointers`: further ones than those of the threads; `loaded`: files of
     what the process had imported. Raises EvidenceError if the core is not of 64 bits, OSError if the file cannot be written.
     """
+    kept, parts, masked = _chosen(core, modules, missing, stack_pointers, loaded, secrets)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            write_core(file, core.header.machine, core.word, kept, parts)
+            size = file.tell()
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return Written(size, masked)
+
+
+def write_for_debugger(core: Core, file: BinaryIO, modules: Sequence[LoadedModule], missing: Collection[str]) -> None:
+    """The same into an open file, for a debugger that works for us: with the secrets. Raises EvidenceError and OSError as above."""
+    kept, parts, _ = _chosen(core, modules, missing, (), (), SecretBytes((), ()), search=False)
+    write_core(file, core.header.machine, core.word, kept, parts)
+
+
+def _chosen(
+    core: Core,
+    modules: Sequence[LoadedModule],
+    missing: Collection[str],
+    stack_pointers: Collection[int],
+    loaded: Sequence[str],
+    secrets: SecretBytes,
+    search: bool = True,
+) -> tuple[bytes, list[Part], int]:
+    """The notes and the segments of a minimal core, and how many secrets were overwritten; `search` for further ones by their shape."""
     if core.word.size != 8 or core.reads is None:
         raise EvidenceError("a minimal core can be made of cores of 64 bits only", "Keep the whole core.")
     _add_stacks(core, stack_pointers)
@@ -81,7 +109,7 @@ def write_minimal(
     _add_tables(core, [module for module in modules if module.path in missing])
     ranges = list(core.reads.ranges())
     whole = core.aside()
-    for start, end in ranges:
+    for start, end in ranges if search else ():
         for _, data in whole.scan(start, end):
             secrets.learn(data)
     if secrets.has_cut:
@@ -105,15 +133,7 @@ def write_minimal(
         loaded=tuple(file for file in loaded if not secrets.places(file.encode("utf-8", "surrogateescape"))),
     )
     kept = b"".join(_notes(core, secrets)) + note(core.word.order, NAME, NOTE, encode(left))
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            write_core(file, core.header.machine, core.word, kept, parts)
-            size = file.tell()
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    return Written(size, masked)
+    return kept, parts, masked
 
 
 # What debuggers need

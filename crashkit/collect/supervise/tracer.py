@@ -1,0 +1,316 @@
+"""`crashkit run --keep minimal`: traces the command and all that it starts, and takes a minimal core of whoever is about to die.
+
+The tracer is a process of ours. It holds the dying process at the signal that kills it, with all of its threads, for as long as it takes to
+find out which memory a report needs; the other processes run on. Then the kernel need not write a core. A signal that has a handler
+is let through: faulthandler's raises it again, and then it has none.
+
+If the tracer ends, however that happens, the kernel lets go of everything, and writes the core of who dies then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Optional
+
+from crashkit import isolation
+from crashkit.collect.host import linux, ptrace
+from crashkit.collect.supervise.sighting import say
+from crashkit.crashfolder.work import Work
+
+_FATAL = frozenset(
+    {
+        signal.SIGSEGV,
+        signal.SIGBUS,
+        signal.SIGABRT,
+        signal.SIGFPE,
+        signal.SIGILL,
+        signal.SIGTRAP,
+        signal.SIGSYS,
+        signal.SIGQUIT,
+        signal.SIGXCPU,
+        signal.SIGXFSZ,
+    }
+)
+"""Those for which the kernel writes a core (signal(7))."""
+_STOPPING = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
+_PATIENCE = 1.0
+"""Seconds for all threads to stop. One in an uninterruptible system call cannot."""
+_PAUSE = 0.0005
+_MOST_ROUNDS = 100
+_MOST_SECONDS = 300
+"""For the analysis."""
+_STATUS = 1
+_OTHER_REGISTERS = (2, 0x202, 0x400, 0x401, 0x405, 0x406)
+"""NT_FPREGSET, NT_X86_XSTATE, NT_ARM_VFP, NT_ARM_TLS, NT_ARM_SVE, NT_ARM_PAC_MASK: elf.h."""
+_ATTACH_DEADLINE = 10.0
+
+
+class HeldThread(NamedTuple):
+    """A thread that stands in a stop of the tracer's."""
+
+    tid: int
+    registers: bytes
+    """NT_PRSTATUS."""
+    others: tuple[tuple[int, bytes], ...]
+    """Further sets, by the type of their notes."""
+
+
+class Held(NamedTuple):
+    """What only the tracer can say of a process, and what only it may open."""
+
+    pid: int
+    number: int
+    """The signal of which it dies."""
+    information: bytes
+    """Its `siginfo_t`."""
+    threads: tuple[HeldThread, ...]
+    """The one that got the signal first."""
+    memory: int
+    """/proc/PID/mem, opened."""
+    pagemap: int
+    """/proc/PID/pagemap, opened; -1 where it cannot be."""
+
+
+Take = Callable[[Held, Path], bool]
+"""Writes a minimal core into a new file; whether it is there. Called in a process that may import what it needs."""
+
+
+def is_possible() -> bool:
+    """Whether the system lets us trace a process of our own, as far as it can be known before (Yama's ptrace_scope, proc(5))."""
+    try:
+        return int(Path("/proc/sys/kernel/yama/ptrace_scope").read_text()) < 3
+    except (OSError, ValueError):
+        return True
+
+
+def watcher(inbox: Work, take: Take) -> Callable[[int], int]:
+    """A function that traces a pid, which waits for that, and returns the pid of the tracer; 0 if it could not, which it says."""
+
+    def watch(pid: int) -> int:
+        reader, writer = os.pipe()
+        tracer = os.fork()
+        if tracer:
+            os.close(writer)
+            with open(reader, "rb", buffering=0) as pipe:
+                answer = pipe.read(1)
+            if answer:
+                return tracer
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(tracer, 0)
+            say("the command cannot be traced: the kernel writes a whole core first, as with --capture core")
+            return 0
+        try:
+            os.setsid()  # a terminal's Ctrl-C is for the command
+            linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            for number in range(1, signal.NSIG):
+                with contextlib.suppress(OSError, ValueError):
+                    signal.signal(number, signal.SIG_DFL)
+            signal.set_wakeup_fd(-1)
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            os.chdir(isolation.NEUTRAL_FOLDER)
+            nothing = os.open(os.devnull, os.O_RDWR)
+            for descriptor in (0, 1):
+                os.dup2(nothing, descriptor)
+            # Who waits for the end of a pipe that we inherited must not wait for us.
+            keep = sorted({0, 1, 2, writer, inbox.descriptor})
+            for before, after in zip(keep, [*keep[1:], 65536], strict=True):
+                os.closerange(before + 1, after)
+            ptrace.seize(pid, ptrace.FOLLOWS_ALL)
+            os.write(writer, b".")
+            os.close(writer)
+            _Tracer(inbox, take).follow()
+        except BaseException as error:
+            with contextlib.suppress(BaseException):
+                say(f"the command is no longer traced: {type(error).__name__}: {error}")
+        finally:
+            os._exit(0)
+
+    return watch
+
+
+class _Dying(NamedTuple):
+    """A process that is held."""
+
+    pid: int
+    tid: int
+    number: int
+    stopped: dict[int, int]
+    """Its threads that stand, with the signal each is to get."""
+
+
+class _Tracer:
+    def __init__(self, inbox: Work, take: Take) -> None:
+        self._inbox, self._take = inbox, take
+        self._later: list[tuple[int, int]] = []
+        """What other processes did while we waited for the threads of one."""
+        self._dying: dict[int, _Dying] = {}
+        """By the pid of the process of ours that reads it."""
+
+    def follow(self) -> None:
+        """Until nobody is left."""
+        while True:
+            if self._later:
+                self._handle(*self._later.pop(0))
+                continue
+            try:
+                tid, status = os.waitpid(-1, ptrace.WALL)
+            except ChildProcessError:
+                return
+            self._handle(tid, status)
+
+    def _handle(self, tid: int, status: int) -> None:
+        if not os.WIFSTOPPED(status):
+            if (dying := self._dying.pop(tid, None)) is not None:
+                self._finish(dying, status == 0)
+            return
+        if (number := _delivered(status)) in _FATAL and (pid := _dies_of(tid, number)) is not None:
+            with contextlib.suppress(OSError):
+                self._hold(pid, tid, number)
+                return
+        held = next((one for one in self._dying.values() if _thread_of(one.pid, tid)), None)
+        if held is not None:  # it stopped late
+            held.stopped[tid] = number
+            return
+        with contextlib.suppress(OSError):
+            _let_go(tid, status)
+
+    def _hold(self, pid: int, tid: int, number: int) -> None:
+        """Stop the process and let a process of ours read it. Raises OSError if it is gone."""
+        information = ptrace.signal_information(tid)
+        stopped = {tid: number}
+        self._stop_others(pid, stopped)
+        memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
+        pagemap = -1
+        with contextlib.suppress(OSError):
+            pagemap = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        order = [tid, *sorted(stopped.keys() - {tid}, key=lambda one: (one != pid, one))]
+        threads = tuple(HeldThread(one, ptrace.registers(one, _STATUS), _others(one)) for one in order)
+        reader = os.fork()
+        if reader == 0:
+            status = 1
+            try:
+                signal.alarm(_MOST_SECONDS)
+                status = self._taken(Held(pid, number, information, threads, memory, pagemap))
+            except BaseException as error:
+                with contextlib.suppress(BaseException):
+                    say(f"process {pid}: {type(error).__name__}: {error}; the kernel writes its core")
+            finally:
+                os._exit(status)
+        self._dying[reader] = _Dying(pid, tid, number, stopped)
+        for descriptor in (memory, pagemap):
+            if descriptor >= 0:
+                os.close(descriptor)
+
+    def _taken(self, held: Held) -> int:
+        """The exit status: 0 once the core has its name."""
+        partial, inbox = f"{held.pid}.partial", self._inbox
+        inbox.remove(partial)
+        try:
+            if not self._take(held, inbox.path / partial):
+                return 1
+            os.rename(partial, f"{held.pid}.core", src_dir_fd=inbox.descriptor, dst_dir_fd=inbox.descriptor)
+        finally:
+            inbox.remove(partial)
+        return 0
+
+    def _stop_others(self, pid: int, stopped: dict[int, int]) -> None:
+        """Add the threads that could be stopped. A thread that still runs may make new ones: once a look finds none, all are there."""
+        ends = time.monotonic() + _PATIENCE
+        asked = set(stopped)
+        for _ in range(_MOST_ROUNDS):
+            new = [tid for tid in _threads(pid) if tid not in asked]
+            for tid in new:
+                asked.add(tid)
+                with contextlib.suppress(OSError):
+                    ptrace.interrupt(tid)
+            waiting = asked - stopped.keys()
+            if not waiting:
+                return
+            while waiting and time.monotonic() < ends:
+                tid, status = self._next(waiting)
+                if tid == 0:
+                    time.sleep(_PAUSE)
+                    waiting &= set(_threads(pid))
+                elif os.WIFSTOPPED(status):
+                    stopped[tid] = _delivered(status)
+                    waiting.discard(tid)
+                else:
+                    waiting.discard(tid)
+            asked -= waiting
+            if time.monotonic() >= ends:
+                return
+
+    def _next(self, waiting: set[int]) -> tuple[int, int]:
+        """A thread of these that has stopped or ended; 0 if none has."""
+        for index, (tid, status) in enumerate(self._later):
+            if tid in waiting:
+                del self._later[index]
+                return tid, status
+        for tid in waiting:
+            with contextlib.suppress(ChildProcessError):
+                found, status = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+                if found:
+                    return found, status
+        return 0, 0
+
+    def _finish(self, dying: _Dying, taken: bool) -> None:
+        """Let it die; without a core of the kernel's if there is one of ours."""
+        if taken:
+            with contextlib.suppress(OSError, ValueError):
+                _, hard = resource.prlimit(dying.pid, resource.RLIMIT_CORE)
+                resource.prlimit(dying.pid, resource.RLIMIT_CORE, (0, hard))
+        for tid, number in dying.stopped.items():
+            with contextlib.suppress(OSError):
+                ptrace.go_on(tid, number)
+
+
+def _delivered(status: int) -> int:
+    """The signal that a stopped thread is about to get; 0 if it stands for another reason."""
+    return os.WSTOPSIG(status) if status >> 16 == 0 else 0
+
+
+def _let_go(tid: int, status: int) -> None:
+    if status >> 16 == ptrace.EVENT_STOP and os.WSTOPSIG(status) in _STOPPING:
+        ptrace.listen(tid)
+    else:
+        ptrace.go_on(tid, _delivered(status))
+
+
+def _dies_of(tid: int, number: int) -> Optional[int]:
+    """The process of the thread, if this signal ends it; None if it has a handler, or is ignored."""
+    facts = dict(_facts(tid))
+    bit = 1 << (number - 1)
+    try:
+        handled = (int(facts["SigCgt"], 16) | int(facts["SigIgn"], 16)) & bit
+        return None if handled else int(facts["Tgid"])
+    except (KeyError, ValueError):
+        return None
+
+
+def _facts(tid: int) -> Iterator[tuple[str, str]]:
+    with contextlib.suppress(OSError), open(f"/proc/{tid}/status", encoding="utf-8", errors="replace") as file:
+        for line in file:
+            name, _, value = line.partition(":")
+            yield name, value.strip()
+
+
+def _threads(pid: int) -> list[int]:
+    with contextlib.suppress(OSError):
+        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
+    return []
+
+
+def _thread_of(pid: int, tid: int) -> bool:
+    return os.path.exists(f"/proc/{pid}/task/{tid}")
+
+
+def _others(tid: int) -> tuple[tuple[int, bytes], ...]:
+    found = ((kind, ptrace.registers(tid, kind)) for kind in _OTHER_REGISTERS)
+    return tuple((kind, registers) for kind, registers in found if registers)
