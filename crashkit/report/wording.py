@@ -220,7 +220,10 @@ def plural(count: int, noun: str) -> str:
 def raised(exception: Raised) -> str:
     """Where an exception was raised: `raised in read (a.py:7)`; one from which the other came, with its name."""
     frame = next(iter(exception.frames), None)
-    place = f"raised in {frame.function} ({python_place(frame)})" if frame is not None else "where it was raised is not known"
+    place = "where it was raised is not known"
+    if frame is not None:
+        where = python_place(frame)
+        place = f"raised in {frame.function or '(no name)'}" + (f" ({where})" if where else "")
     if exception.relation is None:
         return place
     return f"{'from' if exception.relation == 'cause' else 'while handling'} {exception.text or 'an exception'}, {place}"
