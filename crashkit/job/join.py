@@ -237,7 +237,7 @@ class _Round:
         lost: list[Word] = []
         # What only adds to a process makes none.
         for word in sorted(words, key=lambda word: word.kind in _ADDED):
-            if word.kind in _ADDED and not self._is_there(word.who):
+            if word.kind in _ADDED and word.who.rank is None and not self._is_there(word.who):
                 continue
             if word.who.is_known:
                 self._person(word.who).hear(word)

@@ -37,7 +37,7 @@ from crashkit.collect.supervise.storm import Storm
 from crashkit.collect.supervise.taker import Taker
 from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import Killed
-from crashkit.environment import ERROR_FILE
+from crashkit.environment import ERROR_FILE, is_given_a_rank, is_one_of_several
 from crashkit.naming.signals import signal_name
 
 FATAL = frozenset(
@@ -124,6 +124,17 @@ class _Taking(NamedTuple):
     why: str
     pids: list[int]
     is_hang: bool
+
+
+def _is_of_another(pid: int) -> bool:
+    """Whether this process lives and does not descend from us. What we start does so even if its parent ends: we are its subreaper."""
+    stat = read_stat(pid)
+    if stat is None:
+        return False
+    while stat is not None and pid != os.getpid():
+        pid = stat.ppid
+        stat = read_stat(pid)
+    return pid != os.getpid()
 
 
 def _runs_python(process: Optional[ProcessSnapshot]) -> bool:
@@ -349,7 +360,8 @@ class Supervisor:
         end, status = self._end, self._status
         if end is None or status is None or not os.WIFEXITED(status) or not os.WEXITSTATUS(status):
             return None
-        if not (self._settings.on_exit and self._settings.analyze):
+        is_rank = end.process is not None and is_one_of_several(dict(end.process.place))
+        if not (self._settings.on_exit and (self._settings.analyze or is_rank)):
             return None
         if self._reported or self._fatal_errors or self._told_to_end or self._passed_on & ENDING:
             return None
@@ -358,7 +370,9 @@ class Supervisor:
         if not stderr.strip():
             return None
         code = os.WEXITSTATUS(status)
-        return Sighting(time.time(), end.pid, end.start, 0, False, True, end.process, None, stderr, None, exit_status=code)
+        error = _error_file(end.process) if is_rank else b""
+        seen = Sighting(time.time(), end.pid, end.start, 0, False, True, end.process, None, stderr, None, exit_status=code)
+        return seen._replace(error_file=error)
 
     def _idle(self) -> bool:
         if self._told_to_end:
@@ -578,7 +592,8 @@ class Supervisor:
             return True
         if head.ppid == os.getpid() or any(head.pid == wanted.death.pid for wanted in self._wanted):
             return True
-        return head.group == os.getpgrp() and head.session == os.getsid(0)
+        # A script may run several of us in one process group, as SLURM runs the tasks of a step.
+        return head.group == os.getpgrp() and head.session == os.getsid(0) and not _is_of_another(head.ppid)
 
     def _core_of(self, death: Death) -> Optional[CoreFile]:
         pids = {death.pid} | ({death.process.namespace_pid} if death.process else set())
@@ -800,7 +815,7 @@ class Supervisor:
         if process is None or process.rank is None:
             return False
         parent = self._tree.find(process.ppid)
-        return parent is not None and parent.rank is None
+        return parent is not None and is_given_a_rank(dict(process.place), dict(parent.place))
 
     def _has_failed(self, death: Death) -> bool:
         if death.signal:
