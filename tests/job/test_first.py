@@ -67,6 +67,9 @@ TRUTH = {
     "slurm-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
     "slurm-raise": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
     "slurm-missed": Truth(1, MISSED, None, "collective-missing-rank", confidence="likely"),
+    "deepspeed-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
+    "deepspeed-raise": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
+    "deepspeed-kill": Truth(1, "SIGKILL", confidence="likely"),
     "slurm-kill": Truth(1, "SIGKILL", confidence="likely"),
 }
 # One process below a launcher, which prints a traceback of its own behind.
@@ -94,7 +97,9 @@ def is_right(crash: Crash, truth: Truth) -> None:
     assert (cause.rank, cause.ranks, cause.confidence) == (truth.rank, truth.ranks, truth.confidence)
     assert truth.what in (cause.what or "")
     if truth.line is not None:
-        assert cause.where is not None and truth.line in SCRIPT[(cause.where.line or 0) - 1]
+        assert cause.where is not None and cause.where.file is not None
+        script = JOBS / Path(cause.where.file).name
+        assert truth.line in script.read_text().splitlines()[(cause.where.line or 0) - 1]
     assert [finding.id for finding in crash.findings][:1] == [truth.finding]
     first = [process.rank for process in crash.job.processes if process.role == "root-cause"]
     assert first == ([truth.rank] if truth.rank is not None else [])

@@ -79,6 +79,16 @@ def _thread_ended(match: re.Match[str], speaker: Who) -> Word:
     return Word(_about(match, speaker), "exception", text=match["said"].strip()[:LONGEST_TEXT])
 
 
+def _by_deepspeed(match: re.Match[str], speaker: Who) -> Word:
+    """DeepSpeed's launcher tells each process's pid and local rank as it starts it.
+
+    Beside the status of the process that it found dead first, it shows the command of the last one that it started (0.19.8): whose status
+    it is, nothing tells.
+    """
+    said = _made("exit" if match.groupdict().get("number") else "alive")(match, speaker)
+    return said._replace(launcher="deepspeed", who=Who() if said.kind == "exit" else said.who)
+
+
 _RANK = r"(?:\[(?:PG (?:ID )?\d+ PG GUID (?P<group>[^\]]{0,200}?) )?Rank (?P<rank>\d{1,9})\] )?"
 _THREAD_ENDED = "watchdog thread terminated with exception: "
 # The text that such a line contains; the pattern; what it says.
@@ -114,6 +124,17 @@ _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
             _RANK[:-2] + r"[^\n]{0,400}?)?[Ll]ast enqueued (?:NCCL )?work: (?P<number>-?\d{1,18}), last completed (?:NCCL )?work: "
             r"(?P<completed>-?\d{1,18})",
             _made("progress"),
+        ),
+        # deepspeed/launcher/launch.py
+        (
+            "spawned with command: ",
+            r"process (?P<pid>\d{1,9}) spawned with command: \[[^\n]{0,4000}'--local_rank=(?P<local>\d{1,9})'",
+            _by_deepspeed,
+        ),
+        (
+            "exits with return code = ",
+            r"sigkill_handler\][^\n]{0,4000}\] exits with return code = (?P<number>-?\d{1,9})",
+            _by_deepspeed,
         ),
         ("Killed process ", r"Killed process (?P<pid>\d{1,9}) \(", _made("killed")),
     )
