@@ -208,7 +208,7 @@ class _Person:
         if spoken is not None and spoken.kind == "exception":
             return spoken.text
         if spoken is not None and spoken.number:
-            return f"{signal_name(spoken.number)}: {spoken.text}"
+            return f"{signal_name(spoken.number)}: {spoken.text}" if spoken.text else signal_name(spoken.number)
         if status is not None and status < 0:
             return signal_name(-status)
         return f"exit status {status}" if status else None

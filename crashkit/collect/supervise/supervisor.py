@@ -80,6 +80,8 @@ _MOST_TAKEN = 16
 _MOST_RANKS = 64
 """Of a job, its ranks on this host."""
 _LARGEST_ERROR_FILE = 1 << 20
+_CLEANING_UP = 2.0
+"""Seconds before its end in which a command may kill processes that it started, as Ray kills its agents."""
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
@@ -115,6 +117,14 @@ class _Wanted(NamedTuple):
 
     death: Death
     is_command: bool
+    until: float
+
+
+class _Killed(NamedTuple):
+    """A process below the command that a SIGKILL of unknown sender ended."""
+
+    death: Death
+    killed: Killed
     until: float
 
 
@@ -176,6 +186,7 @@ class Supervisor:
         self._held: list[int] = []
         self._held_until = 0.0
         self._wanted: list[_Wanted] = []
+        self._kills: list[_Killed] = []
         self._unclaimed: list[tuple[CoreFile, float]] = []
         self._reported: dict[int, tuple[int, float]] = {}
         self._queue: deque[Sighting] = deque()
@@ -377,7 +388,7 @@ class Supervisor:
     def _idle(self) -> bool:
         if self._told_to_end:
             return True
-        if self._incident or self._worker or self._queue or self._taking:
+        if self._incident or self._worker or self._queue or self._taking or self._kills:
             return False
         return not (self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
 
@@ -432,6 +443,7 @@ class Supervisor:
             self._look_at_siblings([death for death, _ in deaths], now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
+        self._judge_kills(now)
         if stirred or deaths or self._wanted or self._unclaimed or self._cores.busy:
             self._match_cores(now)
         self._read_log(now)
@@ -539,6 +551,9 @@ class Supervisor:
                     return  # a terminating master kills workers that take too long
                 if self._past is not None and self._past.takes(death.process, now):
                     return  # a launcher's grace was over
+                if not self._is_rank(death.process):
+                    self._kills.append(_Killed(death, killed, now + _CLEANING_UP))
+                    return
             self._crash(death, is_command, None, killed)
             return
         if (death.core_dumped or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
@@ -546,6 +561,16 @@ class Supervisor:
                 self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
             return
         self._crash(death, is_command, None)
+
+    def _judge_kills(self, now: float) -> None:
+        """Report those who were killed, unless the command did that itself as it ended: well, or because of another failure."""
+        if self._status is not None:
+            due, self._kills = [] if self._status == 0 or self._reported else self._kills, []
+        else:
+            due = [one for one in self._kills if now >= one.until]
+            self._kills = [one for one in self._kills if now < one.until]
+        for one in due:
+            self._crash(one.death, False, None, one.killed)
 
     def _blame(self) -> Killed:
         """Find out who sent a SIGKILL: each out-of-memory kill in the cgroup's counter explains one death."""
