@@ -563,9 +563,12 @@ class Supervisor:
         self._crash(death, is_command, None)
 
     def _judge_kills(self, now: float) -> None:
-        """Report those who were killed, unless the command did that itself as it ended: well, or because of another failure."""
+        """Report those who were killed, unless the command did that itself as it ended: well, or because of another failure.
+
+        Where it ended with an error, that may be because of the first of them.
+        """
         if self._status is not None:
-            due, self._kills = [] if self._status == 0 or self._reported else self._kills, []
+            due, self._kills = [] if self._status == 0 or self._reported else self._kills[:1], []
         else:
             due = [one for one in self._kills if now >= one.until]
             self._kills = [one for one in self._kills if now < one.until]
