@@ -47,7 +47,7 @@ def test_a_process_that_was_killed(end: str, reported: int, crashkit: Crashkit) 
     script = crashkit.script("kills.py", code)
     process = crashkit.start("run", "--no-analyze", "--", "python3", script, stdin=-1)
     if "stdin" in end:
-        assert "died of SIGKILL, sender unknown" in process.stderr.readline()
+        assert process.stderr is not None and "died of SIGKILL, sender unknown" in process.stderr.readline()
     process.communicate("\n", timeout=60)
     assert [crash["signal_name"] for crash in crashkit.crashes()] == ["SIGKILL"] * reported
 
