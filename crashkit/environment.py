@@ -54,11 +54,13 @@ GCONV_PATH libraries, OPENSSL_* engines, GUILE_* and BABELTRACE* extensions of g
 BASH_ENV and BASH_FUNC_* code of shells, MALLOC_* traces and checks, DEBUGINFOD* servers."""
 
 _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
+_SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
+"""How many there are. SLURM_NTASKS is also set for a batch script, which is no rank."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Where torch's `@record` writes the exception that ends a rank."""
 PLACE = frozenset(
-    {*_RANKS, "LOCAL_RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", RESTARTS, ERROR_FILE}
+    {*_RANKS, *_SIZES, "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", RESTARTS, ERROR_FILE}
 )
 """Variables that tell which process of which job this is."""
 
@@ -97,3 +99,16 @@ def number(environment: Mapping[str, str], name: str) -> int | None:
 def rank(environment: Mapping[str, str]) -> int | None:
     """The rank of a process within its job, as torchrun, SLURM or Open MPI sets it; None if it has none."""
     return next((value for name in _RANKS if (value := number(environment, name)) is not None), None)
+
+
+def is_given_a_rank(environment: Mapping[str, str], parents: Mapping[str, str]) -> bool:
+    """Whether its parent made the process a rank: what merely inherits the variables has the same ones.
+
+    A launcher may be a rank itself: torchrun is SLURM's task below srun, and a PyTorchJob sets RANK for each pod.
+    """
+    return rank(environment) is not None and any(name in environment and name not in parents for name in (*_RANKS, "LOCAL_RANK"))
+
+
+def is_one_of_several(environment: Mapping[str, str]) -> bool:
+    """Whether the process is a rank of a job with more than one."""
+    return rank(environment) is not None and any((number(environment, name) or 0) > 1 for name in _SIZES)

@@ -576,7 +576,7 @@ class Job(_Fact, frozen=True):
     """A job of several processes, of which this crash is one."""
 
     kind: Optional[str] = None
-    """torchrun, slurm, mpi, ray, or what else started it."""
+    """torchrun, deepspeed, slurm, mpi, ray, or what else started it."""
     world_size: Optional[int] = None
     attempts: Optional[int] = None
     """How often the launcher started the processes, if more than once."""

@@ -31,7 +31,7 @@ from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.manifest import OTHERS, SCHEMA, File, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Store, prune, temporary_store
 from crashkit.crashfolder.work import Work
-from crashkit.environment import shown
+from crashkit.environment import is_one_of_several, shown
 from crashkit.errors import CollectError, EvidenceError
 from crashkit.history.address import NONE, VARIABLE, chosen, default
 from crashkit.history.release import VARIABLE as RELEASE
@@ -575,10 +575,15 @@ def _compress_living(work: Work, seen: Sighting) -> None:
                 folder.close()
 
 
+def _is_rank(seen: Sighting) -> bool:
+    """Whether it is one process of a job: what ended it explains the others' ends, known failure or not."""
+    return seen.process is not None and is_one_of_several(dict(seen.process.place))
+
+
 def process(seen: Sighting, settings: RunSettings) -> None:
     """Keep one crash, analyze it, run the --on-crash command, and prune the store. Prints what becomes of it."""
     os.nice(19)
-    if seen.exit_status and seen.is_command and not is_known_failure(end_of(seen.stderr)):
+    if seen.exit_status and seen.is_command and not _is_rank(seen) and not is_known_failure(end_of(seen.stderr)):
         return
     work: Optional[Work] = None
     try:
@@ -707,7 +712,8 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
     if seen.exit_status:
-        return f"{who} exited with status {seen.exit_status}" + (" after a known failure" if seen.is_command else "")
+        known = seen.is_command and not _is_rank(seen)
+        return f"{who} exited with status {seen.exit_status}" + (" after a known failure" if known else "")
     if seen.alive is not None:
         return f"{who} was looked at: {seen.alive}"
     if not seen.signal:

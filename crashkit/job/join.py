@@ -86,6 +86,8 @@ def _kind(words: Iterable[Word], recordings: Sequence[Recording]) -> Optional[st
         return "slurm"
     if "mpirun" in launchers:
         return "mpi"
+    if "deepspeed" in launchers:
+        return "deepspeed"
     if launchers or any(word.kind == "stopped" for word in words):
         return "torchrun"
     return "torch" if recordings or any(word.kind in ("watchdog", "progress") for word in words) else None
@@ -206,7 +208,7 @@ class _Person:
         if spoken is not None and spoken.kind == "exception":
             return spoken.text
         if spoken is not None and spoken.number:
-            return f"{signal_name(spoken.number)}: {spoken.text}"
+            return f"{signal_name(spoken.number)}: {spoken.text}" if spoken.text else signal_name(spoken.number)
         if status is not None and status < 0:
             return signal_name(-status)
         return f"exit status {status}" if status else None
@@ -237,7 +239,7 @@ class _Round:
         lost: list[Word] = []
         # What only adds to a process makes none.
         for word in sorted(words, key=lambda word: word.kind in _ADDED):
-            if word.kind in _ADDED and not self._is_there(word.who):
+            if word.kind in _ADDED and word.who.rank is None and not self._is_there(word.who):
                 continue
             if word.who.is_known:
                 self._person(word.who).hear(word)
@@ -247,6 +249,7 @@ class _Round:
         self._attribute([word for word in lost if word.kind == "fatal"])
         self._attribute([word for word in lost if word.kind == "exception"])
         self._attribute([word for word in lost if word.kind == "stood"])
+        self._attribute([word for word in lost if word.kind == "exit"])
         self.recordings: Sequence[Recording] = ()
         self.members: list[int] = []
 
@@ -289,6 +292,10 @@ class _Round:
         alike = len({_said(word) for word in words}) == 1
         for word in words:
             fitting = [person for person in self.people.values() if _fits(word, person) and person.may_have_said(word)]
+            # A launcher may tell the end of nobody: then it was the one that said nothing else.
+            silent = [person for person in self.people.values() if not person.of("exit", "stopped") and person.last_words is None]
+            if not fitting and (word.kind == "fatal" or (word.kind == "exit" and (word.number or 0) < 0)) and len(silent) == 1:
+                fitting = silent
             if len(fitting) == 1 or (alike and fitting):
                 fitting[0].hear(word)
             elif not fitting and word.kind == "fatal" and self._shows_ranks_only:
@@ -526,6 +533,8 @@ def _fits(word: Word, person: _Person) -> bool:
     status = person.exit
     if word.kind == "stood":
         return person.stopped
+    if word.kind == "exit":
+        return word.number is not None and any(told.number == -word.number for told in person.of("fatal"))
     if word.kind == "fatal":
         return status is not None and word.number is not None and status == -word.number
     return status is not None and status > 0

@@ -93,13 +93,17 @@ class LiveProcess:
         return scanned(self, start, end)
 
     def mappings(self) -> list[Mapping]:
-        """The address space from /proc/PID/maps (proc(5)); empty if the process has ended."""
+        """The address space from /proc/PID/maps (proc(5)); empty if the process has ended.
+
+        The names of files are those that the process sees, as in a kernel's core: below a chroot, /proc names them as we see them.
+        """
         try:
             with os.fdopen(os.open("maps", os.O_RDONLY | os.O_CLOEXEC, dir_fd=self._folder), "rb") as file:
                 lines = file.read().splitlines()
+            root = os.readlink("root", dir_fd=self._folder).encode("utf-8", "surrogateescape")
         except OSError:
             return []
-        return [_mapping(line) for line in lines]
+        return [_mapping(line, root.rstrip(b"/") + b"/") for line in lines]
 
     def threads(self) -> list[MemoryThread]:
         """All threads, the main thread first; without registers, which are readable only in a stopped thread."""
@@ -114,10 +118,13 @@ class LiveProcess:
         return [MemoryThread(tid, {}) for tid in sorted(tids, key=lambda tid: tid != self.pid)]
 
 
-def _mapping(line: bytes) -> Mapping:
+def _mapping(line: bytes, root: bytes) -> Mapping:
     # 7f1c00000000-7f1c00021000 r-xp 00001000 fe:01 1234   /usr/lib/libc.so.6
     fields = line.split(None, 5)
     start, end = (Address(int(number, 16)) for number in fields[0].split(b"-"))
-    path = fields[5].decode("utf-8", "backslashreplace") if len(fields) > 5 else None
+    name = fields[5] if len(fields) > 5 else None
+    if name is not None and name.startswith(root):
+        name = name[len(root) - 1 :]
+    path = name.decode("utf-8", "backslashreplace") if name is not None else None
     offset = Offset(int(fields[2], 16)) if path and path.startswith("/") else None
     return Mapping(start=start, end=end, permissions=fields[1][:3].decode("ascii"), path=path, offset=offset)

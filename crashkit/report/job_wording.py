@@ -21,7 +21,7 @@ ROLES = {
 CONFIDENCE = {"certain": "for certain", "likely": "probably", "possible": "possibly"}
 REPEATED = frozenset({"job-rank-failed"})
 """Findings that say what the answer says."""
-_LAUNCHERS = {"slurm": "SLURM", "mpi": "MPI", "torch": "torch"}
+_LAUNCHERS = {"deepspeed": "DeepSpeed", "slurm": "SLURM", "mpi": "MPI", "torch": "torch"}
 _MOST_BANDS = 64
 MOST_ROWS = 200
 """Rows of the table; report.json has all of them."""

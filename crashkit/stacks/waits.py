@@ -40,6 +40,8 @@ _COLLECTIVE_THREAD = re.compile(
     r"|c10d::ProcessGroup\w*::(?:Watchdog|HeartbeatMonitor)::\w+|gloo::transport::\w+::Loop::run|c10d::detail::\w+::run"
 )
 """A backend's own threads, which wait for work."""
+_SIMPLE_QUEUE = re.compile(r"_queue_SimpleQueue_get\w*")
+"""Modules/_queuemodule.c. It has no frame of Python's."""
 _COLLECTIVE = re.compile(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")
 _CUDA = re.compile(r"cu(?:da)?(?:Stream|Event|Ctx|Device)(?:Synchronize|Query)\w*|cu(?:da)?Mem(?:cpy|set)\w*|cuLaunch\w*")
 
@@ -189,7 +191,7 @@ class _Waits:
                 return Wait(thread=tid, kind="mutex", address=Address(address))
             if state in self._tids and state != tid and any(_JOIN.fullmatch(name.lstrip("_")) for name in names[:6]):
                 return Wait(thread=tid, kind="thread", held_by=state)
-        kinds = (("condition-variable", _CONDITION), ("mutex", _MUTEX), ("lock", _PYTHON_LOCK))
+        kinds = (("queue", _SIMPLE_QUEUE), ("condition-variable", _CONDITION), ("mutex", _MUTEX), ("lock", _PYTHON_LOCK))
         kind = next(
             (kind for kind, pattern in kinds for name in names if pattern.fullmatch(name.lstrip("_")) or pattern.fullmatch(name)), None
         )

@@ -98,6 +98,8 @@ other.start()
 
 QUEUE = HEAD + "import queue\nq = queue.Queue()\n" + READY + "q.get()\n"
 
+SIMPLE_QUEUE = HEAD + "import queue\nq = queue.SimpleQueue()\n" + READY + "q.get()\n"
+
 FORK = (
     HEAD
     + """
@@ -248,12 +250,17 @@ SLOW_MODULE = "import shared\nshared.importing.set()\nwith shared.lock:\n    pas
 
 
 @contextmanager
-def running(python: Interpreter | Path, program: str, folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
-    """The program, once it has said that it is ready, and the words that it said."""
+def running(
+    python: Interpreter | Path, program: str, folder: Path, *arguments: str, root: Path = Path("/")
+) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The program, once it has said that it is ready, and the words that it said. `root`: the system that has the interpreter."""
     file = folder / "program.py"
     file.write_text(program)
     path = python.path if isinstance(python, Interpreter) else python
-    with subprocess.Popen([path, "-I", file, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
+    command: list[str | Path] = [path, "-I", "/" / file.relative_to(root), *arguments]
+    if root != Path("/"):
+        command = ["chroot", root, "/bin/sh", "-c", 'cd "$0" && exec "$@"', "/" / folder.relative_to(root), *command]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=folder) as process:
         try:
             assert process.stdout is not None
             words = process.stdout.readline().split()

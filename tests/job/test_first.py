@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 import pytest
 
+from crashkit.evidence.job.log_words import LogWords
 from crashkit.model import Crash
 from crashkit.pipeline import analyze
 from crashkit.report import text
@@ -62,6 +64,13 @@ TRUTH = {
     "accelerate-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
     "accelerate-raise": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
     "accelerate-missed": Truth(1, MISSED, None, "collective-missing-rank", confidence="likely"),
+    "slurm-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
+    "slurm-raise": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
+    "slurm-missed": Truth(1, MISSED, None, "collective-missing-rank", confidence="likely"),
+    "deepspeed-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
+    "deepspeed-raise": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
+    "deepspeed-kill": Truth(1, "SIGKILL", confidence="likely"),
+    "slurm-kill": Truth(1, "SIGKILL", confidence="likely"),
 }
 # One process below a launcher, which prints a traceback of its own behind.
 SINGLE = ("accelerate-single-raise", "accelerate-single-segfault")
@@ -88,7 +97,9 @@ def is_right(crash: Crash, truth: Truth) -> None:
     assert (cause.rank, cause.ranks, cause.confidence) == (truth.rank, truth.ranks, truth.confidence)
     assert truth.what in (cause.what or "")
     if truth.line is not None:
-        assert cause.where is not None and truth.line in SCRIPT[(cause.where.line or 0) - 1]
+        assert cause.where is not None and cause.where.file is not None
+        script = JOBS / Path(cause.where.file).name
+        assert truth.line in script.read_text().splitlines()[(cause.where.line or 0) - 1]
     assert [finding.id for finding in crash.findings][:1] == [truth.finding]
     first = [process.rank for process in crash.job.processes if process.role == "root-cause"]
     assert first == ([truth.rank] if truth.rank is not None else [])
@@ -286,6 +297,30 @@ def test_what_srun_says(tmp_path: Path) -> None:
     assert crash.job is not None and crash.job.kind == "slurm" and crash.job.root_cause is not None
     assert (crash.job.root_cause.rank, crash.job.root_cause.what) == (3, "SIGSEGV")
     assert {process.rank: process.role for process in crash.job.processes} == {0: "stopped", 3: "root-cause", 4: "stopped"}
+
+
+@pytest.mark.parametrize(
+    ("said", "ends"),
+    [
+        ("task 1: Exited with exit code 1", {1: 1}),
+        ("tasks 0,2-4: Exited with exit code 3", {0: 3, 2: 3, 3: 3, 4: 3}),
+        ("task 1: Segmentation fault (core dumped)", {1: -11}),
+        ("tasks 1-2: Floating point exception", {1: -8, 2: -8}),
+        ("task 0: Bus error", {0: -7}),
+        ("tasks 0-1: Terminated", {0: -15, 1: -15}),
+        ("task 2: Out Of Memory", {2: -9}),
+        # What a shell, or crashkit run, makes of a signal.
+        ("task 1: Exited with exit code 139", {1: -11}),
+        ("task 1: Exited with exit code 255", {1: 255}),
+        ("task 1: waiting for something", {}),
+        ("tasks 5-1: Aborted", {}),
+    ],
+)
+def test_how_tasks_ended_as_srun_says_it(said: str, ends: dict[int, int]) -> None:
+    words = LogWords(Path("slurm.out")).read(BytesIO(f"srun: error: node01: {said}\n".encode()))
+    assert {word.who.rank: word.number for word in words if word.kind == "exit"} == ends
+    assert {word.who.rank for word in words if word.kind == "stopped"} == {rank for rank, end in ends.items() if end == -15}
+    assert {word.who.rank for word in words if word.kind == "killed"} == {rank for rank, end in ends.items() if "Memory" in said}
 
 
 def test_one_process_is_no_job(tmp_path: Path) -> None:

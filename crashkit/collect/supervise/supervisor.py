@@ -37,7 +37,7 @@ from crashkit.collect.supervise.storm import Storm
 from crashkit.collect.supervise.taker import Taker
 from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import Killed
-from crashkit.environment import ERROR_FILE
+from crashkit.environment import ERROR_FILE, is_given_a_rank, is_one_of_several
 from crashkit.naming.signals import signal_name
 
 FATAL = frozenset(
@@ -81,6 +81,8 @@ _MOST_TAKEN = 16
 _MOST_RANKS = 64
 """Of a job, its ranks on this host."""
 _LARGEST_ERROR_FILE = 1 << 20
+_CLEANING_UP = 2.0
+"""Seconds before its end in which a command may kill processes that it started, as Ray kills its agents."""
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
@@ -119,12 +121,31 @@ class _Wanted(NamedTuple):
     until: float
 
 
+class _Killed(NamedTuple):
+    """A process below the command that a SIGKILL of unknown sender ended."""
+
+    death: Death
+    killed: Killed
+    until: float
+
+
 class _Taking(NamedTuple):
     """Living processes that are being looked at."""
 
     why: str
     pids: list[int]
     is_hang: bool
+
+
+def _is_of_another(pid: int) -> bool:
+    """Whether this process lives and does not descend from us. What we start does so even if its parent ends: we are its subreaper."""
+    stat = read_stat(pid)
+    if stat is None:
+        return False
+    while stat is not None and pid != os.getpid():
+        pid = stat.ppid
+        stat = read_stat(pid)
+    return pid != os.getpid()
 
 
 def _runs_python(process: Optional[ProcessSnapshot]) -> bool:
@@ -166,6 +187,7 @@ class Supervisor:
         self._held: list[int] = []
         self._held_until = 0.0
         self._wanted: list[_Wanted] = []
+        self._kills: list[_Killed] = []
         self._unclaimed: list[tuple[CoreFile, float]] = []
         self._reported: dict[int, tuple[int, float]] = {}
         self._queue: deque[Sighting] = deque()
@@ -350,7 +372,8 @@ class Supervisor:
         end, status = self._end, self._status
         if end is None or status is None or not os.WIFEXITED(status) or not os.WEXITSTATUS(status):
             return None
-        if not (self._settings.on_exit and self._settings.analyze):
+        is_rank = end.process is not None and is_one_of_several(dict(end.process.place))
+        if not (self._settings.on_exit and (self._settings.analyze or is_rank)):
             return None
         if self._reported or self._fatal_errors or self._told_to_end or self._passed_on & ENDING:
             return None
@@ -359,12 +382,14 @@ class Supervisor:
         if not stderr.strip():
             return None
         code = os.WEXITSTATUS(status)
-        return Sighting(time.time(), end.pid, end.start, 0, False, True, end.process, None, stderr, None, exit_status=code)
+        error = _error_file(end.process) if is_rank else b""
+        seen = Sighting(time.time(), end.pid, end.start, 0, False, True, end.process, None, stderr, None, exit_status=code)
+        return seen._replace(error_file=error)
 
     def _idle(self) -> bool:
         if self._told_to_end:
             return True
-        if self._incident or self._worker or self._queue or self._taking:
+        if self._incident or self._worker or self._queue or self._taking or self._kills:
             return False
         return not (self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
 
@@ -419,6 +444,7 @@ class Supervisor:
             self._look_at_siblings([death for death, _ in deaths], now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
+        self._judge_kills(now)
         if stirred or deaths or self._wanted or self._unclaimed or self._cores.busy:
             self._match_cores(now)
         self._read_log(now)
@@ -528,6 +554,9 @@ class Supervisor:
                     return  # a terminating master kills workers that take too long
                 if self._past is not None and self._past.takes(death.process, now):
                     return  # a launcher's grace was over
+                if not self._is_rank(death.process):
+                    self._kills.append(_Killed(death, killed, now + _CLEANING_UP))
+                    return
             self._crash(death, is_command, None, killed)
             return
         if (death.core_dumped or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
@@ -535,6 +564,19 @@ class Supervisor:
                 self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
             return
         self._crash(death, is_command, None)
+
+    def _judge_kills(self, now: float) -> None:
+        """Report those who were killed, unless the command did that itself as it ended: well, or because of another failure.
+
+        Where it ended with an error, that may be because of the first of them.
+        """
+        if self._status is not None:
+            due, self._kills = [] if self._status == 0 or self._reported else self._kills[:1], []
+        else:
+            due = [one for one in self._kills if now >= one.until]
+            self._kills = [one for one in self._kills if now < one.until]
+        for one in due:
+            self._crash(one.death, False, None, one.killed)
 
     def _blame(self) -> Killed:
         """Find out who sent a SIGKILL: each out-of-memory kill in the cgroup's counter explains one death."""
@@ -581,7 +623,8 @@ class Supervisor:
             return True
         if head.ppid == os.getpid() or any(head.pid == wanted.death.pid for wanted in self._wanted):
             return True
-        return head.group == os.getpgrp() and head.session == os.getsid(0)
+        # A script may run several of us in one process group, as SLURM runs the tasks of a step.
+        return head.group == os.getpgrp() and head.session == os.getsid(0) and not _is_of_another(head.ppid)
 
     def _core_of(self, death: Death) -> Optional[CoreFile]:
         pids = {death.pid} | ({death.process.namespace_pid} if death.process else set())
@@ -803,7 +846,7 @@ class Supervisor:
         if process is None or process.rank is None:
             return False
         parent = self._tree.find(process.ppid)
-        return parent is not None and parent.rank is None
+        return parent is not None and is_given_a_rank(dict(process.place), dict(parent.place))
 
     def _has_failed(self, death: Death) -> bool:
         if death.signal:

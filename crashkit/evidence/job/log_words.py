@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Optional, Union
 
@@ -19,8 +20,9 @@ from crashkit.evidence.text.traceback import Traceback
 from crashkit.job.word import Who, Word
 from crashkit.model import JobPlace
 from crashkit.naming.own_code import python_frames
-from crashkit.naming.signals import SIGABRT
+from crashkit.naming.signals import SIGABRT, signal_name
 
+SIGKILL, SIGTERM = 9, 15
 PATIENCE = 40
 """Lines of other processes between two of one text."""
 MOST_WORDS = 50_000
@@ -77,10 +79,14 @@ def _thread_ended(match: re.Match[str], speaker: Who) -> Word:
     return Word(_about(match, speaker), "exception", text=match["said"].strip()[:LONGEST_TEXT])
 
 
-def _signalled(match: re.Match[str], speaker: Who) -> Word:
-    """A signal in words, as srun tells it."""
-    number = faulthandler.SIGNALS.get(match["signal"], {"Killed": 9, "Terminated": 15}.get(match["signal"], 0))
-    return Word(_about(match, speaker), "exit", text=match.string.strip()[:LONGEST_TEXT], number=-number, launcher="srun")
+def _by_deepspeed(match: re.Match[str], speaker: Who) -> Word:
+    """DeepSpeed's launcher tells each process's pid and local rank as it starts it.
+
+    Beside the status of the process that it found dead first, it shows the command of the last one that it started (0.19.8): whose status
+    it is, nothing tells.
+    """
+    said = _made("exit" if match.groupdict().get("number") else "alive")(match, speaker)
+    return said._replace(launcher="deepspeed", who=Who() if said.kind == "exit" else said.who)
 
 
 _RANK = r"(?:\[(?:PG (?:ID )?\d+ PG GUID (?P<group>[^\]]{0,200}?) )?Rank (?P<rank>\d{1,9})\] )?"
@@ -119,19 +125,43 @@ _LINES: tuple[tuple[str, re.Pattern[str], _Made], ...] = tuple(
             r"(?P<completed>-?\d{1,18})",
             _made("progress"),
         ),
+        # deepspeed/launcher/launch.py
         (
-            "srun: error: ",
-            r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<rank>\d{1,9}): (?P<signal>[A-Z][a-z]+(?: [a-z]+){0,2})",
-            _signalled,
+            "spawned with command: ",
+            r"process (?P<pid>\d{1,9}) spawned with command: \[[^\n]{0,4000}'--local_rank=(?P<local>\d{1,9})'",
+            _by_deepspeed,
         ),
         (
-            "srun: error: ",
-            r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<rank>\d{1,9}): Exited with exit code (?P<number>\d{1,5})",
-            _made("exit"),
+            "exits with return code = ",
+            r"sigkill_handler\][^\n]{0,4000}\] exits with return code = (?P<number>-?\d{1,9})",
+            _by_deepspeed,
         ),
         ("Killed process ", r"Killed process (?P<pid>\d{1,9}) \(", _made("killed")),
     )
 )
+# srun: `tasks 0,2-5: Terminated`, in the words of strsignal(3). Once it has said `Terminating`, it ends the others.
+_SRUN = re.compile(
+    r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<ranks>\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?){0,4000}): (?P<end>[^\n]{1,100})"
+)
+_EXITED = re.compile(r"Exited with exit code (\d{1,5})")
+_ENDS_STEP = "_step_signal: Terminating StepId"
+_SHELL = 128
+"""A shell, and `crashkit run`, exit with this and the signal's number."""
+_MOST_RANKS = 100_000
+_IN_WORDS = {
+    **{name.replace("-", " "): number for name, number in faulthandler.SIGNALS.items()},
+    "Killed": 9,
+    "Terminated": SIGTERM,
+    "Hangup": 1,
+    "Interrupt": 2,
+    "Quit": 3,
+    "Trace/breakpoint trap": 5,
+    "Bad system call": 31,
+    "CPU time limit exceeded": 24,
+    "File size limit exceeded": 25,
+    "User defined signal 1": 10,
+    "User defined signal 2": 12,
+}
 _NOTICED = re.compile(
     r"noticed that process rank (?P<rank>\d{1,9}) with PID (?P<pid>\d{1,9}) on node (?P<host>\S{1,99}) exited on signal (?P<number>\d{1,3})"
 )
@@ -156,9 +186,29 @@ _TEXTS = tuple(
             "noticed that process rank",
             "failed to pass monitoredBarrier",
             _STACK,
+            "srun: error: ",
+            _ENDS_STEP,
         )
     )
 )
+
+
+def _ended(text: str) -> Optional[int]:
+    """The status of a task whose end srun tells so, negative for a signal's; None if it tells nothing of the kind."""
+    if match := _EXITED.match(text):
+        status = int(match[1])
+        return _SHELL - status if _SHELL < status < 2 * _SHELL and signal_name(status - _SHELL).startswith("SIG") else status
+    if text.startswith("Out Of Memory"):
+        return -SIGKILL
+    number = _IN_WORDS.get(text.partition(" (")[0].strip())
+    return -number if number is not None else None
+
+
+def _numbered(text: str) -> Iterator[int]:
+    """`0,2-5`: the numbers."""
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), min(int(last or first), int(first) + _MOST_RANKS) + 1)
 
 
 class _Box:
@@ -246,6 +296,8 @@ class LogWords:
         self._labels: dict[str, Who] = {}
         self._dying: dict[Who, None] = {}
         """Who said that it is about to abort. What faulthandler prints then has no prefix."""
+        self._step_ends = False
+        """Whether srun has begun to end the other tasks."""
         self.words: list[Word] = []
 
     def read(self, file: BinaryIO) -> list[Word]:
@@ -330,7 +382,11 @@ class LogWords:
                 # The watchdog's thread ended by the time-out that it saw.
                 self._say(number, [word, word._replace(kind="given-up")] if ends and word.kind == "watchdog" else [word])
                 return
-        if "CollectiveFingerPrint(" in text:
+        if _ENDS_STEP in text:
+            self._step_ends = True
+        elif match := _SRUN.match(text):
+            self._say(number, self._tasks(match))
+        elif "CollectiveFingerPrint(" in text:
             self._say(number, (_made("differs")(match, who) for match in _DIFFERS.finditer(text)))
         elif match := _ABSENT.search(text):
             self._say(
@@ -339,6 +395,21 @@ class LogWords:
         elif match := _NOTICED.search(text):
             word = _made("exit")(match, who)
             self._say(number, [word._replace(number=-(word.number or 0), launcher="mpirun")])
+
+    def _tasks(self, match: re.Match[str]) -> Iterator[Word]:
+        """What srun says of its tasks. SIGTERM is its own, or that of whoever cancels the job."""
+        status = _ended(match["end"])
+        if status is None:
+            return
+        stopped = status == -SIGTERM or (self._step_ends and status == -SIGKILL)
+        text = match.string.strip()[:LONGEST_TEXT]
+        for rank in islice(_numbered(match["ranks"]), _MOST_RANKS):
+            word = Word(Who(rank=rank, host=match["host"]), "exit", text=text, number=status, launcher="srun")
+            yield word
+            if stopped:
+                yield word._replace(kind="stopped", number=None)
+            elif match["end"].startswith("Out Of Memory"):
+                yield word._replace(kind="killed", number=None)
 
     @staticmethod
     def _launched(word: Word, text: str) -> Word:

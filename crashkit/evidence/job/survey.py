@@ -166,7 +166,7 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
     signal, status = manifest.get("signal"), manifest.get("exit_status")
     at = manifest.get("seen")
     if signal:
-        word = Word(who, "fatal", str(path), text="a crash folder", number=signal, at=at)
+        word = Word(who, "fatal", str(path), number=signal, at=at)
     elif status:
         word = Word(who, "exit", str(path), number=status, at=at)
     else:
@@ -269,7 +269,7 @@ def _of_core(path: Path, core: Core) -> Word:
     who = _of_environment(dict(entry.split("=", 1) for entry in entries if "=" in entry))
     number = core.signal.number if core.signal is not None else next((status.signal for status in core.statuses), 0)
     pid = core.process.pid if core.process is not None else None
-    return Word(who._replace(pid=pid), "fatal", str(path), text="a core", number=number or None)
+    return Word(who._replace(pid=pid), "fatal", str(path), number=number or None)
 
 
 def _chosen(joined: Joined, found: _Found, who: dict[Path, Who]) -> tuple[Path, ...]:
