@@ -55,7 +55,18 @@ _Kept = TypeVar("_Kept")
 
 # Lines that support other evidence but are not evidence by themselves.
 _SUPPORTING = frozenset(
-    {"what", "launch-blocking", "python-state", "cuda-ipc-warning", "launcher-stops", "fork-warning", "c10-raised", "recursion"}
+    {
+        "what",
+        "launch-blocking",
+        "python-state",
+        "cuda-ipc-warning",
+        "launcher-stops",
+        "fork-warning",
+        "c10-raised",
+        "recursion",
+        "llvm-program",
+        "triton-code",
+    }
 )
 
 
