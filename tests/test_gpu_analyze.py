@@ -307,7 +307,8 @@ def test_the_dump_knows_the_kernel_that_triton_calls_unknown() -> None:
     )
     found = diagnose(replace(joined("compiled_assert"), log=(line,)), load_catalog()).findings[0]
     assert "unknown" not in (found.summary or "")
-    assert "triton_poi_fused_add_index_mul_relu_0 checks that each index is within" in (found.summary or "")
+    assert "Kernel triton_poi_fused_add_index_mul_relu_0 asserted `index out of bounds" in (found.summary or "")
+    assert "It checks that each index is within" in (found.summary or "")
 
 
 def test_fingerprint_is_of_the_kernel_not_of_the_drivers_thread() -> None:

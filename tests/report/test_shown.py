@@ -160,7 +160,14 @@ def optional() -> dict[str, list[str]]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("struct", [name for name, fields in optional().items() if fields])
+@pytest.mark.parametrize(
+    "struct",
+    [
+        name if name in ("Crash", "Thread", "NativeFrame", "PythonFrame") else pytest.param(name, marks=pytest.mark.long)
+        for name, fields in optional().items()
+        if fields
+    ],
+)
 def test_what_is_not_known_is_not_shown(struct: str) -> None:
     """One field of the struct at a time, and all of them together."""
     fields = optional()[struct]
