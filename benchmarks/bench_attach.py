@@ -13,7 +13,9 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Optional
 
 from crashkit.collect.live_core import take_core
 
@@ -35,10 +37,10 @@ server.serve_forever()
 """
 
 
-def main() -> int:
+def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100)
-    rounds = parser.parse_args().rounds
+    rounds = parser.parse_known_args(arguments)[0].rounds
     with subprocess.Popen([sys.executable, "-c", SERVER], stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         port = int(server.stdout.readline())

@@ -486,15 +486,18 @@ def _names(threads: Sequence[Thread]) -> Iterator[str]:
 def _environment() -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
+    from crashkit.report.compiled_templates import CompiledTemplates
+
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
-        autoescape=True,
         undefined=StrictUndefined,
         finalize=_shown_value,
+        auto_reload=False,
+        autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
         optimized=False,
-        auto_reload=False,
+        bytecode_cache=CompiledTemplates(_TEMPLATES),
     )
     environment.globals.update(_names_of_template())
     return environment

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
-from crashkit.diagnose.catalog import Catalog, conditions, configured, line_of
+from crashkit.diagnose.catalog import Catalog, checked, conditions, configured, line_of, problems
 from crashkit.diagnose.page import of_catalog
 from crashkit.diagnose.signature import Condition, Rule, Signature
 from crashkit.diagnose.texts import fill
@@ -62,6 +62,13 @@ all = [{ log = "*", pattern = 'arena exhausted: (?P<wanted>\\d+) bytes' }]
 def test_identities_are_unique() -> None:
     identities = [signature.id for signature in load_catalog().signatures]
     assert len(identities) == len(set(identities)) >= 130
+
+
+def test_what_comes_with_crashkit_has_no_problem() -> None:
+    """No run checks it: a user's signatures are checked as they are read."""
+    signatures = load_catalog().signatures
+    assert [(signature.id, *problem) for signature in signatures for problem in problems(signature)] == []
+    assert checked(signatures) == signatures
 
 
 def test_what_is_not_confirmed_is_never_certain() -> None:
