@@ -140,7 +140,7 @@ def launch(crash: Crash) -> Optional[Launch]:
         text = f"thread {wording.thread_label(thread)} launched it{call}: launches were blocking"
         return Launch("launched", text, thread, python)
     if gpu is not None and not gpu.exceptions:
-        return Launch("meanwhile", f"thread {wording.thread_label(thread)} was{call}", thread, python)
+        return Launch("meanwhile", f"thread {wording.thread_label(thread)}{f' was{call}' if call else ''}", thread, python)
     if found.line is not None and python is not None and found.line != python.line:
         text = f"probably launched by line {found.line}: {found.source or ''}".rstrip(" :")
     else:
@@ -152,8 +152,8 @@ def _noticed(crash: Crash, thread: Thread, call: str, candidates: Sequence[int])
     """Why this thread is shown although another line, or another thread, may have launched the kernel."""
     others = [wording.thread_label(one) for one in crash.threads if one.tid in candidates]
     blocking = crash.process is not None and crash.process.environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
-    text = f"thread {wording.thread_label(thread)} was{call}"
-    if others:
+    text = f"thread {wording.thread_label(thread)}{f' was{call}' if call else ''}"
+    if others and call:
         shown = ", ".join(others[:_MOST_CANDIDATES]) + (", ..." if len(others) > _MOST_CANDIDATES else "")
         text += f", as {'was' if len(others) == 1 else 'were'} {shown}: one of them launched it"
         return f"{text}, here or earlier" if not blocking else text

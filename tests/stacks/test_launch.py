@@ -150,6 +150,9 @@ def test_without_native_stacks_the_only_python_thread() -> None:
     found = launched_from(gpu("null_store"), bare, {})
     assert found is not None
     assert (found.thread, found.frame, found.exact, found.function) == (537, 0, False, None)
+    told = launch(replace(crash, threads=tuple(bare), gpu=(replace(gpu("null_store"), launched_from=found),)))
+    assert told is not None
+    assert told.text.startswith("thread 537: this line or an earlier one launched it")
     both = [*bare, replace(next(thread for thread in bare if thread.tid == 537), tid=1)]
     assert launched_from(gpu("null_store"), both, {}) is None
 
