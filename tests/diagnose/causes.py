@@ -48,6 +48,7 @@ CAUSES = (
     Cause("sigfpe-integer-divide", "faults.py", "divide"),
     Cause("sigill-trap", "faults.py", "ud2"),
     Cause("gc-corrupted-object", "collected.py", "member"),
+    Cause("ctypes-callback-freed"),
     Cause("heap-corruption-double-free"),
     Cause("heap-corruption-invalid-free"),
     Cause("heap-corruption-overflow"),

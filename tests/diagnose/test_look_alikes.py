@@ -90,6 +90,35 @@ LOOK_ALIKES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "",
         ("null-*",),
     ),
+    "a callback whose argument is bad was not freed": (
+        {
+            "signal": "SIGSEGV",
+            "frames": "O_get [_ctypes.so] > _CallPythonObject [_ctypes.so] > ffi_closure_unix64_inner [libffi.so] > qsort [libc.so]",
+        },
+        "",
+        ("ctypes-callback-freed",),
+    ),
+    "a crash in the function that a callback calls": (
+        {
+            "signal": "SIGSEGV",
+            "frames": "decode [lib.so] > _PyEval_EvalFrameDefault > _CallPythonObject [_ctypes.so] > ffi_closure_unix64_inner [libffi.so]",
+        },
+        "",
+        ("ctypes-callback-freed",),
+    ),
+    "a C function that ctypes calls": (
+        {
+            "signal": "SIGSEGV",
+            "frames": "strlen [libc.so] > ffi_call_unix64 [libffi.so] > ffi_call [libffi.so] > _ctypes_callproc [_ctypes.so]",
+        },
+        "",
+        ("ctypes-callback-freed",),
+    ),
+    "libffi fails as it copies an argument": (
+        {"signal": "SIGSEGV", "frames": "ffi_call_int [libffi.so] > ffi_call [libffi.so] > _ctypes_callproc [_ctypes.so]"},
+        "",
+        ("ctypes-callback-freed",),
+    ),
     "jump to null is no null dereference": (
         {
             "signal": "SIGSEGV",
