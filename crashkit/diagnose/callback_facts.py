@@ -36,7 +36,7 @@ def callback_freed(case: Case) -> Outcome:
 def _enters(natives: Sequence[Native]) -> bool:
     """Whether libffi itself failed on the way into a callback, not on the way out to a C function."""
     run = list(takewhile(_is_libffi, natives))
-    if any(_CLOSURE.fullmatch(native.name) for native in natives[:1] + run):
+    if any(_CLOSURE.fullmatch(native.name) for native in (*natives[:1], *run)):
         return True
     if run and run[-1].name == "ffi_call":
         return len(run) > _OF_CALL

@@ -30,17 +30,17 @@ from tests.crashes import needs_gdb
 from tests.test_minimal import compared
 
 PROGRAM = """
-import ctypes, os, threading, time
+import ctypes, os, platform, threading, time
 class Job:
     def __init__(self, number):
         self.name, self.size, self.parts = f"job-{number}", number * 1.5, [1, 2, {"a": (3, 4)}]
-ready = threading.Barrier(5)
-def wait():
-    ready.wait()
-    time.sleep(1000)
-for number in range(4):
-    threading.Thread(target=wait, daemon=True, name=f"sleeper-{number}").start()
-ready.wait()
+sleepers = [threading.Thread(target=time.sleep, args=(1000,), daemon=True, name=f"sleeper-{number}") for number in range(4)]
+for thread in sleepers:
+    thread.start()
+# In clock_nanosleep: one that is still on its way would be elsewhere in a second core.
+sleeping = {"x86_64": "230 ", "aarch64": "115 "}[platform.machine()]
+while not all(open(f"/proc/self/task/{thread.native_id}/syscall").read().startswith(sleeping) for thread in sleepers):
+    time.sleep(0)
 ballast = bytearray(b"x") * (int(os.environ["BALLAST"]) << 20)
 def run(job, text):
     table = {f"k{number}": number for number in range(10)}
