@@ -67,7 +67,8 @@ def test_source_from_the_constants(constants: bytes, source: str | None, tmp_pat
     lost = NativeFrame(function="__pyx_f_6reader_peek", file="reader.c", line=1234, module=MODULE)
     threads = (Thread(tid=1, crashed=True, frames=(lost, NativeFrame(function="main", file="main.c", line=3, module=MODULE))),)
     found = with_cython_sources(Crash(threads=threads), {MODULE: ModuleFile("found", path)}).threads[0].frames
-    assert [(frame.file, frame.line) for frame in found if isinstance(frame, NativeFrame)] == [(source, None) if source else ("reader.c", 1234), ("main.c", 3)]
+    named = (source, None) if source else ("reader.c", 1234)
+    assert [(frame.file, frame.line) for frame in found if isinstance(frame, NativeFrame)] == [named, ("main.c", 3)]
 
 
 def stack(module: str, file: str, function: str = "__pyx_f_6reader_peek") -> Thread:
