@@ -74,3 +74,10 @@ def test_a_parent_with_an_interpreter(crashkit: Crashkit) -> None:
     """What its Python code did is worth a report of its own."""
     crashkit.python(PARENT)
     assert sorted(crash["is_command"] for crash in crashkit.crashes()) == [False, True]
+
+
+@pytest.mark.slow
+def test_a_child_that_dies_at_once(crashkit: Crashkit, loader: Path) -> None:
+    """Only its core tells whose child it was."""
+    crashkit.run(loader, "without core", "sh", "-c", "kill -SEGV $$")
+    assert [crash["is_command"] for crash in crashkit.crashes()] == [False]
