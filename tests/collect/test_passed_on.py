@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
+from tests.collect.test_crashes import _watches_by_pidfd
+from tests.collect.test_transparent import _wait_for
 from tests.crashes import CRASHERS, NO_COMPILER
 
 PARENT = f"""\
@@ -79,5 +81,9 @@ def test_a_parent_with_an_interpreter(crashkit: Crashkit) -> None:
 @pytest.mark.slow
 def test_a_child_that_dies_at_once(crashkit: Crashkit, loader: Path) -> None:
     """Only its core tells whose child it was."""
-    crashkit.run(loader, "without core", "sh", "-c", "kill -SEGV $$")
-    assert [crash["is_command"] for crash in crashkit.crashes()] == [False]
+    inner = crashkit.script("inner.sh", f"read line; exec {loader} 'without core' sh -c 'kill -SEGV $$'\n")
+    process = crashkit.start("run", "--no-analyze", "--", "sh", "-c", f"sh {inner}; exit 0", stdin=subprocess.PIPE)
+    _wait_for(lambda: _watches_by_pidfd(process.pid))
+    process.communicate("\n", timeout=DEADLINE)
+    (crash,) = crashkit.crashes()
+    assert any(file["kind"] == "core" for file in crash["files"]), "the child's"

@@ -570,8 +570,9 @@ class Supervisor:
                     return
             self._crash(death, is_command, None, killed)
             return
-        # A parent that passes its child's signal on often leaves no core; the child's may be being read.
-        may_follow = number in FATAL and self._cores.busy
+        # Of a process below the command the status may show no core where there is one. A parent that passes its child's signal on often
+        # leaves none, and the child's tells whose child it was.
+        may_follow = number in FATAL and (self._cores.busy or bool(self._unclaimed))
         if (death.core_dumped or may_follow or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
             if all(wanted.death.pid != death.pid for wanted in self._wanted):
                 self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
