@@ -43,6 +43,7 @@ from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.core.minimal import write_minimal
+from crashkit.evidence.cython_source import with_cython_sources
 from crashkit.evidence.gpu.allocator import with_memory
 from crashkit.evidence.gpu.assertions import with_asserted_lines
 from crashkit.evidence.gpu.describe import describe_dump
@@ -518,6 +519,8 @@ def _analyze_core(
     every = [Answer(soft_errors=tuple(unready)), *answers]
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
+    named = partial(with_cython_sources, crash, scene.files)
+    crash = attempt("stacks", "the search for sources of Cython", named, crash, problems)
     gil = partial(_add_gil, core, scene, crash, direct)
     crash = attempt("waits", "the search for who waits for the GIL", gil, crash, problems)
     if scene.forged is None and _shows_waits(crash):

@@ -19,7 +19,9 @@ from pathlib import Path
 import pytest
 
 from crashkit.model import Crash
+from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import analyze
+from crashkit.report import answer as answers
 from crashkit.report.wording import own_at
 
 from .crashes import DEADLINE, Interpreter, an_interpreter, cores_land_in_cwd, crash
@@ -134,7 +136,7 @@ def test_embedded_text(python: Interpreter, tmp_path: Path) -> None:
 @pytest.mark.network
 @pytest.mark.timeout(1200)
 def test_pyinstaller_in_one_file(python: Interpreter, tmp_path: Path) -> None:
-    """The program is a child of its loader, which then raises the child's signal itself: both leave a core, which `crashkit run` keeps."""
+    """The program is a child of its loader, which then raises the child's signal itself: that is no crash of its own."""
     variables = installed(python, ["pyinstaller", "setuptools<81"], tmp_path)
     (tmp_path / "app.py").write_text(READS)
     run(python.path, "-m", "PyInstaller", "--onefile", "--log-level", "ERROR", "app.py", cwd=tmp_path, **variables)
@@ -145,8 +147,8 @@ def test_pyinstaller_in_one_file(python: Interpreter, tmp_path: Path) -> None:
         environment = {**os.environ, "CRASHKIT_HOME": str(store)}
         done = subprocess.run(command, cwd=tmp_path / "run", env=environment, capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert "died of SIGSEGV in read_at (app.py:6)" in done.stderr, done.stderr
-    reports = [json.loads(path.read_text()) for path in store.glob("*/report.json")]
-    assert sorted(bool(report.get("python")) for report in reports) == [False, True], "the loader has no interpreter"
+    (report,) = [json.loads(path.read_text()) for path in store.glob("*/report.json")]
+    assert report["python"], "the loader has no interpreter"
 
 
 @pytest.mark.slow
@@ -180,21 +182,57 @@ def test_nuitka(python: Interpreter, tmp_path: Path) -> None:
     assert [(frame.function, frame.line) for frame in found.thread.pythons()] == [("fall", 9), ("fall", 7), ("main", 13), ("<module>", 16)]
 
 
+def cython_module(python: Interpreter, folder: Path, options: Sequence[str], linked: Sequence[str] = (), lines: bool = False) -> None:
+    """FASTMOD, made by Cython in the folder."""
+    if shutil.which("gcc") is None:
+        pytest.skip("needs gcc")
+    variables = installed(python, ["cython", "setuptools<81"], folder)
+    (folder / "fastmod.pyx").write_text(FASTMOD)
+    (folder / "setup.py").write_text(
+        "from Cython.Build import cythonize\nfrom setuptools import Extension, setup\n"
+        f"extension = Extension('fastmod', ['fastmod.pyx'], extra_compile_args={[*options]!r}, extra_link_args={[*linked]!r})\n"
+        f"setup(ext_modules=cythonize([extension], emit_linenums={lines}))\n"
+    )
+    run(python.path, "setup.py", "-q", "build_ext", "--inplace", cwd=folder, **variables)
+    (folder / "use.py").write_text("import fastmod\n\nfastmod.total([16])\n")
+
+
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1200)
 def test_cython(python: Interpreter, tmp_path: Path) -> None:
-    if shutil.which("gcc") is None:
-        pytest.skip("needs gcc")
-    variables = installed(python, ["cython", "setuptools<81"], tmp_path)
-    (tmp_path / "fastmod.pyx").write_text(FASTMOD)
-    (tmp_path / "setup.py").write_text(
-        "from Cython.Build import cythonize\nfrom setuptools import Extension, setup\n"
-        "extension = Extension('fastmod', ['fastmod.pyx'], extra_compile_args=['-g', '-O1'])\n"
-        "setup(ext_modules=cythonize([extension], emit_linenums=True))\n"
-    )
-    run(python.path, "setup.py", "-q", "build_ext", "--inplace", cwd=tmp_path, **variables)
-    (tmp_path / "use.py").write_text("import fastmod\n\nfastmod.total([16])\n")
+    cython_module(python, tmp_path, ["-g", "-O1"], lines=True)
     found = crashed([python.path, tmp_path / "use.py"], tmp_path)
     assert own(found) == ("peek", "fastmod.pyx", 6)
     assert found.findings[0].id == "null-deref" and "fastmod.pyx:6 in peek" in (found.findings[0].summary or "")
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize(
+    ("options", "linked", "innermost", "answer"),
+    [
+        (["-g", "-O0"], [], ("fastmod.peek", "fastmod.pyx", None), "fastmod.peek (fastmod.pyx), called by <module> (use.py:3)"),
+        (["-g0", "-O2"], [], ("fastmod.total", "fastmod.pyx", None), "fastmod.total (fastmod.pyx), called by <module> (use.py:3)"),
+        (["-g0", "-O2"], ["-s"], ("<module>", "use.py", 3), "<module> (use.py:3): "),
+    ],
+    ids=["lines of C", "without lines", "stripped"],
+)
+def test_cython_without_its_lines(
+    options: list[str],
+    linked: list[str],
+    innermost: tuple[str, str, int | None],
+    answer: str,
+    python: Interpreter,
+    tmp_path: Path,
+) -> None:
+    """The function and its source by the name in the symbol table, and no line: not that of the generated C either."""
+    cython_module(python, tmp_path, options, linked)
+    found = crashed([python.path, tmp_path / "use.py"], tmp_path)
+    assert own(found) == innermost
+    told = answers.answer(found)
+    assert told is not None
+    assert answers.line(told, found.signal).startswith(answer)
+    names = [frame.function for frame in python_frames(found.thread)] if found.thread else []
+    assert len(set(names)) == len(names), "a function and its wrapper are one"

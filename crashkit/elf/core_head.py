@@ -15,6 +15,7 @@ from crashkit.limits import MOST_SEGMENTS
 MOST_BYTES = 64 << 20
 """Most bytes read of one core at a time: a million segments and their notes."""
 _MOST_NOTES = 1 << 20
+_SI_USER, _SI_TKILL = 0, -6
 
 
 class CoreHead(NamedTuple):
@@ -32,6 +33,8 @@ class CoreHead(NamedTuple):
     """The first 80 bytes of the command line; untrusted text."""
     expected: int
     """Size of the complete core in bytes, by its program headers."""
+    raised: bool = False
+    """Whether the process sent the signal to itself."""
 
 
 def read_head(descriptor: int) -> Optional[CoreHead]:
@@ -52,7 +55,9 @@ def read_head(descriptor: int) -> Optional[CoreHead]:
         return None
     (signal,) = struct.unpack_from("<H", status, 12)
     name, arguments = (text.decode("utf-8", "replace") for text in (process.name, process.arguments))
-    return CoreHead(process.pid, process.ppid, process.group, process.session, signal, name, arguments, expected)
+    sent = notes.signal_info(_first_of_kernel(found, notes.NT_SIGINFO), header.word)
+    raised = sent is not None and sent.code in (_SI_USER, _SI_TKILL) and sent.pid == process.pid
+    return CoreHead(process.pid, process.ppid, process.group, process.session, signal, name, arguments, expected, raised)
 
 
 def _first_of_kernel(data: bytes, wanted: int) -> bytes:

@@ -1,4 +1,4 @@
-"""Functions of Cython: the name that their author wrote, and the line of the `.pyx` file where the line table has it. Pure."""
+"""Functions of Cython: the name that their author wrote, and the `.pyx` file, with its line where the line table has it. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +22,21 @@ def cython_name(function: str, module: str = "") -> Optional[str]:
     it is a scope up to that of the extension module, and a class only if it begins with a capital letter. Classes are told only where the
     module is known.
     """
+    return _written(function, module)[1]
+
+
+def cython_module(module: str) -> str:
+    """`reader` for `/srv/app/reader.cpython-311-x86_64-linux-gnu.so`: what its source is called, too."""
+    return module.rpartition("/")[2].partition(".")[0]
+
+
+def _written(function: str, module: str) -> tuple[list[str], Optional[str]]:
+    """The names of the packages and the module, as far as the function's name has the module's, and what `cython_name` is to say."""
     match = _MANGLED.fullmatch(function)
     if match is None:
-        return None
-    stem = module.rpartition("/")[2].partition(".")[0]
-    rest, classes, inside = match["scopes"], [], False
+        return [], None
+    stem = cython_module(module)
+    rest, packages, classes, inside = match["scopes"], list[str](), list[str](), False
     for _ in range(_MOST_SCOPES):
         counted = _COUNTED.match(rest)
         if counted is None:
@@ -38,15 +48,26 @@ def cython_name(function: str, module: str = "") -> Optional[str]:
             rest = after
             break
         rest = after[length + 1 :]
-        if inside:
-            classes.append(scope)
+        (classes if inside else packages).append(scope)
         inside = inside or scope == stem
-    return ".".join((*classes, rest)) if rest else None
+    return packages if inside else [], ".".join((*classes, rest)) if rest else None
+
+
+def lacks_source(frame: NativeFrame) -> bool:
+    """Whether it is a function of Cython's whose source no line table names."""
+    return _MANGLED.fullmatch(frame.function or "") is not None and not _SOURCE.search(frame.file or "")
 
 
 def cython_frame(frame: NativeFrame) -> Optional[PythonFrame]:
-    """The frame as a Python one, where the line table names the Cython source (`#line`); None for wrappers and other code."""
+    """The frame as a Python one, where its file is the Cython source; None for other code.
+
+    With a line (`#line`), the function alone, and None for its wrapper. Without one, `package.reader.Reader.read`, which tells more where
+    the line is missing, and of its wrapper, too: the compiler often puts the function into it.
+    """
     match = _MANGLED.fullmatch(frame.function or "")
-    if match is None or match["kind"].endswith("pw") or not _SOURCE.search(frame.file or ""):
+    if match is None or not _SOURCE.search(frame.file or ""):
         return None
-    return PythonFrame(function=cython_name(frame.function or "", frame.module or ""), file=frame.file, line=frame.line)
+    packages, name = _written(frame.function or "", frame.module or "")
+    if frame.line is not None:
+        return None if match["kind"].endswith("pw") else PythonFrame(function=name, file=frame.file, line=frame.line)
+    return PythonFrame(function=".".join((*packages, name)), file=frame.file) if name else None

@@ -100,7 +100,9 @@ def python_frames(thread: Thread) -> list[PythonFrame]:
     if thread.python_frames:
         return list(thread.python_frames)
     below = [found for frame in thread.frames[handler_end(thread.frames) :] if (found := _as_python(frame)) is not None]
-    return below or list(thread.pythons())
+    # A Cython function without a line and its wrapper are one.
+    apart = [frame for index, frame in enumerate(below) if frame.line is not None or not index or frame != below[index - 1]]
+    return apart or list(thread.pythons())
 
 
 def _as_python(frame: Frame) -> PythonFrame | None:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.naming.collector import in_collector
-from crashkit.naming.own_code import python_frames
+from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.values import Value, bad_pointer, telling, zeros
 from crashkit.report import wording
 
@@ -36,6 +36,8 @@ class Answer(NamedTuple):
     """What failed: `memcpy`."""
     where: str | None = None
     """Where that is: `in memcpy`."""
+    caller: PythonFrame | None = None
+    """The user's own line further out, where `frame` has no line: a function of Cython's."""
 
 
 def chosen_thread(crash: Crash) -> Chosen | None:
@@ -71,7 +73,11 @@ def answer(crash: Crash) -> Answer | None:
     if in_collector(thread):
         return Answer(chosen, frame, collected=True, native=what, where=where)
     shown, pointer = _values(thread, frame, crash.signal)
-    return Answer(chosen, frame, shown, pointer, False, what, where)
+    return Answer(chosen, frame, shown, pointer, False, what, where, _caller(thread) if frame.line is None else None)
+
+
+def _caller(thread: Thread) -> PythonFrame | None:
+    return own_line(frame for frame in python_frames(thread) if frame.line is not None)
 
 
 def _values(thread: Thread, frame: PythonFrame, signal: Signal | None) -> tuple[tuple[Value, ...], bool]:
@@ -83,8 +89,7 @@ def _values(thread: Thread, frame: PythonFrame, signal: Signal | None) -> tuple[
 def line(found: Answer, signal: Signal | None) -> str:
     """`decode (app.py:17): buffer = 24, used as a pointer by memcpy`."""
     frame = found.frame
-    place = f" ({wording.base_name(frame.file)}{f':{frame.line}' if frame.line else ''})" if frame.file else ""
-    text = f"{_short(frame.function or '')}{place}"
+    text = _named(frame) + (f", called by {_named(found.caller)}" if found.caller is not None else "")
     if found.chosen.why is not None:
         return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; the crashed thread ran no Python code"
     if found.collected:
@@ -95,6 +100,11 @@ def line(found: Answer, signal: Signal | None) -> str:
         use = "called as a function" if called else "used as a pointer" + (f" by {_short(found.native)}" if found.native else "")
         return f"{text}: {', '.join([*shown, use])}"
     return ": ".join([text, "; ".join([*shown, *([f"failed {_short(found.where)}"] if found.where else [])])]).removesuffix(": ")
+
+
+def _named(frame: PythonFrame) -> str:
+    place = f" ({wording.base_name(frame.file)}{f':{frame.line}' if frame.line else ''})" if frame.file else ""
+    return f"{_short(frame.function or '')}{place}"
 
 
 def values(found: Answer) -> str:

@@ -16,9 +16,20 @@ from crashkit.model import Crash, LogLine
 from crashkit.pipeline import Options, analyze
 from crashkit.report import wording
 
-from ..crashes import CRASHERS, DEADLINE, NO_COMPILER, Folder, an_interpreter, every_interpreter, lock, needs_x86_64, python_crash
+from ..crashes import (
+    CRASHERS,
+    DEADLINE,
+    NO_COMPILER,
+    Folder,
+    an_interpreter,
+    every_interpreter,
+    interpreters,
+    lock,
+    needs_x86_64,
+    python_crash,
+)
 from ..crashes import crash as made_crash
-from ..packages import install
+from ..packages import folder_with, install
 
 NO_RUST = "no rustc here: https://rustup.rs"
 NO_GLOG = "no headers of glog here: apt-get install libgoogle-glog-dev"
@@ -146,6 +157,45 @@ def test_of_absl_in_a_wheel(tmp_path: Path) -> None:
     log = tmp_path / "stderr.log"
     log.write_text(folder.stderr)
     assert analyze(log).findings[0].id == "glog-check-failed"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("-s",), ("-D_GLIBCXX_USE_CXX11_ABI=0",)], ids=["symbols", "stripped", "older ABI"])
+@pytest.mark.parametrize("function", ["fatal", "check", "brief", "lines"])
+def test_of_a_stream(function: str, options: tuple[str, ...]) -> None:
+    """As TensorFlow's: with the time that is lost, the first line as it was written."""
+    folder, crash = ended(library("stream_fatal.cpp", *options), function)
+    (line,) = said(crash)
+    written = next(text for text in folder.stderr.splitlines() if "] " in text)
+    assert line.text == written.partition("123456: ")[2]
+    assert line.fields == {"place": line.text[2:].partition("]")[0], "expression": written.partition("] ")[2]}
+    assert (crash.findings[0].id, crash.findings[0].confidence) == ("glog-check-failed", "certain")
+
+
+@pytest.mark.parametrize("function", ["error", "silent"])
+def test_a_stream_that_did_not_end_the_process_or_says_nothing(function: str) -> None:
+    _, crash = ended(library("stream_fatal.cpp"), function)
+    assert said(crash) == []
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(600)
+def test_of_xla_in_a_wheel(tmp_path: Path) -> None:
+    """A CHECK and a LOG(FATAL) of XLA, which has TensorFlow's; without gdb, which takes long for 170 MB."""
+    python = next((one for one in interpreters() if one.version[:2] == (3, 11)), None)
+    if python is None:
+        pytest.skip("needs CPython 3.11, which the wheel is for")
+    packages = folder_with(python, "jaxlib==0.4.13", "numpy<2", "ml_dtypes<0.3")
+    program = tmp_path / "shape.py"
+    program.write_text("from jaxlib import xla_extension as xla\nxla.Shape.tuple_shape([xla.Shape.token_shape()]).layout()\n")
+    (tmp_path / "run").mkdir()
+    folder = made_crash([python.path, program], tmp_path / "run", {"PYTHONPATH": str(packages)})
+    crash = analyze(folder.core, options=Options(gdb=None))
+    (line,) = said(crash)
+    assert line.text.startswith("F external/xla/xla/shape.h:") and "Check failed: has_layout()" in line.text
+    assert line.text.rstrip() in folder.stderr
+    assert (crash.findings[0].id, crash.findings[0].confidence) == ("glog-check-failed", "certain")
 
 
 @pytest.mark.slow

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from crashkit.model import NativeFrame, PythonFrame, Thread
+from crashkit.evidence.cython_source import with_cython_sources
+from crashkit.evidence.module_files import ModuleFile
+from crashkit.model import Crash, NativeFrame, PythonFrame, Thread
 from crashkit.naming.cython import cython_name
 from crashkit.naming.own_code import python_frames
 
@@ -30,6 +34,41 @@ MODULE = "/srv/app/reader.cpython-311-x86_64-linux-gnu.so"
 )
 def test_name_that_was_written(function: str, module: str, written: str | None) -> None:
     assert cython_name(function, module) == written
+
+
+@pytest.mark.parametrize(
+    ("functions", "line", "written"),
+    [
+        (["__pyx_f_6reader_peek", "__pyx_pf_6reader_total", "__pyx_pw_6reader_1total"], None, ["reader.peek", "reader.total"]),
+        (["__pyx_pw_7package_6reader_6Reader_1read"], None, ["package.reader.Reader.read"]),
+        (["__pyx_f_5other_peek"], None, ["peek"]),  # the module is not named so
+        (["__pyx_f_6reader_peek", "__pyx_f_6reader_peek"], 6, ["peek", "peek"]),  # a recursion
+    ],
+)
+def test_name_of_a_frame(functions: list[str], line: int | None, written: list[str]) -> None:
+    frames = tuple(NativeFrame(function=name, file="reader.pyx", line=line, module=MODULE) for name in functions)
+    assert [frame.function for frame in python_frames(Thread(tid=1, crashed=True, frames=frames))] == written
+
+
+@pytest.mark.parametrize(
+    ("constants", "source"),
+    [
+        (b"\0x\0reader.pyx\0reader.c\0", "reader.pyx"),
+        (b"\0package/reader.py\0", "package/reader.py"),
+        (b"\0reader.pyx\0package/reader.pyx\0", None),  # which one is not known
+        (b"\0other_reader.pyx\0reader.pyxs\0reader.c\0", None),
+        (b"\0cannot open reader.pyx\0", None),
+        (b"", None),
+    ],
+)
+def test_source_from_the_constants(constants: bytes, source: str | None, tmp_path: Path) -> None:
+    path = tmp_path / "reader.so"
+    path.write_bytes(b"\x7fELF" + constants)
+    lost = NativeFrame(function="__pyx_f_6reader_peek", file="reader.c", line=1234, module=MODULE)
+    threads = (Thread(tid=1, crashed=True, frames=(lost, NativeFrame(function="main", file="main.c", line=3, module=MODULE))),)
+    found = with_cython_sources(Crash(threads=threads), {MODULE: ModuleFile("found", path)}).threads[0].frames
+    named = (source, None) if source else ("reader.c", 1234)
+    assert [(frame.file, frame.line) for frame in found if isinstance(frame, NativeFrame)] == [named, ("main.c", 3)]
 
 
 def stack(module: str, file: str, function: str = "__pyx_f_6reader_peek") -> Thread:

@@ -28,6 +28,7 @@ from crashkit.collect.supervise.hang import HangWatch
 from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.incident import SECONDS as SAME_INCIDENT
 from crashkit.collect.supervise.incident import Incident
+from crashkit.collect.supervise.passed_on import PassedOn
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
 from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say, taken_of
@@ -152,6 +153,12 @@ def _runs_python(process: Optional[ProcessSnapshot]) -> bool:
     return process is not None and ("python" in (process.executable or "") or any("/libpython" in path for path in process.libraries))
 
 
+def _is_interpreter(process: ProcessSnapshot) -> bool:
+    """Whether it has an interpreter of its own. A loader has not, wherever it lies."""
+    name = os.path.basename(process.executable or "")
+    return name.startswith("python") or any("/libpython" in path for path in process.libraries)
+
+
 def _error_file(process: Optional[ProcessSnapshot]) -> bytes:
     """What torch's `@record` wrote as the process ended; its launcher removes the file."""
     path = dict(process.place).get(ERROR_FILE) if process is not None else None
@@ -190,6 +197,7 @@ class Supervisor:
         self._kills: list[_Killed] = []
         self._unclaimed: list[tuple[CoreFile, float]] = []
         self._reported: dict[int, tuple[int, float]] = {}
+        self._passed = PassedOn()
         self._queue: deque[Sighting] = deque()
         self._worker = 0
         self._next_walk = 0.0
@@ -442,6 +450,9 @@ class Supervisor:
             self._stand_ready()
         if self._looks_at_siblings:
             self._look_at_siblings([death for death, _ in deaths], now)
+        for death, _ in deaths:  # a parent may come before its child
+            if death.process is not None and death.signal in FATAL:
+                self._passed.note(death.pid, death.process.ppid, death.signal, now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
         self._judge_kills(now)
@@ -559,7 +570,10 @@ class Supervisor:
                     return
             self._crash(death, is_command, None, killed)
             return
-        if (death.core_dumped or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
+        # Of a process below the command the status may show no core where there is one. A parent that passes its child's signal on often
+        # leaves none, and the child's tells whose child it was.
+        may_follow = number in FATAL and (self._cores.busy or bool(self._unclaimed))
+        if (death.core_dumped or may_follow or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
             if all(wanted.death.pid != death.pid for wanted in self._wanted):
                 self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
             return
@@ -594,6 +608,8 @@ class Supervisor:
                 self._look_at_siblings([], now, pid)
         for core in self._cores.complete():
             if self._is_ours(core):
+                assert core.head is not None
+                self._passed.note(core.head.pid, core.head.ppid, core.head.signal, now)
                 core.is_ours_to_move = not self._leave_cores
                 if core.is_ours_to_move and core.second is not None:
                     core.remove_original()
@@ -650,6 +666,12 @@ class Supervisor:
         self._reported[death.pid] = (death.start, time.monotonic())
         self._crashed = self._crashed or is_command
         self._fatal_until = 0.0
+        if (child := self._passed_on_by(death, core)) is not None:
+            process = death.process.name if death.process is not None else "a process"
+            say(f"{printable(process)}[{death.pid}] only passed on the {signal_name(death.signal)} of its child {child}")
+            if core is not None:
+                core.drop()
+            return
         by_kernel = self._settings.capture == "core" and death.signal in FATAL
         notes = (self._why_no_core(death),) if core is None and by_kernel else ()
         follows = self._incident is not None and self._incident.takes(death.process, time.monotonic())
@@ -677,6 +699,14 @@ class Supervisor:
                 error_file=_error_file(death.process),
             )
         )
+
+    def _passed_on_by(self, death: Death, core: Optional[CoreFile]) -> Optional[int]:
+        """The child whose signal this process raised again when it saw how the child ended; None if its death is its own."""
+        if death.process is None or _is_interpreter(death.process) or (core is not None and (core.head is None or not core.head.raised)):
+            return None
+        pids = dict.fromkeys((death.pid, death.process.namespace_pid))
+        now = time.monotonic()
+        return next((child for pid in pids if (child := self._passed.child(pid, death.signal, now)) is not None), None)
 
     def _exited(self, death: Death, is_command: bool) -> None:
         """A rank that ends with an error does so because of an exception, or calls exit."""

@@ -17,6 +17,7 @@ from crashkit.evidence.core.describe import Scene, text_at
 from crashkit.evidence.core.fatal_error import fatal_error
 from crashkit.evidence.core.logged import fatal_message
 from crashkit.evidence.core.rust_panic import panic
+from crashkit.evidence.core.stream_message import stream_message
 from crashkit.evidence.core.walk import Frame, names, walk
 
 # What throws or looks for a handler is on the stack only where there is none: the runtime ends the process from within.
@@ -85,6 +86,9 @@ class _Dying:
         logged = fatal_message(self._core, self._frames, self._core.statuses[0].tid)
         if logged is not None:
             yield Words(logged)
+        streamed = stream_message(self._core, self._stack_pointer, self._text)
+        if streamed is not None:
+            yield Words(f"F {streamed.place}] {streamed.text}", "glog-check", {"place": streamed.place, "expression": streamed.text})
         panicked = panic(self._core, self._stack_pointer, self._read)
         if panicked is not None:
             fields = {name: value for name, value in panicked._asdict().items() if value is not None}
