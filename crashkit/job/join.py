@@ -26,7 +26,8 @@ from crashkit.naming.signals import SIGABRT, signal_name
 
 SIGKILL, SIGSEGV, SIGTERM = 9, 11, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
-_ADDED = frozenset({"killed"})
+_ADDED = frozenset({"killed", "alive", "stood"})
+"""What only adds to a process. A launcher that was looked at while it lived is none of the job's."""
 MOST_ALSO = 16
 
 Key = tuple[str, object]
@@ -94,14 +95,18 @@ def _kind(words: Iterable[Word], recordings: Sequence[Recording]) -> Optional[st
 
 
 def _attempts(words: Sequence[Word]) -> dict[int, list[Word]]:
-    """The words by attempt: torchrun says `failed (exitcode: ...)` at the end of each; its last one is about the last attempt."""
+    """The words by attempt: torchrun says `failed (exitcode: ...)` at the end of each; its last one is about the last attempt.
+
+    A log that was kept while the job went on ends before that: then the words of a later attempt are already there.
+    """
+    latest = max((word.who.attempt for word in words if word.who.attempt is not None), default=0)
     ends: defaultdict[tuple[str, Optional[str]], list[int]] = defaultdict(list)
     for word in words:
         if word.kind == "exit" and word.launcher and word.launcher.isdecimal():
             ends[word.path, word.launcher].append(word.line)
     limits: dict[str, list[int]] = {}
     for (path, _), lines in ends.items():
-        for number, line in enumerate(sorted(lines)[:-1]):
+        for number, line in enumerate(sorted(lines)[: max(len(lines) - 1, latest)]):
             several = limits.setdefault(path, [])
             if number < len(several):
                 several[number] = max(several[number], line)
@@ -237,9 +242,8 @@ class _Round:
         hosts = {host for host, _ in self._ranks_by_local}
         self._one_host = len(hosts) < 2
         lost: list[Word] = []
-        # What only adds to a process makes none.
-        for word in sorted(words, key=lambda word: word.kind in _ADDED):
-            if word.kind in _ADDED and word.who.rank is None and not self._is_there(word.who):
+        for word in sorted(words, key=_only_adds):
+            if _only_adds(word) and not self._is_there(word.who):
                 continue
             if word.who.is_known:
                 self._person(word.who).hear(word)
@@ -516,6 +520,12 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
         confidence=confidence,
         because=because,
     )
+
+
+def _only_adds(word: Word) -> bool:
+    """Whether a process that nothing else tells of is none of the job."""
+    who = word.who
+    return word.kind in _ADDED and who.pid is not None and (who.rank, who.local_rank, who.name) == (None, None, None)
 
 
 def _is_launchers(word: Word) -> bool:
