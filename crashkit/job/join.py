@@ -321,7 +321,24 @@ class _Round:
         people = self.people.values()
         return any(person.who.rank is not None for person in people) and not any(person.of("exit") for person in people)
 
+    def _ended_before(self) -> list[int]:
+        """Ranks of which nothing tells, where all others lost a peer and the launcher tells of one process less for each of them: it speaks
+        of all that it stops and that fail."""
+        known = {person.who.rank for person in self.people.values() if person.who.rank is not None}
+        absent = [rank for rank in range(max(known, default=-1) + 1) if rank not in known]
+        processes = sum(person.who.pid is not None for person in self.people.values())
+        told = [word for person in self.people.values() for word in person.of("exit") if word.launcher]
+        lost = [person.last_words for person in self.people.values() if person.failure == classes.PEER]
+        if not absent or not told or not lost or processes != len(known) or len(absent) > MOST_ALSO:
+            return []
+        if any(word is None or classes.waited_in_vain(word.text) for word in lost):
+            return []
+        return absent if all(person.failure in (classes.PEER, classes.STOPPED) for person in self.people.values()) else []
+
     def judge(self) -> _Judged:
+        before = self._ended_before()
+        for rank in before:
+            self._person(Who(rank=rank))
         ordered = sorted(self.people.values(), key=lambda person: (person.who.rank is None, person.who.rank or 0, person.who.name or ""))
         failures = {id(person): person.failure for person in ordered}
         wrong = self._collectives(ordered, failures)
@@ -346,7 +363,17 @@ class _Round:
             peers = [one for one in ordered if failures[id(one)] == classes.PEER]
             dumped = {recording.rank for recording in self.recordings}
             gone = [one for one in ordered if dumped and one.who.rank not in dumped and failures[id(one)] == "silent"]
-            if gone:
+            if before:
+                person = next(one for one in ordered if one.who.rank == before[0]) if len(before) == 1 else None
+                cause = JobCause(
+                    rank=person.who.rank if person is not None else None,
+                    ranks=tuple(before) if len(before) > 1 else (),
+                    attempt=self.number,
+                    what=f"{ranks(before)} ended before the others, without an error",
+                    confidence="likely",
+                    because="the others lost a peer, which the launcher neither saw fail nor stopped",
+                )
+            elif gone:
                 person = gone[0] if len(gone) == 1 else None
                 several = tuple(one.who.rank for one in gone if one.who.rank is not None)
                 cause = JobCause(

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import analyze
 
 PROGRAM = """
@@ -36,7 +37,7 @@ def test_the_stack_of_a_worker(dumps: bool, tmp_path: Path) -> None:
     (tmp_path / "work.log").write_text(ended.stderr)
     crash = analyze(tmp_path / "work.log")
     (finding,) = (finding for finding in crash.findings if finding.id == "supervisor-worker-crashed")
-    shown = [frame.function for thread in crash.threads if thread.crashed for frame in thread.frames]
+    shown = [frame.function for thread in crash.threads if thread.crashed for frame in python_frames(thread)]
     assert ("decode" in shown) == dumps
     assert (MISSING in (finding.summary or "")) == (not dumps)
     assert any(DUMPS in fix for fix in finding.fix) == (not dumps)
