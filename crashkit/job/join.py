@@ -324,16 +324,19 @@ class _Round:
     def _ended_before(self) -> list[int]:
         """Ranks of which nothing tells, where all others lost a peer and the launcher tells of one process less for each of them: it speaks
         of all that it stops and that fail."""
-        known = {person.who.rank for person in self.people.values() if person.who.rank is not None}
-        absent = [rank for rank in range(max(known, default=-1) + 1) if rank not in known]
-        processes = sum(person.who.pid is not None for person in self.people.values())
-        told = [word for person in self.people.values() for word in person.of("exit") if word.launcher]
-        lost = [person.last_words for person in self.people.values() if person.failure == classes.PEER]
+        # One that was on its way out when another one failed may have been looked at.
+        people = [person for person in self.people.values() if any(word.kind not in ("alive", "stood") for word in person.words)]
+        known = {person.who.rank for person in people if person.who.rank is not None}
+        ranked = {person.who.rank for person in self.people.values() if person.who.rank is not None}
+        absent = [rank for rank in range(max(ranked, default=-1) + 1) if rank not in known]
+        processes = sum(person.who.pid is not None for person in people)
+        told = [word for person in people for word in person.of("exit") if word.launcher]
+        lost = [person.last_words for person in people if person.failure == classes.PEER]
         if not absent or not told or not lost or processes != len(known) or len(absent) > MOST_ALSO:
             return []
         if any(word is None or classes.waited_in_vain(word.text) for word in lost):
             return []
-        return absent if all(person.failure in (classes.PEER, classes.STOPPED) for person in self.people.values()) else []
+        return absent if all(person.failure in (classes.PEER, classes.STOPPED) for person in people) else []
 
     def judge(self) -> _Judged:
         before = self._ended_before()
@@ -368,6 +371,7 @@ class _Round:
                 cause = JobCause(
                     rank=person.who.rank if person is not None else None,
                     ranks=tuple(before) if len(before) > 1 else (),
+                    pid=person.who.pid if person is not None else None,
                     attempt=self.number,
                     what=f"{ranks(before)} ended before the others, without an error",
                     confidence="likely",

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.crashfolder.manifest import SCHEMA, Manifest, write_manifest
 from crashkit.pipeline import analyze
 from crashkit.report.job_wording import headline
 
@@ -61,3 +62,27 @@ def test_the_rank_that_ended_before(said: str, stops: str, is_told: bool, tmp_pa
         assert job.world_size == 3 and job.root_cause.confidence == "likely"
         assert headline(job) == ("rank 1", "probably ended before the others, without an error")
         assert {one.rank: one.role for one in job.processes} == {0: "lost-peer", 1: "root-cause", 2: "lost-peer"}
+
+
+def test_one_that_was_looked_at_on_its_way_out(tmp_path: Path) -> None:
+    """`crashkit run` takes what lives when the first rank fails; the launcher tells nothing of that process's end."""
+    folder = tmp_path / "crash"
+    (folder / "others" / "rank1-18685").mkdir(parents=True)
+    said = "".join(LOST.format(rank=rank, said=CLOSED) for rank in (0, 2)) + FAILED + BOX
+    (folder / "stderr.log").write_text(said)
+    manifest: Manifest = {
+        "schema": SCHEMA,
+        "pid": 18684,
+        "exit_status": 1,
+        "is_command": False,
+        "environment": {"RANK": "0", "LOCAL_RANK": "0"},
+        "files": [{"name": "stderr.log", "kind": "log"}],
+        "others": ["rank1-18685"],
+    }
+    write_manifest(folder, manifest)
+    looked_at: Manifest = {"schema": SCHEMA, "pid": 18685, "alive": "it lived", "environment": {"RANK": "1", "LOCAL_RANK": "1"}}
+    write_manifest(folder / "others" / "rank1-18685", looked_at)
+    job = analyze([folder]).job
+    assert job is not None and job.root_cause is not None
+    assert (job.root_cause.rank, job.root_cause.pid) == (1, 18685)
+    assert job.root_cause.what == "rank 1 ended before the others, without an error"
