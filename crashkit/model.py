@@ -611,6 +611,8 @@ class Wait(_Fact, frozen=True):
     """True if the owner is no thread of this process: it has ended, or the process was forked while the lock was held."""
     cycle: bool = False
     """True for the waits of a deadlock: each thread waits for one that waits for it in turn."""
+    inside: bool = False
+    """True if only a thread of this process can end it: there is no time limit, and no other process can reach what is waited for."""
 
 
 class Task(_Fact, frozen=True):

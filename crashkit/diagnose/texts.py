@@ -45,7 +45,8 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command
     (to type again), extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
-    faulting instruction is not known), what a GPU core shows first, and what an assertion of a kernel checks."""
+    faulting instruction is not known), no_stack (where that of the dead process is not known), what a GPU core shows first, and what an
+    assertion of a kernel checks."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -56,6 +57,9 @@ def names(case: Case) -> dict[str, str]:
         found["unseen"] = "What is known does not tell"
     if case.crashed is not None:
         found |= _of_crashed(case)
+    # A traceback may be that of the process which only saw the end of the other.
+    if (case.crashed is None or not case.crashed.natives) and not any(line.kind == "fatal-python-error" for line in crash.log):
+        found["no_stack"] = "The worker's own stack is not in this text."
     if crash.process is not None:
         found["executable"] = crash.process.executable
         found["command"] = _command(crash.process.argv)

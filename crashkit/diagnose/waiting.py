@@ -8,9 +8,14 @@ from itertools import islice
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, Wait
+from crashkit.naming.own_code import python_frames
 from crashkit.naming.waits import awaited, label, line_of, place, sentence
 
 _MOST_EVIDENCE = 12
+_BY_HANDLERS = frozenset({"event", "condition"})
+_RAN = 0.2
+"""The share of the time from which a thread had something to do. To be looked at takes some: it goes back to sleep afterwards, and on a
+busy machine waits for a processor first."""
 _INPUT = frozenset("socket pipe file terminal".split())
 
 
@@ -74,6 +79,39 @@ def deadlock_of_locks(case: Case) -> Outcome:
     return no("the circle leads over the GIL or an import")
 
 
+def nobody_left(case: Case) -> Outcome:
+    """Each thread of the process waits, without a time limit, for what only another thread of it could do."""
+    crash = case.crash
+    waits = {wait.thread: wait for wait in crash.waits}
+    if not waits or not all(thread.tid in waits for thread in crash.threads):
+        return unknown("what each thread waits for")
+    free = next((wait for wait in crash.waits if not wait.inside), None)
+    if free is not None:
+        return no(f"{sentence(crash, free)}, which may come to an end")
+    if any((thread.processor or 0.0) >= _RAN for thread in crash.threads):
+        return no("a thread ran while the process was watched")
+    main = crash.process.pid if crash.process is not None else None
+    ran = {thread.tid for thread in crash.threads if python_frames(thread)}
+    told = sorted(crash.waits, key=lambda wait: (wait.thread != main, wait.thread not in ran, wait.thread))
+    several = len(told) > 1
+    fields = {
+        "waiting": "; ".join(sentence(crash, wait) for wait in told[:4]),
+        "nobody": f"All {len(told)} threads wait without a time limit for each other." if several else "There is no other thread.",
+    }
+    return Outcome(True, _evidence(case, told), fields)
+
+
+def may_wait_for_a_signal(case: Case) -> Outcome:
+    """The main thread waits for an event or a condition, which a handler of a signal may set."""
+    main = case.crash.process.pid if case.crash.process is not None else None
+    wait = next((wait for wait in case.crash.waits if wait.thread == main), None)
+    if wait is None:
+        return unknown("what the main thread waits for")
+    if wait.kind in _BY_HANDLERS:
+        return Outcome(True, (Evidence(text=sentence(case.crash, wait), thread=wait.thread),))
+    return no(sentence(case.crash, wait))
+
+
 def lost_owner(case: Case) -> Outcome:
     """A forked process waits for a lock whose owner was not copied."""
     if case.crash.process is not None and case.crash.process.forked is False:
@@ -83,9 +121,7 @@ def lost_owner(case: Case) -> Outcome:
         return no("no thread waits for a lock that was lost") if case.crash.waits else unknown("what the threads wait for")
     if case.crash.process is None or case.crash.process.forked is None:
         return unknown("whether the process was forked")
-    return Outcome(
-        True, _evidence(case, lost), {"lock": awaited(lost[0]), "who": label(case.crash, lost[0].thread), **_line(case, lost[0])}
-    )
+    return Outcome(True, _evidence(case, lost), {"waiting": sentence(case.crash, lost[0])})
 
 
 def waits_for_collective(case: Case) -> Outcome:
@@ -113,10 +149,9 @@ def busy(case: Case) -> Outcome:
     if thread is None or thread.tid is None or (thread.processor or 0.0) < 0.8:
         return no("no thread was busy while it was watched")
     text = f"{label(case.crash, thread.tid)} ran for {thread.processor or 0:.0%} of the time that it was watched"
-    fields = {"who": label(case.crash, thread.tid)}
-    if at := place(line_of(thread)):
-        fields["line"] = at
-    return Outcome(True, (Evidence(text=text, thread=thread.tid),), fields)
+    at = place(line_of(thread))
+    said = f"{label(case.crash, thread.tid)} was busy{f' in {at}' if at else ''}"
+    return Outcome(True, (Evidence(text=text, thread=thread.tid),), {"busy": said})
 
 
 def _lives(case: Case) -> bool:
@@ -126,15 +161,7 @@ def _lives(case: Case) -> bool:
 def _waiting(case: Case, waits: list[Wait], otherwise: str) -> Outcome:
     if not waits:
         return no(otherwise) if case.crash.waits else unknown("what the threads wait for")
-    first = waits[0]
-    fields = {"who": label(case.crash, first.thread), "what": awaited(first), **_line(case, first)}
-    return Outcome(True, _evidence(case, waits), fields)
-
-
-def _line(case: Case, wait: Wait) -> dict[str, str]:
-    thread = next((thread for thread in case.crash.threads if thread.tid == wait.thread), None)
-    at = place(line_of(thread)) if thread is not None else ""
-    return {"line": at} if at else {}
+    return Outcome(True, _evidence(case, waits), {"waiting": sentence(case.crash, waits[0])})
 
 
 def _evidence(case: Case, waits: Iterable[Wait]) -> tuple[Evidence, ...]:
@@ -145,6 +172,8 @@ FACTS = {
     "deadlock-of-locks": deadlock_of_locks,
     "deadlock-with-gil": deadlock_with_gil,
     "deadlock-with-import": deadlock_with_import,
+    "nobody-left": nobody_left,
+    "may-wait-for-a-signal": may_wait_for_a_signal,
     "lost-owner": lost_owner,
     "waits-for-collective": waits_for_collective,
     "waits-for-input": waits_for_input,

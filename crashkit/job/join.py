@@ -26,7 +26,8 @@ from crashkit.naming.signals import SIGABRT, signal_name
 
 SIGKILL, SIGSEGV, SIGTERM = 9, 11, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
-_ADDED = frozenset({"killed"})
+_ADDED = frozenset({"killed", "alive", "stood"})
+"""What only adds to a process. A launcher that was looked at while it lived is none of the job's."""
 MOST_ALSO = 16
 
 Key = tuple[str, object]
@@ -94,14 +95,18 @@ def _kind(words: Iterable[Word], recordings: Sequence[Recording]) -> Optional[st
 
 
 def _attempts(words: Sequence[Word]) -> dict[int, list[Word]]:
-    """The words by attempt: torchrun says `failed (exitcode: ...)` at the end of each; its last one is about the last attempt."""
+    """The words by attempt: torchrun says `failed (exitcode: ...)` at the end of each; its last one is about the last attempt.
+
+    A log that was kept while the job went on ends before that: then the words of a later attempt are already there.
+    """
+    latest = max((word.who.attempt for word in words if word.who.attempt is not None), default=0)
     ends: defaultdict[tuple[str, Optional[str]], list[int]] = defaultdict(list)
     for word in words:
         if word.kind == "exit" and word.launcher and word.launcher.isdecimal():
             ends[word.path, word.launcher].append(word.line)
     limits: dict[str, list[int]] = {}
     for (path, _), lines in ends.items():
-        for number, line in enumerate(sorted(lines)[:-1]):
+        for number, line in enumerate(sorted(lines)[: max(len(lines) - 1, latest)]):
             several = limits.setdefault(path, [])
             if number < len(several):
                 several[number] = max(several[number], line)
@@ -237,9 +242,8 @@ class _Round:
         hosts = {host for host, _ in self._ranks_by_local}
         self._one_host = len(hosts) < 2
         lost: list[Word] = []
-        # What only adds to a process makes none.
-        for word in sorted(words, key=lambda word: word.kind in _ADDED):
-            if word.kind in _ADDED and word.who.rank is None and not self._is_there(word.who):
+        for word in sorted(words, key=_only_adds):
+            if _only_adds(word) and not self._is_there(word.who):
                 continue
             if word.who.is_known:
                 self._person(word.who).hear(word)
@@ -317,7 +321,27 @@ class _Round:
         people = self.people.values()
         return any(person.who.rank is not None for person in people) and not any(person.of("exit") for person in people)
 
+    def _ended_before(self) -> list[int]:
+        """Ranks of which nothing tells, where all others lost a peer and the launcher tells of one process less for each of them: it speaks
+        of all that it stops and that fail."""
+        # One that was on its way out when another one failed may have been looked at.
+        people = [person for person in self.people.values() if any(word.kind not in ("alive", "stood") for word in person.words)]
+        known = {person.who.rank for person in people if person.who.rank is not None}
+        ranked = {person.who.rank for person in self.people.values() if person.who.rank is not None}
+        absent = [rank for rank in range(max(ranked, default=-1) + 1) if rank not in known]
+        processes = sum(person.who.pid is not None for person in people)
+        told = [word for person in people for word in person.of("exit") if word.launcher]
+        lost = [person.last_words for person in people if person.failure == classes.PEER]
+        if not absent or not told or not lost or processes != len(known) or len(absent) > MOST_ALSO:
+            return []
+        if any(word is None or classes.waited_in_vain(word.text) for word in lost):
+            return []
+        return absent if all(person.failure in (classes.PEER, classes.STOPPED) for person in people) else []
+
     def judge(self) -> _Judged:
+        before = self._ended_before()
+        for rank in before:
+            self._person(Who(rank=rank))
         ordered = sorted(self.people.values(), key=lambda person: (person.who.rank is None, person.who.rank or 0, person.who.name or ""))
         failures = {id(person): person.failure for person in ordered}
         wrong = self._collectives(ordered, failures)
@@ -342,7 +366,18 @@ class _Round:
             peers = [one for one in ordered if failures[id(one)] == classes.PEER]
             dumped = {recording.rank for recording in self.recordings}
             gone = [one for one in ordered if dumped and one.who.rank not in dumped and failures[id(one)] == "silent"]
-            if gone:
+            if before:
+                person = next(one for one in ordered if one.who.rank == before[0]) if len(before) == 1 else None
+                cause = JobCause(
+                    rank=person.who.rank if person is not None else None,
+                    ranks=tuple(before) if len(before) > 1 else (),
+                    pid=person.who.pid if person is not None else None,
+                    attempt=self.number,
+                    what=f"{ranks(before)} ended before the others, without an error",
+                    confidence="likely",
+                    because="the others lost a peer, which the launcher neither saw fail nor stopped",
+                )
+            elif gone:
                 person = gone[0] if len(gone) == 1 else None
                 several = tuple(one.who.rank for one in gone if one.who.rank is not None)
                 cause = JobCause(
@@ -516,6 +551,12 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
         confidence=confidence,
         because=because,
     )
+
+
+def _only_adds(word: Word) -> bool:
+    """Whether a process that nothing else tells of is none of the job."""
+    who = word.who
+    return word.kind in _ADDED and who.pid is not None and (who.rank, who.local_rank, who.name) == (None, None, None)
 
 
 def _is_launchers(word: Word) -> bool:

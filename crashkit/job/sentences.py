@@ -90,4 +90,6 @@ def who(cause: JobCause) -> str:
 def failed_first(cause: JobCause) -> str:
     """`rank 1 failed first: ValueError: bad sample (fail train.py:37)`."""
     at = place(cause.where)
+    if cause.what is not None and cause.what.startswith(f"{who(cause)} "):
+        return cause.what + (f" ({at})" if at else "")
     return f"{who(cause)} failed first: {cause.what or 'it is not known why'}" + (f" ({at})" if at else "")

@@ -47,6 +47,8 @@ def awaited(wait: Wait) -> str:
     if wait.kind in _NAMED:
         return f"{KINDS[wait.kind]} {wait.name}" if wait.name else _NAMELESS.get(wait.kind, KINDS[wait.kind])
     words = KINDS.get(wait.kind, wait.kind)
+    if wait.name and wait.name.startswith(words):
+        return wait.name
     return (
         f"{words} ({wait.name})"
         if wait.name

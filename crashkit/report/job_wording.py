@@ -90,6 +90,8 @@ def headline(job: Job) -> tuple[str, str]:
         own = f"{who(cause)} "
         return (who(cause), cause.what.removeprefix(own)) if cause.what.startswith(f"{own}never") else ("JOB", cause.what)
     said = "" if cause.confidence == "certain" else f"{CONFIDENCE.get(cause.confidence or '', '')} ".lstrip()
+    if cause.what.startswith(own := f"{who(cause)} "):
+        return who(cause), f"{said}{cause.what.removeprefix(own)}"
     return who(cause), f"{said}failed first: {cause.what}"
 
 

@@ -321,7 +321,11 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
 
 def _waits(crash: Crash, page: _Page) -> Iterator[Text]:
     """Who waits for whom. Those of a deadlock are in the finding's words, too, but one below the other they can be read."""
-    telling = [wait for wait in crash.waits if wait.cycle or wait.lost or wait.held_by is not None or wait.process is not None]
+    telling = [
+        wait
+        for wait in crash.waits
+        if wait.cycle or wait.lost or wait.held_by is not None or wait.process is not None or wait.kind in ("lock", "rlock", "import")
+    ]
     told = telling or [wait for wait in crash.waits if not crash.signal]
     if told:
         yield Text()

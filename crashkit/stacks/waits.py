@@ -78,6 +78,11 @@ _POOL = re.compile(
 _LISTENS = frozenset(("accept", "accept4"))
 _NO_FILE = 1 << 31
 
+# linux/futex.h
+_PRIVATE, _OPERATION = 0x80, 0x7F
+_WAITING = frozenset({0, 6, 9})
+"""FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET: their fourth argument is the time limit."""
+
 
 def with_waits(
     crash: Crash, architecture: Architecture, read: Read, locks: Optional[PythonLocks], living: Optional[Living] = None
@@ -141,7 +146,9 @@ class _Waits:
             if name is not None and not any(map(_COLLECTIVE_THREAD.fullmatch, names)):
                 return Wait(thread=tid, kind=kind, name=name)
         wait = self._of_call(tid, call, names) if call is not None else Wait(thread=tid, kind="lock")
-        return self._as_python_says(wait, pythons) if wait is not None else None
+        if wait is None:
+            return None
+        return replace(self._as_python_says(wait, pythons), inside=call is not None and _is_inside(call))
 
     def call(self, thread: Thread) -> Optional[Blocked]:
         """The system call that the thread is in."""
@@ -254,6 +261,14 @@ class _Waits:
             return wait
         # The lock of a waiter in a condition is taken by nobody.
         return replace(wait, kind=kind, name=None, held_by=None, held_at=None, lost=False)
+
+
+def _is_inside(call: Blocked) -> bool:
+    """Whether only this process can end the call. The kernel does not wake one process for a private futex of another (futex(2))."""
+    if call.name != "futex" or len(call.arguments) < 4:
+        return False
+    operation, timeout = call.arguments[1] & 0xFFFFFFFF, call.arguments[3]
+    return bool(operation & _PRIVATE) and operation & _OPERATION in _WAITING and not timeout
 
 
 def _with_activity(thread: Thread, wait: Optional[Wait], living: Optional[Living], call: Optional[Blocked]) -> Thread:

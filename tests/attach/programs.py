@@ -100,6 +100,37 @@ QUEUE = HEAD + "import queue\nq = queue.Queue()\n" + READY + "q.get()\n"
 
 SIMPLE_QUEUE = HEAD + "import queue\nq = queue.SimpleQueue()\n" + READY + "q.get()\n"
 
+LOCKS_WITHOUT_OWNERS = (
+    HEAD
+    + """
+a, b = threading.Lock(), threading.Lock()
+both = threading.Barrier(3)
+def one():
+    a.acquire(); both.wait(); b.acquire()
+def two():
+    b.acquire(); both.wait(); a.acquire()
+threads = [threading.Thread(target=f, name=f.__name__, daemon=True) for f in (one, two)]
+[t.start() for t in threads]
+both.wait()
+"""
+    + READY
+    + "threads[0].join()\n"
+)
+
+NOBODY_SETS = HEAD + "done = threading.Event()\n" + READY + "done.wait()\n"
+
+WITH_A_LIMIT = HEAD + "import queue\nq = queue.Queue()\n" + READY + "q.get(timeout=3600)\n"
+
+SOMEBODY_MAY_FILL = (
+    HEAD
+    + "import queue, time\nq = queue.Queue()\n"
+    + "threading.Thread(target=lambda: (time.sleep(3600), q.put(1)), name='filler', daemon=True).start()\n"
+    + READY
+    + "q.get()\n"
+)
+
+ANOTHER_PROCESS_MAY_FILL = HEAD + "import multiprocessing\nq = multiprocessing.Semaphore(0)\n" + READY + "q.acquire()\n"
+
 FORK = (
     HEAD
     + """

@@ -127,8 +127,47 @@ def test_queue_never_filled(tmp_path: Path) -> None:
 
 
 def tells_the_queue(crash: Crash) -> None:
-    assert [(wait.kind, wait.held_by, wait.cycle) for wait in crash.waits] == [("queue", None, False)]
-    assert crash.threads[0].activity == "blocked" and not any(name.startswith(("deadlock", "hang")) for name in ids(crash))
+    assert [(wait.kind, wait.held_by, wait.cycle, wait.inside) for wait in crash.waits] == [("queue", None, False, True)]
+    assert crash.threads[0].activity == "blocked"
+    (finding,) = crash.findings
+    assert (finding.id, finding.confidence) == ("deadlock-nobody-left", "likely")
+    assert (finding.summary or "").endswith("for a queue. There is no other thread.")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_locks_whose_owners_nothing_tells(python: Interpreter, tmp_path: Path) -> None:
+    """Two locks crossed, without `with`: each thread waits for one of this process, and none is left."""
+    with running(python, programs.LOCKS_WITHOUT_OWNERS, tmp_path) as (process, _):
+        until_asleep(process.pid, 3)
+        crash = attach(process.pid, WITHOUT_GDB)
+    found = waits(crash)
+    assert {name: (wait.kind, wait.name, wait.held_by) for name, wait in found.items() if name != "MainThread"} == {
+        "one": ("lock", "b", None),
+        "two": ("lock", "a", None),
+    }
+    (finding,) = crash.findings
+    assert (finding.id, finding.confidence) == ("deadlock-nobody-left", "likely")
+    assert (finding.summary or "").endswith("All 3 threads wait without a time limit for each other.")
+    shown = " ".join("\n".join(map(str, text.summary(crash, None, color=False, width=160))).split())
+    assert "waits MainThread" in shown and "waits in two (program.py:8) for the lock a" in shown
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("program", "threads", "confidence"),
+    [
+        (programs.NOBODY_SETS, 1, "possible"),  # a handler of a signal may
+        (programs.WITH_A_LIMIT, 1, None),
+        (programs.SOMEBODY_MAY_FILL, 2, None),
+        (programs.ANOTHER_PROCESS_MAY_FILL, 1, None),
+    ],
+)
+def test_who_may_still_be_woken(program: str, threads: int, confidence: str | None, tmp_path: Path) -> None:
+    with running(an_interpreter(), program, tmp_path) as (process, _):
+        until_asleep(process.pid, threads)
+        crash = attach(process.pid, WITHOUT_GDB)
+    assert {finding.id: finding.confidence for finding in crash.findings} == ({"deadlock-nobody-left": confidence} if confidence else {})
 
 
 @pytest.mark.slow
@@ -210,6 +249,7 @@ def test_socket_to_a_process_of_this_machine(tmp_path: Path) -> None:
     assert (wait.kind, wait.process) == ("socket", child)
     assert (wait.name or "").startswith("127.0.0.1:")
     assert ids(crash) == ["hang-io"]
+    assert f"waits in <module> (program.py:{_line(programs.SOCKET, 'recv(100)')}) for the connection" in (crash.findings[0].summary or "")
 
 
 @pytest.mark.slow

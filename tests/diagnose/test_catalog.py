@@ -90,6 +90,12 @@ def test_every_kind_of_line_that_a_signature_asks_for_exists() -> None:
     assert {pattern.kind for pattern in line_patterns()} <= kinds()
 
 
+def test_no_name_takes_the_place_of_a_space() -> None:
+    """`{line| }` would be a space only where the line is not known."""
+    texts = [text for signature in load_catalog().signatures for text in (*signature.summary, *(fix.text for fix in signature.fixes))]
+    assert not [text for text in texts if re.search(r"\| +\}", text)]
+
+
 def test_page_is_fresh() -> None:
     """Made by `python -m crashkit.diagnose.page docs/signatures.md`."""
     assert (DOCS / "signatures.md").read_text() == of_catalog(load_catalog())

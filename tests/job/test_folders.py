@@ -42,3 +42,41 @@ def test_folders_of_two_ranks(tmp_path: Path) -> None:
     assert (crash.job.root_cause.rank, crash.job.root_cause.pid) == (1, 101)
     assert crash.signal is not None and crash.signal.name == "SIGSEGV"
     assert {one.rank: one.role for one in crash.job.processes} == {0: "stopped", 1: "root-cause"}
+
+
+LAUNCHED = "torch/distributed/elastic/multiprocessing/api.py"
+RESTARTED = f"""[rank1]: Traceback (most recent call last):
+[rank1]:   File "/srv/job/train.py", line 6, in load_shard
+[rank1]:     raise FileNotFoundError("/data/shard-3.bin")
+[rank1]: FileNotFoundError: /data/shard-3.bin
+W1122 08:42:01.100000 99 {LAUNCHED}:1012] Sending process 100 closing signal SIGTERM
+E1122 08:42:01.300000 99 {LAUNCHED}:986] failed (exitcode: 1) local_rank: 1 (pid: 101) of binary: /usr/bin/python3
+[rank0]: Traceback (most recent call last):
+[rank0]:   File "/srv/job/train.py", line 9, in forward
+[rank0]:     raise ValueError("shape mismatch")
+[rank0]: ValueError: shape mismatch
+"""
+
+
+def test_what_a_later_attempt_said_is_its_own(tmp_path: Path) -> None:
+    """The log was kept before the launcher told the end of that attempt; a launcher that was looked at is no process of the job."""
+    folder = tmp_path / "crash"
+    launcher = folder / "others" / "99"
+    launcher.mkdir(parents=True)
+    (folder / "stderr.log").write_text(RESTARTED)
+    manifest: Manifest = {
+        "schema": SCHEMA,
+        "pid": 200,
+        "exit_status": 1,
+        "is_command": False,
+        "environment": {"RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "1"},
+        "files": [{"name": "stderr.log", "kind": "log"}],
+        "others": ["99"],
+    }
+    write_manifest(folder, manifest)
+    write_manifest(launcher, {"schema": SCHEMA, "pid": 99, "alive": "it lived when process 200 ended with status 1"})
+    job = analyze([folder]).job
+    assert job is not None and job.root_cause is not None
+    assert (job.root_cause.rank, job.root_cause.attempt, job.root_cause.what) == (0, 1, "ValueError: shape mismatch")
+    assert [cause.what for cause in job.also] == ["FileNotFoundError: /data/shard-3.bin"]
+    assert 99 not in {one.pid for one in job.processes}

@@ -1,0 +1,43 @@
+"""What a supervisor says of its worker: whether the worker's own stack is there is told as it is."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crashkit.naming.own_code import python_frames
+from crashkit.pipeline import analyze
+
+PROGRAM = """
+import concurrent.futures, ctypes
+
+def decode(pointer):
+    return ctypes.string_at(pointer)
+
+if __name__ == "__main__":
+    with concurrent.futures.ProcessPoolExecutor(1) as pool:
+        pool.submit(decode, 0).result()
+"""
+MISSING = "The worker's own stack is not in this text."
+DUMPS = "PYTHONFAULTHANDLER=1"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dumps", [True, False])
+def test_the_stack_of_a_worker(dumps: bool, tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text(PROGRAM)
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONFAULTHANDLER"}
+    command = ["prlimit", "--core=0", sys.executable, *(["-X", "faulthandler"] if dumps else []), "work.py"]
+    ended = subprocess.run(command, cwd=tmp_path, env=variables, capture_output=True, text=True, timeout=60)
+    assert "BrokenProcessPool" in ended.stderr
+    (tmp_path / "work.log").write_text(ended.stderr)
+    crash = analyze(tmp_path / "work.log")
+    (finding,) = (finding for finding in crash.findings if finding.id == "supervisor-worker-crashed")
+    shown = [frame.function for thread in crash.threads if thread.crashed for frame in python_frames(thread)]
+    assert ("decode" in shown) == dumps
+    assert (MISSING in (finding.summary or "")) == (not dumps)
+    assert any(DUMPS in fix for fix in finding.fix) == (not dumps)
