@@ -161,6 +161,12 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     locals: dict[str, str] = {}
     origin: Optional[str] = msgspec.field(default=None, name="from")
     """crashkit (read from the process's memory), libpython, pystack, faulthandler, traceback."""
+    trust: Optional[str] = None
+    """What other sources read in its place. confirmed: the same; contradicted: something else; alone: no other source read it."""
+    confirmed_by: tuple[str, ...] = ()
+    """Sources that read the same, by their names in `from`."""
+    contradicted_by: dict[str, str] = {}
+    """Sources that read something else, and what: a function and its line, or `no frame`. A soft error says why they are not believed."""
     entry: Optional[bool] = None
     """True if this frame was entered from C: a new interpreter call begins here."""
 

@@ -109,6 +109,8 @@ TRUST = {
     "text": "read from a log",
 }
 
+PYTHON_TRUST = {"alone": "no other source read it"}
+
 # Innermost frames of a waiting thread, and what it waits for. The outermost match decides.
 _WAITS = {
     "accept": "a connection",
@@ -486,6 +488,16 @@ def frame_key(frame: Frame) -> tuple[object, ...]:
     if isinstance(frame, NativeFrame):
         return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
     return ("elided", frame.cycle)
+
+
+def python_trust(frame: PythonFrame) -> str | None:
+    """What other sources read in the place of a frame: contradictions first."""
+    if frame.trust is None:
+        return None
+    said = [f"{name} reads {what}" for name, what in frame.contradicted_by.items()]
+    if frame.confirmed_by:
+        said.append(f"{' and '.join(frame.confirmed_by)} {'read' if len(frame.confirmed_by) > 1 else 'reads'} the same")
+    return "; ".join(said) or PYTHON_TRUST.get(frame.trust, frame.trust)
 
 
 def sibling_label(sibling: Sibling) -> str:
