@@ -110,6 +110,19 @@ class Signal(_Fact, frozen=True):
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 
 
+class PendingSignal(_Fact, frozen=True):
+    """A signal that had arrived, and whose Python handler had not run yet."""
+
+    number: int
+    name: str
+    handler: Optional[str] = None
+    """The Python function that was to handle it, or another callable as text."""
+    file: Optional[str] = None
+    """The file of that function."""
+    line: Optional[int] = None
+    """Where the function begins, from 1."""
+
+
 class PythonRuntime(_Fact, frozen=True):
     """The CPython interpreter inside the process."""
 
@@ -121,6 +134,8 @@ class PythonRuntime(_Fact, frozen=True):
     """The libpython.py that was used."""
     finalizing: Optional[bool] = None
     free_threaded: Optional[bool] = None
+    pending_signals: tuple[PendingSignal, ...] = ()
+    """Lowest number first. Python handles signals in its main thread only, and never while that runs C code."""
 
 
 class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):

@@ -16,6 +16,7 @@ from crashkit.model import (
     LookedFor,
     Module,
     NativeFrame,
+    PendingSignal,
     PythonFrame,
     Raised,
     Sibling,
@@ -488,6 +489,12 @@ def frame_key(frame: Frame) -> tuple[object, ...]:
     if isinstance(frame, NativeFrame):
         return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
     return ("elided", frame.cycle)
+
+
+def pending(signal: PendingSignal) -> str:
+    """A signal whose handler had not run yet, and who that is."""
+    place = f"{signal.file}:{signal.line}" if signal.file and signal.line else signal.file
+    return f"{signal.name} was not handled yet by {signal.handler or 'its Python handler'}{f' ({place})' if place else ''}"
 
 
 def python_trust(frame: PythonFrame) -> str | None:
