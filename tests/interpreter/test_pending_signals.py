@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
+
 import pytest
 
+from crashkit.evidence.core.core import Core
+from crashkit.interpreter.finding import Module, addresses_of, find
 from crashkit.interpreter.layouts import Version, layout_of
-from crashkit.interpreter.signals import Pending
+from crashkit.interpreter.signals import VARIABLE, Pending
+from crashkit.interpreter.view import View
 from crashkit.model import PendingSignal
 from crashkit.pipeline import analyze
 from crashkit.report import text
 from crashkit.report.renderer import renderer
 from tests.crashes import CRASHERS, Interpreter, every_interpreter, python_crash
-from tests.interpreter.process import opened, state_of
+from tests.interpreter.process import idents, interpreter_of, opened, state_of
 
 SCRIPT = CRASHERS / "pending_signal.py"
 
@@ -62,6 +68,39 @@ def test_pending_signals_are_read_with_their_handlers(python: Interpreter) -> No
 
 def test_handled_signals_are_not_pending(python: Interpreter) -> None:
     assert pending(python, "handled") == []
+
+
+DAMAGE = {"a flag that is none": (15, 0, 7), "a signal without a handler": (15, 8, 0), "a handler of no signal": (0, 8, 0x1000)}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_of_a_damaged_table_nothing_is_said(python: Interpreter, damage: str, tmp_path: Path) -> None:
+    if not is_named(python):
+        pytest.skip("this interpreter's file does not name the table of handlers")
+    made = python_crash("pending_signal.py", "pending", python=python, faulthandler=False)
+    copy = tmp_path / "core"
+    shutil.copy(made.core, copy)
+    number, field, value = DAMAGE[damage]
+    with opened(copy) as core, copy.open("r+b") as file:
+        address = table_of(core) + 16 * number + field
+        segment = core.segment(address)
+        assert segment is not None
+        file.seek(segment.position + address - segment.start)
+        file.write(value.to_bytes(4 if field == 0 else 8, "little"))
+    with opened(copy) as core:
+        state = state_of(core, with_file=True)
+        assert state is not None and state.pending_signals() == []
+
+
+def table_of(core: Core) -> int:
+    loaded, version = interpreter_of(core)
+    module = Module(loaded, Path(loaded.path))
+    found = find(View(core), [module], version, idents(core))
+    assert found is not None
+    runtime = found.layout.runtime
+    if found.runtime is not None and runtime is not None and runtime.signals is not None:
+        return found.runtime + runtime.signals
+    return addresses_of(module, VARIABLE)[0]
 
 
 @pytest.mark.slow
