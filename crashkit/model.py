@@ -110,6 +110,19 @@ class Signal(_Fact, frozen=True):
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 
 
+class PendingSignal(_Fact, frozen=True):
+    """A signal that had arrived, and whose Python handler had not run yet."""
+
+    number: int
+    name: str
+    handler: Optional[str] = None
+    """The Python function that was to handle it, or another callable as text."""
+    file: Optional[str] = None
+    """The file of that function."""
+    line: Optional[int] = None
+    """Where the function begins, from 1."""
+
+
 class PythonRuntime(_Fact, frozen=True):
     """The CPython interpreter inside the process."""
 
@@ -121,6 +134,8 @@ class PythonRuntime(_Fact, frozen=True):
     """The libpython.py that was used."""
     finalizing: Optional[bool] = None
     free_threaded: Optional[bool] = None
+    pending_signals: tuple[PendingSignal, ...] = ()
+    """Lowest number first. Python handles signals in its main thread only, and never while that runs C code."""
 
 
 class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
@@ -161,6 +176,12 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     locals: dict[str, str] = {}
     origin: Optional[str] = msgspec.field(default=None, name="from")
     """crashkit (read from the process's memory), libpython, pystack, faulthandler, traceback."""
+    trust: Optional[str] = None
+    """What other sources read in its place. confirmed: the same; contradicted: something else; alone: no other source read it."""
+    confirmed_by: tuple[str, ...] = ()
+    """Sources that read the same, by their names in `from`."""
+    contradicted_by: dict[str, str] = {}
+    """Sources that read something else, and what: a function and its line, or `no frame`. A soft error says why they are not believed."""
     entry: Optional[bool] = None
     """True if this frame was entered from C: a new interpreter call begins here."""
 

@@ -22,6 +22,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "gil_locked": "ceval.gil.locked",
             "gil_holder": "ceval.gil.last_holder",
             "collector": "gc",
+            "signals": "signals.handlers",
         },
     ),
     "interpreter": (
@@ -117,7 +118,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
     "complex": ("PyComplexObject", {"value": "cval"}),
     "exception": ("PyBaseExceptionObject", {"arguments": "args"}),
     "set": ("PySetObject", {"mask": "mask", "table": "table"}),
-    "function": ("PyFunctionObject", {"name": "func_qualname"}),
+    "function": ("PyFunctionObject", {"name": "func_qualname", "code": "func_code"}),
     "method": ("PyMethodObject", {"function": "im_func"}),
     "cell": ("PyCellObject", {"content": "ob_ref"}),
     "dictionary": ("PyDictObject", {"used": "ma_used", "keys": "ma_keys", "values": "ma_values"}),
@@ -137,6 +138,10 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
 
 # Sizes that are offsets: behind these structures lies an object's data.
 SIZES = {"text": {"after_ascii": "PyASCIIObject", "after_compact": "PyCompactUnicodeObject"}}
+
+# The entry of a signal in the table of its handlers, a structure without a name: the table's name, 3.12 and newer, and before.
+SIGNALS = "_PyRuntime.signals.handlers | Handlers"
+SIGNAL = {"tripped": "tripped", "function": "func"}
 
 # 3.13 and newer: `_PyRuntime` begins with offsets of its own build (Include/internal/pycore_debug_offsets.h); where each stands in there.
 DEBUG_OFFSETS: Dict[str, str] = {
@@ -218,6 +223,20 @@ def bits(kind: gdb.Type, path: List[str]) -> Optional[int]:
     return None
 
 
+def signal() -> Dict[str, int]:
+    """Where the fields of a signal's entry are, its size, and how many entries there are."""
+    for name in SIGNALS.split(" | "):
+        try:
+            handlers = gdb.parse_and_eval(name).type.strip_typedefs()
+        except gdb.error:
+            continue
+        entry = handlers.target().strip_typedefs()
+        positions = {field: bits(entry, [path]) for field, path in SIGNAL.items()}
+        found = {field: position // 8 for field, position in positions.items() if position is not None}
+        return {**found, "size": entry.sizeof, "count": handlers.range()[1] + 1}
+    return {}
+
+
 def table() -> Dict[str, Dict[str, int]]:
     """Our names of structures and fields, with the offsets in this interpreter."""
     found: Dict[str, Dict[str, int]] = {}
@@ -234,6 +253,8 @@ def table() -> Dict[str, Dict[str, int]]:
     for structure, sizes in SIZES.items():
         for field, name in sizes.items():
             found[structure][field] = gdb.lookup_type(name).sizeof
+    if entry := signal():
+        found["signal"] = entry
     own = lookup("_Py_DebugOffsets | struct _Py_DebugOffsets")
     if own is not None:
         # The table is the same with and without the GIL: where this build has no such field, its offset there is none.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional, Protocol
 
 from crashkit.evidence.core.describe import Scene
-from crashkit.model import NativeFrame, PythonFrame, Raised, SoftError
+from crashkit.model import NativeFrame, PendingSignal, PythonFrame, Raised, SoftError
 
 Lap = Callable[[str], None]
 """Called with the name of each part of the work as it ends."""
@@ -83,6 +83,8 @@ class Answer(NamedTuple):
     python_version: Optional[str] = None
     """As exact as the debugger knows it: 3.11.7, or 3.11."""
     python_finalizing: Optional[bool] = None
+    pending_signals: tuple[PendingSignal, ...] = ()
+    """Those whose Python handlers had not run yet."""
     python_script: Optional[Path] = None
     """The libpython.py that was used."""
     symbols: Mapping[str, str] = {}

@@ -22,7 +22,8 @@ from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.interpreter.tasks import Tasks, TaskState
 from crashkit.interpreter.visited import NativeState
 from crashkit.memory import mapping_at
-from crashkit.model import Address, Crash, Greenlet, PythonFrame, Raised, SoftError, Task
+from crashkit.model import Address, Crash, Greenlet, PendingSignal, PythonFrame, Raised, SoftError, Task
+from crashkit.naming.signals import signal_name
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
@@ -88,6 +89,10 @@ class DirectReader:
             python_is_whole=state.lost_threads == 0 and not any(stack.cut for stack in stacks.values()),
             python_version=f"{state.version.major}.{state.version.minor}",
             python_finalizing=state.finalizing,
+            pending_signals=tuple(
+                PendingSignal(number=one.number, name=signal_name(one.number), handler=one.handler, file=one.file, line=one.line)
+                for one in state.pending_signals()
+            ),
             visited=self._visited(state),
             loaded=self.loaded(),
             soft_errors=tuple(self._lost(stacks)),

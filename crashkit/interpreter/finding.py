@@ -55,10 +55,10 @@ class Found(NamedTuple):
 def find(view: View, modules: Sequence[Module], version: Optional[Version], idents: Mapping[int, int]) -> Optional[Found]:
     """Find CPython in one of these modules, the likeliest first. `version` may be unknown; `idents` are tids by pthread ident."""
     for module in modules:
-        for address in _told(module, _RUNTIME):
+        for address in addresses_of(module, _RUNTIME):
             if found := _of_runtime(view, address, version):
                 return found
-        for head in _told(module, _HEAD_36) if version is None or version < (3, 7) else ():
+        for head in addresses_of(module, _HEAD_36) if version is None or version < (3, 7) else ():
             if found := _of_36(view, module, head):
                 return found
     for module in modules:
@@ -67,8 +67,8 @@ def find(view: View, modules: Sequence[Module], version: Optional[Version], iden
     return _by_idents(view, version, idents) if version else None
 
 
-def _told(module: Module, name: str) -> list[int]:
-    """Addresses of a variable by the module's file."""
+def addresses_of(module: Module, name: str) -> list[int]:
+    """Where a variable is, by the module's file; nothing if that does not name it."""
     if module.file is None:
         return []
     found = []
@@ -120,8 +120,8 @@ def _of_36(view: View, module: Module, head: int) -> Optional[Found]:
         return None
     if not any(_is_interpreter(view, layout, one) for one in states):
         return None
-    gil = [address for name in _GIL_36 for address in _told(module, name)]
-    waiters = tuple(range(address, address + _FUTEXES) for name in _GIL_WAITERS_36 for address in _told(module, name))
+    gil = [address for name in _GIL_36 for address in addresses_of(module, name)]
+    waiters = tuple(range(address, address + _FUTEXES) for name in _GIL_WAITERS_36 for address in addresses_of(module, name))
     return Found(version, layout, None, tuple(states), gil=(gil[0], gil[1]) if len(gil) == 2 else None, gil_waiters=waiters)
 
 

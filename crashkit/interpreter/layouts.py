@@ -26,7 +26,8 @@ class _Structure(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Runtime(_Structure, frozen=True):
-    """`_PyRuntimeState`, 3.7 and newer. The GIL is in it from 3.7 to 3.11, the garbage collector in 3.7 and 3.8."""
+    """`_PyRuntimeState`, 3.7 and newer. The GIL is in it from 3.7 to 3.11, the garbage collector in 3.7 and 3.8, the table of signals'
+    handlers from 3.12 on."""
 
     interpreters: int
     main_interpreter: int
@@ -34,6 +35,7 @@ class Runtime(_Structure, frozen=True):
     gil_locked: Optional[int] = None
     gil_holder: Optional[int] = None
     collector: Optional[int] = None
+    signals: Optional[int] = None
 
 
 class InterpreterState(_Structure, frozen=True):
@@ -196,6 +198,7 @@ class Function(_Structure, frozen=True):
     """`PyFunctionObject`."""
 
     name: int
+    code: Optional[int] = None
 
 
 class Method(_Structure, frozen=True):
@@ -241,6 +244,16 @@ class Module(_Structure, frozen=True):
     name: int
 
 
+class Signal(_Structure, frozen=True):
+    """An entry of the table of signals' handlers, one for each number: `_PyRuntime.signals.handlers`, up to 3.11 the variable `Handlers`
+    (Modules/signalmodule.c)."""
+
+    tripped: int
+    function: int
+    size: int
+    count: int
+
+
 class Layout(_Structure, frozen=True):
     """One version of CPython: offsets in bytes, of bits in bits."""
 
@@ -271,6 +284,7 @@ class Layout(_Structure, frozen=True):
     cframe: Optional[CFrame] = None
     handler: Optional[Handler] = None
     values: Optional[Values] = None
+    signal: Optional[Signal] = None
     debug_offsets: dict[str, int] = {}
     """Where in `_Py_DebugOffsets` the offset of each of our fields is."""
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.exceptions import Raised, chain
-from crashkit.interpreter.finding import Found, Module, find
+from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.layouts import Version
@@ -14,6 +14,7 @@ from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
+from crashkit.interpreter.signals import VARIABLE, Pending, pending
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
     ThreadState,
@@ -80,6 +81,8 @@ class PythonState(NamedTuple):
     """Reads asyncio's tasks."""
     greenlets: Callable[[], Greenlets]
     """Reads the greenlets."""
+    pending_signals: Callable[[], list[Pending]]
+    """Reads the signals whose Python handlers had not run yet."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -140,6 +143,7 @@ def read_python(
         ),
         tasks=lambda: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads]),
         greenlets=lambda: _greenlets(objects, frames, values, found),
+        pending_signals=lambda: _pending(objects, values, found, modules, threads),
         gil_waiters=tuple(dict.fromkeys(waiters)),
     )
 
@@ -173,6 +177,19 @@ def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stack
         sum(one.left_out for one in each),
         all(one.all_counted for one in each),
     )
+
+
+def _pending(objects: Objects, values: Values, found: Found, modules: Sequence[Module], threads: Sequence[PythonThread]) -> list[Pending]:
+    runtime, table = found.layout.runtime, None
+    if runtime is not None and runtime.signals is not None:
+        table = found.runtime + runtime.signals if found.runtime is not None else None
+    elif found.layout.signal is not None:
+        tables = [address for module in modules for address in addresses_of(module, VARIABLE)]
+        table = tables[0] if len(tables) == 1 else None
+    if table is None:
+        return []
+    codes = (frame.code.address for thread in threads for frame in thread.stack.inner if frame.code is not None)
+    return pending(objects, values, table, codes)
 
 
 def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:

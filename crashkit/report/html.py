@@ -306,7 +306,7 @@ def _folded(frames: Sequence[Frame], row: Callable[[int], Row]) -> tuple[Rows, .
 
 def _python_facts(frame: PythonFrame) -> tuple[tuple[str, str], ...]:
     file = frame.file if frame.file and not wording.python_place(frame).startswith(frame.file) else None
-    return _present(("file", file), ("found by", frame.origin))
+    return _present(("file", file), ("found by", frame.origin), ("trust", wording.python_trust(frame)))
 
 
 def _native_facts(frame: NativeFrame) -> tuple[tuple[str, str], ...]:

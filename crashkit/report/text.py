@@ -30,6 +30,7 @@ _TEXT = 4000
 _WAITS = 6
 _SIBLINGS = 16
 _MOST_TASKS = 4
+_MOST_PENDING = 3
 _MOST_RAISED = 2
 _COUNTED = ("tasks", "greenlets")
 """Stages whose soft errors say how many of them are missing: told before others."""
@@ -142,6 +143,8 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     if thread and (told is None or told.chosen.why is not None):
         yield from page.field("python", "no Python frame in this thread")
     yield from _python(told, page)
+    for pending in (crash.python.pending_signals if crash.python else ())[:_MOST_PENDING]:
+        yield from page.field("pending", wording.pending(pending), lines=2)
     if thread and wording.in_collector(thread):
         yield from page.field("", wording.collector_note(thread), style=_YELLOW)
     native = wording.native_at(thread, crash.signal)

@@ -16,6 +16,7 @@ from crashkit.model import (
     LookedFor,
     Module,
     NativeFrame,
+    PendingSignal,
     PythonFrame,
     Raised,
     Sibling,
@@ -108,6 +109,8 @@ TRUST = {
     "scan": "found by scanning the stack",
     "text": "read from a log",
 }
+
+PYTHON_TRUST = {"alone": "no other source read it"}
 
 # Innermost frames of a waiting thread, and what it waits for. The outermost match decides.
 _WAITS = {
@@ -486,6 +489,22 @@ def frame_key(frame: Frame) -> tuple[object, ...]:
     if isinstance(frame, NativeFrame):
         return ("native", frame.module, frame.function) if frame.function else ("native", frame.module, frame.offset, frame.pc)
     return ("elided", frame.cycle)
+
+
+def pending(signal: PendingSignal) -> str:
+    """A signal whose handler had not run yet, and who that is."""
+    place = f"{signal.file}:{signal.line}" if signal.file and signal.line else signal.file
+    return f"{signal.name} was not handled yet by {signal.handler or 'its Python handler'}{f' ({place})' if place else ''}"
+
+
+def python_trust(frame: PythonFrame) -> str | None:
+    """What other sources read in the place of a frame: contradictions first."""
+    if frame.trust is None:
+        return None
+    said = [f"{name} reads {what}" for name, what in frame.contradicted_by.items()]
+    if frame.confirmed_by:
+        said.append(f"{' and '.join(frame.confirmed_by)} {'read' if len(frame.confirmed_by) > 1 else 'reads'} the same")
+    return "; ".join(said) or PYTHON_TRUST.get(frame.trust, frame.trust)
 
 
 def sibling_label(sibling: Sibling) -> str:

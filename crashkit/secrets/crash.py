@@ -19,7 +19,14 @@ REPRS = {(PythonFrame, "locals"), (NativeFrame, "args"), (NativeFrame, "locals")
 """Dictionaries of reprs, by the name of a variable."""
 LINES = {(JobPlace, "source"), (LaunchedFrom, "source")}
 """Source lines that stand alone."""
-TEXTS = {(Process, "environment"), (Process, "versions"), (LogLine, "fields"), (GpuException, "registers"), (GpuLane, "registers")}
+TEXTS = {
+    (Process, "environment"),
+    (Process, "versions"),
+    (LogLine, "fields"),
+    (GpuException, "registers"),
+    (GpuLane, "registers"),
+    (PythonFrame, "contradicted_by"),
+}
 """Dictionaries of plain texts, by their name."""
 
 

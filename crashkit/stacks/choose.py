@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from crashkit.debugger.contract import PythonStack
 from crashkit.model import PythonFrame, SoftError, Thread
+from crashkit.stacks.trust import Pair, is_same, judged, origin, told
 
 _UNREAD = re.compile(r"<[\w.]{1,200}(?: object)? at (?:remote )?0x[0-9a-f]{1,16}>")
 """An object of which only the type was read, as libpython.py and PyStack write it."""
@@ -26,7 +27,7 @@ class Chosen(NamedTuple):
 def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
     """For each thread the stack without gaps, of several the deepest, then the one of which most is known, then the earlier one.
 
-    Disagreements become soft errors.
+    Each frame says which other sources read the same (`trust`); disagreements become soft errors.
     """
     chosen: dict[int, PythonStack] = {}
     soft_errors: list[SoftError] = []
@@ -38,7 +39,9 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
         gil = [stack.holds_gil for stack in candidates if stack.holds_gil is not None]
         exception = next((stack.exception for stack in candidates if stack.exception), None)
         raised = next((stack.raised for stack in candidates if stack.raised), ())
-        shown = _completed(best, candidates)
+        others = [stack for stack in candidates if stack is not best]
+        shown, contradictions = judged(_completed(best, candidates), others)
+        soft_errors += [_disagreement(tid, best, other, pairs) for other, pairs in contradictions]
         collecting = [stack.collecting for stack in candidates if stack.collecting is not None]
         chosen[tid] = shown._replace(
             name=names[0] if names else None,
@@ -47,16 +50,6 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
             raised=raised,
             collecting=any(collecting) if collecting else None,
         )
-        for other in candidates:
-            # A log can hold the dump of a forked sibling, whose threads have the same idents.
-            if other is not best and "faulthandler" not in (_origin(best), _origin(other)) and _disagree(best, other):
-                soft_errors.append(
-                    SoftError(
-                        stage="python",
-                        message=f"thread {tid}: {_origin(best)} and {_origin(other)} disagree; {_origin(best)} is shown "
-                        f"({len(best.frames)} frames against {len(other.frames)})",
-                    )
-                )
     return Chosen(chosen, tuple(soft_errors))
 
 
@@ -66,7 +59,7 @@ def _completed(best: PythonStack, candidates: Sequence[PythonStack]) -> PythonSt
     for other in candidates:
         if other is not best:
             common = (
-                _with(frame, beside) if _is_same(frame, beside) else frame for frame, beside in zip(frames, other.frames, strict=False)
+                _with(frame, beside) if is_same(frame, beside) else frame for frame, beside in zip(frames, other.frames, strict=False)
             )
             frames = tuple(common) + frames[len(other.frames) :]
     return best._replace(frames=frames)
@@ -81,10 +74,6 @@ def _with(frame: PythonFrame, other: PythonFrame) -> PythonFrame:
     if not told and (frame.columns or not other.columns):
         return frame
     return replace(frame, columns=frame.columns or other.columns, locals={**frame.locals, **told})
-
-
-def _is_same(one: PythonFrame, other: PythonFrame) -> bool:
-    return (one.function, one.file, one.line) == (other.function, other.file, other.line)
 
 
 def _without_shims(stack: PythonStack) -> PythonStack:
@@ -103,21 +92,19 @@ def _is_shim(frame: PythonFrame) -> bool:
     return frame.file == frame.function == "__init__" and not frame.line
 
 
-def _disagree(one: PythonStack, other: PythonStack) -> bool:
-    if not one.frames or not other.frames:
-        return False
-    # Of a deep or broken stack only the inner end is there.
-    whole = not (one.cut or other.cut or one.total or other.total)
-    common = min(len(one.frames), len(other.frames))
-    if whole and len(one.frames) != len(other.frames):
-        return True
-    return any(_differ(frame, beside) for frame, beside in zip(one.frames[:common], other.frames[:common], strict=True))
+def _disagreement(tid: int, best: PythonStack, other: PythonStack, pairs: Sequence[Pair]) -> SoftError:
+    first, *more = pairs
+    besides = f" and {len(more)} more frames" if len(more) > 1 else " and one more frame" if more else ""
+    names = f"{origin(best)} and {origin(other)}"
+    what = f"{told(first.one)} against {told(first.other)}{besides}"
+    return SoftError(stage="python", message=f"thread {tid}: {names} disagree: {what}; {origin(best)} is shown: {_why(best, other)}")
 
 
-def _differ(one: PythonFrame, other: PythonFrame) -> bool:
-    """What one of them could not read is no contradiction."""
-    names, lines = (one.function, other.function), (one.line, other.line)
-    return (all(names) and names[0] != names[1]) or (None not in lines and lines[0] != lines[1])
+def _why(best: PythonStack, other: PythonStack) -> str:
+    """Why the one is believed: the first of what `_quality` compares in which they are not equal."""
+    ours, theirs = _quality(best), _quality(other)
+    at = next((at for at, (one, two) in enumerate(zip(ours, theirs, strict=True)) if one != two), len(ours))
+    return _REASONS[at].format(ours[at], theirs[at]) if at < len(ours) else "neither knows more, and it is preferred"
 
 
 def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[int, PythonStack]:
@@ -132,12 +119,19 @@ def of_faulthandler(dump: Sequence[Thread], threads: Sequence[Thread]) -> dict[i
     return stacks
 
 
+_REASONS = (
+    "it alone has frames",
+    "it alone knows the function and the line of every frame",
+    "it read more frames ({} against {})",
+    "it counted more frames ({} against {})",
+    "it knows more functions and lines ({} against {})",
+    "it alone read variables",
+)
+"""In the order of `_quality`."""
+
+
 def _quality(stack: PythonStack) -> tuple[bool, bool, int, int, int, bool]:
     """More is better. Of equals `max` takes the first."""
     known = sum(bool(frame.function) + (frame.line is not None) for frame in stack.frames)
     at_hand = len(stack.frames) + len(stack.outer)
     return (bool(stack.frames), not stack.has_gaps, at_hand, stack.total or 0, known, any(frame.locals for frame in stack.frames))
-
-
-def _origin(stack: PythonStack) -> str:
-    return next((frame.origin for frame in stack.frames if frame.origin), None) or "one source"

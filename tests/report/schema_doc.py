@@ -69,6 +69,8 @@ MEANING = {
     "Signal.code": "si_code, as reported by the kernel.",
     "Signal.code_name": "Such as SEGV_MAPERR.",
     "Signal.sender_pid": "Process that sent the signal, if a process sent it.",
+    "PendingSignal.number": "Signal number, such as 10.",
+    "PendingSignal.name": "Such as SIGUSR1.",
     "PythonRuntime.version": "Such as 3.11.7.",
     "PythonRuntime.debug_info": "True if DWARF debug info of the interpreter was found.",
     "PythonRuntime.finalizing": "True if the interpreter was shutting down.",
