@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import select
 import signal
 import subprocess
 import sys
@@ -18,11 +19,13 @@ from msgspec.structs import replace
 
 from crashkit.collect.stopped_core import areas, take_minimal
 from crashkit.collect.supervise import tracer
+from crashkit.collect.supervise.process_tree import ProcessTree
 from crashkit.collect.supervise.spawn import spawn
 from crashkit.collect.supervise.tracer import Held
 from crashkit.crashfolder.store import Store
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.input import open_input
+from crashkit.memory.stop import Stopped
 from crashkit.model import Crash
 from crashkit.pipeline import analyze
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
@@ -237,3 +240,13 @@ def test_what_of_the_memory_belongs_to_a_core(tmp_path: Path) -> None:
     found = list(areas(smaps, 0x33, lambda start: True))
     assert [area.path for area in found[5:9]] == [b"", b"/dev/shm/x (deleted)", b"/data with space", b"/dev/gpu"]
     assert (found[2].offset, found[2].flags, found[1].flags) == (0x3000, 6, 5)
+
+
+def test_a_held_process_is_known_as_such() -> None:
+    """Its fatal error is on stderr, and its end is not seen for as long as its core takes: it is not reported as an unknown one's."""
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
+        tree = ProcessTree(select.poll())
+        assert not tree.any_held()
+        with Stopped(child.pid):
+            assert tree.any_held()
+        child.communicate(b"\n")

@@ -120,6 +120,10 @@ class ProcessTree:
         stats = {pid: read_stat(pid) for pid in self._descendants()}
         return {pid: stat.name for pid, stat in stats.items() if stat is not None and stat.state not in "ZX"}
 
+    def any_held(self) -> bool:
+        """Whether a tracer holds one of the descendants; proc_pid_stat(5)."""
+        return any(stat is not None and stat.state == "t" for stat in map(read_stat, self._descendants()))
+
     @staticmethod
     def _children_by_file(pid: int) -> list[int]:
         pids: list[int] = []

@@ -807,6 +807,8 @@ class Supervisor:
             if not (self._wanted or self._unclaimed or self._cores.busy or self._queue or self._incident):
                 self._fatal_until = now + _LOG_PATIENCE
         if self._fatal_until and now >= self._fatal_until:
+            if self._tracer and self._tree.any_held():
+                return  # its tracer still takes its core: it dies after that
             self._fatal_until = 0.0
             if not self._cores.busy and self._options.storm.keeps("fatal error", now):
                 note = "the log contains a fatal error; the end of the process was not observed"
