@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import NamedTuple, Optional
 
 from crashkit.diagnose.case import Case
@@ -45,24 +46,23 @@ def _numbers(text: str) -> _Numbers:
 
 def fragmented(case: Case) -> Outcome:
     """torch's allocator held as much unused memory as it was asked for: only not in one piece."""
-    for position, line in enumerate(case.crash.log):
-        tried, unused, _ = _numbers(line.text) if line.kind == "cuda-oom" else _Numbers(None, None, 0)
-        if tried is not None and unused is not None:
-            if unused < tried:
-                return no("less memory was unused than was asked for")
-            return Outcome(True, (Evidence(text=line.text, log=position),))
-    return unknown("how much memory torch's allocator held")
+    return _as_much_as_asked_for(case, "torch's allocator", lambda numbers: numbers.unused or 0)
 
 
 def used_by_others(case: Case) -> Outcome:
     """Other processes held as much of the GPU's memory as was asked for."""
+    return _as_much_as_asked_for(case, "other processes", lambda numbers: numbers.others)
+
+
+def _as_much_as_asked_for(case: Case, who: str, held: Callable[[_Numbers], float]) -> Outcome:
     for position, line in enumerate(case.crash.log):
-        tried, unused, others = _numbers(line.text) if line.kind == "cuda-oom" else _Numbers(None, None, 0)
-        if tried is not None and unused is not None:
-            if others < tried:
-                return no("other processes held less memory than was asked for")
-            return Outcome(True, (Evidence(text=line.text, log=position),))
-    return unknown("how much memory other processes held")
+        numbers = _numbers(line.text) if line.kind == "cuda-oom" else None
+        if numbers is None or numbers.tried is None or numbers.unused is None:
+            continue
+        if held(numbers) < numbers.tried:
+            return no(f"less than was asked for was held by {who}")
+        return Outcome(True, (Evidence(text=line.text, log=position),))
+    return unknown(f"how much memory {who} held")
 
 
 GPU_MEMORY_FACTS = {"gpu-memory-fragmented": fragmented, "gpu-memory-used-by-others": used_by_others}

@@ -79,3 +79,5 @@ _NUMBERS = {
     **{f"SIG{number}": number for number in range(_FIRST_REALTIME, _LAST_SIGNAL + 1)},
     **{signal_name(number): number for number in range(1, _LAST_SIGNAL + 1)},
 }
+DUMPS_CORE = frozenset(_NUMBERS[name] for name in "SIGSEGV SIGBUS SIGABRT SIGFPE SIGILL SIGTRAP SIGSYS SIGQUIT SIGXCPU SIGXFSZ".split())
+"""Signals whose default action dumps a core, signal(7)."""

@@ -132,10 +132,10 @@ class Recorder:
         report.longrepr = f"{report.longrepr}\n{verdict}"
 
     def _explain(self, pid: int, status: int) -> str:
-        from crashkit.collect.supervise.supervisor import FATAL
+        from crashkit.naming.signals import DUMPS_CORE
         from crashkit.testrun import told
 
-        until = time.monotonic() + (_REPORT_PATIENCE if -status in FATAL else 0.0)
+        until = time.monotonic() + (_REPORT_PATIENCE if -status in DUMPS_CORE else 0.0)
         while not told.of_process(self._folder, pid) and time.monotonic() < until:
             time.sleep(_POLL)
         return told.verdict(self._folder, History(read(self._folder)), pid, status)

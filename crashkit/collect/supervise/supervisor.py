@@ -39,23 +39,7 @@ from crashkit.collect.supervise.taker import Taker
 from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import Killed
 from crashkit.environment import ERROR_FILE, is_given_a_rank, is_one_of_several
-from crashkit.naming.signals import signal_name
-
-FATAL = frozenset(
-    {
-        signal.SIGSEGV,
-        signal.SIGBUS,
-        signal.SIGABRT,
-        signal.SIGFPE,
-        signal.SIGILL,
-        signal.SIGTRAP,
-        signal.SIGSYS,
-        signal.SIGQUIT,
-        signal.SIGXCPU,
-        signal.SIGXFSZ,
-    }
-)
-"""Signals whose default action dumps a core, signal(7): a crash, regardless of the sender."""
+from crashkit.naming.signals import DUMPS_CORE, signal_name
 
 ASKED_TO_END = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP})
 _STOPS = frozenset({signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
@@ -451,7 +435,7 @@ class Supervisor:
         if self._looks_at_siblings:
             self._look_at_siblings([death for death, _ in deaths], now)
         for death, _ in deaths:  # a parent may come before its child
-            if death.process is not None and death.signal in FATAL:
+            if death.process is not None and death.signal in DUMPS_CORE:
                 self._passed.note(death.pid, death.process.ppid, death.signal, now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
@@ -556,7 +540,7 @@ class Supervisor:
             return
         if self._kill_at and number == signal.SIGKILL:
             return  # we ended what hung
-        if number not in FATAL and number in self._passed_on:
+        if number not in DUMPS_CORE and number in self._passed_on:
             return
         if number == signal.SIGKILL:
             killed = self._blame()
@@ -572,8 +556,8 @@ class Supervisor:
             return
         # Of a process below the command the status may show no core where there is one. A parent that passes its child's signal on often
         # leaves none, and the child's tells whose child it was.
-        may_follow = number in FATAL and (self._cores.busy or bool(self._unclaimed))
-        if (death.core_dumped or may_follow or (number in FATAL and not death.certain)) and self._settings.pattern.kind == "file":
+        may_follow = number in DUMPS_CORE and (self._cores.busy or bool(self._unclaimed))
+        if (death.core_dumped or may_follow or (number in DUMPS_CORE and not death.certain)) and self._settings.pattern.kind == "file":
             if all(wanted.death.pid != death.pid for wanted in self._wanted):
                 self._wanted.append(_Wanted(death, is_command, now + _CORE_PATIENCE))
             return
@@ -672,7 +656,7 @@ class Supervisor:
             if core is not None:
                 core.drop()
             return
-        by_kernel = self._settings.capture == "core" and death.signal in FATAL
+        by_kernel = self._settings.capture == "core" and death.signal in DUMPS_CORE
         notes = (self._why_no_core(death),) if core is None and by_kernel else ()
         follows = self._incident is not None and self._incident.takes(death.process, time.monotonic())
         if not follows and not self._options.storm.keeps(signal_name(death.signal), time.monotonic()):
@@ -949,4 +933,4 @@ class Supervisor:
             seen.core.close()
 
 
-__all__ = ["EXPECTED", "FATAL", "Options", "SpawnError", "Supervisor"]
+__all__ = ["EXPECTED", "Options", "SpawnError", "Supervisor"]

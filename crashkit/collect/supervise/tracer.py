@@ -22,22 +22,8 @@ from crashkit import isolation
 from crashkit.collect.host import linux, ptrace
 from crashkit.collect.supervise.sighting import say
 from crashkit.crashfolder.work import Work
+from crashkit.naming.signals import DUMPS_CORE
 
-_FATAL = frozenset(
-    {
-        signal.SIGSEGV,
-        signal.SIGBUS,
-        signal.SIGABRT,
-        signal.SIGFPE,
-        signal.SIGILL,
-        signal.SIGTRAP,
-        signal.SIGSYS,
-        signal.SIGQUIT,
-        signal.SIGXCPU,
-        signal.SIGXFSZ,
-    }
-)
-"""Those for which the kernel writes a core (signal(7))."""
 _STOPPING = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
 _PATIENCE = 1.0
 """Seconds for all threads to stop. One in an uninterruptible system call cannot."""
@@ -170,7 +156,7 @@ class _Tracer:
             if (dying := self._dying.pop(tid, None)) is not None:
                 self._finish(dying, status == 0)
             return
-        if (number := _delivered(status)) in _FATAL and (pid := _dies_of(tid, number)) is not None:
+        if (number := _delivered(status)) in DUMPS_CORE and (pid := _dies_of(tid, number)) is not None:
             with contextlib.suppress(OSError):
                 self._hold(pid, tid, number)
                 return
