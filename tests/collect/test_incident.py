@@ -97,10 +97,7 @@ def others(crash: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads((crash["folder"] / "others" / name / "manifest.json").read_text()) for name in crash.get("others", ())]
 
 
-# In CI's first part it failed once: a rank that was seen between fork and exec is no rank until it is looked at again, up to 5 s later on a
-# busy machine, and may be dead by then.
 @pytest.mark.slow
-@pytest.mark.long
 def test_an_exception_of_a_rank(crashkit: Crashkit, tmp_path: Path) -> None:
     """It leaves one folder, with torchelastic's error file, and where the other rank stood."""
     error = tmp_path / "error.json"

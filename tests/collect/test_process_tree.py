@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import select
 import signal
@@ -12,7 +13,8 @@ from collections.abc import Iterator
 import pytest
 
 from crashkit.collect.host.snapshot import ProcessSnapshot, snapshot
-from crashkit.collect.supervise.process_tree import ProcessTree
+from crashkit.collect.supervise import process_tree
+from crashkit.collect.supervise.process_tree import ProcessTree, pause
 
 
 @pytest.fixture
@@ -66,3 +68,43 @@ def test_a_name_does_not_forge_a_start_time() -> None:
         seen = snapshot(process.pid)
         process.kill()
     assert seen is not None and (seen.name, seen.ppid) == ("x) Z 1 2 3 4", os.getpid())
+
+
+FORKS = """
+import os, sys
+pid = os.fork()
+if pid == 0:
+    sys.stdin.readline()
+    os.execve(sys.executable, [sys.executable, "-c", "print(flush=True); input()"], {"RANK": "3", "WORLD_SIZE": "4"})
+print(pid, flush=True)
+os.waitpid(pid, 0)
+"""
+
+
+def test_who_was_seen_between_fork_and_execve_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until then it has the variables of its parent, and is no rank."""
+    monkeypatch.setattr(process_tree, "_YOUNG", 1000.0)
+    tree = ProcessTree(select.poll())
+    with subprocess.Popen([sys.executable, "-c", FORKS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdin is not None and parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        tree.walk()
+        before = tree.find(pid)
+        assert before is not None and before.rank is None and before.argv[-1] == FORKS
+        tree._looked_again[pid] = math.inf  # regularly, this comes much later
+        parent.stdin.write("\n")
+        parent.stdin.flush()
+        parent.stdout.readline()
+        tree.walk()
+        after = tree.find(pid)
+        parent.communicate("\n")
+    assert after is not None and after.rank == 3
+
+
+def test_walks_are_frequent_while_somebody_may_execute_a_program() -> None:
+    def pauses(cost: float) -> list[float]:
+        return [pause(walks, cost, any_young) for walks in (1, 100) for any_young in (False, True)]
+
+    assert pauses(0.0001) == pytest.approx([0.05, 0.05, 0.5, 0.05])
+    assert pauses(0.01) == pytest.approx([10 / 3, 0.1, 10 / 3, 0.1])
+    assert pauses(1.0) == pytest.approx([5.0, 5.0, 5.0, 5.0])

@@ -20,6 +20,9 @@ from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, snapshot
 _MAX_WATCHED = 1000
 _SHARE = 0.003
 """Share of one CPU for walking the tree."""
+_YOUNG = 1.0
+"""Seconds after it was first seen for which a process that looks like its parent is taken for one between fork(2) and execve(2)."""
+_SHARE_FOR_YOUNG = 0.1
 
 
 class Death(NamedTuple):
@@ -43,6 +46,13 @@ class Death(NamedTuple):
     def core_dumped(self) -> bool:
         """Whether the kernel wrote a core; not reliable unless `certain`."""
         return bool(os.WIFSIGNALED(self.status) and os.WCOREDUMP(self.status))
+
+
+def pause(walks: int, cost: float, any_young: bool) -> float:
+    """Seconds until the next walk after so many, the last of which took `cost` seconds."""
+    # Frequently at first, while processes execute others and load libraries.
+    regular = min(5.0, max(0.05 * min(walks, 10), cost / _SHARE))
+    return min(regular, max(0.05, cost / _SHARE_FOR_YOUNG)) if any_young else regular
 
 
 class ProcessTree:
@@ -72,14 +82,19 @@ class ProcessTree:
         began = time.monotonic()
         for pid in self._descendants():  # parents first
             known = self._alive.get(pid)
-            if known is not None and began < self._looked_again[pid]:
+            if known is not None and began < self._looked_again[pid] and not self._may_execute(known, began):
                 with contextlib.suppress(OSError):
                     self._alive[pid] = known._replace(cwd=os.readlink(f"/proc/{pid}/cwd"))
                 continue
             self.refresh(pid)
-        # Frequently at first, while processes execute others and load libraries.
         self._walks += 1
-        self.interval = min(5.0, max(0.05 * min(self._walks, 10), (time.monotonic() - began) / _SHARE))
+        now = time.monotonic()
+        self.interval = pause(self._walks, now - began, any(self._may_execute(process, now) for process in self._alive.values()))
+
+    def _may_execute(self, process: ProcessSnapshot, now: float) -> bool:
+        """Whether it may be between fork and execve. Until it is looked at again, it has its parent's arguments and variables."""
+        parent = self._alive.get(process.ppid) if now - process.first_seen < _YOUNG else None
+        return parent is not None and (process.executable, process.argv) == (parent.executable, parent.argv)
 
     def refresh(self, pid: int) -> None:
         """Take a new snapshot of one descendant."""

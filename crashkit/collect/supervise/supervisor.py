@@ -23,6 +23,8 @@ from crashkit.collect.host.limits import allow_core, core_limit
 from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, working_folder
 from crashkit.collect.supervise import proc_events
 from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
+from crashkit.collect.supervise.fatal_errors import PATIENCE as FATAL_PATIENCE
+from crashkit.collect.supervise.fatal_errors import FatalErrors
 from crashkit.collect.supervise.group_witness import GroupWitness
 from crashkit.collect.supervise.hang import HangWatch
 from crashkit.collect.supervise.hang import Limits as HangLimits
@@ -52,8 +54,6 @@ _CORE_PATIENCE = 2.0
 """Seconds to wait for the core file after the kernel reported a core dump."""
 _DEATH_PATIENCE = 1.0
 """Seconds to wait for the death of a process after its core is complete."""
-_LOG_PATIENCE = 4.0
-"""Seconds to wait for other traces of a crash after a fatal error in the log."""
 _TAIL_PATIENCE = 10.0
 _LAST_PATIENCE = 0.5
 """Seconds for processes that end by themselves once the command has, such as multiprocessing's resource tracker."""
@@ -188,8 +188,7 @@ class Supervisor:
         self._crashed = False
         self._abandoned = False
         self._overwritten_told = 0
-        self._fatal_errors = 0
-        self._fatal_until = 0.0
+        self._fatal = FatalErrors()
         self._oom_kills = oom.oom_kills(oom.cgroup_memory())
         self._hang = HangWatch(options.hang) if options.hang is not None else None
         self._taking: dict[int, _Taking] = {}
@@ -307,7 +306,7 @@ class Supervisor:
         if self._options.again is None or self._told_to_end or self._passed_on & ENDING:
             return False
         assert self._status is not None
-        self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
+        self._wait_until(time.monotonic() + FATAL_PATIENCE + _DRAIN, self._idle)
         self._tail.catch_up()
         return self._options.again(self._status, self._tail.tail()) and not self._told_to_end
 
@@ -330,7 +329,7 @@ class Supervisor:
 
     def _finish(self) -> None:
         """Wait for the reports, unless we are asked to terminate."""
-        self._wait_until(time.monotonic() + _LOG_PATIENCE + _DRAIN, self._idle)
+        self._wait_until(time.monotonic() + FATAL_PATIENCE + _DRAIN, self._idle)
         if (failure := self._failure()) is not None:
             self._queue.append(failure)
             self._wait_until(time.monotonic() + _DRAIN, self._idle)
@@ -367,7 +366,7 @@ class Supervisor:
         is_rank = end.process is not None and is_one_of_several(dict(end.process.place))
         if not (self._settings.on_exit and (self._settings.analyze or is_rank)):
             return None
-        if self._reported or self._fatal_errors or self._told_to_end or self._passed_on & ENDING:
+        if self._reported or self._fatal.count or self._told_to_end or self._passed_on & ENDING:
             return None
         self._tail.catch_up()
         stderr = self._tail.tail()
@@ -383,14 +382,14 @@ class Supervisor:
             return True
         if self._incident or self._worker or self._queue or self._taking or self._kills:
             return False
-        return not (self._wanted or self._unclaimed or self._cores.busy or self._fatal_until)
+        return not (self._wanted or self._unclaimed or self._cores.busy or self._fatal.awaited)
 
     # One turn
 
     def _timeout(self) -> float:
         if self._cores.busy or self._wanted or self._unclaimed:
             return self._cores.patience if self._cores.busy else 0.05
-        if self._held or self._fatal_until:
+        if self._held or self._fatal.awaited:
             return 0.5
         if self._hang is not None:
             return max(0.01, min(self._next_walk, self._hang.next_look()) - time.monotonic())
@@ -427,7 +426,7 @@ class Supervisor:
             self._poll.unregister(interest[0])
         now = time.monotonic()
         # More processes may die soon: look now, as unknown ones leave no trace.
-        if now >= self._next_walk or self._tail.fatal_errors > self._fatal_errors:
+        if now >= self._next_walk or self._tail.fatal_errors > self._fatal.count:
             self._tree.walk()
             self._cores.watch(self._tree.folders())
             self._next_walk = now + self._tree.interval
@@ -649,7 +648,7 @@ class Supervisor:
             return
         self._reported[death.pid] = (death.start, time.monotonic())
         self._crashed = self._crashed or is_command
-        self._fatal_until = 0.0
+        self._fatal.explained()
         if (child := self._passed_on_by(death, core)) is not None:
             process = death.process.name if death.process is not None else "a process"
             say(f"{printable(process)}[{death.pid}] only passed on the {signal_name(death.signal)} of its child {child}")
@@ -786,17 +785,12 @@ class Supervisor:
 
     def _read_log(self, now: float) -> None:
         """Report a fatal error on stderr as a crash if no other source reports it."""
-        if self._tail.fatal_errors > self._fatal_errors:
-            self._fatal_errors = self._tail.fatal_errors
-            if not (self._wanted or self._unclaimed or self._cores.busy or self._queue or self._incident):
-                self._fatal_until = now + _LOG_PATIENCE
-        if self._fatal_until and now >= self._fatal_until:
-            if self._tracer and self._tree.any_held():
-                return  # its tracer still takes its core: it dies after that
-            self._fatal_until = 0.0
-            if not self._cores.busy and self._options.storm.keeps("fatal error", now):
-                note = "the log contains a fatal error; the end of the process was not observed"
-                self._queue.append(Sighting(time.time(), 0, 0, 0, False, False, None, None, self._tail.tail(), None, (note,)))
+        is_told = bool(self._wanted or self._unclaimed or self._cores.busy or self._queue or self._incident)
+        self._fatal.seen(self._tail.fatal_errors, now, is_told)
+        is_due = self._fatal.is_due(now, lambda: bool(self._tracer) and self._tree.any_held())
+        if is_due and not self._cores.busy and self._options.storm.keeps("fatal error", now):
+            note = "the log contains a fatal error; the end of the process was not observed"
+            self._queue.append(Sighting(time.time(), 0, 0, 0, False, False, None, None, self._tail.tail(), None, (note,)))
 
     # Hangs
 
