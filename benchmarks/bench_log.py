@@ -8,6 +8,7 @@ Goals: no slower than grep, under 200 MB of memory; also where every line is tel
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import random
 import re
@@ -22,6 +23,8 @@ from crashkit.evidence.text.log_patterns import line_patterns
 
 GOAL_MEMORY = 200_000
 """Kilobytes."""
+PATIENCE = 60
+"""Seconds for grep: where many of the patterns nearly match each line, it needs many times as long as crashkit."""
 
 READ = """
 import resource, sys
@@ -99,10 +102,13 @@ def main(arguments: Sequence[str] = ()) -> int:
             own = time.perf_counter() - started
             started = time.perf_counter()
             # Not into /dev/null: grep would stop at its first match.
-            subprocess.run(["grep", "-cE", "-f", patterns, log], capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"})
+            command = ["grep", "-cE", "-f", patterns, log]
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                subprocess.run(command, capture_output=True, check=False, env={**os.environ, "LC_ALL": "C"}, timeout=PATIENCE)
             grep = time.perf_counter() - started
+            bound = "over " if grep >= PATIENCE else ""
             memory = int(done.stdout.split()[0])
-            print(f"| {kind} | {own:.2f} | {grep:.2f} | {own / grep:.2f} | {memory / 1000:.0f} |")
+            print(f"| {kind} | {own:.2f} | {bound}{grep:.2f} | {own / grep:.2f} | {memory / 1000:.0f} |")
             good = good and memory < GOAL_MEMORY and (own <= grep or kind != "a training run and a server")
     print("goals met" if good else "GOALS MISSED")
     return 0 if good else 1
