@@ -13,6 +13,8 @@ from crashkit.stacks.living import Living, OpenFile
 
 SECONDS = 0.25
 """Over how long a time."""
+_WOKEN = 1_000_000
+"""Nanoseconds: a thread that ran for less was only woken to be looked at. On a busy machine it may have waited long for that."""
 _MOST_FILES = 4096
 _MOST_PROCESSES = 4096
 _TICK = os.sysconf("SC_CLK_TCK")
@@ -26,21 +28,32 @@ class _Socket(NamedTuple):
     state: str
 
 
+class Spent(NamedTuple):
+    """How long a thread ran, and how long it was ready but did not run because others did; nanoseconds."""
+
+    ran: int
+    ready: int = 0
+
+
 class Watch:
     """Watches the threads of a process while something else is done."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid
         self._began = time.monotonic()
-        self._before = _nanoseconds(pid)
+        self._before = _spent(pid)
 
     def shares(self, seconds: float = SECONDS) -> dict[int, float]:
         """The share of the time since the watch began, at least `seconds`, in which each thread ran or was ready to run."""
         time.sleep(max(0.0, self._began + seconds - time.monotonic()))
         took = time.monotonic() - self._began
-        return {
-            tid: min(1.0, (spent - self._before[tid]) / 1e9 / took) for tid, spent in _nanoseconds(self._pid).items() if tid in self._before
-        }
+        return {tid: share(self._before[tid], now, took) for tid, now in _spent(self._pid).items() if tid in self._before}
+
+
+def share(before: Spent, after: Spent, seconds: float) -> float:
+    """The share of these seconds in which a thread ran or, if it had work to do, waited for a processor."""
+    ran, ready = after.ran - before.ran, after.ready - before.ready
+    return min(1.0, (ran + (ready if ran >= _WOKEN else 0)) / 1e9 / seconds)
 
 
 def living(pid: int, watch: Watch) -> Living:
@@ -140,8 +153,8 @@ def _address(text: str) -> str:
     return f"[{address}]:{int(port, 16)}" if address.version == 6 else f"{address}:{int(port, 16)}"
 
 
-def _nanoseconds(pid: int) -> dict[int, int]:
-    """How long each thread ran, or waited for a processor on a busy machine (Documentation/scheduler/sched-stats.rst).
+def _spent(pid: int) -> dict[int, Spent]:
+    """Of each thread (Documentation/scheduler/sched-stats.rst).
 
     Without those statistics only the time that it ran, which its stat counts in ticks.
     """
@@ -149,12 +162,12 @@ def _nanoseconds(pid: int) -> dict[int, int]:
     for tid in _numbers(f"/proc/{pid}/task"):
         words = _text(f"/proc/{pid}/task/{tid}/schedstat").split()
         if len(words) > 1 and words[0].isdigit() and words[1].isdigit():
-            found[tid] = int(words[0]) + int(words[1])
+            found[tid] = Spent(int(words[0]), int(words[1]))
             continue
         text = _text(f"/proc/{pid}/task/{tid}/stat")
         fields = text[text.rfind(")") + 1 :].split()
         if len(fields) > 12:
-            found[tid] = (int(fields[11]) + int(fields[12])) * 1_000_000_000 // _TICK
+            found[tid] = Spent((int(fields[11]) + int(fields[12])) * 1_000_000_000 // _TICK)
     return found
 
 

@@ -30,6 +30,8 @@ class UnwindTable:
         self._elf = elf
         self._order = elf.order if elf else "<"
         self._start, self._count = self._search_table()
+        self._functions: dict[int, Optional[range]] = {}
+        """By address: the threads of a pool all stand at the same ones."""
 
     @classmethod
     def load(cls, path: Path) -> UnwindTable:
@@ -51,6 +53,11 @@ class UnwindTable:
 
     def function(self, address: int) -> Optional[range]:
         """The address range of the entry that covers `address`: a function, or a part that the compiler moved elsewhere."""
+        if address not in self._functions:
+            self._functions[address] = self._function(address)
+        return self._functions[address]
+
+    def _function(self, address: int) -> Optional[range]:
         try:
             entry = self._entry(address)
             found = None if entry is None else self._range(entry)

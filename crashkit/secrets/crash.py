@@ -7,7 +7,8 @@ to a value (variables), and for source and command lines, which have rules of th
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from functools import cache
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 from msgspec.structs import replace
@@ -28,6 +29,10 @@ TEXTS = {
     (PythonFrame, "contradicted_by"),
 }
 """Dictionaries of plain texts, by their name."""
+
+
+_NUMBERS = (int, float, type(None))
+"""And what derives from them: bool, addresses, offsets."""
 
 
 def masked(crash: Crash, known: Iterable[str] = ()) -> Crash:
@@ -55,17 +60,34 @@ def without_locals(crash: Crash) -> Crash:
 
 
 def strings(value: Any) -> Iterator[str]:
-    """Every string in a fact or in a collection of them, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, msgspec.Struct):
-        for name in value.__struct_fields__:
-            yield from strings(getattr(value, name))
-    elif isinstance(value, dict):
-        yield from strings(tuple(value.items()))
-    elif isinstance(value, (tuple, list)):
-        for item in value:
-            yield from strings(item)
+    """Every string in a fact or in a collection of them, keys included; in no order."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, str):
+            yield one
+        elif isinstance(one, msgspec.Struct):
+            left += [getattr(one, name) for name in _fields(type(one))]
+        elif isinstance(one, dict):
+            left += (*one.keys(), *one.values())
+        elif isinstance(one, (tuple, list)):
+            left += one
+
+
+@cache
+def _fields(fact: type[msgspec.Struct]) -> tuple[str, ...]:
+    """Those that may hold a string, at whatever depth. Most are numbers, and a crash of many threads has a million of them."""
+    hints = get_type_hints(fact)
+    return tuple(name for name in fact.__struct_fields__ if not all(issubclass(leaf, _NUMBERS) for leaf in _leaves(hints[name])))
+
+
+def _leaves(hint: Any) -> Iterator[type]:
+    """The types that a type is made of; object for what is no class."""
+    inner = [one for one in get_args(hint) if one is not ...]
+    for one in inner:
+        yield from _leaves(one)
+    if not inner:
+        yield hint if isinstance(hint, type) else object
 
 
 class _Bare:
@@ -138,7 +160,8 @@ class _Masking:
 
 def _struct(fact: Any, masking: _Bare | _Masking | _Repeated) -> Any:
     changes = {}
-    for name in fact.__struct_fields__:
+    kind: type[msgspec.Struct] = type(fact)
+    for name in _fields(kind):
         value = getattr(fact, name)
         clean = masking.field(fact, name, value)
         if clean is not value and clean != value:

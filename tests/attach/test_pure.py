@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashkit.collect.living import Spent, share
 from crashkit.interpreter.locks import depth_at
 from crashkit.stacks.living import Living, OpenFile, as_json, of_json
 from crashkit.stacks.waits import cycles
@@ -85,3 +86,12 @@ def test_a_process_that_is_no_number() -> None:
 )
 def test_one_that_somebody_else_wrote(told: object) -> None:
     assert of_json(told) is None
+
+
+def test_a_busy_machine_makes_nobody_busy() -> None:
+    """A thread that sleeps again as soon as it was looked at may have waited long for a processor until then."""
+    second = 1_000_000_000
+    before = Spent(5 * second, 7 * second)
+    assert share(before, Spent(before.ran + 100_000, before.ready + second // 2), 1.0) < 0.001
+    assert share(before, Spent(before.ran + second // 20, before.ready + second // 2), 1.0) == pytest.approx(0.55)
+    assert share(before, Spent(before.ran + 2 * second, before.ready), 1.0) == 1.0
