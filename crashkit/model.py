@@ -85,6 +85,33 @@ class Process(_Fact, frozen=True):
     """Versions of python, torch, cuda, driver and so on, if the evidence shows them."""
 
 
+class AccessedArray(_Fact, frozen=True):
+    """An array or a tensor in a variable that, by its shape and strides, has the fault address in its memory."""
+
+    variable: str
+    """As the program would write it: `view`, `self.image`."""
+    description: str
+    """Type and shape: `float64 (512, 512)`."""
+    start: Address
+    """Of its lowest element."""
+    end: Address
+    """Behind its highest element."""
+    thread: Optional[int] = None
+    """Whose variable it is: the crashed thread's, or another one's if that has no Python frames."""
+    function: Optional[str] = None
+    """The Python function that has the variable."""
+    file: Optional[str] = None
+    """Of that function."""
+    line: Optional[int] = None
+    """Where the function stood."""
+    owner: Optional[str] = None
+    """Type and shape of the array whose memory it is a view of."""
+    owner_start: Optional[Address] = None
+    """Of that array's lowest element."""
+    owner_end: Optional[Address] = None
+    """Behind that array's highest element."""
+
+
 class Signal(_Fact, frozen=True):
     """The signal that ended the process, and why it was sent."""
 
@@ -106,6 +133,8 @@ class Signal(_Fact, frozen=True):
     """True if a signal handler hid the fault and it was recovered from the signal frame."""
     handler: Optional[str] = None
     """The signal handler that stood between the fault and the end of the process."""
+    array: Optional[AccessedArray] = None
+    """Whose memory was accessed, if an array in a variable says so."""
     ended_with: Optional[str] = None
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 

@@ -665,6 +665,9 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     at = next((answer.visited for answer in answers if answer.visited), None)
     threads = tuple(replace(thread, visited=at) if thread.crashed and at else thread for thread in assembled.threads)
     settled = settle(scene, replace(crash, threads=threads))
+    array = next((answer.array for answer in answers if answer.array is not None), None)
+    if array is not None and settled.signal is not None:
+        settled = replace(settled, signal=replace(settled.signal, array=array))
     return replace(
         settled,
         process=_with_versions(settled.process, scene, assembled.threads, [file for answer in answers for file in answer.loaded], finder),

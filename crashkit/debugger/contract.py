@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional, Protocol
 
 from crashkit.evidence.core.describe import Scene
-from crashkit.model import NativeFrame, PendingSignal, PythonFrame, Raised, SoftError
+from crashkit.model import AccessedArray, NativeFrame, PendingSignal, PythonFrame, Raised, SoftError
 
 Lap = Callable[[str], None]
 """Called with the name of each part of the work as it ends."""
@@ -93,6 +93,8 @@ class Answer(NamedTuple):
     """What glibc said when it aborted the process."""
     visited: Optional[str] = None
     """What the garbage collector or a finalizer was at in the crashed thread: `an object of type Node`."""
+    array: Optional[AccessedArray] = None
+    """The array in a variable that describes the memory at the fault address."""
     loaded: tuple[str, ...] = ()
     """Files of what was imported, one for each package."""
     soft_errors: tuple[SoftError, ...] = ()

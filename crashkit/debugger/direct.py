@@ -22,13 +22,16 @@ from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from crashkit.interpreter.tasks import Tasks, TaskState
 from crashkit.interpreter.visited import NativeState
 from crashkit.memory import mapping_at
-from crashkit.model import Address, Crash, Greenlet, PendingSignal, PythonFrame, Raised, SoftError, Task
+from crashkit.model import AccessedArray, Address, Crash, Greenlet, PendingSignal, PythonFrame, Raised, SoftError, Task
+from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import signal_name
 
 ORIGIN = "crashkit"
 _THREADS_WITH_VARIABLES = 64
 _FRAMES_WITH_VARIABLES = 1000
 """At either end of a deep stack."""
+_FRAMES_WITH_ARRAYS = 20
+_THREADS_WITH_ARRAYS = 16
 _MOST_NATIVE = 24
 """Native frames in which an object is looked for."""
 
@@ -94,6 +97,7 @@ class DirectReader:
                 for one in state.pending_signals()
             ),
             visited=self._visited(state),
+            array=self._array(state),
             loaded=self.loaded(),
             soft_errors=tuple(self._lost(stacks)),
         )
@@ -118,6 +122,39 @@ class DirectReader:
         if found is None:
             return None
         return f"an object of type {found.type}" if found.type else f"the object at {Address(found.address)}, whose type pointer is damaged"
+
+    def _array(self, state: PythonState) -> Optional[AccessedArray]:
+        crashed = self._scene.crash.crashed_thread
+        signals = [fault.signal for fault in self._scene.faults] or [self._scene.crash.signal]
+        address = next((one.address for one in reversed(signals) if one is not None and one.address is not None), None)
+        if address is None:
+            return None
+        # A worker of a library's pool has no Python frames: the thread that waits for it has the array.
+        threads = [(tid, thread) for tid, thread in self._threads() if tid == crashed] or list(self._threads())[:_THREADS_WITH_ARRAYS]
+        each = (self._accessed(state, tid, thread, address) for tid, thread in threads)
+        return next(filter(None, each), None)
+
+    def _accessed(self, state: PythonState, tid: int, thread: PythonThread, address: int) -> Optional[AccessedArray]:
+        frames = [self._frame(one, False) for one in thread.stack.inner[:_FRAMES_WITH_ARRAYS]]
+        # The libraries' own functions have the user's array under names of theirs.
+        order = sorted(range(len(frames)), key=lambda index: not is_own(frames[index]))
+        found = state.accessed(thread, order, address)
+        if found is None:
+            return None
+        frame, owner = frames[found.place.frame], found.owner
+        return AccessedArray(
+            variable=found.place.name,
+            thread=tid,
+            description=found.extent.description,
+            start=Address(found.extent.addresses.start),
+            end=Address(found.extent.addresses.stop),
+            function=frame.function,
+            file=frame.file,
+            line=frame.line,
+            owner=owner.description if owner is not None else None,
+            owner_start=Address(owner.addresses.start) if owner is not None else None,
+            owner_end=Address(owner.addresses.stop) if owner is not None else None,
+        )
 
     def locks(self) -> Optional[PythonLocks]:
         """The locks that the threads hold and want; None without an interpreter."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Optional, Union
 
 from crashkit.diagnose import waiting
+from crashkit.diagnose.array_facts import ARRAY_FACTS
 from crashkit.diagnose.callback_facts import CALLBACK_FACTS
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
@@ -679,6 +680,7 @@ FACTS: dict[str, Fact] = {
     "user-division": user_division,
     "many-streams": many_streams,
     "garbage-index": garbage_index,
+    **ARRAY_FACTS,
     **CALLBACK_FACTS,
     **GPU_MEMORY_FACTS,
     **JOB_FACTS,

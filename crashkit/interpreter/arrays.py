@@ -18,13 +18,15 @@ _MOST_BASES = 16
 _MOST_DIMENSIONS = 64
 _MOST_ELEMENTS = 1 << 60
 
-_DATA_AT, _DIMENSIONS_AT, _SHAPE_AT, _TYPE_AT, _NUMBER_AT = 0, 8, 16, 40, 12
-"""Behind PyObject_HEAD: `data`, `nd`, `dimensions` and `descr` of an array; `type_num` of a descr."""
+_DATA_AT, _DIMENSIONS_AT, _SHAPE_AT, _STRIDES_AT, _BASE_AT, _TYPE_AT, _NUMBER_AT = 0, 8, 16, 24, 32, 40, 12
+"""Behind PyObject_HEAD: `data`, `nd`, `dimensions`, `strides`, `base` and `descr` of an array; `type_num` of a descr."""
 _NUMPY_TYPES = (
     *("bool", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "int64", "uint64", "float32", "float64"),
     *("longdouble", "complex64", "complex128", "clongdouble", "object", "bytes", "str", "void", "datetime64", "timedelta64", "float16"),
 )
 """`NPY_TYPES`, by number; where long has 64 bits."""
+_NUMPY_WIDTHS = (1, 1, 1, 2, 2, 4, 4, 8, 8, 8, 8, 4, 8, 16, 8, 16, 32, 8, 1, 1, 1, 8, 8, 2)
+"""Bytes of an element, by the same number; at least one for those whose width is their array's."""
 
 _IMPLEMENTATIONS_AT = (8, 0)
 """Behind PyObject_HEAD: `cdata` of a tensor's object (torch/csrc/autograd/python_variable.h), behind whether it is borrowed, or in newer
@@ -48,12 +50,33 @@ _DEVICES = (
 """`DeviceType` (c10/core/DeviceType.h), by number."""
 
 
+class Extent(NamedTuple):
+    """The memory that an array or a tensor describes: from its lowest element to behind its highest."""
+
+    description: str
+    """Its type and shape: `float32 (3, 4)`."""
+    addresses: range
+    base: int = 0
+    """The object that owns the memory, or is a view of it in turn; 0 if it is the array itself, or not known."""
+
+
 class _Sizes(NamedTuple):
     at: int
     """The number of the word of the implementation at which they begin."""
     shape: tuple[int, ...]
     offset: int
     """Of the first element in the storage, in elements."""
+    strides: tuple[int, ...]
+    """In elements."""
+
+
+class _Tensor(NamedTuple):
+    kind: str
+    width: int
+    device: str
+    data: int
+    """Of the storage; 0 if it has none."""
+    sizes: _Sizes
 
 
 class Arrays:
@@ -66,15 +89,22 @@ class Arrays:
 
     def text(self, address: int, kind: int) -> Optional[str]:
         """Such as `float32 (3, 4), data at 0x7f…`; None for any other object. Raises Unreadable."""
-        base = kind
+        base = self._base(kind)
+        return None if base is None else self._of_array(address) if base == self._array else self._of_tensor(address)
+
+    def extent(self, address: int, kind: int) -> Optional[Extent]:
+        """What memory of this machine the array or tensor describes; None for any other object. Raises Unreadable."""
+        base = self._base(kind)
+        return None if base is None else self._extent_of_array(address) if base == self._array else self._extent_of_tensor(address)
+
+    def _base(self, kind: int) -> Optional[int]:
+        """The type of arrays or that of tensors, whichever this type derives from."""
         for _ in range(_MOST_BASES if self._array or self._tensor else 0):
-            if base == self._array:
-                return self._of_array(address)
-            if base == self._tensor:
-                return self._of_tensor(address)
-            base = self._view.word(base + self._objects.layout.type.base)
-            if not base:
+            if not kind:
                 break
+            if kind in (self._array, self._tensor):
+                return kind
+            kind = self._view.word(kind + self._objects.layout.type.base)
         return None
 
     def _type(self, interpreter: Optional[int], module: str, name: str) -> int:
@@ -86,16 +116,43 @@ class Arrays:
             return 0
 
     def _of_array(self, address: int) -> str:
+        shape, number = self._shape_and_type(address)
+        return f"{_numpy_type(number)} {shape}, data at {self._view.word(address + self._objects.head + _DATA_AT):#x}"
+
+    def _extent_of_array(self, address: int) -> Extent:
+        view, own = self._view, address + self._objects.head
+        shape, number = self._shape_and_type(address)
+        width = _NUMPY_WIDTHS[number] if 0 <= number < len(_NUMPY_WIDTHS) else 1
+        strides = self._numbers(view.word(own + _STRIDES_AT), len(shape))
+        addresses = _covered(view.word(own + _DATA_AT), shape, strides, width)
+        return Extent(f"{_numpy_type(number)} {shape}", addresses, view.word(own + _BASE_AT))
+
+    def _shape_and_type(self, address: int) -> tuple[tuple[int, ...], int]:
         view, own = self._view, address + self._objects.head
         dimensions = view.int32(own + _DIMENSIONS_AT)
         if not 0 <= dimensions <= _MOST_DIMENSIONS:
             raise Unreadable(f"an array of {dimensions} dimensions")
-        shape = self._numbers(view.word(own + _SHAPE_AT), dimensions)
-        number = view.int32(view.word(own + _TYPE_AT) + self._objects.head + _NUMBER_AT)
-        kind = _NUMPY_TYPES[number] if 0 <= number < len(_NUMPY_TYPES) else f"type {number}"
-        return f"{kind} {shape}, data at {view.word(own + _DATA_AT):#x}"
+        return self._numbers(view.word(own + _SHAPE_AT), dimensions), view.int32(
+            view.word(own + _TYPE_AT) + self._objects.head + _NUMBER_AT
+        )
 
     def _of_tensor(self, address: int) -> Optional[str]:
+        found = self._tensor_at(address)
+        if found is None:
+            return None
+        kind, width, device, data, sizes = found
+        placed = f", data at {data + sizes.offset * width:#x}" if data else ""
+        return f"{kind} {sizes.shape} on {device}{placed}"
+
+    def _extent_of_tensor(self, address: int) -> Optional[Extent]:
+        found = self._tensor_at(address)
+        if found is None or not found.data or not found.device.startswith("cpu"):
+            return None
+        kind, width, _, data, sizes = found
+        strides = [width * stride for stride in sizes.strides]
+        return Extent(f"{kind} {sizes.shape}", _covered(data + sizes.offset * width, sizes.shape, strides, width))
+
+    def _tensor_at(self, address: int) -> Optional[_Tensor]:
         for place in _IMPLEMENTATIONS_AT:
             try:
                 implementation = self._view.word(address + self._objects.head + place)
@@ -106,15 +163,12 @@ class Arrays:
                 continue
         return None
 
-    def _described(self, implementation: int, sizes: _Sizes) -> str:
+    def _described(self, implementation: int, sizes: _Sizes) -> _Tensor:
         view = self._view
         about = implementation + 8 * (sizes.at + 13)
         number, device, index = view.uint16(about), view.byte(about + 2), view.byte(about + 3)
         kind, width = _TORCH_TYPES[number]
-        where = _DEVICES[device] + (f":{index}" if index < 128 else "")
-        data = self._data(implementation)
-        placed = f", data at {data + sizes.offset * width:#x}" if data else ""
-        return f"{kind} {sizes.shape} on {where}{placed}"
+        return _Tensor(kind, width, _DEVICES[device] + (f":{index}" if index < 128 else ""), self._data(implementation), sizes)
 
     def _sizes(self, implementation: int) -> Optional[_Sizes]:
         """Where they are, then the storage's offset and the number of elements, then known numbers of a type and a device."""
@@ -125,12 +179,14 @@ class Arrays:
                 dimensions, offset, elements = view.word(start), view.word(start + 88), view.word(start + 96)
                 if dimensions > _MOST_DIMENSIONS or max(offset, elements) > _MOST_ELEMENTS:
                     continue
-                shape = self._numbers(start + 8 if dimensions <= _INLINE else view.word(start + 8), dimensions)
+                inline = dimensions <= _INLINE
+                first = start + 8 if inline else view.word(start + 8)
+                shape = self._numbers(first, dimensions)
                 known = (
                     view.uint16(start + 104) < len(_TORCH_TYPES) and view.byte(start + 106) < len(_DEVICES) and view.byte(start + 108) == 1
                 )
                 if known and min(shape, default=0) >= 0 and prod(shape) == elements:
-                    return _Sizes(index, shape, offset)
+                    return _Sizes(index, shape, offset, self._numbers(first + 8 * (_INLINE if inline else dimensions), dimensions))
             except Unreadable:
                 continue
         return None
@@ -143,3 +199,15 @@ class Arrays:
 
     def _numbers(self, start: int, count: int) -> tuple[int, ...]:
         return tuple(self._view.signed_word(start + 8 * index) for index in range(count))
+
+
+def _numpy_type(number: int) -> str:
+    return _NUMPY_TYPES[number] if 0 <= number < len(_NUMPY_TYPES) else f"type {number}"
+
+
+def _covered(first: int, shape: Sequence[int], strides: Sequence[int], width: int) -> range:
+    """The addresses from the lowest element to behind the highest, where the one with index 0 is at `first`. Strides are in bytes."""
+    if 0 in shape:
+        return range(first, first)
+    reaches = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
+    return range(first + sum(reach for reach in reaches if reach < 0), first + sum(reach for reach in reaches if reach > 0) + width)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Optional
 
+from crashkit.interpreter.accessed import Accessed, Place, accessed
 from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.frames import Frames, FrameState, Stack
@@ -73,6 +74,8 @@ class PythonState(NamedTuple):
     """Reads the exception that a thread is handling: its type and arguments."""
     visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
     """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
+    accessed: Callable[[PythonThread, Sequence[int], int], Optional[Accessed]]
+    """Finds the array in a variable of these frames of this thread, the likeliest first, that describes the memory at this address."""
     loaded: Callable[[Memory, Optional[Read]], list[str]]
     """Reads the files of what was imported, one for each package, from this memory and these constants: it takes many pages."""
     locks: Callable[[], PythonLocks]
@@ -137,6 +140,7 @@ def read_python(
         exception=lambda thread: _exception(view, found, values, thread),
         raised=lambda thread: _raised(objects, frames, found, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
+        accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
@@ -146,6 +150,12 @@ def read_python(
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
         gil_waiters=tuple(dict.fromkeys(waiters)),
     )
+
+
+def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:
+    for index in order:
+        for variable in frames.variables(thread.stack.inner[index], _MOST_VARIABLES):
+            yield Place(index, variable.name), variable.value
 
 
 def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -> Greenlets:

@@ -102,15 +102,17 @@ class Values:
             return repr(complex(real, imaginary))
         if flags & TYPE:
             return f"<class {self.type_name(address)!r}>"
-        if self._objects.view.word_size == 8 and (described := self._array_text(address, kind)):
+        if self._objects.view.word_size == 8 and (described := self.arrays.text(address, kind)):
             return f"<{name} {described}>"
         fields = self._fields(address, outside) if flags & HEAP_TYPE else ""
         return f"<{name}({fields}) at {address:#x}>" if fields else f"<{name} at {address:#x}>"
 
-    def _array_text(self, address: int, kind: int) -> Optional[str]:
+    @property
+    def arrays(self) -> Arrays:
+        """Describes arrays."""
         if self._arrays is None:
             self._arrays = Arrays(self._objects, self._interpreter)
-        return self._arrays.text(address, kind)
+        return self._arrays
 
     def _fields(self, address: int, outside: tuple[int, ...]) -> str:
         """The attributes of an instance. Those of attributes in turn are left out."""
