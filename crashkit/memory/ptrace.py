@@ -8,6 +8,8 @@ from __future__ import annotations
 import ctypes
 import os
 
+from crashkit.elf.notes import NT_PRSTATUS
+
 # include/uapi/linux/ptrace.h
 _CONT, _DETACH = 7, 17
 _GETSIGINFO, _GETREGSET, _SEIZE, _INTERRUPT, _LISTEN = 0x4202, 0x4204, 0x4206, 0x4207, 0x4208
@@ -16,8 +18,6 @@ FOLLOWS_ALL = 0x02 | 0x04 | 0x08 | 0x10
 EVENT_STOP = 128
 WALL = 0x40000000
 """include/uapi/linux/wait.h: also wait for threads, which are children of another kind."""
-NT_PRSTATUS = 1
-"""The type of the note that has a thread's general registers."""
 
 _SIGINFO, _LARGEST_SET = 128, 64 << 10
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from crashkit.elf.notes import NT_PRSTATUS
 from crashkit.errors import EvidenceError
 from crashkit.memory import ptrace
 
@@ -52,7 +53,7 @@ class Stopped:
         """The stopped threads, the main thread first."""
         return sorted(self._signals, key=lambda tid: (tid != self.pid, tid))
 
-    def registers(self, tid: int, kind: int = ptrace.NT_PRSTATUS) -> bytes:
+    def registers(self, tid: int, kind: int = NT_PRSTATUS) -> bytes:
         """A set of a stopped thread's registers as in a core's note of that type; empty if there is none."""
         return ptrace.registers(tid, kind)
 
