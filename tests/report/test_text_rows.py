@@ -120,6 +120,9 @@ def test_the_line_that_launched() -> None:
     assert labels[0] == "kernel" and labels.count("launched") == 1 and labels[labels.index("launched") + 1 :][:2] == ["", ""]
 
 
+KINDS = "long-fix short-fix no-fix log-ends next one-error two-errors more-errors looked-for".split()
+
+
 @pytest.mark.parametrize(
     ("facts", "label", "count"),
     [
@@ -133,7 +136,7 @@ def test_the_line_that_launched() -> None:
         ({"soft_errors": (SoftError(stage="x", message="a"),) * 3}, "missing", 2),
         ({"looked_for": (LookedFor(id="a", title="A", verdict="contradicted", by="x"),)}, "cause", 1),
     ],
-    ids=str,
+    ids=KINDS,
 )
 def test_how_many_rows_there_are_of_a_kind(facts: dict[str, Any], label: str, count: int) -> None:
     found = of(label, Crash(signal=SEGV, **facts))
