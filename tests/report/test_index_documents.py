@@ -187,6 +187,13 @@ def test_code_quality() -> None:
     }
 
 
+def test_code_quality_of_a_crash_of_which_little_is_known() -> None:
+    """The first line of the file, where none is known."""
+    entry = Entry(number=1, stack=(Place(file="/a.py", path="a.py"),))
+    (issue,) = json.loads(code_quality.render(Index(entries=(entry,), groups=(Group(key="a", crashes=(1,)),))))
+    assert (issue["check_name"], issue["location"]) == ("crash", {"path": "a.py", "lines": {"begin": 1}})
+
+
 def test_junit() -> None:
     (suite,) = ElementTree.fromstring(junit.render(INDEX))
     assert suite.attrib == {
@@ -283,6 +290,7 @@ def test_html() -> None:
     page = html.render(Index(entries=INDEX.entries[:2], groups=(group,))).decode()
     assert "Crashes in the last 30 days: 0, 1, 4" in page and 'viewBox="0 0 18 16"' in page
     bars = [f'<rect x="{x}" y="{16 - height}" width="4" height="{height}"' for x, height in ((0, 1), (6, 4), (12, 15))]
+    assert "<span>python3</span>" in page
     assert page.count("<rect") == 3 and all(bar in page for bar in bars) and f'{bars[0]} class="none"/>' in page
     strange = Index(entries=(Entry(number=1, what="\udc80"),), groups=(Group(key="a", crashes=(1,)),))
     assert html.render(strange).decode().count("<article") == 1

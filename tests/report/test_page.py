@@ -27,6 +27,8 @@ from crashkit.model import (
 )
 from crashkit.report import html, wording
 from crashkit.report.html import Page, Row, Rows, highlight, render
+from crashkit.report.index import html as index
+from crashkit.report.index.document import Index
 
 PYTHON = "/opt/py/bin/python3.11"
 NATIVE = NativeFrame(
@@ -267,9 +269,9 @@ def test_code_in_prose(text: str, shown: str) -> None:
     assert str(html._prose(text)) == shown
 
 
-def test_the_policy_allows_what_the_page_has_and_nothing_else() -> None:
+@pytest.mark.parametrize("text", [render(Crash()), index.render(Index()).decode()], ids=["report", "index"])
+def test_the_policy_allows_what_the_page_has_and_nothing_else(text: str) -> None:
     """By the hashes of its style and of its script (W3C Content Security Policy Level 3)."""
-    text = render(Crash())
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]*)"', text)
     (style,), (script,) = re.findall(r"(?s)<style>(.*?)</style>", text), re.findall(r"(?s)<script>(.*?)</script>", text)
     assert html_unescape(policy).split("; ") == [
