@@ -36,6 +36,7 @@ from crashkit.model import (
     Wait,
 )
 from crashkit.report.text import summary
+from tests.report.test_shown import variants
 
 SEGV = Signal(number=11, name="SIGSEGV")
 OWN = PythonFrame(function="load", file="/srv/app.py", line=3, source="copy(x)")
@@ -308,3 +309,30 @@ def test_values_stand_below_each_other() -> None:
     crash = Crash(signal=SEGV, process=Process(pid=7, argv=("app",)), threads=(Thread(tid=7, crashed=True, frames=(OWN,)),))
     found = fields(crash)
     assert [label for label, _ in found][-4:] == ["thread", "python", "", "process"]
+
+
+LABELS = """
+access besides cause deadlock evidence fix followed handler handling job kernel launched likely line log masked memory message missing
+native next pending process python thread threads warps
+""".split()
+
+
+def test_the_labels_that_there_are() -> None:
+    """Of a crash that has every fact, and of its variants with fewer."""
+    found = {label for crash in variants() for label, _ in fields(crash)}
+    assert {label for label in found if not label.startswith("w8")} == {*LABELS, "fused of", "known by", "log ends", ""}
+
+
+def test_a_failure_on_a_gpu_is_told_with_its_thread_on_the_cpu() -> None:
+    exception = GpuException(name="WARP_ILLEGAL_ADDRESS", kernel="k")
+    gpu = Gpu(path="d", exceptions=(exception,), launched_from=LaunchedFrom(thread=8, frame=0, exact=True))
+    driver = Thread(tid=7, crashed=True, frames=natives(1))
+    shown = rows(Crash(gpu=(gpu,), threads=(driver, Thread(tid=8, name="main", frames=(OWN,)))), brief=False)
+    assert shown[0] == "GPU  illegal address in kernel k"
+    assert shown[shown.index("Stack of main (8), innermost first") + 1] == "   0 py load  /srv/app.py:3"
+
+
+def test_a_process_with_as_many_places_as_are_shown() -> None:
+    three = tuple(Thread(tid=tid, frames=(PythonFrame(function="work", file="/srv/app.py", line=tid),)) for tid in (1, 2, 3))
+    (found,) = others(Crash(siblings=(Sibling(pid=7, threads=three),)), "Other processes")
+    assert found == "  7: work /srv/app.py:1; work /srv/app.py:2; work /srv/app.py:3"
