@@ -66,6 +66,15 @@ class AArch64(Architecture):
         """The shared capstone engine, with instruction details."""
         return _disassembler()
 
+    def jumps(self, code: bytes, address: int) -> Iterator[int]:
+        """`b`, `b.eq` and its like, and those that compare a register or a bit of it with zero."""
+        import capstone
+
+        for _, _, mnemonic, operands in capstone.Cs(capstone.CS_ARCH_ARM64, capstone.CS_MODE_ARM).disasm_lite(code, address):
+            target = operands.rpartition("#")[2]
+            if (mnemonic == "b" or mnemonic.startswith(_JUMPS)) and target.startswith("0x"):
+                yield int(target, 16)
+
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
         """Decode plain loads, stores and indirect branches."""
         return _decode(code, registers) if "pc" in registers else None
@@ -149,6 +158,7 @@ def _disassembler() -> Any:
 
 _LSL = 1
 _BRANCHES = ("br", "blr", "ret")
+_JUMPS = ("b.", "cbz", "cbnz", "tbz", "tbnz")
 _PAIRS = ("ldp", "stp", "ldnp", "stnp")
 
 

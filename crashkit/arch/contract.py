@@ -98,6 +98,10 @@ class Architecture:
     """The registers by their number in unwind tables."""
     preserved: ClassVar[Sequence[str]] = ()
     """The registers that a called function leaves as they were, the stack pointer excepted."""
+    argument_registers: ClassVar[Sequence[str]] = ()
+    """Those with a function's arguments, where `evidence/core/arguments.py` can follow the processor's code; else none."""
+    descriptor_at_thread_pointer: ClassVar[bool] = False
+    """Whether the thread pointer is the address of glibc's thread descriptor, `struct pthread`, rather than of what follows it."""
     dynamic_thread_vector: ClassVar[Optional[int]] = None
     """Where the C library keeps the pointer to the vector of a thread's storage, counted from the thread pointer in bytes."""
     system_call: ClassVar[Optional[str]] = None
@@ -130,6 +134,10 @@ class Architecture:
     def disassembler(self) -> Any:
         """A capstone engine, or None."""
         return None
+
+    def jumps(self, code: bytes, address: int) -> Iterator[int]:
+        """Targets of the direct jumps in a function's code, which is at `address`; calls are none."""
+        return iter(())
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
         """Decode the first instruction of `code`, which is at the program counter; None if it is not valid."""

@@ -104,6 +104,8 @@ class X86_64(Architecture):
     thread_pointer = "fs_base"
     dwarf_registers = _DWARF
     preserved = ("rbx", "rbp", "r12", "r13", "r14", "r15")
+    argument_registers = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")  # System V ABI for AMD64, "Parameter Passing"
+    descriptor_at_thread_pointer = True
     dynamic_thread_vector = 8  # tcbhead_t (glibc, sysdeps/x86_64/nptl/tls.h)
     system_call = "orig_rax"
     system_call_is_told = True  # -1 or less where an exception or an interrupt entered the kernel (arch/x86/entry/entry_64.S)
@@ -120,6 +122,14 @@ class X86_64(Architecture):
     def disassembler(self) -> Any:
         """The shared capstone engine, with instruction details."""
         return _disassembler()
+
+    def jumps(self, code: bytes, address: int) -> Iterator[int]:
+        """`jmp`, and `je` and its like, where the target is in the instruction."""
+        import capstone
+
+        for _, _, mnemonic, operands in capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm_lite(code, address):
+            if mnemonic.startswith("j") and operands.startswith("0x"):
+                yield int(operands, 16)
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
         """Decode everything that capstone describes; vector-indexed gathers stay unresolved."""

@@ -10,6 +10,7 @@ from crashkit.batch.group import with_past
 from crashkit.errors import CrashkitError
 from crashkit.history.entry import Entry
 from crashkit.history.record import record
+from crashkit.naming.times import utc
 from crashkit.report.index.document import Index, Past
 
 DAYS = 30
@@ -46,10 +47,6 @@ def _past(address: str, names: Mapping[str, str], began: float, run: Optional[st
 
         found = past(connection, sorted(set(names.values())), began, run, now - DAYS * _DAY, now)
     return {
-        key: Past(count=found[name].count, first_seen=_utc(found[name].first_seen), trend=found[name].trend, days=DAYS)
+        key: Past(count=found[name].count, first_seen=utc(found[name].first_seen), trend=found[name].trend, days=DAYS)
         for key, name in names.items()
     }
-
-
-def _utc(seconds: Optional[float]) -> Optional[str]:
-    return None if seconds is None else time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds))

@@ -6,6 +6,8 @@ import calendar
 import re
 import time
 
+from crashkit.naming.times import utc
+
 _TIME = "%Y%m%dT%H%M%S"
 _UNKNOWN_TIME = "unknown-time"
 _UNFIT = re.compile(r"[^A-Za-z0-9._+-]")
@@ -14,7 +16,8 @@ _LONGEST_NAME = 40
 
 def identity(when: float | None, pid: int | None, executable: str | None) -> str:
     """The id of a crash. `when` is in seconds since the epoch; `executable` is a path or name; untrusted text."""
-    stamp = _UNKNOWN_TIME if when is None else time.strftime(_TIME, time.gmtime(when))
+    at = utc(when)
+    stamp = re.sub("[-:Z]", "", at) if at is not None else _UNKNOWN_TIME
     name = _UNFIT.sub("_", (executable or "").rsplit("/", 1)[-1])[:_LONGEST_NAME].lstrip(".-") or "unknown"
     return f"{stamp}-{pid or 0}-{name}"
 

@@ -1,36 +1,28 @@
-"""Finds the parts of one function of a stripped file (x86-64): compilers move rarely executed code to another place.
+"""Finds the parts of one function of a stripped file: compilers move rarely executed code to another place.
 
 Only the symbol table names such a part. But the function jumps into the part's middle, which no other function does.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 from crashkit.elf.unwind_table import UnwindTable
 
 _MOST_CODE = 1 << 20
 
 
-def parts(table: UnwindTable, start: int) -> frozenset[int]:
-    """Start addresses of the function at `start` and of its other parts, relative to the file; empty if no function starts there."""
+def parts(table: UnwindTable, start: int, jumps: Callable[[bytes, int], Iterable[int]]) -> frozenset[int]:
+    """Start addresses of the function at `start` and of its other parts, relative to the file; empty if no function starts there.
+
+    `jumps` tells the targets of the direct jumps in code at an address (`Architecture.jumps`).
+    """
     function = table.function(start)
     if function is None or function.start != start:
         return frozenset()
     found = {start}
-    for target in _jumps_out(table.code(function[:_MOST_CODE]), function):
-        part = table.function(target)
+    for target in set(jumps(table.code(function[:_MOST_CODE]), function.start)):
+        part = table.function(target) if target not in function else None
         if part is not None and part.start != target:
             found.add(part.start)
     return frozenset(found)
-
-
-def _jumps_out(code: bytes, function: range) -> set[int]:
-    """Targets of its jumps to addresses outside it."""
-    import capstone
-
-    engine = capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64)
-    targets = {
-        int(operands, 16)
-        for _address, _size, mnemonic, operands in engine.disasm_lite(code, function.start)
-        if mnemonic.startswith("j") and operands.startswith("0x")
-    }
-    return {target for target in targets if target not in function}

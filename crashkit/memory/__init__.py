@@ -5,11 +5,12 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator, Sequence
 from collections.abc import Mapping as AnyMapping
-from typing import NamedTuple, Optional, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Optional, Protocol
 
-from crashkit.arch import Architecture
-from crashkit.elf.headers import Word
-from crashkit.model import Mapping
+if TYPE_CHECKING:
+    from crashkit.arch import Architecture
+    from crashkit.elf.headers import Word
+    from crashkit.model import Mapping
 
 MOST_STRING = 128 << 10
 """Most bytes read of one string."""

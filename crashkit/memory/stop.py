@@ -6,32 +6,21 @@ go of the threads when the tracing thread ends. A signal that arrives in between
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
-import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from crashkit.elf.notes import NT_PRSTATUS
 from crashkit.errors import EvidenceError
+from crashkit.memory import ptrace
 
-NT_PRSTATUS = 1
-# include/uapi/linux/ptrace.h
-_DETACH, _GETREGSET, _SEIZE, _INTERRUPT = 17, 0x4204, 0x4206, 0x4207
-_EVENT_STOP = 128
-_WALL = 0x40000000
-"""include/uapi/linux/wait.h: also wait for threads, which are children of another kind."""
-_LARGEST_SET = 4096
 _PATIENCE = 1.0
 """Seconds for all threads to stop. One in an uninterruptible system call cannot."""
 _PAUSE = 0.0002
 _MOST_ROUNDS = 100
-
-
-class _Vector(ctypes.Structure):
-    _fields_ = (("base", ctypes.c_void_p), ("length", ctypes.c_size_t))
 
 
 class Stopped:
@@ -42,12 +31,8 @@ class Stopped:
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
-        self._libc = ctypes.CDLL(None, use_errno=True)
-        self._libc.ptrace.restype = ctypes.c_long
-        self._libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
         self._signals: dict[int, int] = {}
         """By tid of a stopped thread: the signal to deliver when it continues, or 0."""
-        self._seized: list[int] = []
         self.unstopped: tuple[int, ...] = ()
         """Threads in a system call that nothing interrupts: they wait for a disk or a driver."""
         self.stopped_at = time.monotonic()
@@ -70,56 +55,91 @@ class Stopped:
 
     def registers(self, tid: int, kind: int = NT_PRSTATUS) -> bytes:
         """A set of a stopped thread's registers as in a core's note of that type; empty if there is none."""
-        buffer = ctypes.create_string_buffer(_LARGEST_SET)
-        vector = _Vector(ctypes.addressof(buffer), _LARGEST_SET)
-        if self._libc.ptrace(_GETREGSET, tid, kind, ctypes.addressof(vector)) < 0:
-            return b""
-        return buffer.raw[: vector.length]
+        return ptrace.registers(tid, kind)
 
     def _stop_all(self) -> None:
-        # A thread that still runs may make new ones: once a look finds none, all are there.
-        ends = time.monotonic() + _PATIENCE
-        for _ in range(_MOST_ROUNDS):
-            new = [tid for tid in _tids(self.pid) if tid not in self._seized]
-            if not new:
-                break
-            for tid in new:
-                if self._libc.ptrace(_SEIZE, tid, 0, 0) < 0:
-                    if (number := ctypes.get_errno()) != errno.ESRCH and not _has_ended(self.pid, tid):
-                        raise EvidenceError(f"cannot stop process {self.pid}: {os.strerror(number)}", missing_right(self.pid))
-                    continue
-                self._seized.append(tid)
-                self._libc.ptrace(_INTERRUPT, tid, 0, 0)
-            self._await([tid for tid in new if tid in self._seized], ends)
-        self.unstopped = tuple(tid for tid in self._seized if tid not in self._signals)
+        self.unstopped = tuple(sorted(stop_threads(self.pid, self._signals, self._seize, reap)))
         if not self._signals:
             why = "its threads are in system calls that cannot be interrupted" if self.unstopped else "it has ended"
             raise EvidenceError(f"cannot stop process {self.pid}: {why}", "Look at /proc/PID/stack and /proc/PID/wchan as root.")
 
-    def _await(self, tids: Sequence[int], ends: float) -> None:
-        for tid in tids:
-            while True:
-                try:
-                    found, status = os.waitpid(tid, _WALL | os.WNOHANG)
-                except ChildProcessError:
-                    self._seized.remove(tid)
-                    break
-                if found and os.WIFSTOPPED(status):
-                    event, number = status >> 16, os.WSTOPSIG(status)
-                    self._signals[tid] = 0 if event == _EVENT_STOP or number == signal.SIGTRAP else number
-                    break
-                if found:
-                    self._seized.remove(tid)
-                    break
-                if time.monotonic() > ends:
-                    break
-                time.sleep(_PAUSE)
+    def _seize(self, tid: int) -> None:
+        try:
+            ptrace.seize(tid)
+        except OSError as error:
+            if error.errno != errno.ESRCH and not _has_ended(self.pid, tid):
+                raise EvidenceError(f"cannot stop process {self.pid}: {error.strerror}", missing_right(self.pid)) from error
+            raise
 
     def _release(self) -> None:
         for tid, number in self._signals.items():
-            self._libc.ptrace(_DETACH, tid, 0, number)
+            with suppress(OSError):
+                ptrace.let_go(tid, number)
         self._signals = {}
         # A thread that never stopped cannot be detached from: the kernel does that when this thread ends.
+
+
+def stop_threads(pid: int, stopped: dict[int, int], trace: Callable[[int], None], reap: Callable[[set[int]], tuple[int, int]]) -> set[int]:
+    """Stop the threads of a process that do not stand yet, and return those that nothing interrupts.
+
+    `stopped` gets them: by tid, the signal that each is to get when it continues, or 0. `trace` is called with each before it is
+    interrupted; an OSError from it says that the thread is ending. `reap` says which of some threads has stopped or ended, and its status.
+    """
+    ends = time.monotonic() + _PATIENCE
+    asked, still = set(stopped), set[int]()
+    # A thread that still runs may make new ones: once a look finds none, all are there.
+    for _ in range(_MOST_ROUNDS):
+        new = set(threads(pid)) - asked
+        if not new:
+            break
+        asked |= new
+        waiting = set()
+        for tid in sorted(new):
+            with suppress(OSError):
+                trace(tid)
+                waiting.add(tid)
+                ptrace.interrupt(tid)
+        while waiting:
+            tid, status = reap(waiting)
+            if tid:
+                waiting.discard(tid)
+                if os.WIFSTOPPED(status):
+                    stopped[tid] = ptrace.delivered(status)
+            elif time.monotonic() > ends:
+                break
+            else:
+                time.sleep(_PAUSE)
+                # Nobody is told that a main thread has ended before all others have.
+                for ended in [tid for tid in waiting if _has_ended(pid, tid)]:
+                    waiting.discard(ended)
+                    reap({ended})
+        still |= waiting
+    return still
+
+
+def reap(waiting: set[int]) -> tuple[int, int]:
+    """One of these threads that has stopped or ended, and its status as waitpid(2) says it; (0, 0) if none has."""
+    for tid in waiting:
+        with suppress(ChildProcessError):
+            found, status = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
+            if found:
+                return found, status
+    return 0, 0
+
+
+def threads(pid: int) -> list[int]:
+    """The threads of a process by their tids; none if it has ended."""
+    with suppress(OSError):
+        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
+    return []
+
+
+def facts(tid: int) -> Iterator[tuple[str, str]]:
+    """What /proc/TID/status says, see proc(5); nothing if the thread has ended."""
+    with suppress(OSError), open(f"/proc/{tid}/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
+        for line in file:
+            name, _, value = line.partition(":")
+            yield name, value.strip()
 
 
 def _has_ended(pid: int, tid: int) -> bool:
@@ -131,15 +151,9 @@ def _has_ended(pid: int, tid: int) -> bool:
     return state in (b"Z", b"X", b"x")
 
 
-def _tids(pid: int) -> list[int]:
-    with suppress(OSError):
-        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))  # noqa: PTH208
-    return []
-
-
 def missing_right(pid: int) -> str:
     """What keeps us from tracing the process, and what to try, in one line."""
-    status = _status(pid)
+    status = dict(facts(pid))
     tracer = status.get("TracerPid", "0")
     if tracer not in ("", "0"):
         return f"Process {tracer} traces it already (a debugger, strace): end that first."
@@ -153,10 +167,3 @@ def missing_right(pid: int) -> str:
     if scope in ("1", "2"):
         return f"kernel.yama.ptrace_scope is {scope}: run as root, or `sysctl -w kernel.yama.ptrace_scope=0` (as root)."
     return "The right CAP_SYS_PTRACE is missing; for a container: `docker run --cap-add SYS_PTRACE`, or `kubectl debug --profile=sysadmin`."
-
-
-def _status(pid: int) -> dict[str, str]:
-    with suppress(OSError), open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:  # noqa: PTH123
-        pairs = (line.partition(":") for line in file)
-        return {name: value.strip() for name, _, value in pairs}
-    return {}

@@ -1,1 +1,1 @@
-"""How crashkit names things: functions, the user's own code, abort machinery, signals, special addresses. One module per rule, all pure."""
+"""How crashkit names things: functions, own code, abort machinery, signals, special addresses, times. One module per rule, all pure."""

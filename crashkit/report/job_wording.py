@@ -30,8 +30,8 @@ WIDTH = 720
 """Of the picture, in its own units."""
 _LEFT, _RIGHT, _ROW, _GAP, _AXIS = 150, 20, 18, 4, 22
 _ROOM = WIDTH - _LEFT - _RIGHT
-_SHORTEST = 0.001
-"""Seconds between the first and the last end that are worth a picture."""
+_SHORTEST, _LONGEST = 0.001, 1e9
+"""Seconds between the first and the last end that are worth a picture. No job runs for thirty years: such times are not what they say."""
 
 
 class Band(NamedTuple):
@@ -229,7 +229,7 @@ def _against_time(several: Sequence[Band]) -> Optional[Picture]:
     if not spans:
         return None
     first, last = min(span[0] for span in spans), max(span[1] for span in spans)
-    if last - first < _SHORTEST:
+    if not _SHORTEST <= last - first <= _LONGEST:
         return None  # they ended at once, as far as the clock tells
     zero = next((one.ended[0] for one in several if one.role == "root-cause" and one.ended is not None), first)
     start = first - (last - first) / 4
@@ -259,8 +259,8 @@ def _step(least: float) -> float:
 
 
 def _marks(first: int, last: int) -> Iterable[int]:
-    step = max(1, (last - first) // 6)
-    return range(first, last + 1, step)
+    """At most seven, so that long numbers have room."""
+    return range(first, last + 1, max(1, -(-(last - first) // 6)))
 
 
 def answers(crash: Crash) -> bool:

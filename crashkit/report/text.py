@@ -477,7 +477,7 @@ def _stood(group: wording.Group) -> str:
 def _group(group: wording.Group) -> str:
     who = wording.plural(len(group.threads), "thread") if len(group.threads) > 1 else wording.thread_label(group.first)
     at = f"{group.at.function or '(no name)'} {wording.python_place(group.at)}" if group.at else ""
-    return f"{who}: {group.activity} {at}".rstrip()
+    return f"{who}: {' '.join(filter(None, (group.activity, at)))}".rstrip(": ")
 
 
 RENDERER = Renderer("report.txt", lambda crash: "".join(f"{row}\n" for row in summary(crash, None, color=False, width=_WIDEST)).encode())

@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
 
-from crashkit.arch import program_counter
+from crashkit import arch
 from crashkit.debugger.contract import Answer, NativeStack, PythonStack
 from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import ModuleIndex
@@ -34,7 +34,8 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
     threads = scene.crash.threads
     chosen = choose([*(answer.python or {} for answer in answers), *(of_faulthandler(dump, threads) for dump in dumps)])
     index = ModuleIndex(scene.modules)
-    unwinding = Unwinding(index, {path: file.path for path, file in scene.files.items()})
+    processor = arch.named(scene.crash.process.architecture if scene.crash.process else None)
+    unwinding = Unwinding(index, {path: file.path for path, file in scene.files.items()}, processor)
     walks = _native_stacks(answers)
     stacks = [chosen.stacks.get(thread.tid or 0, PythonStack((), None, None)) for thread in threads]
     ends = [
@@ -113,7 +114,7 @@ def _ends(
 
 def _where_it_stood(thread: Thread, unwinding: Unwinding) -> tuple[NativeFrame, ...]:
     """The one frame known from the registers if no debugger could unwind the stack."""
-    pc = program_counter(thread.registers)
+    pc = arch.program_counter(thread.registers)
     return () if pc is None else (NativeFrame(function=unwinding.name(pc), pc=Address(pc)),)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
+from crashkit.arch import Architecture
 from crashkit.elf.function_parts import parts
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
@@ -15,8 +16,9 @@ from crashkit.evidence.core.modules import ModuleIndex
 class Unwinding:
     """Whether the unwind tables of the modules cover an address. Reads each module's table once."""
 
-    def __init__(self, index: ModuleIndex, files: Mapping[str, Optional[Path]]) -> None:
+    def __init__(self, index: ModuleIndex, files: Mapping[str, Optional[Path]], architecture: Architecture) -> None:
         self._index = index
+        self._architecture = architecture
         self._files = files
         self._tables: dict[str, Optional[UnwindTable]] = {}
 
@@ -50,7 +52,7 @@ class Unwinding:
             symbol = SymbolTable.load(file).find(name)
         except (OSError, ValueError):
             return frozenset()
-        found = parts(table, symbol.start) if table and symbol else frozenset()
+        found = parts(table, symbol.start, self._architecture.jumps) if table and symbol else frozenset()
         return frozenset(start + module.bias for start in found)
 
     def name(self, address: int) -> Optional[str]:

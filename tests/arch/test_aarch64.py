@@ -245,3 +245,23 @@ def test_pthread_self_of_a_real_glibc(tmp_path):
         assert {thread.tid for thread in core.threads()} == {tid for tid, _, _ in told}
         for tid, pointer, ident in told:
             assert core.architecture.pthread({"tpidr": pointer}, tid, core.read) == ident
+
+
+@pytest.mark.parametrize(
+    ("code", "targets"),
+    [
+        ("01000014", [0x1004]),  # b
+        ("40000054", [0x1008]),  # b.eq
+        ("400000b4", [0x1008]),  # cbz x0
+        ("410000b5", [0x1008]),  # cbnz x1
+        ("40000036", [0x1008]),  # tbz w0, #0
+        ("40001837", [0x1008]),  # tbnz w0, #3
+        ("01000094", []),  # bl: a call
+        ("00001fd6", []),  # br x0
+        ("c0035fd6", []),  # ret
+        ("1f2003d5", []),  # nop
+        ("1f2003d5" "ffffff17", [0x1000]),  # nop, and b to it
+    ],
+)  # fmt: skip
+def test_where_code_jumps(code: str, targets: list[int]) -> None:
+    assert list(AARCH64.jumps(bytes.fromhex(code), 0x1000)) == targets

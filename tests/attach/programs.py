@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import resource
+import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from crashkit.collect.attach import attach
+from crashkit.model import Crash
+from crashkit.pipeline import Options
 from tests.crashes import DEADLINE, Interpreter
+
+WITHOUT_GDB = Options(gdb=None)
 
 HEAD = "import os, sys, threading\n"
 READY = "print('ready', *[t.name for t in threading.enumerate()], os.getpid(), flush=True)\n"
@@ -299,6 +307,36 @@ def running(
             yield process, words[1:]
         finally:
             process.kill()
+
+
+@contextmanager
+def ended(pid: int) -> Iterator[None]:
+    """Ends a process that the program left, afterwards."""
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def seen(python: Interpreter | Path, program: str, folder: Path, threads: int = 1) -> Crash:
+    """What is seen of the program, without a debugger, once so many threads are at rest. It stays unharmed."""
+    with running(python, program, folder) as (process, _):
+        until_asleep(process.pid, threads)
+        crash = attach(process.pid, WITHOUT_GDB)
+        assert unharmed(process.pid)
+    return crash
+
+
+def unharmed(pid: int) -> bool:
+    status = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
+    return status["TracerPid"] == "0" and status["State"][0] in "SR"
+
+
+def leaves_core(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Ends it by this signal. Where its core goes is for `cores_land_in_cwd` to say."""
+    resource.prlimit(process.pid, resource.RLIMIT_CORE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    process.send_signal(number)
+    process.wait()
 
 
 def until_asleep(pid: int, threads: int, but: int = 0) -> None:

@@ -22,7 +22,7 @@ from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import open_core
 from crashkit.memory.stop import Stopped
 from tests.attach import programs
-from tests.attach.programs import running, until_asleep
+from tests.attach.programs import ended, running, until_asleep
 from tests.crashes import an_interpreter, needs_gdb, needs_x86_64
 
 pytestmark = needs_x86_64()
@@ -66,11 +66,9 @@ def test_the_answer_names_both_lines(tmp_path: Path) -> None:
 def test_a_tree(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.SOCKET, tmp_path) as (process, words):
         child = int(words[0])
-        try:
+        with ended(child):
             until_asleep(process.pid, 1)
             done = crashkit("attach", "--tree", process.pid, "--json", "--no-gdb", "--core", tmp_path / "cores")
-        finally:
-            os.kill(child, signal.SIGKILL)
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert [report["process"]["pid"] for report in reports] == [process.pid, child]
     assert reports[0]["waits"][0]["process"] == child

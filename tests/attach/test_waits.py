@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -17,11 +16,10 @@ from crashkit.model import Crash, Thread, Wait
 from crashkit.pipeline import Options, analyze
 from crashkit.report import text
 from tests.attach import programs
-from tests.attach.programs import running, until_asleep, until_waiting
+from tests.attach.programs import WITHOUT_GDB, ended, leaves_core, running, seen, until_asleep, until_waiting
 from tests.crashes import Interpreter, an_interpreter, cores_land_in_cwd, every_interpreter, needs_gdb, needs_x86_64
 
 pytestmark = needs_x86_64()
-WITHOUT_GDB = Options(gdb=None)
 
 
 def waits(crash: Crash) -> dict[str | None, Wait]:
@@ -38,18 +36,10 @@ def ids(crash: Crash) -> list[str]:
     return [finding.id for finding in crash.findings]
 
 
-def unharmed(pid: int) -> bool:
-    status = dict(line.split(":\t") for line in Path(f"/proc/{pid}/status").read_text().splitlines() if ":\t" in line)
-    return status["TracerPid"] == "0" and status["State"][0] in "SR"
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_two_locks(python: Interpreter, tmp_path: Path) -> None:
-    with running(python, programs.TWO_LOCKS, tmp_path) as (process, _):
-        until_asleep(process.pid, 3)
-        crash = attach(process.pid, WITHOUT_GDB)
-        assert unharmed(process.pid)
+    crash = seen(python, programs.TWO_LOCKS, tmp_path, 3)
     tells_two_locks(crash)
     assert crash.source is not None and crash.source.kind == "live"
     assert all(one.activity == "blocked" for one in crash.threads)
@@ -71,10 +61,7 @@ def tells_two_locks(crash: Crash) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_rlock_has_an_owner_and_a_condition_a_lock(python: Interpreter, tmp_path: Path) -> None:
-    with running(python, programs.RLOCK_AND_CONDITION, tmp_path) as (process, _):
-        until_asleep(process.pid, 3)
-        crash = attach(process.pid, WITHOUT_GDB)
-    tells_the_rlock(crash)
+    tells_the_rlock(seen(python, programs.RLOCK_AND_CONDITION, tmp_path, 3))
 
 
 def tells_the_rlock(crash: Crash) -> None:
@@ -89,10 +76,9 @@ def tells_the_rlock(crash: Crash) -> None:
 
 @pytest.mark.slow
 def test_lock_taken_twice(tmp_path: Path) -> None:
-    with running(an_interpreter(), programs.TAKEN_TWICE, tmp_path) as (process, _):
-        until_asleep(process.pid, 1)
-        crash = attach(process.pid, WITHOUT_GDB)
-    tells_the_lock_taken_twice(crash, process.pid)
+    crash = seen(an_interpreter(), programs.TAKEN_TWICE, tmp_path)
+    assert crash.process is not None and crash.process.pid is not None
+    tells_the_lock_taken_twice(crash, crash.process.pid)
 
 
 def tells_the_lock_taken_twice(crash: Crash, pid: int) -> None:
@@ -105,10 +91,7 @@ def tells_the_lock_taken_twice(crash: Crash, pid: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_a_lock_that_was_left_is_not_held(python: Interpreter, tmp_path: Path) -> None:
-    with running(python, programs.FINISHED_WITH, tmp_path) as (process, _):
-        until_asleep(process.pid, 3)
-        crash = attach(process.pid, WITHOUT_GDB)
-    tells_no_owner(crash)
+    tells_no_owner(seen(python, programs.FINISHED_WITH, tmp_path, 3))
 
 
 def tells_no_owner(crash: Crash) -> None:
@@ -120,10 +103,7 @@ def tells_no_owner(crash: Crash) -> None:
 
 @pytest.mark.slow
 def test_queue_never_filled(tmp_path: Path) -> None:
-    with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):
-        until_asleep(process.pid, 1)
-        crash = attach(process.pid, WITHOUT_GDB)
-    tells_the_queue(crash)
+    tells_the_queue(seen(an_interpreter(), programs.QUEUE, tmp_path))
 
 
 def tells_the_queue(crash: Crash) -> None:
@@ -138,9 +118,7 @@ def tells_the_queue(crash: Crash) -> None:
 @pytest.mark.parametrize("python", every_interpreter())
 def test_locks_whose_owners_nothing_tells(python: Interpreter, tmp_path: Path) -> None:
     """Two locks crossed, without `with`: each thread waits for one of this process, and none is left."""
-    with running(python, programs.LOCKS_WITHOUT_OWNERS, tmp_path) as (process, _):
-        until_asleep(process.pid, 3)
-        crash = attach(process.pid, WITHOUT_GDB)
+    crash = seen(python, programs.LOCKS_WITHOUT_OWNERS, tmp_path, 3)
     found = waits(crash)
     assert {name: (wait.kind, wait.name, wait.held_by) for name, wait in found.items() if name != "MainThread"} == {
         "one": ("lock", "b", None),
@@ -164,28 +142,21 @@ def test_locks_whose_owners_nothing_tells(python: Interpreter, tmp_path: Path) -
     ],
 )
 def test_who_may_still_be_woken(program: str, threads: int, confidence: str | None, tmp_path: Path) -> None:
-    with running(an_interpreter(), program, tmp_path) as (process, _):
-        until_asleep(process.pid, threads)
-        crash = attach(process.pid, WITHOUT_GDB)
+    crash = seen(an_interpreter(), program, tmp_path, threads)
     assert {finding.id: finding.confidence for finding in crash.findings} == ({"deadlock-nobody-left": confidence} if confidence else {})
 
 
 @pytest.mark.slow
 def test_simple_queue_never_filled(tmp_path: Path) -> None:
     """It is written in C, as is what the workers of a ThreadPoolExecutor wait for."""
-    with running(an_interpreter(), programs.SIMPLE_QUEUE, tmp_path) as (process, _):
-        until_asleep(process.pid, 1)
-        tells_the_queue(attach(process.pid, WITHOUT_GDB))
+    tells_the_queue(seen(an_interpreter(), programs.SIMPLE_QUEUE, tmp_path))
 
 
 @pytest.mark.slow
 def test_import_lock(tmp_path: Path) -> None:
     (tmp_path / "shared.py").write_text(programs.SHARED)
     (tmp_path / "slow_module.py").write_text(programs.SLOW_MODULE)
-    with running(an_interpreter(), programs.IMPORT, tmp_path) as (process, _):
-        until_asleep(process.pid, 3)
-        crash = attach(process.pid, WITHOUT_GDB)
-    tells_the_import(crash)
+    tells_the_import(seen(an_interpreter(), programs.IMPORT, tmp_path, 3))
 
 
 def tells_the_import(crash: Crash) -> None:
@@ -203,12 +174,10 @@ def tells_the_import(crash: Crash) -> None:
 def test_fork_with_a_held_lock(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.FORK, tmp_path) as (process, words):
         child = int(words[-1])
-        try:
+        with ended(child):
             until_asleep(child, 1)
             crash = attach(child, WITHOUT_GDB)
             parent = attach(process.pid, WITHOUT_GDB)
-        finally:
-            os.kill(child, signal.SIGKILL)
     (wait,) = crash.waits
     assert (wait.kind, wait.name, wait.lost, wait.held_by) == ("lock", "guard", True, None)
     assert ids(crash) == ["deadlock-fork"]
@@ -239,12 +208,10 @@ def stacks_end_in_futexes(pid: int) -> None:
 def test_socket_to_a_process_of_this_machine(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.SOCKET, tmp_path) as (process, words):
         child = int(words[0])
-        try:
+        with ended(child):
             until_asleep(process.pid, 1)
             until_asleep(child, 1)
             crash = attach(process.pid, WITHOUT_GDB)
-        finally:
-            os.kill(child, signal.SIGKILL)
     (wait,) = crash.waits
     assert (wait.kind, wait.process) == ("socket", child)
     assert (wait.name or "").startswith("127.0.0.1:")
@@ -254,9 +221,7 @@ def test_socket_to_a_process_of_this_machine(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_asyncio_is_idle(tmp_path: Path) -> None:
-    with running(an_interpreter(), programs.ASYNCIO, tmp_path) as (process, _):
-        until_asleep(process.pid, 1)
-        crash = attach(process.pid, WITHOUT_GDB)
+    crash = seen(an_interpreter(), programs.ASYNCIO, tmp_path)
     assert [(wait.kind, wait.held_by) for wait in crash.waits] == [("poll", None)]
     assert crash.threads[0].activity == "idle" and ids(crash) == []
 
@@ -271,18 +236,14 @@ def test_a_task_that_is_never_woken(python: Interpreter, tmp_path: Path) -> None
     """Which task waits for which, and at which line."""
     if python.version[:2] not in OFFSETS:
         pytest.skip(f"tasks of {python.name} are not read")
-    with running(python, programs.NEVER_WOKEN, tmp_path) as (process, _):
-        until_asleep(process.pid, 1)
-        _tells_the_tasks(attach(process.pid, WITHOUT_GDB))
+    _tells_the_tasks(seen(python, programs.NEVER_WOKEN, tmp_path))
 
 
 def test_a_task_that_is_never_woken_over_a_core(tmp_path: Path) -> None:
     """Somebody ended it with a signal that leaves a core. tests/interpreter/test_tasks.py reads those of all interpreters."""
     with cores_land_in_cwd(), running(an_interpreter(), programs.NEVER_WOKEN, tmp_path) as (process, _):
         until_asleep(process.pid, 1)
-        subprocess.run(["prlimit", "--pid", str(process.pid), "--core=unlimited:unlimited"], check=True)
-        process.send_signal(signal.SIGQUIT)
-        process.wait()
+        leaves_core(process, signal.SIGQUIT)
     _tells_the_tasks(analyze(tmp_path / "core", options=WITHOUT_GDB))
 
 
@@ -341,9 +302,7 @@ def test_the_same_over_a_core(number: signal.Signals, tmp_path: Path) -> None:
     """Somebody ended the deadlock by a signal that leaves a core."""
     with cores_land_in_cwd(), running(an_interpreter(), programs.TWO_LOCKS, tmp_path) as (process, _):
         until_asleep(process.pid, 3)
-        subprocess.run(["prlimit", "--pid", str(process.pid), "--core=unlimited:unlimited"], check=True)
-        os.kill(process.pid, number)
-        process.wait()
+        leaves_core(process, number)
     crash = analyze(tmp_path / "core")
     assert crash.signal is not None and crash.signal.name == number.name
     assert sorted(wait.name or "" for wait in crash.waits if wait.cycle) == ["a", "b"]

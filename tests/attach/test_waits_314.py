@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from crashkit.collect.attach import attach
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from tests.attach import programs
-from tests.attach.programs import running, until_asleep
+from tests.attach.programs import WITHOUT_GDB, leaves_core, running, unharmed, until_asleep
 from tests.attach.test_waits import (
     tells_no_owner,
     tells_the_import,
@@ -25,7 +24,6 @@ from tests.attach.test_waits import (
     tells_the_queue,
     tells_the_rlock,
     tells_two_locks,
-    unharmed,
 )
 from tests.crashes import cores_land_in_cwd, needs_x86_64
 from tests.test_support_matrix import sid, sid_is_there
@@ -68,11 +66,9 @@ def test_live_and_from_a_core(name: str, inside: Path) -> None:
     program, threads, tells = PROGRAMS[name]
     with cores_land_in_cwd(), running(PYTHON, program, inside, root=sid()) as (process, _):
         until_asleep(process.pid, threads)
-        crash = attach(process.pid, Options(gdb=None))
+        crash = attach(process.pid, WITHOUT_GDB)
         assert unharmed(process.pid)
-        subprocess.run(["prlimit", "--pid", str(process.pid), "--core=unlimited:unlimited"], check=True)
-        process.send_signal(signal.SIGQUIT)
-        process.wait()
+        leaves_core(process, signal.SIGQUIT)
     assert crash.process is not None and crash.process.executable == str(PYTHON)
     tells(crash)
     dead = analyze(inside / "core", options=Options(gdb=None, sysroot=sid()))

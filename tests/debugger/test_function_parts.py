@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from crashkit import arch
 from crashkit.elf.function_parts import parts
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
 from tests.crashes import NO_COMPILER, needs_x86_64
 
 pytestmark = needs_x86_64()
+JUMPS = arch.named("x86_64").jumps
 
 # `wanted` jumps into the middle of its moved part, calls `called`, ends by a jump to `next`; `stranger` jumps within itself.
 SOURCE = """
@@ -74,14 +76,14 @@ def test_the_part_that_is_jumped_into_is_the_functions_own(library: Path, tmp_pa
     subprocess.run(["strip", "-o", stripped, library], check=True)
     assert "moved" not in addresses(stripped)
     table = UnwindTable.load(stripped)
-    assert parts(table, at["wanted"]) == {at["wanted"], at["moved"]}
+    assert parts(table, at["wanted"], JUMPS) == {at["wanted"], at["moved"]}
     for name in ("called", "next", "stranger"):
-        assert parts(table, at[name]) == {at[name]}
+        assert parts(table, at[name], JUMPS) == {at[name]}
 
 
 def test_where_no_function_starts(library: Path) -> None:
     at = addresses(library)
     table = UnwindTable.load(library)
-    assert parts(table, at["wanted"] + 1) == parts(table, 0) == frozenset()
+    assert parts(table, at["wanted"] + 1, JUMPS) == parts(table, 0, JUMPS) == frozenset()
     assert SymbolTable.load(library).find("wante") is None
     assert SymbolTable.load(Path(__file__)).find("wanted") is None

@@ -16,6 +16,7 @@ from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import Options, analyze
 from tests.collect.conftest import Crashkit
 from tests.collect.conftest import crashkit as crashkit
+from tests.job.folders import crash_folder, launcher
 
 RANK = """
 import ctypes, os, signal
@@ -28,11 +29,6 @@ if os.environ["RANK"] == "1":
     train_step()
 wait_for_peer()
 """
-LAUNCHER = (
-    "W1121 21:52:33.468000 99 torch/distributed/elastic/multiprocessing/api.py:1012] Sending process {stopped} closing signal SIGTERM\n"
-    "E1121 21:52:33.633000 99 torch/distributed/elastic/multiprocessing/api.py:986] failed (exitcode: -11) local_rank: 1 (pid: {failed}) "
-    "of binary: /usr/bin/python3\n"
-)
 
 
 @pytest.fixture
@@ -84,7 +80,7 @@ def test_several_cores_are_one_job(cores: list[tuple[int, Path]]) -> None:
 
 def test_a_launchers_log_tells_which_core_counts(cores: list[tuple[int, Path]], tmp_path: Path) -> None:
     log = tmp_path / "job.log"
-    log.write_text(LAUNCHER.format(stopped=cores[0][0], failed=cores[1][0]))
+    log.write_text(launcher(stopped=cores[0][0], failed=cores[1][0]))
     crash = analyze([log, *(core for _, core in cores)], options=OPTIONS)
     assert crash.job is not None and crash.job.root_cause is not None and crash.job.root_cause.rank == 1
     assert crash.process is not None and crash.process.pid == cores[1][0]
@@ -94,27 +90,14 @@ def test_a_launchers_log_tells_which_core_counts(cores: list[tuple[int, Path]], 
 @pytest.mark.parametrize("name", ["stderr.log", "faulthandler.log"])
 def test_the_stack_of_a_folder_is_kept_beside_a_launchers_log(name: str, tmp_path: Path) -> None:
     """The folder has no core: its stack is in its log, and the launcher's log alone has none."""
-    from crashkit.crashfolder.manifest import SCHEMA, Manifest, write_manifest
-
-    folder = tmp_path / "crash"
-    folder.mkdir()
     done = subprocess.run(
         [sys.executable, "-X", "faulthandler", "-c", RANK], env={**os.environ, "RANK": "1"}, stderr=subprocess.PIPE, text=True, check=False
     )
     assert done.returncode == -signal.SIGSEGV
-    (folder / name).write_text(done.stderr)
     kind = "log" if name == "stderr.log" else "faulthandler"
-    manifest: Manifest = {
-        "schema": SCHEMA,
-        "pid": 101,
-        "signal": 11,
-        "is_command": False,
-        "environment": {"RANK": "1", "LOCAL_RANK": "1"},
-        "files": [{"name": name, "kind": kind}],
-    }
-    write_manifest(folder, manifest)
+    folder = crash_folder(tmp_path / "crash", 1, 101, done.stderr, name, kind, signal=11, is_command=False)
     log = tmp_path / "job.log"
-    log.write_text(LAUNCHER.format(stopped=100, failed=101))
+    log.write_text(launcher(stopped=100, failed=101))
     for order in ([log, folder], [folder, log]):
         crash = analyze(order, options=OPTIONS)
         assert crash.job is not None and crash.job.root_cause is not None and crash.job.root_cause.rank == 1

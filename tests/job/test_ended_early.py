@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.crashfolder.manifest import SCHEMA, Manifest, write_manifest
 from crashkit.pipeline import analyze
 from crashkit.report.job_wording import headline
+from tests.job.folders import crash_folder, looked_at
 
 LOST = """[rank{rank}]: Traceback (most recent call last):
 [rank{rank}]:   File "/srv/job/uneven.py", line 14, in train_epoch
@@ -66,22 +66,9 @@ def test_the_rank_that_ended_before(said: str, stops: str, is_told: bool, tmp_pa
 
 def test_one_that_was_looked_at_on_its_way_out(tmp_path: Path) -> None:
     """`crashkit run` takes what lives when the first rank fails; the launcher tells nothing of that process's end."""
-    folder = tmp_path / "crash"
-    (folder / "others" / "rank1-18685").mkdir(parents=True)
     said = "".join(LOST.format(rank=rank, said=CLOSED) for rank in (0, 2)) + FAILED + BOX
-    (folder / "stderr.log").write_text(said)
-    manifest: Manifest = {
-        "schema": SCHEMA,
-        "pid": 18684,
-        "exit_status": 1,
-        "is_command": False,
-        "environment": {"RANK": "0", "LOCAL_RANK": "0"},
-        "files": [{"name": "stderr.log", "kind": "log"}],
-        "others": ["rank1-18685"],
-    }
-    write_manifest(folder, manifest)
-    looked_at: Manifest = {"schema": SCHEMA, "pid": 18685, "alive": "it lived", "environment": {"RANK": "1", "LOCAL_RANK": "1"}}
-    write_manifest(folder / "others" / "rank1-18685", looked_at)
+    folder = crash_folder(tmp_path / "crash", 0, 18684, said, exit_status=1, is_command=False, others=["rank1-18685"])
+    looked_at(folder, "rank1-18685", 18685, environment={"RANK": "1", "LOCAL_RANK": "1"})
     job = analyze([folder]).job
     assert job is not None and job.root_cause is not None
     assert (job.root_cause.rank, job.root_cause.pid) == (1, 18685)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crashkit.crashfolder.manifest import SCHEMA, Manifest, write_manifest
 from crashkit.pipeline import analyze
+from tests.job.folders import crash_folder, launcher, looked_at
 
 DUMP = """Fatal Python error: Segmentation fault
 
@@ -14,29 +14,12 @@ Current thread 0x00007f0000000001 (most recent call first):
 """
 
 
-def _folder(store: Path, rank: int, signal: int, function: str) -> None:
-    folder = store / f"crash-{rank}"
-    folder.mkdir(parents=True)
-    (folder / "stderr.log").write_text(DUMP.format(line=10 + rank, function=function))
-    manifest: Manifest = {
-        "schema": SCHEMA,
-        "pid": 100 + rank,
-        "signal": signal,
-        "environment": {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-        "files": [{"name": "stderr.log", "kind": "faulthandler"}],
-    }
-    write_manifest(folder, manifest)
-
-
 def test_folders_of_two_ranks(tmp_path: Path) -> None:
     """The launcher stopped rank 0; rank 1 failed by itself. Both left a folder."""
-    _folder(tmp_path, 0, 15, "wait")
-    _folder(tmp_path, 1, 11, "fail")
-    (tmp_path / "job.log").write_text(
-        "W1121 21:52:33.468000 99 torch/distributed/elastic/multiprocessing/api.py:1012] Sending process 100 closing signal SIGTERM\n"
-        "E1121 21:52:33.633000 99 torch/distributed/elastic/multiprocessing/api.py:986] failed (exitcode: -11) local_rank: 1 (pid: 101) "
-        "of binary: /usr/bin/python3\n"
-    )
+    for rank, number, function in ((0, 15, "wait"), (1, 11, "fail")):
+        dump = DUMP.format(line=10 + rank, function=function)
+        crash_folder(tmp_path / f"crash-{rank}", rank, 100 + rank, dump, kind="faulthandler", signal=number)
+    (tmp_path / "job.log").write_text(launcher(stopped=100, failed=101))
     crash = analyze([tmp_path])
     assert crash.job is not None and crash.job.root_cause is not None
     assert (crash.job.root_cause.rank, crash.job.root_cause.pid) == (1, 101)
@@ -44,14 +27,11 @@ def test_folders_of_two_ranks(tmp_path: Path) -> None:
     assert {one.rank: one.role for one in crash.job.processes} == {0: "stopped", 1: "root-cause"}
 
 
-LAUNCHED = "torch/distributed/elastic/multiprocessing/api.py"
 RESTARTED = f"""[rank1]: Traceback (most recent call last):
 [rank1]:   File "/srv/job/train.py", line 6, in load_shard
 [rank1]:     raise FileNotFoundError("/data/shard-3.bin")
 [rank1]: FileNotFoundError: /data/shard-3.bin
-W1122 08:42:01.100000 99 {LAUNCHED}:1012] Sending process 100 closing signal SIGTERM
-E1122 08:42:01.300000 99 {LAUNCHED}:986] failed (exitcode: 1) local_rank: 1 (pid: 101) of binary: /usr/bin/python3
-[rank0]: Traceback (most recent call last):
+{launcher(stopped=100, failed=101, status=1)}[rank0]: Traceback (most recent call last):
 [rank0]:   File "/srv/job/train.py", line 9, in forward
 [rank0]:     raise ValueError("shape mismatch")
 [rank0]: ValueError: shape mismatch
@@ -60,21 +40,9 @@ E1122 08:42:01.300000 99 {LAUNCHED}:986] failed (exitcode: 1) local_rank: 1 (pid
 
 def test_what_a_later_attempt_said_is_its_own(tmp_path: Path) -> None:
     """The log was kept before the launcher told the end of that attempt; a launcher that was looked at is no process of the job."""
-    folder = tmp_path / "crash"
-    launcher = folder / "others" / "99"
-    launcher.mkdir(parents=True)
-    (folder / "stderr.log").write_text(RESTARTED)
-    manifest: Manifest = {
-        "schema": SCHEMA,
-        "pid": 200,
-        "exit_status": 1,
-        "is_command": False,
-        "environment": {"RANK": "0", "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "1"},
-        "files": [{"name": "stderr.log", "kind": "log"}],
-        "others": ["99"],
-    }
-    write_manifest(folder, manifest)
-    write_manifest(launcher, {"schema": SCHEMA, "pid": 99, "alive": "it lived when process 200 ended with status 1"})
+    again = {"TORCHELASTIC_RESTART_COUNT": "1"}
+    folder = crash_folder(tmp_path / "crash", 0, 200, RESTARTED, environment=again, exit_status=1, is_command=False, others=["99"])
+    looked_at(folder, "99", 99)
     job = analyze([folder]).job
     assert job is not None and job.root_cause is not None
     assert (job.root_cause.rank, job.root_cause.attempt, job.root_cause.what) == (0, 1, "ValueError: shape mismatch")

@@ -13,28 +13,23 @@ import contextlib
 import os
 import resource
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit import isolation
-from crashkit.collect.host import linux, ptrace
+from crashkit.collect.host import linux
 from crashkit.collect.supervise.sighting import say
 from crashkit.crashfolder.work import Work
+from crashkit.memory import ptrace
+from crashkit.memory.stop import facts, reap, stop_threads
 from crashkit.naming.signals import DUMPS_CORE
 
 _STOPPING = frozenset({signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU})
-_PATIENCE = 1.0
-"""Seconds for all threads to stop. One in an uninterruptible system call cannot."""
-_PAUSE = 0.0005
-_MOST_ROUNDS = 100
 _MOST_SECONDS = 300
 """For the analysis."""
-_STATUS = 1
 _OTHER_REGISTERS = (2, 0x202, 0x400, 0x401, 0x405, 0x406)
 """NT_FPREGSET, NT_X86_XSTATE, NT_ARM_VFP, NT_ARM_TLS, NT_ARM_SVE, NT_ARM_PAC_MASK: elf.h."""
-_ATTACH_DEADLINE = 10.0
 
 
 class HeldThread(NamedTuple):
@@ -156,7 +151,7 @@ class _Tracer:
             if (dying := self._dying.pop(tid, None)) is not None:
                 self._finish(dying, status == 0)
             return
-        if (number := _delivered(status)) in DUMPS_CORE and (pid := _dies_of(tid, number)) is not None:
+        if (number := ptrace.delivered(status)) in DUMPS_CORE and (pid := _dies_of(tid, number)) is not None:
             with contextlib.suppress(OSError):
                 self._hold(pid, tid, number)
                 return
@@ -171,13 +166,13 @@ class _Tracer:
         """Stop the process and let a process of ours read it. Raises OSError if it is gone."""
         information = ptrace.signal_information(tid)
         stopped = {tid: number}
-        self._stop_others(pid, stopped)
+        stop_threads(pid, stopped, _traced_already, self._next)
         memory = os.open(f"/proc/{pid}/mem", os.O_RDONLY | os.O_CLOEXEC)
         pagemap = -1
         with contextlib.suppress(OSError):
             pagemap = os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
         order = [tid, *sorted(stopped.keys() - {tid}, key=lambda one: (one != pid, one))]
-        threads = tuple(HeldThread(one, ptrace.registers(one, _STATUS), _others(one)) for one in order)
+        threads = tuple(HeldThread(one, ptrace.registers(one), _others(one)) for one in order)
         reader = os.fork()
         if reader == 0:
             status = 1
@@ -206,45 +201,13 @@ class _Tracer:
             inbox.remove(partial)
         return 0
 
-    def _stop_others(self, pid: int, stopped: dict[int, int]) -> None:
-        """Add the threads that could be stopped. A thread that still runs may make new ones: once a look finds none, all are there."""
-        ends = time.monotonic() + _PATIENCE
-        asked = set(stopped)
-        for _ in range(_MOST_ROUNDS):
-            new = [tid for tid in _threads(pid) if tid not in asked]
-            for tid in new:
-                asked.add(tid)
-                with contextlib.suppress(OSError):
-                    ptrace.interrupt(tid)
-            waiting = asked - stopped.keys()
-            if not waiting:
-                return
-            while waiting and time.monotonic() < ends:
-                tid, status = self._next(waiting)
-                if tid == 0:
-                    time.sleep(_PAUSE)
-                    waiting &= set(_threads(pid))
-                elif os.WIFSTOPPED(status):
-                    stopped[tid] = _delivered(status)
-                    waiting.discard(tid)
-                else:
-                    waiting.discard(tid)
-            asked -= waiting
-            if time.monotonic() >= ends:
-                return
-
     def _next(self, waiting: set[int]) -> tuple[int, int]:
         """A thread of these that has stopped or ended; 0 if none has."""
         for index, (tid, status) in enumerate(self._later):
             if tid in waiting:
                 del self._later[index]
                 return tid, status
-        for tid in waiting:
-            with contextlib.suppress(ChildProcessError):
-                found, status = os.waitpid(tid, ptrace.WALL | os.WNOHANG)
-                if found:
-                    return found, status
-        return 0, 0
+        return reap(waiting)
 
     def _finish(self, dying: _Dying, taken: bool) -> None:
         """Let it die; without a core of the kernel's if there is one of ours."""
@@ -257,40 +220,26 @@ class _Tracer:
                 ptrace.go_on(tid, number)
 
 
-def _delivered(status: int) -> int:
-    """The signal that a stopped thread is about to get; 0 if it stands for another reason."""
-    return os.WSTOPSIG(status) if status >> 16 == 0 else 0
+def _traced_already(_tid: int) -> None:
+    """It is from its first instruction."""
 
 
 def _let_go(tid: int, status: int) -> None:
     if status >> 16 == ptrace.EVENT_STOP and os.WSTOPSIG(status) in _STOPPING:
         ptrace.listen(tid)
     else:
-        ptrace.go_on(tid, _delivered(status))
+        ptrace.go_on(tid, ptrace.delivered(status))
 
 
 def _dies_of(tid: int, number: int) -> Optional[int]:
     """The process of the thread, if this signal ends it; None if it has a handler, or is ignored."""
-    facts = dict(_facts(tid))
+    said = dict(facts(tid))
     bit = 1 << (number - 1)
     try:
-        handled = (int(facts["SigCgt"], 16) | int(facts["SigIgn"], 16)) & bit
-        return None if handled else int(facts["Tgid"])
+        handled = (int(said["SigCgt"], 16) | int(said["SigIgn"], 16)) & bit
+        return None if handled else int(said["Tgid"])
     except (KeyError, ValueError):
         return None
-
-
-def _facts(tid: int) -> Iterator[tuple[str, str]]:
-    with contextlib.suppress(OSError), open(f"/proc/{tid}/status", encoding="utf-8", errors="replace") as file:
-        for line in file:
-            name, _, value = line.partition(":")
-            yield name, value.strip()
-
-
-def _threads(pid: int) -> list[int]:
-    with contextlib.suppress(OSError):
-        return sorted(int(name) for name in os.listdir(f"/proc/{pid}/task"))
-    return []
 
 
 def _thread_of(pid: int, tid: int) -> bool:

@@ -12,9 +12,6 @@ from typing import Any, Optional, Union
 from crashkit.arch import Architecture
 from crashkit.evidence.core.walk import Frame
 
-ARGUMENTS = ("rdi", "rsi", "rdx", "rcx", "r8", "r9")
-"""System V ABI for AMD64, "Parameter Passing"."""
-
 Read = Callable[[int, int], bytes]
 """Memory and code; short or empty where they are missing."""
 
@@ -30,7 +27,7 @@ _Value = Union[int, tuple[str, Any]]
 
 def argument(frames: Sequence[Frame], index: int, register: str, read: Read, arch: Architecture, depth: int = 0) -> Optional[int]:
     """The value of an argument's register when the function of `frames[index]` was entered; None if it is lost."""
-    if arch.name != "x86_64" or depth > _DEEPEST:
+    if not arch.argument_registers or depth > _DEEPEST:
         return None
     inside = _flow(frames[index], read, arch)
     wanted: _Value = ("entry", register)
@@ -38,7 +35,7 @@ def argument(frames: Sequence[Frame], index: int, register: str, read: Read, arc
         value = _kept(inside, wanted, frames, index, read, arch)
         if value is not None:
             return value
-        handed = next((name for name in ARGUMENTS if inside.get(name) == wanted), None)
+        handed = next((name for name in arch.argument_registers if inside.get(name) == wanted), None)
         if handed is not None and index > 0 and frames[index].is_caller:
             value = argument(frames, index - 1, handed, read, arch, depth + 1) if depth >= 0 else None
             if value is not None:
@@ -83,7 +80,7 @@ def _flow(frame: Frame, read: Read, arch: Architecture) -> Optional[dict[_Place,
     if frame.start is None or not 0 < frame.pc - frame.start <= _MOST_CODE:
         return None
     code = read(frame.start, frame.pc - frame.start)
-    state: dict[_Place, _Value] = {name: ("entry", name) for name in (*ARGUMENTS, *arch.preserved)}
+    state: dict[_Place, _Value] = {name: ("entry", name) for name in (*arch.argument_registers, *arch.preserved)}
     state["rsp"] = ("stack", 0)
     before = state
     end = frame.start

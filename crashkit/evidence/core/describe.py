@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +28,7 @@ from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
+from crashkit.naming.times import utc
 
 PF_FORKNOEXEC = 0x40
 """include/linux/sched.h: forked but did not exec."""
@@ -111,7 +111,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         process = replace(process, executable=main)
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
-        time=_time(source.original),
+        time=utc(_written(source.original)),
         source=Source(
             path=str(source.original),
             kind="core",
@@ -324,11 +324,6 @@ def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
         if len(data) == reach:
             return data
     return b""
-
-
-def _time(path: Path) -> Optional[str]:
-    written = _written(path)
-    return None if written is None else datetime.datetime.fromtimestamp(written, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _written(path: Path) -> Optional[float]:

@@ -29,12 +29,12 @@ class ThreadStack(NamedTuple):
 
 
 def thread_stack(core: Core, thread_pointer: Optional[int]) -> Optional[ThreadStack]:
-    """The stack of the thread; None for the main thread, without glibc, on architectures other than x86-64, or if that memory is missing.
+    """The stack of the thread; None for the main thread, without glibc, without that memory, or where the thread pointer is no descriptor.
 
     `stackblock`, `stackblock_size` and `guardsize` are adjacent in the descriptor, at an offset that varies between glibc versions. The
     descriptor is inside the stack, and these are the only three adjacent words that describe a range around it.
     """
-    if thread_pointer is None or core.architecture.name != "x86_64":
+    if thread_pointer is None or not core.architecture.descriptor_at_thread_pointer:
         return None
     data = core.read(thread_pointer, _DESCRIPTOR)
     words = struct.unpack_from(f"<{len(data) // 8}Q", data)

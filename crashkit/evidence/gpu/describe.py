@@ -7,7 +7,6 @@ warp without an exception ran into a trap instruction.
 
 from __future__ import annotations
 
-import datetime
 import re
 import time
 from collections import Counter
@@ -41,6 +40,7 @@ from crashkit.naming.functions import short_function
 from crashkit.naming.gpu_exceptions import TRAP, Meaning, exception
 from crashkit.naming.itanium import demangled
 from crashkit.naming.kernels import known_as, short_kernel
+from crashkit.naming.times import utc
 
 MOST_EXCEPTIONS = 64
 _MOST_KERNELS = 64
@@ -135,7 +135,7 @@ class _Description:
         return Gpu(
             path=str(path),
             pid=pid_of(path.name),
-            time=_time(meta.get("time")) if meta else None,
+            time=utc(meta.get("time") or None) if meta else None,
             size=dump.size,
             truncated=truncated,
             driver=f"{meta.value('driver_major')}.{meta.value('driver_minor')}" if meta and meta.get("driver_major") else None,
@@ -631,9 +631,3 @@ def _linear(index: tuple[int, int, int], size: tuple[int, int, int]) -> int:
 
 def _index(linear: int, size: tuple[int, int, int]) -> tuple[int, int, int]:
     return linear % size[0], linear // size[0] % size[1], linear // (size[0] * size[1])
-
-
-def _time(seconds: Optional[int]) -> Optional[str]:
-    if not seconds:
-        return None
-    return datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")

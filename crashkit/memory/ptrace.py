@@ -1,4 +1,4 @@
-"""ptrace(2) through ctypes, as far as a tracer needs it that follows a whole tree of processes. A failure raises OSError.
+"""ptrace(2) through ctypes, as far as it is needed to look at threads and to follow a tree of processes. A failure raises OSError.
 
 What a tracer may ask of a thread, it may ask only while the thread stands in a stop of ptrace's.
 """
@@ -8,8 +8,10 @@ from __future__ import annotations
 import ctypes
 import os
 
+from crashkit.elf.notes import NT_PRSTATUS
+
 # include/uapi/linux/ptrace.h
-_CONT = 7
+_CONT, _DETACH = 7, 17
 _GETSIGINFO, _GETREGSET, _SEIZE, _INTERRUPT, _LISTEN = 0x4202, 0x4204, 0x4206, 0x4207, 0x4208
 FOLLOWS_ALL = 0x02 | 0x04 | 0x08 | 0x10
 """PTRACE_O_TRACEFORK, VFORK, CLONE, EXEC: children and threads are traced from their first instruction."""
@@ -34,7 +36,7 @@ def _call(request: int, tid: int, address: int = 0, data: int = 0) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def seize(tid: int, options: int) -> None:
+def seize(tid: int, options: int = 0) -> None:
     """Trace this thread without stopping it."""
     _call(_SEIZE, tid, 0, options)
 
@@ -49,9 +51,19 @@ def go_on(tid: int, number: int = 0) -> None:
     _call(_CONT, tid, 0, number)
 
 
+def let_go(tid: int, number: int = 0) -> None:
+    """Let a stopped thread run, with this signal, and trace it no longer."""
+    _call(_DETACH, tid, 0, number)
+
+
 def listen(tid: int) -> None:
     """Leave a thread in the stop that SIGSTOP brought it, until SIGCONT."""
     _call(_LISTEN, tid)
+
+
+def delivered(status: int) -> int:
+    """The signal that a stopped thread is about to get, by what waitpid(2) said of it; 0 if it stands for another reason."""
+    return os.WSTOPSIG(status) if status >> 16 == 0 else 0
 
 
 def signal_information(tid: int) -> bytes:
@@ -61,7 +73,7 @@ def signal_information(tid: int) -> bytes:
     return buffer.raw
 
 
-def registers(tid: int, kind: int) -> bytes:
+def registers(tid: int, kind: int = NT_PRSTATUS) -> bytes:
     """A set of a stopped thread's registers as in a core's note of that type; empty if there is none."""
     buffer = ctypes.create_string_buffer(_LARGEST_SET)
     vector = _Vector(ctypes.addressof(buffer), _LARGEST_SET)
