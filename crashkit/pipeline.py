@@ -27,6 +27,7 @@ from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
 from crashkit.debugger.debug_info import interpreter_has_debug_info
 from crashkit.debugger.direct import DirectReader
+from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.gdb.reads import logged_reads
 from crashkit.debugger.on_demand import OnDemand
@@ -125,11 +126,12 @@ def analyze(
     progress: Optional[Progress] = None,
     debuggers: Optional[Sequence[Debugger]] = None,
     living: Optional[Living] = None,
+    ahead: Optional[Ahead] = None,
 ) -> Crash:
     """Analyze one crash from these pieces of evidence.
 
     `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
-    `living`: the core was just taken of a process that runs on, and this is what else it told.
+    `living`: the core was just taken of a process that runs on, and this is what else it told. `ahead`: a gdb that runs already.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -146,7 +148,7 @@ def analyze(
         finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
         if debuggers is None:
             foreign = (*_crash_folders(opened.paths), *opened.folders)
-            asked = _Asked(default_debuggers(options, finder, foreign), direct=True, living=living)
+            asked = _Asked(default_debuggers(options, finder, foreign, ahead), direct=True, living=living)
         else:
             asked = _Asked(debuggers, direct=False, living=living)
         with opened.by_their_names():
@@ -193,9 +195,11 @@ def _crash_folders(places: Sequence[Path]) -> list[Path]:
     return [folder for place, folder in zip(places, folders, strict=True) if folder == place or read_manifest(folder) is not None]
 
 
-def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] = ()) -> tuple[Debugger, ...]:
+def default_debuggers(
+    options: Options, finder: Finder, foreign: Sequence[Path] = (), ahead: Optional[Ahead] = None
+) -> tuple[Debugger, ...]:
     """gdb and PyStack, in this order. `foreign` folders hold files that came with the crash."""
-    return GdbDebugger(gdb_settings(options, foreign), finder), PystackDebugger(options.deadline)
+    return GdbDebugger(gdb_settings(options, foreign)._replace(ahead=ahead), finder), PystackDebugger(options.deadline)
 
 
 def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:

@@ -10,6 +10,7 @@ from crashkit import isolation
 from crashkit.arch import Architecture, named
 from crashkit.debugger.contract import Answer, Lap
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
+from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.libpython_file import Choice, find_script
 from crashkit.debugger.gdb.names import complete_names
 from crashkit.debugger.gdb.process import Gdb
@@ -46,6 +47,8 @@ class GdbSettings(NamedTuple):
     """As in `Session`."""
     reads: Optional[Path] = None
     """As in `Session`."""
+    ahead: Optional[Ahead] = None
+    """A gdb that runs already; whoever started it ends it."""
 
 
 class GdbDebugger:
@@ -63,6 +66,9 @@ class GdbDebugger:
         if self._settings.program is None:
             hint = "Omit --no-gdb to get inlined frames, lines, arguments and locals."
             return SoftError(stage="gdb", message="gdb was disabled (--no-gdb)", hint=hint)
+        if self._settings.ahead is not None:
+            self._gdb = self._settings.ahead.gdb
+            return None
         try:
             self._gdb = Gdb(self._settings.deadline, self._settings.program)
         except DebuggerError as error:
@@ -83,6 +89,9 @@ class GdbDebugger:
         notebook = _Notebook()
         settings = self._settings
         try:
+            if settings.ahead is not None and not _guessed_right(settings.ahead, scene):
+                self.close()
+                self._gdb = Gdb(settings.deadline, settings.program or "gdb")
             if self._gdb is not None:
                 self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
             with (
@@ -135,6 +144,11 @@ class _Notebook:
             abort_message=self.native.abort_message if self.native else None,
             soft_errors=tuple(self.soft_errors),
         )
+
+
+def _guessed_right(ahead: Ahead, scene: Scene) -> bool:
+    """Whether the files that gdb read already are modules of this core, where they are."""
+    return ahead.files.items() <= {(file, module.bias) for module in scene.modules if (file := scene.files[module.path].path)}
 
 
 def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb:
