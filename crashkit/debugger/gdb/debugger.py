@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -94,9 +95,11 @@ class GdbDebugger:
                 self._gdb = Gdb(settings.deadline, settings.program or "gdb")
             if self._gdb is not None:
                 self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
-            with (
-                Scratch("twins") as twins,
-                Session(
+            with ExitStack() as stack:
+                # While gdb may still be starting.
+                twins = stack.enter_context(Scratch("twins"))
+                placed = [PlacedModule(_to_load(one.path, scene, twins), one.base, one.end, one.bias) for one in scene.modules]
+                session = Session(
                     core,
                     settings.deadline,
                     debug_folders=settings.debug_folders,
@@ -104,10 +107,10 @@ class GdbDebugger:
                     gdb=self._gdb,
                     indexes=settings.indexes,
                     reads=settings.reads,
-                ) as session,
-            ):
+                )
+                stack.enter_context(session)
                 notebook.debugger = session.version
-                _native(session, scene, twins, notebook)
+                _native(session, scene, placed, notebook)
                 lap("native")
                 _python(session, scene, self._finder, settings, notebook)
                 lap("python")
@@ -169,8 +172,7 @@ def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb
     return Gdb(deadline, MULTIARCH)
 
 
-def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) -> None:
-    placed = [PlacedModule(_to_load(module.path, scene, twins), module.base, module.end, module.bias) for module in scene.modules]
+def _native(session: Session, scene: Scene, placed: list[PlacedModule], notebook: _Notebook) -> None:
     native = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
     notebook.native = native
     notebook.soft_errors += [SoftError(stage="native", message=message) for message in native.errors]

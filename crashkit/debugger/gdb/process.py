@@ -18,8 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional
 
-from pygdbmi import gdbmiparser
-
 from crashkit import isolation
 from crashkit.errors import DebuggerError
 from crashkit.gdb_files import SAFE_START, gdb_file, gdb_program
@@ -220,6 +218,8 @@ class Gdb:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     """A result record. Raises DebuggerError for anything else."""
+    from pygdbmi import gdbmiparser  # gdb is to be started before
+
     try:
         if _is_whole(line):
             record: dict[str, Any] = gdbmiparser.parse_response(line.decode("utf-8", "replace").rstrip("\r"))
