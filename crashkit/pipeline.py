@@ -506,8 +506,8 @@ def _analyze_core(
         direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
         clock.lap("frames")
         progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
-        # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
-        values = pool.submit(_answered, direct.reader) if direct else None
+        # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
+        reading = pool.submit(_read_meanwhile, core, scene, direct)
         pool.submit(load_catalog)
         known = direct is not None and direct.tells_all
         try:
@@ -517,9 +517,10 @@ def _analyze_core(
             for debugger in ready:
                 debugger.close()
             raise
-        if values:
+        meanwhile = reading.result()
+        if meanwhile.answer is not None:
             # libpython.py knows more of values than we do.
-            answers.insert(1 if answers and answers[0].python_script else 0, values.result())
+            answers.insert(1 if answers and answers[0].python_script else 0, meanwhile.answer)
     every = [Answer(soft_errors=tuple(unready)), *answers]
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
@@ -537,8 +538,8 @@ def _analyze_core(
         crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
-    words: tuple[LogLine, ...] = ()
-    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
+    words = meanwhile.words
+    problems += meanwhile.problems
     if not words:
         words = _abort_message(answers)
         words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
@@ -631,6 +632,14 @@ def _with_source(preview: Crash, finder: Finder) -> Crash:
         for thread in preview.threads
     )
     return replace(preview, threads=threads)
+
+
+def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct]) -> _Meanwhile:
+    answer = _answered(direct.reader) if direct is not None else None
+    words: tuple[LogLine, ...] = ()
+    problems: list[SoftError] = []
+    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
+    return _Meanwhile(answer, words, problems)
 
 
 def _answered(reader: DirectReader) -> Answer:
@@ -787,6 +796,16 @@ class _Direct(NamedTuple):
     reader: DirectReader
     preview: Crash
     tells_all: bool
+
+
+class _Meanwhile(NamedTuple):
+    """What is read while a debugger works."""
+
+    answer: Optional[Answer]
+    """crashkit's own."""
+    words: tuple[LogLine, ...]
+    """What the process said as it died."""
+    problems: list[SoftError]
 
 
 class _Log(NamedTuple):
