@@ -151,7 +151,7 @@ def torch_rows(folder: Path, rounds: int) -> Iterator[Row]:
     )
     ours, theirs, pystacks = costs["crashkit"], costs["gdb"], costs["PyStack"]
     yield ratio("wall against gdb", ours.seconds, theirs.seconds, 0.3)
-    yield ratio("peak memory of the largest process against gdb", ours.memory, theirs.memory, 0.4)
+    yield ratio("peak memory of the largest process against gdb", ours.memory, theirs.memory, 0.25)
     yield ratio("wall against PyStack", ours.seconds, pystacks.seconds, 2.5)
     answer = ours.answer if ours.answer is not None else ours.seconds
     yield ratio("first line of the answer, of the whole", answer, ours.seconds, 0.5)

@@ -138,7 +138,7 @@ def against_rows(core: Path, what: str, rounds: int, wall: float, memory: float)
 
 def torch_rows(folder: Path, rounds: int) -> Iterator[Row]:
     core = made(folder, "torch-64", TORCH, "64")
-    yield from against_rows(core, "torch, 64 threads", rounds, 0.8, 0.5)
+    yield from against_rows(core, "torch, 64 threads", rounds, 0.8, 0.25)
 
 
 def jax_rows(folder: Path, rounds: int) -> Iterator[Row]:
@@ -148,7 +148,7 @@ def jax_rows(folder: Path, rounds: int) -> Iterator[Row]:
         return
     core = made(folder, "jax", JAX, "80", str(package), "5")
     run(crashkit(core))  # the kernel may have given the file's pages away
-    yield from against_rows(core, "JAX, 80 threads", rounds, 0.5, 0.5)
+    yield from against_rows(core, "JAX, 80 threads", rounds, 0.5, 0.25)
 
 
 def tried(command: Sequence[str | Path]) -> str:

@@ -27,6 +27,7 @@ from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
 from crashkit.debugger.debug_info import interpreter_has_debug_info
 from crashkit.debugger.direct import DirectReader
+from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.gdb.reads import logged_reads
 from crashkit.debugger.on_demand import OnDemand
@@ -125,11 +126,12 @@ def analyze(
     progress: Optional[Progress] = None,
     debuggers: Optional[Sequence[Debugger]] = None,
     living: Optional[Living] = None,
+    ahead: Optional[Ahead] = None,
 ) -> Crash:
     """Analyze one crash from these pieces of evidence.
 
     `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
-    `living`: the core was just taken of a process that runs on, and this is what else it told.
+    `living`: the core was just taken of a process that runs on, and this is what else it told. `ahead`: a gdb that runs already.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -146,7 +148,7 @@ def analyze(
         finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
         if debuggers is None:
             foreign = (*_crash_folders(opened.paths), *opened.folders)
-            asked = _Asked(default_debuggers(options, finder, foreign), direct=True, living=living)
+            asked = _Asked(default_debuggers(options, finder, foreign, ahead), direct=True, living=living)
         else:
             asked = _Asked(debuggers, direct=False, living=living)
         with opened.by_their_names():
@@ -193,9 +195,11 @@ def _crash_folders(places: Sequence[Path]) -> list[Path]:
     return [folder for place, folder in zip(places, folders, strict=True) if folder == place or read_manifest(folder) is not None]
 
 
-def default_debuggers(options: Options, finder: Finder, foreign: Sequence[Path] = ()) -> tuple[Debugger, ...]:
+def default_debuggers(
+    options: Options, finder: Finder, foreign: Sequence[Path] = (), ahead: Optional[Ahead] = None
+) -> tuple[Debugger, ...]:
     """gdb and PyStack, in this order. `foreign` folders hold files that came with the crash."""
-    return GdbDebugger(gdb_settings(options, foreign), finder), PystackDebugger(options.deadline)
+    return GdbDebugger(gdb_settings(options, foreign)._replace(ahead=ahead), finder), PystackDebugger(options.deadline)
 
 
 def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
@@ -502,8 +506,8 @@ def _analyze_core(
         direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
         clock.lap("frames")
         progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
-        # The debuggers leave us idle: read the values of variables and the catalog meanwhile.
-        values = pool.submit(_answered, direct.reader) if direct else None
+        # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
+        reading = pool.submit(_read_meanwhile, core, scene, direct)
         pool.submit(load_catalog)
         known = direct is not None and direct.tells_all
         try:
@@ -513,9 +517,10 @@ def _analyze_core(
             for debugger in ready:
                 debugger.close()
             raise
-        if values:
+        meanwhile = reading.result()
+        if meanwhile.answer is not None:
             # libpython.py knows more of values than we do.
-            answers.insert(1 if answers and answers[0].python_script else 0, values.result())
+            answers.insert(1 if answers and answers[0].python_script else 0, meanwhile.answer)
     every = [Answer(soft_errors=tuple(unready)), *answers]
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
@@ -533,8 +538,8 @@ def _analyze_core(
         crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
-    words: tuple[LogLine, ...] = ()
-    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
+    words = meanwhile.words
+    problems += meanwhile.problems
     if not words:
         words = _abort_message(answers)
         words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
@@ -627,6 +632,14 @@ def _with_source(preview: Crash, finder: Finder) -> Crash:
         for thread in preview.threads
     )
     return replace(preview, threads=threads)
+
+
+def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct]) -> _Meanwhile:
+    answer = _answered(direct.reader) if direct is not None else None
+    words: tuple[LogLine, ...] = ()
+    problems: list[SoftError] = []
+    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
+    return _Meanwhile(answer, words, problems)
 
 
 def _answered(reader: DirectReader) -> Answer:
@@ -786,6 +799,16 @@ class _Direct(NamedTuple):
     reader: DirectReader
     preview: Crash
     tells_all: bool
+
+
+class _Meanwhile(NamedTuple):
+    """What is read while a debugger works."""
+
+    answer: Optional[Answer]
+    """crashkit's own."""
+    words: tuple[LogLine, ...]
+    """What the process said as it died."""
+    problems: list[SoftError]
 
 
 class _Log(NamedTuple):

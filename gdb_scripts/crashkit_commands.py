@@ -63,6 +63,7 @@ def demangle(request: Dict[str, Any]) -> Dict[str, Any]:
 
 
 end_with_parent()
+Command("-crashkit-ahead", crashkit_native.load_ahead)
 Command("-crashkit-native", crashkit_native.extract)
 Command("-crashkit-python", crashkit_python.extract)
 Command("-crashkit-demangle", demangle)

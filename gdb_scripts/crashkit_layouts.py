@@ -118,7 +118,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
     "complex": ("PyComplexObject", {"value": "cval"}),
     "exception": ("PyBaseExceptionObject", {"arguments": "args"}),
     "set": ("PySetObject", {"mask": "mask", "table": "table"}),
-    "function": ("PyFunctionObject", {"name": "func_qualname", "code": "func_code"}),
+    "function": ("PyFunctionObject", {"name": "func_qualname", "code": "func_code", "closure": "func_closure"}),
     "method": ("PyMethodObject", {"function": "im_func"}),
     "cell": ("PyCellObject", {"content": "ob_ref"}),
     "dictionary": ("PyDictObject", {"used": "ma_used", "keys": "ma_keys", "values": "ma_values"}),

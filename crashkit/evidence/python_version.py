@@ -18,7 +18,9 @@ if TYPE_CHECKING:  # `crashkit run` asks for versions, too: what reads a core wo
     from crashkit.evidence.core.modules import LoadedModule
 
 _MOST_BYTES = 64 << 20
-_RELEASE = rb"(?<![\d.])(%s\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?)"
+_RELEASE = rb"(%s\.\d{1,3}(?:(?:a|b|rc)\d{1,2})?\+?)"
+_INSIDE = tuple(bytes([character]) for character in b"0123456789.")
+"""What stands before a number that is part of another one."""
 _ANY_MINOR = rb"[23]\.\d{1,2}"
 _TEXT = _RELEASE + rb"(?: \|[^()\0]{1,60})? \([^()\0]{1,80}\) \n?\[\w"
 _LITERAL = _RELEASE + rb"(?: \|[^()\0]{1,60})?\0"
@@ -66,4 +68,6 @@ def _only(pattern: bytes, minor: Optional[str], data: bytes) -> Optional[str]:
 
 def _texts(pattern: bytes, minor: Optional[str], data: bytes) -> Iterator[re.Match[bytes]]:
     wanted = re.escape(minor).encode("ascii", "replace") if minor else _ANY_MINOR
-    return re.finditer(pattern % wanted, data)
+    found = re.finditer(pattern % wanted, data)
+    # Not as part of the pattern: a search for what begins with a known text is ten times as fast.
+    return (text for text in found if data[max(text.start() - 1, 0) : text.start()] not in _INSIDE)

@@ -198,7 +198,8 @@ class Function(_Structure, frozen=True):
     """`PyFunctionObject`."""
 
     name: int
-    code: Optional[int] = None
+    code: int
+    closure: int
 
 
 class Method(_Structure, frozen=True):
@@ -278,13 +279,13 @@ class Layout(_Structure, frozen=True):
     dictionary: Dictionary
     keys: Keys
     module: Module
+    signal: Signal
     runtime: Optional[Runtime] = None
     gil: Optional[Gil] = None
     collector: Optional[Collector] = None
     cframe: Optional[CFrame] = None
     handler: Optional[Handler] = None
     values: Optional[Values] = None
-    signal: Optional[Signal] = None
     debug_offsets: dict[str, int] = {}
     """Where in `_Py_DebugOffsets` the offset of each of our fields is."""
 

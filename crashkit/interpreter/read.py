@@ -193,7 +193,7 @@ def _pending(objects: Objects, values: Values, found: Found, modules: Sequence[M
     runtime, table = found.layout.runtime, None
     if runtime is not None and runtime.signals is not None:
         table = found.runtime + runtime.signals if found.runtime is not None else None
-    elif found.layout.signal is not None:
+    else:
         tables = [address for module in modules for address in addresses_of(module, VARIABLE)]
         table = tables[0] if len(tables) == 1 else None
     if table is None:

@@ -37,8 +37,6 @@ def pending(objects: Objects, values: Values, table: int, codes: Iterable[int]) 
     `codes` are code objects, by whose type functions are known: the names of types may be missing from the core.
     """
     layout, view = objects.layout.signal, objects.view
-    if layout is None:
-        return []
     entries = [table + layout.size * number for number in range(layout.count)]
     try:
         tripped = [view.int32(entry + layout.tripped) for entry in entries]
@@ -62,7 +60,7 @@ def _code_type(objects: Objects, codes: Iterable[int]) -> Optional[int]:
 def _pending(objects: Objects, values: Values, number: int, handler: int, code_type: Optional[int]) -> Pending:
     for function in _functions(objects, handler):
         with suppress(Unreadable):
-            code = objects.view.word(function + (objects.layout.function.code or 0))
+            code = objects.view.word(function + objects.layout.function.code)
             if code_type is not None and objects.type_of(code) == code_type:
                 return _of_function(objects, number, function, code)
     with suppress(Unreadable):

@@ -2,8 +2,8 @@
 
 `asyncio.tasks` keeps all scheduled tasks in a WeakSet and the running one of each loop in a dict (Lib/asyncio/tasks.py). A task of C knows
 its coroutine and the future that it waits for (Modules/_asynciomodule.c, `TaskObj`); a suspended coroutine has what it awaits on top of its
-stack of values (Objects/genobject.c, `_PyGen_yf`). Futures do not name who waits for a group of tasks, but variables of asyncio's own
-functions do. From 3.14 on tasks are in lists (`task_lists.py`).
+stack of values (Objects/genobject.c, `_PyGen_yf`). Which tasks a future stands for is found behind it (`futures.py`), or in variables of
+asyncio's own functions. From 3.14 on tasks are in lists (`task_lists.py`).
 
 CPython 3.8 to 3.14, and free-threaded builds.
 """
@@ -13,11 +13,12 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.frames import Frames, FrameState
-from crashkit.interpreter.objects import LIST, TUPLE, Objects
+from crashkit.interpreter.futures import FUNCTION, GATHER, MOST_AWAITED, Futures
+from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.task_lists import listed
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
@@ -28,8 +29,6 @@ _MOST_ENTRIES = 1 << 22
 """Of the table of the set that holds them: it has several for each."""
 _MOST_COROUTINES = 200
 """Coroutines of one task that await each other."""
-_MOST_AWAITED = 200
-"""Tasks that one task waits for."""
 _MOST_BASES = 16
 _LONGEST_NAME = 200
 _PATIENCE = 3.0
@@ -55,17 +54,19 @@ _TYPES = {
     ("types", "CoroutineType"): "coroutine",
     ("types", "GeneratorType"): "generator",
     ("types", "AsyncGeneratorType"): "async_generator",
+    ("types", "FunctionType"): FUNCTION,
 }
 """What modules call the types that matter here."""
-_GATHERS = ("_GatheringFuture", "_children")
 _AWAITING = {
     ("taskgroups.py", "__aexit__"): ("self", "_tasks"),
     ("taskgroups.py", "_aexit"): ("self", "_tasks"),
     ("tasks.py", "_wait"): ("fs", None),
     ("tasks.py", "wait_for"): ("fut", None),
+    ("tasks.py", "_wait_for_one"): ("self", "_todo"),
 }
 """Functions of asyncio that wait for tasks by a future of their own: the variable with the tasks, or the attribute of it."""
-
+_COMPLETED = "done"
+"""Up to 3.12 `_wait_for_one` has a queue instead: `as_completed` puts into it what is done."""
 
 _OBJECTS = frozenset({"locks.py", "queues.py", "streams.py", "subprocess.py", "base_subprocess.py"})
 """Files of asyncio with methods that wait: for a lock, a queue, data, the end of a process."""
@@ -160,11 +161,15 @@ class TaskReader:
         self._tasks: dict[int, bool] = {}
         self._known: dict[int, str] = {}
         self._idents: dict[int, Optional[int]] = {}
+        self._futures = Futures(objects, self._type_name, self._is_task)
+        self._places: list[int] = []
+        self._know_completions = False
 
     def read(self, interpreter: int, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
         """The tasks that have not ended, running ones first. `stacks`: each thread's ident and frames, innermost first."""
         found: list[TaskState] = []
-        places: list[int] = []
+        places = self._places = []
+        self._know_completions = False
         running: set[int] = set()
         began = time.thread_time()
         all_counted = done = False
@@ -230,7 +235,7 @@ class TaskReader:
             yield one.address
         try:
             tasks = self._objects.item(contents, "_current_tasks")
-            for item in self._objects.dictionary(tasks, _MOST_AWAITED) if tasks else ():
+            for item in self._objects.dictionary(tasks, MOST_AWAITED) if tasks else ():
                 yield item.value
         except Unreadable:
             return
@@ -366,16 +371,13 @@ class TaskReader:
             kind = self._type_name(self._objects.type_of(waiter)).rpartition(".")[2].replace("object", "Future")
             if self._is_task(waiter):
                 return (waiter,), kind
-            if kind == _GATHERS[0]:
-                children = self._objects.attribute(waiter, _GATHERS[1])
-                return (self._tasks_in(children) if children else ()), "gather"
         except Unreadable:
             return (), "Future"
-        kind = self._called(frames) or kind
-        try:
-            return self._by_variable(frames), kind
-        except Unreadable:
-            return (), kind
+        called = "gather" if kind == GATHER else "shield()" if self._futures.is_shield(waiter) else self._called(frames)
+        tasks: tuple[int, ...] = ()
+        with suppress(Unreadable):
+            tasks = self._by_variable(frames)
+        return tasks or self._futures.tasks(waiter), called or kind
 
     def _called(self, frames: Sequence[FrameState]) -> Optional[str]:
         """What of asyncio's waits, as the program called it: `Lock.acquire()`, `Queue.get()`, `sleep()`; None where it awaits a future."""
@@ -395,34 +397,30 @@ class TaskReader:
         return called
 
     def _by_variable(self, frames: Sequence[FrameState]) -> tuple[int, ...]:
-        frame = frames[0] if frames else None
-        if frame is None or frame.code is None:
-            return ()
-        known = _AWAITING.get(((frame.code.file or "").rpartition("/")[2], frame.code.name or ""))
-        if known is None:
-            return ()
-        variable, attribute = known
-        value = next((one.value for one in self._frames.variables(frame, 64) if one.name == variable), 0)
+        """The tasks that the innermost of asyncio's functions waits for, if it is one that has them in a variable."""
+        for frame in frames:
+            folder, _, file = (frame.code.file or "" if frame.code else "").rpartition("/")
+            if not folder.endswith("/asyncio"):
+                break
+            known = _AWAITING.get((file, (frame.code.name or "").rpartition(".")[2] if frame.code else ""))
+            if known is not None:
+                return self._in_variable(frame, *known)
+        return ()
+
+    def _in_variable(self, frame: FrameState, name: str, attribute: Optional[str]) -> tuple[int, ...]:
+        variables = {one.name: one.value for one in self._frames.variables(frame, 64)}
+        value = variables.get(name, 0)
         if value and attribute:
             value = self._objects.attribute(value, attribute) or 0
-        return self._tasks_in(value) if value else ()
-
-    def _tasks_in(self, address: int) -> tuple[int, ...]:
-        """The tasks in a list, a tuple or a set; or the task itself."""
-        kind = self._objects.type_of(address)
-        if self._objects.flags(kind) & (LIST | TUPLE):
-            items, _ = self._objects.items(address, _MOST_AWAITED)
-        elif self._type_name(kind) in ("set", "frozenset"):
-            items = list(islice(self._objects.members(address, _MOST_AWAITED), _MOST_AWAITED))
-        else:
-            items = [address]
-        return tuple(item for item in items if self._is_task_or_not_readable(item))
-
-    def _is_task_or_not_readable(self, address: int) -> bool:
-        try:
-            return self._is_task(address)
-        except Unreadable:
-            return False
+        if value:
+            return self._futures.tasks(value)
+        queue = variables.get(_COMPLETED)
+        if attribute is None or queue is None:
+            return ()
+        if not self._know_completions:
+            self._know_completions = True
+            self._futures.learn_completions(self._places)
+        return self._futures.completing(queue)
 
 
 def _above(stack: Sequence[FrameState], address: int) -> tuple[FrameState, ...]:

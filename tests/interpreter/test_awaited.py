@@ -20,5 +20,5 @@ def test_it_is_told_as_the_program_called_it(python: Interpreter) -> None:
     crash = analyze(python_crash("awaiting.py", python=python).core, options=Options(gdb=None))
     named = [task for task in crash.tasks if not re.fullmatch(r"Task-\d+", task.name or "")]
     assert [task.awaits for task in named] == [task.name for task in named]
-    assert len(named) == (15 if python.version >= (3, 9) else 14)
+    assert len(named) == (16 if python.version >= (3, 9) else 15)
     assert {state(crash, task) for task in named} >= {"waiting for Lock.acquire()", "waiting for a Future"}

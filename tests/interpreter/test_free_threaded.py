@@ -16,6 +16,7 @@ from crashkit.report import html, text, wording
 from tests.interpreter import test_greenlets, test_tasks
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_damage import check_damage
+from tests.interpreter.test_pending_signals import check_pending
 from tests.interpreter.test_tasks import check_waits, compare
 
 
@@ -55,6 +56,12 @@ def test_tasks_are_what_the_program_saw(version: str, tmp_path: Path) -> None:
     check_waits(crash.tasks)
     assert (wording.in_task(crash) or "").startswith("fetch-42, awaited by handle_request (waiting_tasks.py:")
     assert 'id="tasks"' in html.render(crash)
+
+
+def test_pending_signals_are_read_with_their_handlers(version: str, tmp_path: Path) -> None:
+    python = analyzed(recorded(version, "pending_signal.py", tmp_path).core, tmp_path).python
+    assert python is not None and python.free_threaded
+    check_pending(python.pending_signals)
 
 
 def test_greenlets_are_what_the_program_saw(version: str, tmp_path: Path) -> None:

@@ -80,7 +80,12 @@ def check_waits(tasks: tuple[Task, ...]) -> None:
     assert (ours["gathers"].awaits, names(ours["gathers"].awaits_tasks)) == ("gather", {"gated", "fetch-42"})
     assert names(ours["waits"].awaits_tasks) == {"gated"}
     assert (ours["takes"].awaits, ours["takes"].awaits_tasks) == ("Queue.get()", ())
-    assert names(ours["fetch-42"].awaited_by) == {"handler", "gathers", "Task-1"}
+    assert names(ours["fetch-42"].awaited_by) == {"handler", "gathers", "completes", "nests", "Task-1"}
+    assert names(ours["shields"].awaits_tasks) == {"gated"}
+    assert names(ours["shields for a time"].awaits_tasks) == {"gated"}
+    assert (ours["completes"].awaits, names(ours["completes"].awaits_tasks)) == ("as_completed()", {"gated", "fetch-42"})
+    assert (ours["nests"].awaits, names(ours["nests"].awaits_tasks)) == ("gather", {"gated", "fetch-42"})
+    assert names(ours["hands over"].awaits_tasks) == {"of another thread"}
     if "grouped" in ours:
         assert names(ours["grouped"].awaits_tasks) == {"in group"}
         assert names(ours["in group"].awaited_by) == {"grouped"}

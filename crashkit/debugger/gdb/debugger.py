@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -10,6 +11,7 @@ from crashkit import isolation
 from crashkit.arch import Architecture, named
 from crashkit.debugger.contract import Answer, Lap
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
+from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.libpython_file import Choice, find_script
 from crashkit.debugger.gdb.names import complete_names
 from crashkit.debugger.gdb.process import Gdb
@@ -46,6 +48,8 @@ class GdbSettings(NamedTuple):
     """As in `Session`."""
     reads: Optional[Path] = None
     """As in `Session`."""
+    ahead: Optional[Ahead] = None
+    """A gdb that runs already; whoever started it ends it."""
 
 
 class GdbDebugger:
@@ -63,6 +67,9 @@ class GdbDebugger:
         if self._settings.program is None:
             hint = "Omit --no-gdb to get inlined frames, lines, arguments and locals."
             return SoftError(stage="gdb", message="gdb was disabled (--no-gdb)", hint=hint)
+        if self._settings.ahead is not None:
+            self._gdb = self._settings.ahead.gdb
+            return None
         try:
             self._gdb = Gdb(self._settings.deadline, self._settings.program)
         except DebuggerError as error:
@@ -83,11 +90,16 @@ class GdbDebugger:
         notebook = _Notebook()
         settings = self._settings
         try:
+            if settings.ahead is not None and not _guessed_right(settings.ahead, scene):
+                self.close()
+                self._gdb = Gdb(settings.deadline, settings.program or "gdb")
             if self._gdb is not None:
                 self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
-            with (
-                Scratch("twins") as twins,
-                Session(
+            with ExitStack() as stack:
+                # While gdb may still be starting.
+                twins = stack.enter_context(Scratch("twins"))
+                placed = [PlacedModule(_to_load(one.path, scene, twins), one.base, one.end, one.bias) for one in scene.modules]
+                session = Session(
                     core,
                     settings.deadline,
                     debug_folders=settings.debug_folders,
@@ -95,10 +107,10 @@ class GdbDebugger:
                     gdb=self._gdb,
                     indexes=settings.indexes,
                     reads=settings.reads,
-                ) as session,
-            ):
+                )
+                stack.enter_context(session)
                 notebook.debugger = session.version
-                _native(session, scene, twins, notebook)
+                _native(session, scene, placed, notebook)
                 lap("native")
                 _python(session, scene, self._finder, settings, notebook)
                 lap("python")
@@ -137,6 +149,11 @@ class _Notebook:
         )
 
 
+def _guessed_right(ahead: Ahead, scene: Scene) -> bool:
+    """Whether the files that gdb read already are modules of this core, where they are."""
+    return ahead.files.items() <= {(file, module.bias) for module in scene.modules if (file := scene.files[module.path].path)}
+
+
 def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb:
     """This gdb, or gdb-multiarch where the core is of a processor that this one was not built for. Raises DebuggerError."""
     if architecture.gdb is None or architecture.name == platform.machine():
@@ -155,8 +172,7 @@ def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb
     return Gdb(deadline, MULTIARCH)
 
 
-def _native(session: Session, scene: Scene, twins: Path, notebook: _Notebook) -> None:
-    placed = [PlacedModule(_to_load(module.path, scene, twins), module.base, module.end, module.bias) for module in scene.modules]
+def _native(session: Session, scene: Scene, placed: list[PlacedModule], notebook: _Notebook) -> None:
     native = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
     notebook.native = native
     notebook.soft_errors += [SoftError(stage="native", message=message) for message in native.errors]

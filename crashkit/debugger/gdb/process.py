@@ -18,8 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Optional
 
-from pygdbmi import gdbmiparser
-
 from crashkit import isolation
 from crashkit.errors import DebuggerError
 from crashkit.gdb_files import SAFE_START, gdb_file, gdb_program
@@ -116,7 +114,12 @@ class Gdb:
         with self._talking:
             return self._response(text)
 
-    def _response(self, text: str) -> dict[str, Any]:
+    def send(self, text: str) -> None:
+        """Send one MI command without waiting: nobody will learn how it went. Raises DebuggerError if gdb has died."""
+        with self._talking:
+            self._write(text)
+
+    def _write(self, text: str) -> None:
         self._token += 1
         assert self._process.stdin is not None
         try:
@@ -124,6 +127,9 @@ class Gdb:
             self._process.stdin.flush()
         except (BrokenPipeError, OSError) as error:
             raise self._died() from error
+
+    def _response(self, text: str) -> dict[str, Any]:
+        self._write(text)
         prefix = str(self._token).encode()
         while True:
             line = self._line()
@@ -141,7 +147,7 @@ class Gdb:
 
     def console(self, text: str) -> dict[str, Any]:
         """Run a command of gdb's command line."""
-        return self.command(f"-interpreter-exec console {quote(text)}")
+        return self.command(in_console(text))
 
     def version(self) -> str:
         """gdb's name and version."""
@@ -212,6 +218,8 @@ class Gdb:
 
 def _parsed(line: bytes) -> dict[str, Any]:
     """A result record. Raises DebuggerError for anything else."""
+    from pygdbmi import gdbmiparser  # gdb is to be started before
+
     try:
         if _is_whole(line):
             record: dict[str, Any] = gdbmiparser.parse_response(line.decode("utf-8", "replace").rstrip("\r"))
@@ -233,6 +241,11 @@ def _is_whole(record: bytes) -> bool:
         elif character in "]}" and (not open_brackets or open_brackets.pop() != character):
             return False
     return '"' not in rest and not open_brackets
+
+
+def in_console(text: str) -> str:
+    """The MI command that runs a command of gdb's command line."""
+    return f"-interpreter-exec console {quote(text)}"
 
 
 def quote(text: str) -> str:

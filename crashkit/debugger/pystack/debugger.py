@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -115,7 +114,9 @@ def ask_pystack(
 
 
 def _name() -> str:
-    """Name and version. Looking it up takes a moment."""
+    """Name and version. Looking it up takes a moment, and so does importing what looks it up."""
+    import importlib.metadata
+
     try:
         return f"PyStack {importlib.metadata.version('pystack')}"
     except importlib.metadata.PackageNotFoundError:

@@ -10,6 +10,7 @@ import copy
 import errno
 import os
 import struct
+import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -78,7 +79,7 @@ class Core:
         self.soft_errors: list[SoftError] = []
         self.forged: Optional[str] = None
         """Why no kernel can have written it; debuggers would believe it, and take gigabytes."""
-        self._read_bytes = of_file(file)
+        self._read_bytes = _one_at_a_time(of_file(file))
         self._holes = _Holes(file, size)
         self.reads: Optional[Pages] = None
         """Where set, the pages that are read are added to it."""
@@ -351,6 +352,17 @@ class Core:
             return None
         self.read(start + at, len(needle))
         return start + at
+
+
+def _one_at_a_time(read: Read) -> Read:
+    """For threads that share a file, and with it its position."""
+    lock = threading.Lock()
+
+    def locked(offset: int, size: int) -> bytes:
+        with lock:
+            return read(offset, size)
+
+    return locked
 
 
 class _Holes:

@@ -1,0 +1,128 @@
+"""A gdb that is started before anything else is known of a core, and reads what it will need in any case: the debug info of the C library
+and of the interpreter, half of its time for a core. Meanwhile this process imports what it needs itself.
+
+Which files these are is only guessed, by the names that the core has for its mapped files; `GdbDebugger` takes another gdb if the guess was
+wrong. Reads as little as possible and imports little: that is the point.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from itertools import islice
+from pathlib import Path
+from typing import Optional
+
+from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, quote
+from crashkit.elf import notes
+from crashkit.elf.file import has_dwarf
+from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE, Word, bounded, of_descriptor, read_header, read_program_headers
+from crashkit.elf.twin import BIG
+from crashkit.errors import DebuggerError
+from crashkit.limits import MOST_SEGMENTS
+from crashkit.scratch import Scratch
+
+DEBUG_FOLDER = Path("/usr/lib/debug")
+"""Of this machine, where gdb finds separate debug info."""
+
+_NAMES = re.compile(r"/(?:libc\.so\.6|libc-2\.\d+\.so|libpython3\.\d+[a-z]*\.so[.\d]*|python3\.\d+[a-z]*)$")
+_MACHINES = {"x86_64": 62, "aarch64": 183}
+_MOST_BYTES = 64 << 20
+_MOST_NOTES = 1 << 20
+_MOST_FILES = 4
+
+
+class Ahead:
+    """The gdb, and which files it reads. To be closed."""
+
+    def __init__(self, gdb: Gdb, files: dict[Path, int], folder: Scratch) -> None:
+        self.gdb = gdb
+        self.files = files
+        """With the offset that the loader added to the file's addresses."""
+        self._folder = folder
+
+    def close(self) -> None:
+        """End the gdb."""
+        self.gdb.close()
+        self._folder.close()
+
+
+def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahead]:
+    """Start a gdb for the core among these paths; None if there is none, or gdb cannot be started: whoever needs it will say so."""
+    mappings = next(filter(None, (_mappings(path) for path in paths if _is_file(path))), None)
+    if mappings is None:
+        return None
+    folder: Optional[Scratch] = None
+    try:
+        folder = Scratch("ahead")
+        gdb = Gdb(deadline, program)
+    except (DebuggerError, OSError):
+        if folder is not None:
+            folder.close()
+        return None
+    ahead = Ahead(gdb, dict(islice(_needed(mappings), _MOST_FILES)), folder)
+    try:
+        request = folder.path / "request"
+        request.write_text(json.dumps({"files": [[str(file), bias] for file, bias in ahead.files.items()]}), encoding="utf-8")
+        gdb.send(in_console(f"set debug-file-directory {DEBUG_FOLDER}"))
+        gdb.send(in_console(f"source {commands_file()}"))
+        gdb.send(f"-crashkit-ahead {quote(str(request))} {quote(str(folder.path / 'result'))}")
+    except (DebuggerError, OSError, UnicodeEncodeError):
+        # It may still serve, or will say why it does not.
+        ahead.files = {}
+    return ahead
+
+
+def _mappings(path: Path) -> list[notes.FileMapping]:
+    """The mapped files of a core of a process of this kind of machine; [] for anything else."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except (OSError, ValueError):
+        return []
+    try:
+        read = bounded(of_descriptor(descriptor), _MOST_BYTES)
+        header = read_header(read)
+        if header is None or header.kind != ET_CORE or header.word != Word(8, "<") or header.machine != _MACHINES.get(platform.machine()):
+            return []
+        segment = next((one for one in read_program_headers(read, header, MOST_SEGMENTS) if one.kind == PT_NOTE), None)
+        data = read(segment.offset, min(segment.stored, _MOST_NOTES)) if segment else b""
+        rows = (notes.file_mappings(payload, header.word) for _, kind, payload in notes.split(data, "<") if kind == notes.NT_FILE)
+        return next(rows, [])
+    finally:
+        os.close(descriptor)
+
+
+def _needed(mappings: Sequence[notes.FileMapping]) -> Iterator[tuple[Path, int]]:
+    """Files that every stack of a Python process has, and where they lie, as far as gdb would be given them as they are."""
+    for one in mappings:
+        path = Path(one.path)
+        if one.offset or not _NAMES.search(one.path) or not one.path.isprintable() or not _is_file(path):
+            continue
+        with suppress(OSError):
+            first = _first_address(path)
+            if first is not None and (path.stat().st_size < BIG or has_dwarf(path)):
+                yield path, one.start - first
+
+
+def _first_address(path: Path) -> Optional[int]:
+    """Where the file itself would lie."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        read = bounded(of_descriptor(descriptor), _MOST_BYTES)
+        header = read_header(read)
+        first = next((one for one in read_program_headers(read, header) if one.kind == PT_LOAD), None) if header else None
+        return None if first is None else first.address - first.offset
+    finally:
+        os.close(descriptor)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return stat.S_ISREG(path.stat().st_mode)
+    except (OSError, ValueError):
+        return False

@@ -1,0 +1,123 @@
+"""A gdb that began to read before anything was known of the core: the same report, whether it read the right files or not."""
+
+from __future__ import annotations
+
+import gzip
+import platform
+import subprocess
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from msgspec.structs import replace
+
+from crashkit import isolation, scratch
+from crashkit.cli.analyze import command
+from crashkit.debugger.gdb import ahead
+from crashkit.debugger.gdb.ahead import Ahead, begin
+from crashkit.model import Crash
+from crashkit.pipeline import analyze
+from tests.crashes import a_debuggable_interpreter, needs_gdb, python_crash
+
+pytestmark = needs_gdb
+SECONDS = 100.0
+
+
+@pytest.fixture(scope="module")
+def core() -> Path:
+    return python_crash("threads.py", python=a_debuggable_interpreter()).core
+
+
+@pytest.fixture(scope="module")
+def usual(core: Path) -> Crash:
+    return analyze(core)
+
+
+@pytest.fixture
+def begun(core: Path) -> Iterator[Ahead]:
+    found = begin([core], "gdb", SECONDS)
+    assert found is not None
+    with closing(found):
+        yield found
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The gdbs that are started from here on."""
+    programs: list[str] = []
+    start = isolation.start
+
+    def noted(command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        programs.extend(name for name in command[:1] if "gdb" in name)
+        return start(command, **options)
+
+    monkeypatch.setattr(isolation, "start", noted)
+    return programs
+
+
+def untimed(crash: Crash) -> Crash:
+    return replace(crash, seconds={})
+
+
+def test_the_report_is_the_same_and_from_that_gdb(core: Path, usual: Crash, begun: Ahead, started: list[str]) -> None:
+    names = {file.name.partition(".")[0].partition("-")[0] for file in begun.files}
+    assert "libc" in names and names & {"libpython3", "python3"}
+    begun.gdb.command("-gdb-version")
+    found = begun.gdb.console(
+        "python import crashkit_native; assert crashkit_native.AHEAD == " + repr({(str(a), b) for a, b in begun.files.items()})
+    )
+    assert found is not None
+    assert untimed(analyze(core, ahead=begun)) == untimed(usual)
+    assert started == []
+
+
+@pytest.mark.parametrize("wrong", ["place", "file"])
+def test_a_wrong_guess_is_noticed(core: Path, usual: Crash, started: list[str], wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    needed = ahead._needed
+
+    def guess(mappings: Any) -> Iterator[tuple[Path, int]]:
+        for file, bias in needed(mappings):
+            yield (file, bias + 4096) if wrong == "place" else (Path("/bin/sh").resolve(), bias)
+
+    monkeypatch.setattr(ahead, "_needed", guess)
+    begun = begin([core], "gdb", SECONDS)
+    assert begun is not None and begun.files
+    with closing(begun):
+        assert untimed(analyze(core, ahead=begun)) == untimed(usual)
+    assert len(started) == 2
+
+
+def test_what_gdb_cannot_load_then_is_loaded_later(core: Path, usual: Crash, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "commands_file", lambda: Path("/nonexistent"))
+    begun = begin([core], "gdb", SECONDS)
+    assert begun is not None
+    with closing(begun):
+        assert untimed(analyze(core, ahead=begun)) == untimed(usual)
+
+
+def test_nothing_is_started_for_what_is_no_core_of_this_machine(
+    core: Path, started: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "stderr.txt"
+    log.write_text("Fatal Python error: Aborted\n")
+    (tmp_path / "truncated").write_bytes(core.read_bytes()[:64])
+    (tmp_path / "packed").write_bytes(gzip.compress(core.read_bytes()[: 1 << 20]))
+    for path in (log, tmp_path, Path("/proc/self/exe"), *(tmp_path / name for name in ("nothing", "truncated", "packed"))):
+        assert begin([path], "gdb", SECONDS) is None
+    assert begin([core], "/nonexistent/gdb", SECONDS) is None
+    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
+    monkeypatch.setattr(platform, "machine", lambda: other)
+    assert begin([core], "gdb", SECONDS) is None
+    assert started == []
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_command_starts_one_and_ends_it(core: Path, tmp_path: Path, started: list[str], fails: bool) -> None:
+    options = ["--signatures", tmp_path / "nothing"] if fails else []
+    done = CliRunner().invoke(command, [*map(str, (core, "--out", tmp_path / "report", *options)), "--quiet"], standalone_mode=False)
+    assert (done.exception is not None) == fails != (tmp_path / "report" / "report.json").exists()
+    assert len(started) == 1 and scratch.held() == []
+    assert not [process for process in isolation.running() if "gdb" in str(process.args)]
