@@ -11,9 +11,10 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Optional
 
 from crashkit.errors import EvidenceError
 
@@ -35,13 +36,14 @@ class _Vector(ctypes.Structure):
 
 
 class Stopped:
-    """The threads of a process, stopped: use as a context manager, within one thread.
+    """The threads of a process, or `only` those of them, stopped: use as a context manager, within one thread.
 
     Raises EvidenceError if there is no such process or if tracing it is not permitted; the message says what right is missing.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, only: Optional[Collection[int]] = None) -> None:
         self.pid = pid
+        self._only = only
         self._libc = ctypes.CDLL(None, use_errno=True)
         self._libc.ptrace.restype = ctypes.c_long
         self._libc.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
@@ -80,7 +82,7 @@ class Stopped:
         # A thread that still runs may make new ones: once a look finds none, all are there.
         ends = time.monotonic() + _PATIENCE
         for _ in range(_MOST_ROUNDS):
-            new = [tid for tid in _tids(self.pid) if tid not in self._seized]
+            new = [tid for tid in _tids(self.pid) if tid not in self._seized and (self._only is None or tid in self._only)]
             if not new:
                 break
             for tid in new:

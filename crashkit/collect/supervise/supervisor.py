@@ -355,6 +355,8 @@ class Supervisor:
         self._forget_living()
         if self._taker is not None:
             self._taker.close()
+        if self._hang is not None and self._hang.gpu is not None:
+            self._hang.gpu.close()
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
 
@@ -805,6 +807,8 @@ class Supervisor:
         self._tree.walk()
         pids = list(self._tree.living())
         why = self._hang.look(pids)
+        if self._hang.gpu is not None:
+            self._tree.ours.add(self._hang.gpu.pid)
         if why is not None:
             say(f"the command hangs: {why}")
             self._take(why, pids[:_MOST_TAKEN], is_hang=True)
