@@ -1,4 +1,4 @@
-"""The headers of tables in a real browser: a short word is never broken, however narrow its column is."""
+"""The headers of tables in a real browser: a word is broken at its hyphen only, however narrow its column is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ const found = [];
 for (const header of document.querySelectorAll('thead:not(.quiet) th')) {
   const texts = document.createTreeWalker(header, NodeFilter.SHOW_TEXT);
   while (texts.nextNode()) {
-    for (const word of texts.currentNode.data.matchAll(/\\S+/g)) {
+    for (const word of texts.currentNode.data.matchAll(/[^\\s-]+-?/g)) {
       const range = document.createRange();
       range.setStart(texts.currentNode, word.index);
       range.setEnd(texts.currentNode, word.index + word[0].length);
