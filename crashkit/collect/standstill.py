@@ -14,16 +14,13 @@ import threading
 import time
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.collect.living import Watch
+from crashkit.collect.python_memory import interpreter_of
 from crashkit.errors import EvidenceError
-from crashkit.evidence.core.modules import loaded_modules
-from crashkit.evidence.interpreter import find_interpreter
-from crashkit.interpreter.finding import Found, Module, find
+from crashkit.interpreter.finding import find
 from crashkit.interpreter.frames import Frames, FrameState
-from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.threads import ThreadState, read_state, states_of
@@ -137,9 +134,10 @@ class _Python:
 
     def __init__(self, memory: LiveProcess) -> None:
         self._memory = memory
+        interpreter = interpreter_of(memory)
         found = None
         with suppress(Unreadable):
-            found = _find(memory)
+            found = find(View(memory), [interpreter[0]], interpreter[1], {}) if interpreter is not None else None
         if found is None or memory.word.size != 8:
             raise EvidenceError(f"process {memory.pid} runs no Python that can be read", "Python 3.6 to 3.14 can.")
         self._found = found
@@ -220,19 +218,6 @@ class _Python:
             for pointer in struct.unpack(f"{len(slots) // _WORD}Q", slots[: len(slots) // _WORD * _WORD]):
                 # Without its count of references, which other threads change.
                 yield self._memory.read(frames.untagged(pointer) + head, _CONTENT) if pointer else b""
-
-
-def _find(memory: LiveProcess) -> Optional[Found]:
-    try:
-        executable = os.readlink(f"/proc/{memory.pid}/exe")
-    except OSError:
-        return None
-    interpreter = find_interpreter(loaded_modules(memory), executable)
-    if interpreter is None or interpreter.version is None or interpreter.is_too_old:
-        return None
-    major, minor = map(int, interpreter.version.split("."))
-    file = Path(f"/proc/{memory.pid}/root{interpreter.module.path}")
-    return find(View(memory), [Module(interpreter.module, file)], Version(major, minor, interpreter.free_threaded), {})
 
 
 def _frame(frame: FrameState) -> PythonFrame:

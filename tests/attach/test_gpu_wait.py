@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 import signal
 import subprocess
 import sys
@@ -21,7 +22,9 @@ import pytest
 
 from crashkit.collect.standstill import Standing, Standstill
 from tests.collect.conftest import Crashkit
-from tests.crashes import DEADLINE, Interpreter, every_interpreter
+from tests.crashes import DEADLINE, NO_COMPILER, Interpreter, every_interpreter, needs_x86_64
+
+pytestmark = needs_x86_64()
 
 LIBRARY = """
 #include <sched.h>
@@ -90,6 +93,8 @@ WORKS = {
 
 @pytest.fixture(scope="session")
 def libraries(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    if shutil.which("gcc") is None:
+        pytest.skip(NO_COMPILER)
     folder = tmp_path_factory.mktemp("driver")
     (folder / "driver.c").write_text(LIBRARY)
     for name in ("libcuda.so.1", "libother.so"):

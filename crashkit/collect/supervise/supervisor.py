@@ -872,7 +872,7 @@ class Supervisor:
     def _take(self, why: str, pids: list[int], is_hang: bool = False) -> None:
         """Take the evidence of living processes, in a process of our own: it is there before they may be ended."""
         taker, self._taker = self._taker or Taker(self._settings.inbox), None
-        taker.take(pids)
+        taker.take(pids, in_a_hurry=not is_hang)
         self._taking[taker.pid] = _Taking(why, pids, is_hang)
         self._tree.ours.add(taker.pid)
 
