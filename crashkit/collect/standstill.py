@@ -28,6 +28,7 @@ from crashkit.interpreter.view import Unreadable, View
 from crashkit.memory.live import LiveProcess
 from crashkit.memory.stop import Stopped
 from crashkit.model import PythonFrame
+from crashkit.naming.cuda import DRIVER, SYSTEM
 from crashkit.naming.own_code import own_line
 
 RUNS = 0.1
@@ -49,10 +50,6 @@ _STOPS, _BETWEEN_STOPS = 12, 0.001
 _MOST_SYSTEM = 32
 """Words of the stack in which the caller of a function of the C library is looked for."""
 _LONGEST_PLACE = 200
-
-_DRIVER = re.compile(r"/libcuda\.so[^/]*$")
-_SYSTEM = re.compile(r"^\[vdso\]$|/(?:libc|libpthread|ld|ld-linux[^/]*)[-.][^/]*$")
-"""What the driver asks for the time, or to let others run, while it waits."""
 
 
 class Standing(NamedTuple):
@@ -312,8 +309,8 @@ class _Code:
 
     def is_driver(self, counter: int, stack: bytes) -> bool:
         """Whether a thread that stands there is in the driver, or in what that calls to know the time or to let others run."""
-        if not _SYSTEM.search(self.file(counter)):
-            return _DRIVER.search(self.file(counter)) is not None
+        if not SYSTEM.search(self.file(counter)):
+            return DRIVER.search(self.file(counter)) is not None
         # Among the return addresses are registers that were saved: those of an interpreter point to its code, too.
         words = struct.unpack_from(f"{min(_MOST_SYSTEM, len(stack) // _WORD)}Q", stack)
-        return any(_DRIVER.search(self.file(word)) for word in words)
+        return any(DRIVER.search(self.file(word)) for word in words)

@@ -20,9 +20,11 @@ from typing import IO, NamedTuple
 
 import pytest
 
+from crashkit.collect.attach import attach
 from crashkit.collect.standstill import Standing, Standstill
+from crashkit.pipeline import Options
 from tests.collect.conftest import Crashkit
-from tests.crashes import DEADLINE, NO_COMPILER, Interpreter, every_interpreter, needs_x86_64
+from tests.crashes import DEADLINE, NO_COMPILER, Interpreter, every_interpreter, needs_gdb, needs_x86_64
 
 pytestmark = needs_x86_64()
 
@@ -52,6 +54,7 @@ static __attribute__((noinline)) void wait(int how, double seconds) {
 void forever(void) { wait(SPIN, 0); }
 void asking_the_time(void) { wait(ASK, 1e9); }
 void letting_others_run(void) { wait(YIELD, 1e9); }
+int cuCtxSynchronize(void) { wait(ASK, 1e9); return 0; }
 void for_a_while(double seconds) { wait(ASK, seconds); }
 /* Unlike it: one such wait looks like the other. */
 static double until;
@@ -168,6 +171,17 @@ def test_works(kind: str, libraries: Path) -> None:
     with running(libraries, WORKS[kind]) as (pid, _):
         since = Counter(one.standing.since for one in looks(pid, 20) if one.standing is not None)
     assert max(since.values(), default=0) <= 3, since
+
+
+@pytest.mark.slow
+@needs_gdb
+@pytest.mark.parametrize(("library", "expected"), [("cuda", [("cuda", "cuCtxSynchronize")]), ("other", [])])
+def test_attach_says_for_what_it_burns_a_processor(library: str, expected: list[tuple[str, str]], libraries: Path) -> None:
+    with running(libraries, f"{library}.cuCtxSynchronize()\n") as (pid, _):
+        crash = attach(pid, Options())
+    (thread,) = crash.threads
+    assert thread.activity == "busy"
+    assert [(wait.kind, wait.name) for wait in crash.waits] == expected
 
 
 @pytest.mark.slow
