@@ -104,7 +104,8 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
     with LiveProcess(pid) as live:
         if live.word.size != 8 or not live.architecture.registers:
             raise EvidenceError(f"process {pid} is of a processor that cannot be attached to", "Take a core with gcore instead.")
-        python = python_ranges(live) if prepare else []
+        # Of a small process all is copied.
+        python = python_ranges(live) if prepare and _resident(pid) > LEAST else []
         pagemap = _pagemap(pid)
         prepared = memoryview(mmap.mmap(-1, _PREPARED, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
         # On a busy machine the process would stand still while others run before us. Only this thread, where that is permitted.
@@ -135,6 +136,12 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
             parts = list(_parts(mappings, pieces))[:_MOST_SEGMENTS]
             write_core(file, live.architecture.machine or 0, live.word, _notes(pid, live, threads, mappings), parts)
         return Taken(took, sum(len(piece.data) for piece in pieces), copier.left_out, unstopped)
+
+
+def _resident(pid: int) -> int:
+    """Bytes of the process that are in memory (proc_pid_statm(5)); 0 if that may not be read."""
+    fields = _file(pid, "statm").split()
+    return int(fields[1]) * _PAGE if len(fields) > 1 else 0
 
 
 def _pagemap(pid: int) -> Optional[int]:
