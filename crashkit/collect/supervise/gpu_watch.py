@@ -78,6 +78,7 @@ class GpuWatch:
 def _serve(orders: int, answers: int, pause: float) -> None:
     import json
 
+    from crashkit.attempt import attempt
     from crashkit.collect.standstill import Standstill
     from crashkit.errors import EvidenceError
 
@@ -88,7 +89,9 @@ def _serve(orders: int, answers: int, pause: float) -> None:
             if (gone := watched.pop(pid)) is not None:
                 gone.close()
         there = {pid: one for pid, one in watched.items() if one is not None}
-        seen = {pid: standing for pid, one in there.items() if (standing := one.look()) is not None}
+        # What is read of a process that runs may make no sense.
+        looks = {pid: attempt("hang", "who waits for the GPU", one.look, None, []) for pid, one in there.items()}
+        seen = {pid: standing for pid, standing in looks.items() if standing is not None}
         os.write(answers, json.dumps(seen).encode() + b"\n")
         for pid in (pid for pid in pids if pid not in watched):
             watched[pid] = None
@@ -97,4 +100,4 @@ def _serve(orders: int, answers: int, pause: float) -> None:
         # Between two orders: who comes back to the same place in time was elsewhere.
         while not select.select([orders], [], [], pause if there else None)[0]:
             for one in there.values():
-                one.sample()
+                attempt("hang", "who waits for the GPU", one.sample, True, [])

@@ -806,8 +806,9 @@ class Supervisor:
             return
         self._tree.walk()
         pids = list(self._tree.living())
+        gpu = self._hang.gpu
         why = self._hang.look(pids)
-        if self._hang.gpu is not None:
+        if gpu is None and self._hang.gpu is not None:
             self._tree.ours.add(self._hang.gpu.pid)
         if why is not None:
             say(f"the command hangs: {why}")
