@@ -25,6 +25,8 @@ from crashkit.stacks.system_call import Blocked, Read, call_of
 
 _NEAR = 14
 """Innermost frames that tell what a thread waits for; below them stands who wanted it."""
+_ASKS = 4
+"""Innermost frames among which one is the driver's where that asks for the time."""
 _BUSY = 0.5
 """The share of the time that it runs from which a thread counts as busy."""
 
@@ -277,9 +279,11 @@ def _is_inside(call: Blocked) -> bool:
 def _asks_the_gpu(frames: Sequence[Frame]) -> Optional[str]:
     """The call of CUDA in which a thread asks for the end of the GPU's work over and over, instead of a system call; None if in none."""
     natives = [frame for frame in frames if isinstance(frame, NativeFrame)]
-    driver = next((frame.module for frame in natives if frame.module and not SYSTEM.search(frame.module)), "")
-    names = (plain(frame.function or "") for frame in natives)
-    return next(filter(SYNCHRONISES.fullmatch, names), None) if driver and DRIVER.search(driver) else None
+    modules = [frame.module or "" for frame in natives[:_ASKS]]
+    # The way out of the vDSO, which tells the time, is not always found at once.
+    if not modules or not any(map(DRIVER.search, modules if not modules[0] or SYSTEM.search(modules[0]) else modules[:1])):
+        return None
+    return next(filter(SYNCHRONISES.fullmatch, (plain(frame.function or "") for frame in natives)), None)
 
 
 def _with_activity(thread: Thread, wait: Optional[Wait], living: Optional[Living], call: Optional[Blocked]) -> Thread:
