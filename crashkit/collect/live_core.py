@@ -1,7 +1,8 @@
 """Takes a core of a live process, which is stopped for less than a tenth of a second and then runs on unharmed.
 
-What matters most is copied first: registers, stacks, the variables of modules, then the heap, the smallest mappings first. What the time
-does not suffice for is left out; a reader finds it missing, as in a truncated core. The file is written after the process runs again.
+What matters most is copied first: registers, stacks, what Python's stacks are read from, the variables of modules, then the heap, the
+smallest mappings first. What the time does not suffice for is left out; a reader finds it missing, as in a truncated core. The file is
+written after the process runs again.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple, Optional, Union
 
+from crashkit.collect.python_memory import python_ranges
 from crashkit.elf.core_file import Part, note, write_core
 from crashkit.elf.notes import NT_AUXV, NT_FILE, NT_PRPSINFO, NT_PRSTATUS
 from crashkit.errors import EvidenceError
@@ -71,8 +73,11 @@ class _Thread(NamedTuple):
     """Further sets, by the type of their notes."""
 
 
-def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS) -> Taken:
+def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS, prepare: bool = True) -> Taken:
     """Write a core of the process to a new file. `seconds`: how long its memory is copied while it is stopped.
+
+    `prepare`: find out first, while it runs, from which memory its Python stacks are read, so that those are in the core however large the
+    process is. That takes some tenths of a second, in which a launcher may end it.
 
     Raises EvidenceError if that is not permitted or there is no such process, OSError if the file cannot be written.
     """
@@ -80,7 +85,7 @@ def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS) -> Taken:
 
     def take() -> None:
         try:
-            outcome.append(_take(pid, path, seconds))
+            outcome.append(_take(pid, path, seconds, prepare))
         except BaseException as error:
             outcome.append(error)
 
@@ -95,10 +100,12 @@ def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS) -> Taken:
     return result
 
 
-def _take(pid: int, path: Path, seconds: float) -> Taken:
+def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
     with LiveProcess(pid) as live:
         if live.word.size != 8 or not live.architecture.registers:
             raise EvidenceError(f"process {pid} is of a processor that cannot be attached to", "Take a core with gcore instead.")
+        # Of a small process all is copied.
+        python = python_ranges(live) if prepare and _resident(pid) > LEAST else []
         pagemap = _pagemap(pid)
         prepared = memoryview(mmap.mmap(-1, _PREPARED, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE))
         # On a busy machine the process would stand still while others run before us. Only this thread, where that is permitted.
@@ -118,7 +125,7 @@ def _take(pid: int, path: Path, seconds: float) -> Taken:
                 ]
                 unstopped = stopped.unstopped
                 copier = _Copier(live, pagemap, time.monotonic() + seconds, prepared)
-                for start, end in _wanted(live, mappings, threads):
+                for start, end in _wanted(live, mappings, threads, python):
                     copier.copy(start, end)
             took = time.monotonic() - began
         finally:
@@ -131,6 +138,12 @@ def _take(pid: int, path: Path, seconds: float) -> Taken:
         return Taken(took, sum(len(piece.data) for piece in pieces), copier.left_out, unstopped)
 
 
+def _resident(pid: int) -> int:
+    """Bytes of the process that are in memory (proc_pid_statm(5)); 0 if that may not be read."""
+    fields = _file(pid, "statm").split()
+    return int(fields[1]) * _PAGE if len(fields) > 1 else 0
+
+
 def _pagemap(pid: int) -> Optional[int]:
     try:
         return os.open(f"/proc/{pid}/pagemap", os.O_RDONLY | os.O_CLOEXEC)
@@ -138,7 +151,9 @@ def _pagemap(pid: int) -> Optional[int]:
         return None
 
 
-def _wanted(live: LiveProcess, mappings: Sequence[Mapping], threads: Sequence[_Thread]) -> Iterator[tuple[int, int]]:
+def _wanted(
+    live: LiveProcess, mappings: Sequence[Mapping], threads: Sequence[_Thread], python: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
     """Ranges of addresses to copy, what matters most first; they may overlap."""
     starts = [mapping.start for mapping in mappings]
     at = live.architecture.registers.index(live.architecture.stack_pointer) * live.word.size
@@ -150,6 +165,7 @@ def _wanted(live: LiveProcess, mappings: Sequence[Mapping], threads: Sequence[_T
         if index >= 0 and pointer < mappings[index].end:
             yield max(mappings[index].start, pointer - _RED_ZONE), min(mappings[index].end, pointer + _MOST_STACK)
     writable = [m for m in mappings if (m.permissions or "").startswith("rw")]
+    yield from (piece for mapping in writable for piece in _within(python, mapping.start, mapping.end))
     for mapping in mappings:
         # A module's first page has its build-id; the vdso is in no file.
         if mapping.offset == 0 and (mapping.permissions or "").startswith("r"):
@@ -163,13 +179,18 @@ def _wanted(live: LiveProcess, mappings: Sequence[Mapping], threads: Sequence[_T
     yield from ((m.start, m.end) for m in sorted(anonymous, key=lambda m: (m.path == "[stack]", m.end - m.start)))
 
 
+def _within(ranges: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
+    return ((max(start, one), min(end, other)) for one, other in ranges if one < end and other > start)
+
+
 class _Copier:
     """Copies memory until the time is over."""
 
     def __init__(self, live: LiveProcess, pagemap: Optional[int], ends: float, prepared: memoryview) -> None:
         self._live, self._pagemap, self._ends, self._prepared = live, pagemap, ends, prepared
         self._runs: list[_Piece] = []
-        self._done: list[tuple[int, int]] = []
+        self._starts: list[int] = []
+        self._stops: list[int] = []
         self._copied = self.left_out = 0
 
     def copy(self, start: int, end: int) -> None:
@@ -189,7 +210,6 @@ class _Copier:
                     self._runs.append(_Piece(place, data))
                     self._copied += len(data)
                     place += len(data)
-        bisect.insort(self._done, (start, end))
 
     def _read(self, place: int, size: int) -> Union[bytes, memoryview]:
         if size > len(self._prepared):
@@ -198,16 +218,14 @@ class _Copier:
         data, self._prepared = self._prepared[:count], self._prepared[count:]
         return data
 
-    def _new(self, start: int, end: int) -> Iterator[tuple[int, int]]:
+    def _new(self, start: int, end: int) -> list[tuple[int, int]]:
         """The parts of the range that were not wanted before."""
-        for known_start, known_end in self._done:
-            if known_end <= start or known_start >= end:
-                continue
-            if start < known_start:
-                yield start, known_start
-            start = max(start, known_end)
-        if start < end:
-            yield start, end
+        # What was wanted is kept as ranges that neither overlap nor touch: thousands of small ones are wanted.
+        first, last = bisect.bisect_left(self._stops, start), bisect.bisect_right(self._starts, end)
+        edges = [start, *(edge for pair in zip(self._starts[first:last], self._stops[first:last], strict=True) for edge in pair), end]
+        found = [(one, other) for one, other in zip(edges[::2], edges[1::2], strict=True) if one < other]
+        self._starts[first:last], self._stops[first:last] = [min(edges)], [max(edges)]
+        return found
 
     def _there(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Ranges of pages that the process has touched: to read others would fill them with zeros."""

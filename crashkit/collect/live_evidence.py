@@ -18,8 +18,8 @@ from crashkit.stacks.living import as_json
 _AT_ONCE = 8
 
 
-def take(pids: Sequence[int], inbox: Work) -> None:
-    """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out.
+def take(pids: Sequence[int], inbox: Work, prepare: bool) -> None:
+    """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out. `prepare`: see take_core.
 
     Each has a process of its own for that: of threads, one would wait for the other while both of theirs are stopped.
     """
@@ -32,7 +32,7 @@ def take(pids: Sequence[int], inbox: Work) -> None:
             running.add(child)
             continue
         try:
-            _take(pid, inbox)
+            _take(pid, inbox, prepare)
         finally:
             os._exit(0)
     with contextlib.suppress(ChildProcessError):
@@ -40,11 +40,11 @@ def take(pids: Sequence[int], inbox: Work) -> None:
             running.discard(os.wait()[0])
 
 
-def _take(pid: int, inbox: Work) -> None:
+def _take(pid: int, inbox: Work, prepare: bool) -> None:
     core, told = taken_of(pid)
     try:
         watch = Watch(pid)
-        taken = take_core(pid, inbox.path / core)
+        taken = take_core(pid, inbox.path / core, prepare=prepare)
         found: dict[str, Any] = as_json(living(pid, watch))
         found["stopped"] = round(taken.stopped_seconds, 3)
         if taken.left_out:

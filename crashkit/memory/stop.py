@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Optional
 
 from crashkit.elf.notes import NT_PRSTATUS
 from crashkit.errors import EvidenceError
@@ -24,13 +25,14 @@ _MOST_ROUNDS = 100
 
 
 class Stopped:
-    """The threads of a process, stopped: use as a context manager, within one thread.
+    """The threads of a process, or `only` those of them, stopped: use as a context manager, within one thread.
 
     Raises EvidenceError if there is no such process or if tracing it is not permitted; the message says what right is missing.
     """
 
-    def __init__(self, pid: int) -> None:
+    def __init__(self, pid: int, only: Optional[Collection[int]] = None) -> None:
         self.pid = pid
+        self._only = only
         self._signals: dict[int, int] = {}
         """By tid of a stopped thread: the signal to deliver when it continues, or 0."""
         self.unstopped: tuple[int, ...] = ()
@@ -58,7 +60,7 @@ class Stopped:
         return ptrace.registers(tid, kind)
 
     def _stop_all(self) -> None:
-        self.unstopped = tuple(sorted(stop_threads(self.pid, self._signals, self._seize, reap)))
+        self.unstopped = tuple(sorted(stop_threads(self.pid, self._signals, self._seize, reap, self._only)))
         if not self._signals:
             why = "its threads are in system calls that cannot be interrupted" if self.unstopped else "it has ended"
             raise EvidenceError(f"cannot stop process {self.pid}: {why}", "Look at /proc/PID/stack and /proc/PID/wchan as root.")
@@ -79,8 +81,14 @@ class Stopped:
         # A thread that never stopped cannot be detached from: the kernel does that when this thread ends.
 
 
-def stop_threads(pid: int, stopped: dict[int, int], trace: Callable[[int], None], reap: Callable[[set[int]], tuple[int, int]]) -> set[int]:
-    """Stop the threads of a process that do not stand yet, and return those that nothing interrupts.
+def stop_threads(
+    pid: int,
+    stopped: dict[int, int],
+    trace: Callable[[int], None],
+    reap: Callable[[set[int]], tuple[int, int]],
+    only: Optional[Collection[int]] = None,
+) -> set[int]:
+    """Stop the threads of a process, or `only` those of them, that do not stand yet, and return those that nothing interrupts.
 
     `stopped` gets them: by tid, the signal that each is to get when it continues, or 0. `trace` is called with each before it is
     interrupted; an OSError from it says that the thread is ending. `reap` says which of some threads has stopped or ended, and its status.
@@ -89,7 +97,7 @@ def stop_threads(pid: int, stopped: dict[int, int], trace: Callable[[int], None]
     asked, still = set(stopped), set[int]()
     # A thread that still runs may make new ones: once a look finds none, all are there.
     for _ in range(_MOST_ROUNDS):
-        new = set(threads(pid)) - asked
+        new = {tid for tid in threads(pid) if tid not in asked and (only is None or tid in only)}
         if not new:
             break
         asked |= new

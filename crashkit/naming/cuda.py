@@ -23,6 +23,11 @@ _WAIT = re.compile(
     r"(?:cu|cuda)(?:(?:Ctx|Stream|Event|Device|Thread)Synchronize|Stream(?:WaitEvent|Query)|EventQuery"
     r"|Mem(?:cpy|set)(?!\w*Async)\w*|Mem(?:Free|Alloc)\w*|Free\w*|Malloc\w*)(?:_v\d+)?(?:_ptsz)?"
 )
+SYNCHRONISES = re.compile(r"cu(?:da)?(?:(?:Stream|Event|Ctx|Device|Thread)Synchronize|Mem(?:cpy|set)(?!\w*Async)\w*)(?:_v\d+)?(?:_ptsz)?")
+"""The calls that return when the GPU has done its work. What merely launches may be in the driver for other reasons."""
+DRIVER = re.compile(r"/libcuda\.so[^/]*$")
+SYSTEM = re.compile(r"^(?:\[vdso\]|linux-vdso\.so\S*)$|/(?:libc|libpthread|ld|ld-linux[^/]*)[-.][^/]*$")
+"""Modules whose functions the driver calls as it waits, to know the time or to let others run."""
 _ANY = re.compile(r"_*cu(?:da)?[A-Z]\w+")
 
 

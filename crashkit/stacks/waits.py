@@ -15,7 +15,8 @@ from msgspec.structs import replace
 
 from crashkit.arch import Architecture
 from crashkit.interpreter.locks import Lock, PythonLocks
-from crashkit.model import Address, Crash, NativeFrame, PythonFrame, Thread, Wait
+from crashkit.model import Address, Crash, Frame, NativeFrame, PythonFrame, Thread, Wait
+from crashkit.naming.cuda import DRIVER, SYNCHRONISES, SYSTEM
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import python_frames
@@ -24,6 +25,8 @@ from crashkit.stacks.system_call import Blocked, Read, call_of
 
 _NEAR = 14
 """Innermost frames that tell what a thread waits for; below them stands who wanted it."""
+_ASKS = 4
+"""Innermost frames among which one is the driver's where that asks for the time."""
 _BUSY = 0.5
 """The share of the time that it runs from which a thread counts as busy."""
 
@@ -139,6 +142,8 @@ class _Waits:
         names = [plain(frame.function or "") for frame in below if isinstance(frame, NativeFrame)]
         pythons = python_frames(thread)
         call = self.call(thread)
+        if call is None and self._living.processor.get(tid, 0.0) >= _BUSY and (name := _asks_the_gpu(below)) is not None:
+            return Wait(thread=tid, kind="cuda", name=name)
         if call is None and not self._waits_by_name(thread, names):
             return None
         for kind, pattern in (("collective", _COLLECTIVE), ("cuda", _CUDA)):
@@ -269,6 +274,16 @@ def _is_inside(call: Blocked) -> bool:
         return False
     operation, timeout = call.arguments[1] & 0xFFFFFFFF, call.arguments[3]
     return bool(operation & _PRIVATE) and operation & _OPERATION in _WAITING and not timeout
+
+
+def _asks_the_gpu(frames: Sequence[Frame]) -> Optional[str]:
+    """The call of CUDA in which a thread asks for the end of the GPU's work over and over, instead of a system call; None if in none."""
+    natives = [frame for frame in frames if isinstance(frame, NativeFrame)]
+    modules = [frame.module or "" for frame in natives[:_ASKS]]
+    # The way out of the vDSO, which tells the time, is not always found at once.
+    if not modules or not any(map(DRIVER.search, modules if not modules[0] or SYSTEM.search(modules[0]) else modules[:1])):
+        return None
+    return next(filter(SYNCHRONISES.fullmatch, (plain(frame.function or "") for frame in natives)), None)
 
 
 def _with_activity(thread: Thread, wait: Optional[Wait], living: Optional[Living], call: Optional[Blocked]) -> Thread:

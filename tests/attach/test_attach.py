@@ -24,6 +24,7 @@ from crashkit.memory.stop import Stopped
 from tests.attach import programs
 from tests.attach.programs import ended, running, until_asleep
 from tests.crashes import an_interpreter, needs_gdb, needs_x86_64
+from tests.interpreter.process import opened, state_of
 
 pytestmark = needs_x86_64()
 ROOT = Path(__file__).parents[2]
@@ -190,6 +191,35 @@ def test_the_core_holds_what_the_process_holds(tmp_path: Path) -> None:
         core = open_core(file, tmp_path / "kept", (tmp_path / "kept").stat().st_size)
         assert core is not None and not core.truncated and core.soft_errors == []
         assert core.read(int(words[0]), 1_100_000).count(b"here it is") >= 99_990
+
+
+LARGE = """
+import sys
+def small(number):
+    text = "small " + str(number)
+    return [wait(text)] if number == 2_000_000 else text
+def wait(text):
+    print("ready", flush=True)
+    sys.stdin.read()
+kept = [small(number) for number in range(2_000_001)]
+"""
+
+
+@pytest.mark.slow
+def test_the_python_side_of_a_large_process_is_in_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little the time suffices for."""
+    monkeypatch.setattr("crashkit.collect.live_core.LEAST", 4 << 20)
+    with running(an_interpreter(), LARGE, tmp_path) as (process, _):
+        until_asleep(process.pid, 1)
+        taken = take_core(process.pid, tmp_path / "kept", seconds=0)
+    assert taken.left_out > 32 << 20
+    with opened(tmp_path / "kept") as core:
+        state = state_of(core)
+        assert state is not None
+        (thread,) = state.threads
+        frame = next(frame for frame in thread.stack.inner if frame.code is not None and frame.code.name == "wait")
+        assert [(value.name, value.text) for value in state.variables(frame)] == [("text", "'small 2000000'")]
+        assert thread.stack.inner[-1].code is not None and not thread.stack.cut
 
 
 @pytest.mark.slow

@@ -1,7 +1,8 @@
 """Notices that a command makes no progress any more.
 
 Progress is output (bytes that its processes write, whatever the file) or processor time. A program that is idle by design shows
-neither: it touches a heartbeat file, or answers health checks, and then that alone counts.
+neither: it touches a heartbeat file, or answers health checks, and then that alone counts. CUDA burns a processor while it waits for
+the GPU: that is no progress either.
 """
 
 from __future__ import annotations
@@ -10,10 +11,12 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.collect.host import linux
+from crashkit.collect.supervise.gpu_watch import GpuWatch
+from crashkit.collect.supervise.sighting import printable
 
 ACTIONS = ("report", "abort", "restart")
 
@@ -23,6 +26,8 @@ _TICK = os.sysconf("SC_CLK_TCK")
 _LOOKS = 10
 """How often to look within the time after which it counts as hanging."""
 _CHECK_SECONDS = 5.0
+_MOST_WATCHED = 64
+"""Processes that may wait for the GPU at the same time: the ranks of one host."""
 
 
 class Limits(NamedTuple):
@@ -43,13 +48,16 @@ class HangWatch:
         self.limits = limits
         self.interval = max(0.1, limits.seconds / _LOOKS)
         self.probe = _Probe(limits.health, self.interval) if limits.health is not None else None
+        self.gpu: Optional[GpuWatch] = None
+        """There once a process that has CUDA's driver was busy without output."""
         self.restarted()
 
     def restarted(self) -> None:
         """The command was started, again."""
         self._progressed = self._looked = time.monotonic()
         self._started = time.time()
-        self._before: Optional[tuple[int, float]] = None
+        self._before: Optional[tuple[int, dict[int, float]]] = None
+        self._waits = ""
         self._told = False
 
     def next_look(self) -> float:
@@ -61,8 +69,9 @@ class HangWatch:
         now = time.monotonic()
         if now < self.next_look():
             return None
-        if self._has_progressed(pids, now - self._looked):
-            self._progressed = now
+        progressed = self._last_progress(pids, now)
+        if progressed > self._progressed:
+            self._progressed = progressed
             self._told = False
         self._looked = now
         if self._told or now - self._progressed < self.limits.seconds:
@@ -75,23 +84,42 @@ class HangWatch:
             return f"{self.limits.heartbeat} was not touched"
         if self.limits.health is not None:
             return f"{self.limits.health} did not answer"
-        return "no output and no progress"
+        return self._waits or "no output and no progress"
 
-    def _has_progressed(self, pids: Iterable[int], elapsed: float) -> bool:
+    def _last_progress(self, pids: Iterable[int], now: float) -> float:
+        """When there was progress for the last time, as of time.monotonic(), as far as this look tells; 0 if it tells of none."""
         if self.limits.heartbeat is not None:
             with contextlib.suppress(OSError):
                 touched = os.stat(self.limits.heartbeat).st_mtime
-                return touched > self._started and time.time() - touched < self.limits.seconds
-            return False
+                return now if touched > self._started and time.time() - touched < self.limits.seconds else 0
+            return 0
         if self.probe is not None:
-            return self.probe.answered()
-        written, ran = 0, 0.0
-        for pid in pids:
-            written += _written(pid)
-            ran += _ran(pid)
+            return now if self.probe.answered() else 0
+        pids = list(pids)
+        written, ran = sum(map(_written, pids)), {pid: _ran(pid) for pid in pids}
         before, self._before = self._before, (written, ran)
+        if before is None or written != before[0]:
+            return now
+        enough = _SHARE * (now - self._looked)
         # A process that ended takes its share away.
-        return before is None or written != before[0] or abs(ran - before[1]) > _SHARE * elapsed
+        if abs(sum(ran.values()) - sum(before[1].values())) <= enough:
+            self._waits = ""
+            return 0
+        return self._last_without_gpu([pid for pid in pids if ran[pid] - before[1].get(pid, 0.0) > enough], now)
+
+    def _last_without_gpu(self, busy: Sequence[int], now: float) -> float:
+        """When one of these busy processes did something else for the last time than to wait for the GPU."""
+        if not busy or len(busy) > _MOST_WATCHED or not all(map(_has_driver, busy)):
+            return now
+        if self.gpu is None:
+            self.gpu = GpuWatch(self.interval)
+        waiting = self.gpu.ask(busy)
+        if waiting.keys() != set(busy):
+            return now
+        places = [place for _, place in waiting.values()]
+        others = f" and {len(places) - 1} more" if len(places) > 1 else ""
+        self._waits = f"waits for the GPU at {printable(places[0])}{others}"
+        return max(since for since, _ in waiting.values())
 
 
 class _Probe:
@@ -146,3 +174,10 @@ def _ran(pid: int) -> float:
         fields = file.read().rpartition(b")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICK
     return 0.0
+
+
+def _has_driver(pid: int) -> bool:
+    """Whether CUDA's driver is loaded there."""
+    with contextlib.suppress(OSError), open(f"/proc/{pid}/maps", "rb") as file:
+        return any(b"/libcuda.so" in line for line in file)
+    return False

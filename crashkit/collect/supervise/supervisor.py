@@ -355,6 +355,8 @@ class Supervisor:
         self._forget_living()
         if self._taker is not None:
             self._taker.close()
+        if self._hang is not None and self._hang.gpu is not None:
+            self._hang.gpu.close()
         self._tail.leave()
         os.kill(self._witness.pid, signal.SIGKILL)
 
@@ -804,7 +806,10 @@ class Supervisor:
             return
         self._tree.walk()
         pids = list(self._tree.living())
+        gpu = self._hang.gpu
         why = self._hang.look(pids)
+        if gpu is None and self._hang.gpu is not None:
+            self._tree.ours.add(self._hang.gpu.pid)
         if why is not None:
             say(f"the command hangs: {why}")
             self._take(why, pids[:_MOST_TAKEN], is_hang=True)
@@ -868,7 +873,7 @@ class Supervisor:
     def _take(self, why: str, pids: list[int], is_hang: bool = False) -> None:
         """Take the evidence of living processes, in a process of our own: it is there before they may be ended."""
         taker, self._taker = self._taker or Taker(self._settings.inbox), None
-        taker.take(pids)
+        taker.take(pids, in_a_hurry=not is_hang)
         self._taking[taker.pid] = _Taking(why, pids, is_hang)
         self._tree.ours.add(taker.pid)
 

@@ -21,9 +21,12 @@ class Taker:
             self._stand(reader, inbox)
         os.close(reader)
 
-    def take(self, pids: Sequence[int]) -> None:
-        """Take the evidence of these processes into the folder of the run; it is there when the process has ended."""
-        os.write(self._orders, f"{' '.join(map(str, pids))}\n".encode())
+    def take(self, pids: Sequence[int], in_a_hurry: bool) -> None:
+        """Take the evidence of these processes into the folder of the run; it is there when the process has ended.
+
+        `in_a_hurry`: somebody is about to end them.
+        """
+        os.write(self._orders, f"{int(in_a_hurry)} {' '.join(map(str, pids))}\n".encode())
         self.close()
 
     def close(self) -> None:
@@ -48,7 +51,7 @@ class Taker:
 
             # PIPE_BUF bytes are written at once.
             if order := os.read(0, 4096).split():
-                live_evidence.take(list(map(int, order)), inbox)
+                live_evidence.take(list(map(int, order[1:])), inbox, prepare=order[0] == b"0")
             status = 0
         except BaseException as error:
             say(f"the living processes could not be looked at: {type(error).__name__}: {error}")
