@@ -19,12 +19,12 @@ from crashkit.job.collectives import Progress, Seen
 from crashkit.job.operations import POINT_TO_POINT, first_own, has_called, of_thread, operation, place_of, waits
 from crashkit.job.recording import Recording
 from crashkit.job.sentences import ranks, what_happened
-from crashkit.job.word import Who, Word
+from crashkit.job.word import SERVICES, Who, Word
 from crashkit.model import Job, JobCause, JobCollective, JobPlace, JobProcess, Thread
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.signals import SIGABRT, signal_name
 
-SIGKILL, SIGSEGV, SIGTERM = 9, 11, 15
+SIGINT, SIGKILL, SIGSEGV, SIGTERM = 2, 9, 11, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
 _ADDED = frozenset({"killed", "alive", "stood"})
 """What only adds to a process. A launcher that was looked at while it lived is none of the job's."""
@@ -83,6 +83,8 @@ def _of_attempt(cause: Optional[JobCause], several: bool) -> Optional[JobCause]:
 
 def _kind(words: Iterable[Word], recordings: Sequence[Recording]) -> Optional[str]:
     launchers = {word.launcher for word in words if word.launcher}
+    if service := next((name for name in SERVICES if name in launchers), None):
+        return service
     if "srun" in launchers:
         return "slurm"
     if "mpirun" in launchers:
@@ -175,6 +177,14 @@ class _Person:
         return next((stack for stack in stacks if stack is not None), spoken.thread if spoken is not None else None)
 
     @property
+    def _lived_on(self) -> bool:
+        """Whether it is a service that said something of an exception and ran on, until it was stopped or the log ends."""
+        ends = [word.number for word in self.of("exit") if word.launcher in SERVICES]
+        if not ends:
+            return bool(self.of("lives"))
+        return self.stopped and ends[0] in (-SIGTERM, -SIGKILL, -SIGINT)
+
+    @property
     def where(self) -> Optional[JobPlace]:
         return place_of(self.thread) or first_own(word.where for word in self.of("call") if word.where is not None)
 
@@ -193,6 +203,8 @@ class _Person:
         if spoken is not None and spoken.kind == "fatal":
             return classes.PEER if spoken.number == SIGABRT and of_thread(spoken.thread) else classes.OWN
         if spoken is not None:
+            if self._lived_on:
+                return classes.STOPPED if self.stopped else "silent"
             told = classes.of_exception(spoken.text)
             # After a traceback, a status of 0 means that it was caught.
             return "ended" if status == 0 else told
@@ -210,7 +222,7 @@ class _Person:
         status, spoken = self.exit, self.last_words
         if self.of("killed"):
             return "SIGKILL: the kernel was out of memory"
-        if spoken is not None and spoken.kind == "exception":
+        if spoken is not None and spoken.kind == "exception" and not self._lived_on:
             return spoken.text
         if spoken is not None and spoken.number:
             return f"{signal_name(spoken.number)}: {spoken.text}" if spoken.text else signal_name(spoken.number)
@@ -351,7 +363,11 @@ class _Round:
         cause: Optional[JobCause] = None
         person: Optional[_Person] = None
         also: list[_Person] = []
-        if own:
+        seen_first = next((one for one in weak if any(word.launcher in SERVICES for word in one.of("first"))), None)
+        if seen_first is not None:
+            person, also = seen_first, own
+            cause = _cause(person, "likely", self.number, "the first service that ended with an error")
+        elif own:
             person, also = _first(own)
             cause = _cause(person, "certain" if not also else "likely", self.number, _because(person, own, ordered))
         elif wrong and wrong[0].problem != "unfinished":

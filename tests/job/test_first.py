@@ -113,7 +113,7 @@ def test_what_failed_first(name: str, crashes: dict[str, Crash]) -> None:
 
 def test_every_recorded_job_is_checked() -> None:
     # Of this one the log alone cannot tell, and the aborted rank left no dump.
-    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {*TRUTH, *SINGLE, "fr-size", "nccl"}
+    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {*TRUTH, *SINGLE, "fr-size", "nccl", "services"}
 
 
 def test_the_launcher_of_a_single_process_is_not_to_blame() -> None:
