@@ -29,6 +29,8 @@ _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
 _ADDED = frozenset({"killed", "alive", "stood"})
 """What only adds to a process. A launcher that was looked at while it lived is none of the job's."""
 MOST_ALSO = 16
+MOST_WORLD = 1_000_000
+"""Ranks that a job may say it has."""
 
 Key = tuple[str, object]
 
@@ -350,7 +352,24 @@ class _Round:
             return []
         return absent if all(person.failure in (classes.PEER, classes.STOPPED) for person in people) else []
 
+    def _never_told_of(self) -> list[int]:
+        """Ranks of which nothing tells, not even their end, where all others waited in vain for a peer. SLURM stops a task without a trace.
+
+        They have to be few: who has the evidence of one host alone knows nothing of the others.
+        """
+        people = [person for person in self.people.values() if person.who.rank is not None]
+        world = max((person.who.world or 0 for person in people), default=0)
+        known = {person.who.rank for person in people}
+        if world > MOST_WORLD or self.recordings:
+            return []
+        absent = [rank for rank in range(world) if rank not in known]
+        if not absent or len(absent) > MOST_ALSO or 2 * len(absent) > len(known):
+            return []
+        return absent if all(map(_waited_in_vain, people)) else []
+
     def judge(self) -> _Judged:
+        for rank in self._never_told_of():
+            self._person(Who(rank=rank))
         before = self._ended_before()
         for rank in before:
             self._person(Who(rank=rank))
@@ -567,6 +586,11 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
         confidence=confidence,
         because=because,
     )
+
+
+def _waited_in_vain(person: _Person) -> bool:
+    spoken = person.last_words
+    return person.failure == classes.PEER and spoken is not None and classes.waited_in_vain(spoken.text)
 
 
 def _only_adds(word: Word) -> bool:

@@ -21,6 +21,8 @@ class Who(NamedTuple):
     name: Optional[str] = None
     attempt: Optional[int] = None
     """Set where the evidence names it, as torchrun's folders do."""
+    world: Optional[int] = None
+    """How many ranks its job has, as its environment tells."""
 
     @property
     def is_known(self) -> bool:
