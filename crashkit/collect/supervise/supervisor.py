@@ -30,6 +30,7 @@ from crashkit.collect.supervise.hang import HangWatch
 from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.incident import SECONDS as SAME_INCIDENT
 from crashkit.collect.supervise.incident import Incident
+from crashkit.collect.supervise.last_error import to_blame
 from crashkit.collect.supervise.passed_on import PassedOn
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
@@ -68,6 +69,8 @@ _MOST_RANKS = 64
 _LARGEST_ERROR_FILE = 1 << 20
 _CLEANING_UP = 2.0
 """Seconds before its end in which a command may kill processes that it started, as Ray kills its agents."""
+_CLEANING_UP_LONG = 30.0
+"""The same in seconds more, where its parent has ended, too, or another process has crashed: the command may take its time."""
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
@@ -565,15 +568,29 @@ class Supervisor:
     def _judge_kills(self, now: float) -> None:
         """Report those who were killed, unless the command did that itself as it ended: well, or because of another failure.
 
-        Where it ended with an error, that may be because of the first of them.
+        Where it ended with an error, that may be because one of them was killed.
         """
+        if not self._kills:
+            return
         if self._status is not None:
-            due, self._kills = [] if self._status == 0 or self._reported else self._kills[:1], []
+            due, self._kills = [] if self._status == 0 or self._reported else self._that_explain_its_end(), []
         else:
-            due = [one for one in self._kills if now >= one.until]
-            self._kills = [one for one in self._kills if now < one.until]
+            due = [one for one in self._kills if now >= one.until + (_CLEANING_UP_LONG if self._may_be_ending(one.death, now) else 0)]
+            self._kills = [one for one in self._kills if one not in due]
         for one in due:
             self._crash(one.death, False, None, one.killed)
+
+    def _that_explain_its_end(self) -> list[_Killed]:
+        self._tail.catch_up()
+        pid = to_blame(self._tail.tail(), [one.death.pid for one in self._kills])
+        return [one for one in self._kills if one.death.pid == pid][:1]
+
+    def _may_be_ending(self, death: Death, now: float) -> bool:
+        """Whether it may have been killed by a process that ends, which ends soon after, or by the command because of another crash."""
+        if any(now - when < SAME_INCIDENT for _, when in self._reported.values()):
+            return True
+        stat = read_stat(death.process.ppid) if death.process is not None else None
+        return death.process is not None and (stat is None or stat.state in "ZX")
 
     def _blame(self) -> Killed:
         """Find out who sent a SIGKILL: each out-of-memory kill in the cgroup's counter explains one death."""
