@@ -57,11 +57,10 @@ _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 _SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 """How many there are. SLURM_NTASKS is also set for a batch script, which is no rank."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+RUN = "TORCHELASTIC_RUN_ID"
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Where torch's `@record` writes the exception that ends a rank."""
-PLACE = frozenset(
-    {*_RANKS, *_SIZES, "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", RESTARTS, ERROR_FILE}
-)
+PLACE = frozenset({*_RANKS, *_SIZES, "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", RUN, "SLURM_JOB_ID", RESTARTS, ERROR_FILE})
 """Variables that tell which process of which job this is."""
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"

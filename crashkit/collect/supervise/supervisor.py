@@ -31,6 +31,7 @@ from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.incident import SECONDS as SAME_INCIDENT
 from crashkit.collect.supervise.incident import Incident
 from crashkit.collect.supervise.last_error import to_blame
+from crashkit.collect.supervise.lost_peer import only_lost_peers
 from crashkit.collect.supervise.passed_on import PassedOn
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
@@ -144,6 +145,18 @@ def _is_interpreter(process: ProcessSnapshot) -> bool:
     """Whether it has an interpreter of its own. A loader has not, wherever it lies."""
     name = os.path.basename(process.executable or "")
     return name.startswith("python") or any("/libpython" in path for path in process.libraries)
+
+
+def _own_stderr(process: ProcessSnapshot) -> bytes:
+    """The end of a rank's stderr where its launcher sends that into a file; empty where it has ours."""
+    try:
+        with open_regular(Path(process.stderr or "")) as file:
+            if os.path.samestat(os.fstat(file.fileno()), os.fstat(2)):
+                return b""
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LARGEST_ERROR_FILE))
+            return file.read(_LARGEST_ERROR_FILE)
+    except OSError:
+        return b""
 
 
 def _error_file(process: Optional[ProcessSnapshot]) -> bytes:
@@ -723,7 +736,14 @@ class Supervisor:
         error = _error_file(process)
         self._tail.catch_up()
         log = self._tail.tail()
-        self._failed(Sighting(time.time(), death.pid, death.start, 0, False, False, process, None, log, None, (), code, error_file=error))
+        seen = Sighting(time.time(), death.pid, death.start, 0, False, False, process, None, log, None, (), code, error_file=error)
+        before = next((one for one in (self._incident, self._past) if one is not None and one.is_before(process)), None)
+        if before is not None and only_lost_peers(_own_stderr(process) or log, error, seen.rank, before.stderr):
+            # The job was started again: what is left of the first failure is no other one.
+            if before is self._incident:
+                before.add(seen, now)
+            return
+        self._failed(seen)
 
     # Incidents
 
