@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from crashkit.job import classes, collectives
 from crashkit.job.collectives import Progress, Seen
-from crashkit.job.operations import POINT_TO_POINT, first_own, has_called, of_thread, operation, place_of, waits
+from crashkit.job.operations import POINT_TO_POINT, first_own, has_called, of_thread, operation, place_of, stood_in, waits
 from crashkit.job.recording import Recording
 from crashkit.job.sentences import ranks, what_happened
 from crashkit.job.word import SERVICES, Who, Word
@@ -504,7 +504,7 @@ class _Round:
         if not found and not any(failure in (classes.OWN, "weak") for failure in failures.values()):
             waiting = [person for person in ranked.values() if failures[id(person)] == classes.PEER and person.last_words is not None]
             silent = [rank for rank, person in ranked.items() if failures[id(person)] in (classes.STOPPED, "silent", "ended")]
-            stands = [_stand(person) for person in waiting if of_thread(person.thread)]
+            stands = [_stand(person) for person in waiting if stood_in(person.thread)]
             # A connection that was lost, or an abort, says nothing of who did not come.
             late = any(classes.waited_in_vain(person.last_words.text) for person in waiting if person.last_words is not None)
             one = collectives.of_stands(stands, silent if late else ())
@@ -662,7 +662,7 @@ def _as_others_say(words: Sequence[Word], ranked: Mapping[int, _Person]) -> list
 
 
 def _stand(person: _Person) -> Seen:
-    return Seen(person.who.rank or 0, of_thread(person.thread), where=person.where)
+    return Seen(person.who.rank or 0, stood_in(person.thread), where=person.where)
 
 
 def _with_places(one: JobCollective, ranked: Mapping[int, _Person]) -> JobCollective:

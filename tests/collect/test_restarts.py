@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -45,16 +46,23 @@ def looked(pid: int) -> int:
     return int(status.split("voluntary_ctxt_switches:")[1].split()[0])
 
 
+def has_looked(pid: int, times: int) -> bool:
+    return looked(pid) >= times
+
+
+def has_found(pid: int, count: int) -> bool:
+    return len([link for link in links(pid) if "pidfd" in link]) >= count
+
+
 def started_again(crashkit: Crashkit, *ranks: str) -> None:
     process = crashkit.start("run", "--no-analyze", "--", sys.executable, crashkit.script("launcher.py", LAUNCHER), *ranks, stdin=-1)
     assert process.stdout is not None and process.stdin is not None
     for count in (1, len(ranks)):
         assert process.stdout.readline().strip() == "there"
         # A process that ends before crashkit has found it leaves nothing.
-        wait_for(lambda count=count: len([link for link in links(process.pid) if "pidfd" in link]) >= count)
+        wait_for(partial(has_found, process.pid, count))
         # Whom it saw before execve it looks at again.
-        turns = looked(process.pid)
-        wait_for(lambda turns=turns: looked(process.pid) >= turns + 10)
+        wait_for(partial(has_looked, process.pid, looked(process.pid) + 10))
         process.stdin.write("go on\n")
         process.stdin.flush()
     assert process.wait(120) == 1

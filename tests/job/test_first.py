@@ -55,6 +55,7 @@ TRUTH = {
     "mismatch": Truth(None, "rank 0 called all_reduce", None, "collective-mismatch", (0, 1), "likely"),
     "fr-mismatch": Truth(None, "at #6 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
     "detail": Truth(None, "at #5 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
+    "ddp-broadcast": Truth(None, "rank 0 called backward (ddp.py:", None, "collective-mismatch", (0, 1), "likely"),
     "size": Truth(None, "rank 0 called all_reduce", None, "cxx-uncaught-exception", (0, 1), "possible"),
     "uneven": Truth(1, "rank 1 called barrier", "dist.barrier()", "collective-mismatch", confidence="likely"),
     "fr-uneven": Truth(1, "at #5 ranks 0 and 2 called all_reduce", "dist.barrier()", "collective-mismatch"),
