@@ -23,7 +23,7 @@ SHOWN = Variables(
         """
         LANG LANGUAGE TZ TERM SHELL PATH VIRTUAL_ENV CONDA_PREFIX CONDA_DEFAULT_ENV
         LD_LIBRARY_PATH LD_PRELOAD LD_BIND_NOW GLIBC_TUNABLES
-        RANK WORLD_SIZE LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT WEB_CONCURRENCY
+        RANK WORLD_SIZE SLURM_STEP_NUM_TASKS LOCAL_RANK LOCAL_WORLD_SIZE GROUP_RANK MASTER_ADDR MASTER_PORT WEB_CONCURRENCY
         PYTEST_CURRENT_TEST PYTEST_XDIST_WORKER
         OPENBLAS_NUM_THREADS NUMEXPR_NUM_THREADS VECLIB_MAXIMUM_THREADS
         """.split()
@@ -57,11 +57,10 @@ _RANKS = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK")
 _SIZES = ("WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "OMPI_COMM_WORLD_SIZE")
 """How many there are. SLURM_NTASKS is also set for a batch script, which is no rank."""
 RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+RUN = "TORCHELASTIC_RUN_ID"
 ERROR_FILE = "TORCHELASTIC_ERROR_FILE"
 """Where torch's `@record` writes the exception that ends a rank."""
-PLACE = frozenset(
-    {*_RANKS, *_SIZES, "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", RESTARTS, ERROR_FILE}
-)
+PLACE = frozenset({*_RANKS, *_SIZES, "LOCAL_RANK", "MASTER_ADDR", "MASTER_PORT", RUN, "SLURM_JOB_ID", RESTARTS, ERROR_FILE})
 """Variables that tell which process of which job this is."""
 
 LIBRARY_PATH = "LD_LIBRARY_PATH"
@@ -101,6 +100,12 @@ def rank(environment: Mapping[str, str]) -> int | None:
     return next((value for name in _RANKS if (value := number(environment, name)) is not None), None)
 
 
+def world_size(environment: Mapping[str, str]) -> int | None:
+    """How many ranks the job of a rank has; None if the variables do not tell."""
+    sizes = (number(environment, name) for name in _SIZES) if rank(environment) is not None else ()
+    return next((size for size in sizes if size), None)
+
+
 def is_given_a_rank(environment: Mapping[str, str], parents: Mapping[str, str]) -> bool:
     """Whether its parent made the process a rank: what merely inherits the variables has the same ones.
 
@@ -111,4 +116,4 @@ def is_given_a_rank(environment: Mapping[str, str], parents: Mapping[str, str]) 
 
 def is_one_of_several(environment: Mapping[str, str]) -> bool:
     """Whether the process is a rank of a job with more than one."""
-    return rank(environment) is not None and any((number(environment, name) or 0) > 1 for name in _SIZES)
+    return (world_size(environment) or 0) > 1

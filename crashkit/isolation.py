@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -83,6 +84,15 @@ def start(
 def running() -> list[subprocess.Popen[bytes]]:
     """What `start` started and still runs."""
     return [process for process in list(_started) if process.poll() is None]
+
+
+def kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill a program that `start` started and, if it has a session of its own, what it started in turn."""
+    with suppress(ProcessLookupError):
+        if os.getpgid(process.pid) == process.pid:
+            os.killpg(process.pid, signal.SIGKILL)
+        else:
+            process.kill()
 
 
 def run(

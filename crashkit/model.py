@@ -680,6 +680,14 @@ class Task(_Fact, frozen=True):
     """Indices into `tasks` of those that it waits for."""
     awaited_by: tuple[int, ...] = ()
     """Indices into `tasks` of those that wait for it."""
+    lock: Optional[str] = None
+    """What the program calls the lock that it waits for."""
+    held_by: Optional[int] = None
+    """Index into `tasks` of the one that holds this lock."""
+    held_at: Optional[int] = None
+    """Index of the frame of that task whose `async with` block holds it."""
+    cycle: bool = False
+    """True for the tasks of a deadlock: each waits for one that waits for it in turn."""
     frames: tuple[PythonFrame, ...] = ()
     """Of its coroutines, innermost first; of a running task also those of the functions that they called."""
 

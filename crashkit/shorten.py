@@ -131,7 +131,13 @@ class _Cut:
             return kept
         within = range(len(kept)).__contains__
         return tuple(
-            replace(task, awaits_tasks=tuple(filter(within, task.awaits_tasks)), awaited_by=tuple(filter(within, task.awaited_by)))
+            replace(
+                task,
+                awaits_tasks=tuple(filter(within, task.awaits_tasks)),
+                awaited_by=tuple(filter(within, task.awaited_by)),
+                held_by=task.held_by if task.held_by is not None and within(task.held_by) else None,
+                held_at=task.held_at if task.held_by is not None and within(task.held_by) else None,
+            )
             for task in kept
         )
 

@@ -100,7 +100,8 @@ class Lost:
 
 lock = threading.Lock()
 with ending.cleaned_up():
-    isolation.start(["/bin/sleep", "1000"], stdout=sys.stdout, new_session=True)
+    isolation.start(["/bin/sh", "-c", "sleep 1000; :"], stdout=sys.stdout, new_session=True)
+    isolation.start(["/bin/sleep", "1000"], stdout=sys.stdout)
     folder = scratch.Scratch("stuck")
     if sys.argv[1] == "the exception is lost":
         Lost()
@@ -117,13 +118,13 @@ with ending.cleaned_up():
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 @pytest.mark.parametrize("how", ["the exception is lost", "a lock stays taken"])
 def test_what_cannot_clean_up_ends(how, number, tmp_path):
-    """What it started has ended, and its temporary folders are gone."""
+    """What it started has ended, with what that started, and its temporary folders are gone."""
     command = [sys.executable, "-c", STUCK, how]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
     assert process.stdout is not None and process.stdout.readline() == b"begun\n"
     process.send_signal(number)
-    assert process.communicate(timeout=60)[0] == b"", "to its end: nobody holds it any more"
+    assert process.communicate(timeout=20)[0] == b"", "to its end: nobody holds it any more"
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert list(tmp_path.iterdir()) == []
 

@@ -58,7 +58,7 @@ def _end(number: int, _frame: Optional[FrameType]) -> None:
 
 def _end_now(number: int) -> None:
     for process in isolation.running():
-        process.kill()
+        isolation.kill(process)
     for folder in scratch.held():
         folder.close()
     if number == signal.SIGINT:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Optional, Union
 
 from msgspec.structs import replace
@@ -170,7 +170,8 @@ class DirectReader:
         if self._state is None:
             return crash
         read = self._state.tasks()
-        found = _those_in_question_first(read.found)
+        stuck = read.stuck()
+        found = _those_in_question_first(read.found, stuck)
         places = {task.address: index for index, task in enumerate(found)}
         tids = {thread.state.ident: tid for tid, thread in self._threads()}
         awaits = [tuple(dict.fromkeys(places[address] for address in task.awaits if address in places)) for task in found]
@@ -178,6 +179,7 @@ class DirectReader:
         for index, others in enumerate(awaits):
             for other in others:
                 awaited_by.setdefault(other, []).append(index)
+        wanted = [read.locks.wanted.get(task.address) for task in found]
         tasks = tuple(
             Task(
                 name=task.name,
@@ -186,6 +188,10 @@ class DirectReader:
                 awaits=(found[awaits[index][0]].name if len(awaits[index]) == 1 else None) or task.waits_for,
                 awaits_tasks=awaits[index],
                 awaited_by=tuple(awaited_by.get(index, ())),
+                lock=lock.name if (lock := wanted[index]) is not None else None,
+                held_by=places.get(lock.holder) if lock is not None else None,
+                held_at=lock.frame if lock is not None and lock.holder in places else None,
+                cycle=task.address in stuck,
                 frames=tuple(self._frame(frame, False) for frame in task.frames),
             )
             for index, task in enumerate(found)
@@ -328,13 +334,14 @@ def _late(stage: str, what: str, read: Union[Tasks, Greenlets]) -> tuple[SoftErr
     return (SoftError(stage=stage, message=message, hint="The memory that leads to them may be damaged."),)
 
 
-def _those_in_question_first(tasks: Sequence[TaskState]) -> list[TaskState]:
-    """Running tasks, then those that wait for them, and so on: a report may have no room for all."""
+def _those_in_question_first(tasks: Sequence[TaskState], stuck: Collection[int]) -> list[TaskState]:
+    """Those that wait for each other, running tasks, then those that wait for them, and so on: a report may have no room for all."""
     waiting: dict[int, list[TaskState]] = {}
     for task in tasks:
         for other in task.awaits:
             waiting.setdefault(other, []).append(task)
-    first = {task.address: task for task in tasks if task.state == "running"}
+    first = {task.address: task for task in tasks if task.address in stuck}
+    first.update({task.address: task for task in tasks if task.state == "running"})
     queue = list(first)
     for address in queue:
         for task in waiting.get(address, ()):

@@ -8,6 +8,7 @@ from itertools import islice
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, Wait
+from crashkit.naming import tasks
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.waits import awaited, label, line_of, place, sentence
 
@@ -112,6 +113,22 @@ def may_wait_for_a_signal(case: Case) -> Outcome:
     return no(sentence(case.crash, wait))
 
 
+def deadlock_of_tasks(case: Case) -> Outcome:
+    """Tasks of asyncio's wait for each other in a circle, or one for itself. What a crash ended is not said to have hung."""
+    crash = case.crash
+    if not crash.tasks or not crash.waits:
+        return unknown("what asyncio's tasks wait for")
+    stuck = [task for task in crash.tasks if task.cycle]
+    if not stuck:
+        return no("no tasks wait for each other in a circle")
+    told = [tasks.wait(crash, task) for task in stuck[:_MOST_EVIDENCE]]
+    fields = {"count": str(len(stuck)), "circle": "; ".join(told[:4])}
+    if at := place(tasks.line_of(stuck[0])):
+        fields["line"] = at
+    evidence = tuple(Evidence(text=text, thread=task.loop_thread) for text, task in zip(told, stuck, strict=False))
+    return Outcome(True, evidence, fields)
+
+
 def lost_owner(case: Case) -> Outcome:
     """A forked process waits for a lock whose owner was not copied."""
     if case.crash.process is not None and case.crash.process.forked is False:
@@ -172,6 +189,7 @@ FACTS = {
     "deadlock-of-locks": deadlock_of_locks,
     "deadlock-with-gil": deadlock_with_gil,
     "deadlock-with-import": deadlock_with_import,
+    "deadlock-of-tasks": deadlock_of_tasks,
     "nobody-left": nobody_left,
     "may-wait-for-a-signal": may_wait_for_a_signal,
     "lost-owner": lost_owner,

@@ -138,33 +138,13 @@ class LockReader:
         """The locks whose `with` blocks the frame is in, the innermost last."""
         found: list[int] = []
         try:
-            place, depth = self._values_of(frame)
-            for index in range(min(depth, _MOST_DEPTH)):
-                value = self._frames.untagged(self._view.word(place + index * self._view.word_size))
-                lock = self._left_by(value) if value else None
+            for value in kept_values(self._objects, self._frames, frame):
+                lock = self._left_by(value)
                 if lock is not None:
                     found.append(lock)
         except Unreadable:
             pass
         return found
-
-    def _values_of(self, frame: FrameState) -> tuple[int, int]:
-        """Where the frame's stack of values begins, and how many of them a `with` or `try` block keeps."""
-        code, view = frame.code, self._view
-        if code is None:
-            raise Unreadable("a frame without code")
-        local = frame.address + self._objects.layout.frame.locals
-        if self._objects.version < (3, 11):
-            blocks = local - _BLOCKS_BEFORE_LOCALS
-            count = view.int32(blocks - _COUNT_BEFORE_BLOCKS)
-            if not 0 < count <= _BLOCKS_BEFORE_LOCALS // _BLOCK_SIZE:
-                return 0, 0
-            return view.word(frame.address + _VALUE_STACK_AT), view.int32(blocks + (count - 1) * _BLOCK_SIZE + 8)
-        instruction = self._frames.instruction(frame)
-        if instruction is None:
-            raise Unreadable("an unknown instruction")
-        table = self._objects.bytes(self._objects.constants.word(code.address + self._objects.counted_head + _EXCEPTIONS_AT), _MOST_TABLE)
-        return local + self._frames.slots(code) * view.word_size, depth_at(table, instruction)
 
     def _left_by(self, value: int) -> Optional[int]:
         """The lock that this object leaves: a bound `__exit__`, or from 3.14 on the lock itself beside an unbound one."""
@@ -175,9 +155,8 @@ class LockReader:
             if self._objects.constants.string(self._objects.constants.word(definition), 64) != _LEAVES:
                 return None
             return self._lock(self._view.word(value + self._head + _SELF_AT))
-        if name == "method":
-            return self._inner(self._view.word(value + self._head + _METHOD_SELF_AT))
-        return self._inner(value) if self._objects.version >= (3, 14) else None
+        own = bound_to(self._objects, self._values, value)
+        return self._inner(own) if own is not None else None
 
     def _inner(self, address: int) -> Optional[int]:
         """The lock in a condition or a semaphore, or the lock itself."""
@@ -263,12 +242,55 @@ class LockReader:
         return None
 
 
+def kept_values(objects: Objects, frames: Frames, frame: FrameState) -> Iterator[int]:
+    """The addresses of the values that the frame's `with` and `try` blocks keep, the outermost first. Raises Unreadable."""
+    place, depth = _values_of(objects, frames, frame)
+    for index in range(min(depth, _MOST_DEPTH)):
+        value = frames.untagged(objects.view.word(place + index * objects.view.word_size))
+        if value:
+            yield value
+
+
+def bound_to(objects: Objects, values: Values, value: int) -> Optional[int]:
+    """The object of a bound method; from 3.14 on also the object itself, which lies beside its unbound method. Raises Unreadable."""
+    if values.type_name(objects.type_of(value)) == "method":
+        return objects.view.word(value + objects.head + _METHOD_SELF_AT)
+    return value if objects.version >= (3, 14) else None
+
+
+def _values_of(objects: Objects, frames: Frames, frame: FrameState) -> tuple[int, int]:
+    """Where the frame's stack of values begins, and how many of them a `with` or `try` block keeps."""
+    code, view = frame.code, objects.view
+    if code is None:
+        raise Unreadable("a frame without code")
+    local = frame.address + objects.layout.frame.locals
+    if objects.version < (3, 11):
+        blocks = local - _BLOCKS_BEFORE_LOCALS
+        count = view.int32(blocks - _COUNT_BEFORE_BLOCKS)
+        if not 0 < count <= _BLOCKS_BEFORE_LOCALS // _BLOCK_SIZE:
+            return 0, 0
+        return view.word(frame.address + _VALUE_STACK_AT), view.int32(blocks + (count - 1) * _BLOCK_SIZE + 8)
+    instruction = frames.instruction(frame)
+    if instruction is None:
+        raise Unreadable("an unknown instruction")
+    table = objects.bytes(objects.constants.word(code.address + objects.counted_head + _EXCEPTIONS_AT), _MOST_TABLE)
+    return local + frames.slots(code) * view.word_size, depth_at(table, instruction)
+
+
 def depth_at(table: bytes, instruction: int) -> int:
-    """How many values an exception handler keeps that covers this instruction, counted in units of two bytes; 0 if none does."""
-    for start, length, _target, kept in _entries(table):
-        if start <= instruction < start + length:
-            return kept >> 1
-    return 0
+    """How many values an exception handler keeps that covers this instruction, counted in units of two bytes; 0 if none does.
+
+    From 3.12 on, the one instruction at which a coroutine is suspended has a handler of its own (CLEANUP_THROW), which keeps also what is
+    awaited, be it the beginning of an `async with` block. What encloses the `await` covers that handler, too.
+    """
+    _, length, target, kept = _covering(table, instruction)
+    if length == 1 and not kept & 1:
+        kept = _covering(table, target)[3]
+    return kept >> 1
+
+
+def _covering(table: bytes, instruction: int) -> tuple[int, int, int, int]:
+    return next((entry for entry in _entries(table) if entry[0] <= instruction < entry[0] + entry[1]), (0, 0, 0, 0))
 
 
 def _entries(table: bytes) -> Iterator[tuple[int, int, int, int]]:

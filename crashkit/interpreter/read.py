@@ -16,6 +16,7 @@ from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.signals import VARIABLE, Pending, pending
+from crashkit.interpreter.task_locks import TaskLocks
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
     ThreadState,
@@ -186,6 +187,10 @@ def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stack
         all(one.in_time for one in each),
         sum(one.left_out for one in each),
         all(one.all_counted for one in each),
+        TaskLocks(
+            {address: lock for one in each for address, lock in one.locks.wanted.items()},
+            frozenset(address for one in each for address in one.locks.limited),
+        ),
     )
 
 

@@ -20,6 +20,7 @@ from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.futures import FUNCTION, GATHER, MOST_AWAITED, Futures
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.task_lists import listed
+from crashkit.interpreter.task_locks import NONE, TaskLockReader, TaskLocks, in_circles
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import TimeUp, Unreadable
@@ -77,6 +78,11 @@ _FUNCTIONS = {
     ("threads.py", "to_thread"): "to_thread()",
 }
 """What the program called, by the function that waits."""
+
+
+_TIMED = "wait_for()"
+_FOR_ALL = frozenset({"Task", "gather"})
+"""What ends only once all tasks that are waited for have ended. So does the end of a `TaskGroup`."""
 
 
 class Offsets(NamedTuple):
@@ -150,6 +156,24 @@ class Tasks(NamedTuple):
     """How many there are besides."""
     all_counted: bool = True
     """False if there may be still more."""
+    locks: TaskLocks = NONE
+
+    def stuck(self) -> set[int]:
+        """The addresses of the tasks that wait for each other in a circle, for locks or for each other's end, without a time limit."""
+        limited = {address for task in self.found if task.waits_for == _TIMED for address in (task.address, *task.awaits)}
+        edges = {}
+        for task in self.found:
+            if task.state != "waiting" or task.address in limited or task.address in self.locks.limited:
+                continue
+            lock = self.locks.wanted.get(task.address)
+            others = task.awaits if task.waits_for in _FOR_ALL or _is_group(task) else ()
+            edges[task.address] = (*others, *((lock.holder,) if lock is not None and lock.holder else ()))
+        return in_circles(edges)
+
+
+def _is_group(task: TaskState) -> bool:
+    code = task.frames[0].code if task.frames else None
+    return code is not None and (code.file or "").endswith("/asyncio/taskgroups.py")
 
 
 class TaskReader:
@@ -188,7 +212,8 @@ class TaskReader:
             done = True
         except TimeUp:
             pass
-        return Tasks(tuple(found), all_counted and done, 0 if done else len(places) - read, all_counted)
+        locks = TaskLockReader(self._objects, self._frames, self._values).read(found)
+        return Tasks(tuple(found), all_counted and done, 0 if done else len(places) - read, all_counted, locks)
 
     def _find(self, interpreter: int, places: list[int], running: set[int]) -> bool:
         """Add the addresses of the tasks that have not ended, running ones first; whether these are all. Raises TimeUp."""

@@ -16,19 +16,21 @@ from msgspec.structs import replace
 
 from crashkit.job import classes, collectives
 from crashkit.job.collectives import Progress, Seen
-from crashkit.job.operations import POINT_TO_POINT, first_own, has_called, of_thread, operation, place_of, waits
+from crashkit.job.operations import POINT_TO_POINT, first_own, has_called, of_thread, operation, place_of, stood_in, waits
 from crashkit.job.recording import Recording
 from crashkit.job.sentences import ranks, what_happened
-from crashkit.job.word import Who, Word
+from crashkit.job.word import SERVICES, Who, Word
 from crashkit.model import Job, JobCause, JobCollective, JobPlace, JobProcess, Thread
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.signals import SIGABRT, signal_name
 
-SIGKILL, SIGSEGV, SIGTERM = 9, 11, 15
+SIGINT, SIGKILL, SIGSEGV, SIGTERM = 2, 9, 11, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
 _ADDED = frozenset({"killed", "alive", "stood"})
 """What only adds to a process. A launcher that was looked at while it lived is none of the job's."""
 MOST_ALSO = 16
+MOST_WORLD = 1_000_000
+"""Ranks that a job may say it has."""
 
 Key = tuple[str, object]
 
@@ -83,6 +85,8 @@ def _of_attempt(cause: Optional[JobCause], several: bool) -> Optional[JobCause]:
 
 def _kind(words: Iterable[Word], recordings: Sequence[Recording]) -> Optional[str]:
     launchers = {word.launcher for word in words if word.launcher}
+    if service := next((name for name in SERVICES if name in launchers), None):
+        return service
     if "srun" in launchers:
         return "slurm"
     if "mpirun" in launchers:
@@ -175,6 +179,14 @@ class _Person:
         return next((stack for stack in stacks if stack is not None), spoken.thread if spoken is not None else None)
 
     @property
+    def _lived_on(self) -> bool:
+        """Whether it is a service that said something of an exception and ran on, until it was stopped or the log ends."""
+        ends = [word.number for word in self.of("exit") if word.launcher in SERVICES]
+        if not ends:
+            return bool(self.of("lives"))
+        return self.stopped and ends[0] in (-SIGTERM, -SIGKILL, -SIGINT)
+
+    @property
     def where(self) -> Optional[JobPlace]:
         return place_of(self.thread) or first_own(word.where for word in self.of("call") if word.where is not None)
 
@@ -193,6 +205,8 @@ class _Person:
         if spoken is not None and spoken.kind == "fatal":
             return classes.PEER if spoken.number == SIGABRT and of_thread(spoken.thread) else classes.OWN
         if spoken is not None:
+            if self._lived_on:
+                return classes.STOPPED if self.stopped else "silent"
             told = classes.of_exception(spoken.text)
             # After a traceback, a status of 0 means that it was caught.
             return "ended" if status == 0 else told
@@ -210,7 +224,7 @@ class _Person:
         status, spoken = self.exit, self.last_words
         if self.of("killed"):
             return "SIGKILL: the kernel was out of memory"
-        if spoken is not None and spoken.kind == "exception":
+        if spoken is not None and spoken.kind == "exception" and not self._lived_on:
             return spoken.text
         if spoken is not None and spoken.number:
             return f"{signal_name(spoken.number)}: {spoken.text}" if spoken.text else signal_name(spoken.number)
@@ -338,7 +352,24 @@ class _Round:
             return []
         return absent if all(person.failure in (classes.PEER, classes.STOPPED) for person in people) else []
 
+    def _never_told_of(self) -> list[int]:
+        """Ranks of which nothing tells, not even their end, where all others waited in vain for a peer. SLURM stops a task without a trace.
+
+        They have to be few: who has the evidence of one host alone knows nothing of the others.
+        """
+        people = [person for person in self.people.values() if person.who.rank is not None]
+        world = max((person.who.world or 0 for person in people), default=0)
+        known = {person.who.rank for person in people}
+        if world > MOST_WORLD or self.recordings:
+            return []
+        absent = [rank for rank in range(world) if rank not in known]
+        if not absent or len(absent) > MOST_ALSO or 2 * len(absent) > len(known):
+            return []
+        return absent if all(map(_waited_in_vain, people)) else []
+
     def judge(self) -> _Judged:
+        for rank in self._never_told_of():
+            self._person(Who(rank=rank))
         before = self._ended_before()
         for rank in before:
             self._person(Who(rank=rank))
@@ -351,7 +382,11 @@ class _Round:
         cause: Optional[JobCause] = None
         person: Optional[_Person] = None
         also: list[_Person] = []
-        if own:
+        seen_first = next((one for one in weak if any(word.launcher in SERVICES for word in one.of("first"))), None)
+        if seen_first is not None:
+            person, also = seen_first, own
+            cause = _cause(person, "likely", self.number, "the first service that ended with an error")
+        elif own:
             person, also = _first(own)
             cause = _cause(person, "certain" if not also else "likely", self.number, _because(person, own, ordered))
         elif wrong and wrong[0].problem != "unfinished":
@@ -469,7 +504,7 @@ class _Round:
         if not found and not any(failure in (classes.OWN, "weak") for failure in failures.values()):
             waiting = [person for person in ranked.values() if failures[id(person)] == classes.PEER and person.last_words is not None]
             silent = [rank for rank, person in ranked.items() if failures[id(person)] in (classes.STOPPED, "silent", "ended")]
-            stands = [_stand(person) for person in waiting if of_thread(person.thread)]
+            stands = [_stand(person) for person in waiting if stood_in(person.thread)]
             # A connection that was lost, or an abort, says nothing of who did not come.
             late = any(classes.waited_in_vain(person.last_words.text) for person in waiting if person.last_words is not None)
             one = collectives.of_stands(stands, silent if late else ())
@@ -553,6 +588,11 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
     )
 
 
+def _waited_in_vain(person: _Person) -> bool:
+    spoken = person.last_words
+    return person.failure == classes.PEER and spoken is not None and classes.waited_in_vain(spoken.text)
+
+
 def _only_adds(word: Word) -> bool:
     """Whether a process that nothing else tells of is none of the job."""
     who = word.who
@@ -622,7 +662,7 @@ def _as_others_say(words: Sequence[Word], ranked: Mapping[int, _Person]) -> list
 
 
 def _stand(person: _Person) -> Seen:
-    return Seen(person.who.rank or 0, of_thread(person.thread), where=person.where)
+    return Seen(person.who.rank or 0, stood_in(person.thread), where=person.where)
 
 
 def _with_places(one: JobCollective, ranked: Mapping[int, _Person]) -> JobCollective:

@@ -47,6 +47,11 @@ def of_thread(thread: Optional[Thread]) -> Optional[str]:
     return found[-1] if found else None
 
 
+def stood_in(thread: Optional[Thread]) -> Optional[str]:
+    """As `of_thread`; `backward` for the backward pass, in which DDP and FSDP call their collectives from C++."""
+    return of_thread(thread) or ("backward" if _is_in(thread, _BACKWARD) else None)
+
+
 def has_called(thread: Optional[Thread], name: Optional[str]) -> bool:
     """Whether the thread's stack may be that of the call of this collective: its function, or the backward pass, in which DDP calls it.
 

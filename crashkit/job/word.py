@@ -6,6 +6,9 @@ from typing import NamedTuple, Optional
 
 from crashkit.model import JobPlace, Thread
 
+SERVICES = ("docker compose", "foreman", "honcho", "overmind")
+"""Launchers of services, which have names and do not need each other as ranks do. They tell of each end as they see it."""
+
 
 class Who(NamedTuple):
     """A process as far as a line, a file's name or a launcher's summary identifies it."""
@@ -18,6 +21,8 @@ class Who(NamedTuple):
     name: Optional[str] = None
     attempt: Optional[int] = None
     """Set where the evidence names it, as torchrun's folders do."""
+    world: Optional[int] = None
+    """How many ranks its job has, as its environment tells."""
 
     @property
     def is_known(self) -> bool:
@@ -33,7 +38,8 @@ class Word(NamedTuple):
     """exception, fatal (a signal's dump), stood (a stack without an error), exit, stopped (by the launcher), first (the launcher calls it
     the first failure), watchdog (NCCL's, of a collective), progress (last enqueued and completed), call (where a collective was called),
     given-up (NCCL's monitor ends the process after a time-out), pair (a send or receive was called),
-    absent (a rank that did not come, as another one says), differs (a call that another rank saw), killed (by the kernel), alive."""
+    absent (a rank that did not come, as another one says), differs (a call that another rank saw), killed (by the kernel), alive,
+    lives (its launcher tells how others ended, and nothing of it)."""
     path: str = ""
     line: int = 0
     text: str = ""

@@ -44,8 +44,12 @@ def stuck(crash: Crash) -> list[Task]:
 
 def wait_sentence(crash: Crash, task: Task) -> str:
     """`task fetch-1 waits in fetch (app.py:6) for a Future, awaited by page (app.py:8)`."""
-    waiting = sentence(crash, task).removeprefix(name(task))
-    return f"task {name(task)} waits in {_place(task)} for {_awaited(crash, task)}{waiting}"
+    return wait(crash, task) + sentence(crash, task).removeprefix(name(task))
+
+
+def wait(crash: Crash, task: Task) -> str:
+    """`task one waits in one (app.py:6) for the lock b, held by two in two (app.py:11)`."""
+    return f"task {name(task)} waits in {_place(task)} for {_awaited(crash, task)}"
 
 
 def state(crash: Crash, task: Task) -> str:
@@ -56,12 +60,20 @@ def state(crash: Crash, task: Task) -> str:
 
 
 def _awaited(crash: Crash, task: Task) -> str:
+    if task.held_by is not None and 0 <= task.held_by < len(crash.tasks):
+        holder = crash.tasks[task.held_by]
+        what = f"the lock {task.lock}" if task.lock else "a lock"
+        return f"{what}, held by {'itself' if holder is task else f'{name(holder)} in {_held_in(holder, task.held_at)}'}"
     others = [name(crash.tasks[index]) for index in task.awaits_tasks if 0 <= index < len(crash.tasks)]
     return _listed(others) if others else "a Future" if task.awaits in (None, "Future") else str(task.awaits)
 
 
-def _place(task: Task) -> str:
-    frame = line_of(task)
+def _held_in(holder: Task, index: int | None) -> str:
+    return _place(holder, holder.frames[index] if index is not None and index < len(holder.frames) else None)
+
+
+def _place(task: Task, frame: PythonFrame | None = None) -> str:
+    frame = frame or line_of(task)
     if frame is None or not frame.function:
         return name(task)
     file = (frame.file or "").replace("\\", "/").rpartition("/")[2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Optional
+
 import pytest
 
 from tests.collect.conftest import Crashkit
@@ -62,3 +64,80 @@ def test_what_follows_from_another_crash_is_not_reported(crashkit: Crashkit) -> 
     end = "subprocess.run([sys.executable, '-c', 'import os; os.abort()'])\nsys.exit(1)"
     crashkit.run("python3", crashkit.script("kills.py", DESCRIPTORS + program(end=end, children=1)))
     assert [crash["signal_name"] for crash in crashkit.crashes()] == ["SIGABRT"]
+
+
+@pytest.mark.parametrize(
+    ("end", "blamed"),
+    [
+        ("raise ValueError('bad sample')", None),
+        ("raise RuntimeError('a worker died unexpectedly')", 0),
+        ("raise RuntimeError(f'worker died (pid {others[-1].pid})')", 2),
+        # Another process than these is meant, which crashkit did not see.
+        ("raise RuntimeError('The actor died unexpectedly.\\n\\tpid: 1')", None),
+        ("sys.stderr.write('gave up\\n'); sys.exit(1)", 0),
+    ],
+    ids=["an exception", "a death", "whose death", "another's death", "no exception"],
+)
+def test_helpers_that_are_killed_because_of_an_exception(end: str, blamed: Optional[int], crashkit: Crashkit) -> None:
+    """As Ray kills its agents when an actor's exception ends the driver."""
+    code = program(end=f"print(*(one.pid for one in (child, *others)), flush=True)\n{end}", children=3)
+    done = crashkit.run("python3", crashkit.script("kills.py", DESCRIPTORS + code), options=("--no-analyze", "--on-exit", "never"))
+    pids = [int(word) for word in done.stdout.split()]
+    assert done.returncode == 1 and len(pids) == 3
+    assert [crash["pid"] for crash in crashkit.crashes()] == ([] if blamed is None else [pids[blamed]])
+
+
+FRAMEWORK = """
+import subprocess, sys
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdout=subprocess.DEVNULL)
+print(flush=True)
+sys.stdin.readline()
+helper.kill()
+helper.wait()
+"""
+SLOW_END = """
+import os, subprocess, sys, time
+framework = subprocess.Popen([sys.executable, "framework.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+framework.stdout.readline()
+own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+while sum('pidfd' in os.readlink(one) for one in descriptors()) < 3: time.sleep(0.02)
+framework.communicate(b"\\n")
+own.kill()
+print(own.pid, flush=True)
+sys.stdin.readline()
+"""
+
+
+def test_helpers_of_a_framework_that_ends_before_the_command(crashkit: Crashkit) -> None:
+    """The command takes its time to end: who was killed by somebody that lives on is reported by then, and who was cleaned up is not."""
+    crashkit.script("framework.py", FRAMEWORK)
+    script = crashkit.script("slow.py", DESCRIPTORS + SLOW_END)
+    process = crashkit.start("run", "--no-analyze", "--", "python3", script, stdin=-1)
+    assert process.stdout is not None and process.stderr is not None
+    pid = process.stdout.readline().strip()
+    assert f"[{pid}] died of SIGKILL" in process.stderr.readline()
+    process.communicate("\n", timeout=60)
+    assert [str(crash["pid"]) for crash in crashkit.crashes()] == [pid]
+
+
+AFTER_A_CRASH = """
+import os, subprocess, sys, time
+sleeps = [sys.executable, "-c", "import time; time.sleep(1000)"]
+first, helper = [subprocess.Popen(sleeps) for _ in range(2)]
+while sum('pidfd' in os.readlink(one) for one in descriptors()) < 2: time.sleep(0.02)
+first.kill()
+print(first.pid, flush=True)
+sys.stdin.readline()
+helper.kill()
+sys.exit(subprocess.call([sys.executable, "-c", "import time; time.sleep(4)"]) or 1)
+"""
+
+
+def test_what_is_killed_after_a_crash_follows_from_it(crashkit: Crashkit) -> None:
+    """As Ray's driver kills its raylet because an actor was killed, and takes longer to end than to clean up."""
+    process = crashkit.start("run", "--no-analyze", "--", "python3", crashkit.script("after.py", DESCRIPTORS + AFTER_A_CRASH), stdin=-1)
+    assert process.stdout is not None and process.stderr is not None
+    pid = process.stdout.readline().strip()
+    assert f"[{pid}] died of SIGKILL" in process.stderr.readline()
+    process.communicate("\n", timeout=60)
+    assert [str(crash["pid"]) for crash in crashkit.crashes()] == [pid]

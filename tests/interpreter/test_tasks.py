@@ -119,10 +119,10 @@ def test_the_first_screen_names_the_task_of_the_crash(python: Interpreter) -> No
 def test_a_report_that_is_cut_refers_to_no_task_that_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crashkit.limits.OTHER_BYTES", 2000)
     monkeypatch.setattr("crashkit.limits.COROUTINE_BYTES", 0)
-    tasks = tuple(Task(name=f"{'x' * 100}{index}", awaits_tasks=(99,), awaited_by=(0, 99)) for index in range(100))
+    tasks = tuple(Task(name=f"{'x' * 100}{index}", awaits_tasks=(99,), awaited_by=(0, 99), held_by=99, held_at=0) for index in range(100))
     kept = shortened(Crash(tasks=tasks)).tasks
     assert 1 < len(kept) < 50
-    assert {(task.awaits_tasks, task.awaited_by) for task in kept} == {((), (0,))}
+    assert {(task.awaits_tasks, task.awaited_by, task.held_by, task.held_at) for task in kept} == {((), (0,), None, None)}
     assert wording.task_sentence(Crash(tasks=(Task(name="a", awaited_by=(7,)),)), Task(name="a", awaited_by=(7,))) == "a"
 
 

@@ -55,6 +55,7 @@ TRUTH = {
     "mismatch": Truth(None, "rank 0 called all_reduce", None, "collective-mismatch", (0, 1), "likely"),
     "fr-mismatch": Truth(None, "at #6 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
     "detail": Truth(None, "at #5 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
+    "ddp-broadcast": Truth(None, "rank 0 called backward (ddp.py:", None, "collective-mismatch", (0, 1), "likely"),
     "size": Truth(None, "rank 0 called all_reduce", None, "cxx-uncaught-exception", (0, 1), "possible"),
     "uneven": Truth(1, "rank 1 called barrier", "dist.barrier()", "collective-mismatch", confidence="likely"),
     "fr-uneven": Truth(1, "at #5 ranks 0 and 2 called all_reduce", "dist.barrier()", "collective-mismatch"),
@@ -113,7 +114,7 @@ def test_what_failed_first(name: str, crashes: dict[str, Crash]) -> None:
 
 def test_every_recorded_job_is_checked() -> None:
     # Of this one the log alone cannot tell, and the aborted rank left no dump.
-    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {*TRUTH, *SINGLE, "fr-size", "nccl"}
+    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {*TRUTH, *SINGLE, "fr-size", "nccl", "services"}
 
 
 def test_the_launcher_of_a_single_process_is_not_to_blame() -> None:

@@ -6,7 +6,7 @@ from typing import Optional
 
 from crashkit.collect.host.snapshot import ProcessSnapshot
 from crashkit.collect.supervise.sighting import Sighting
-from crashkit.environment import RESTARTS
+from crashkit.environment import RESTARTS, RUN, number
 
 SECONDS = 60.0
 """Within which what fails after the first process does so because of it."""
@@ -15,7 +15,7 @@ _QUIET = 5.0
 """Seconds without a further death after which a job that lives on is reported."""
 _GRACE = 35.0
 """torchrun gives the others 30 s between SIGTERM and SIGKILL."""
-_SAME_JOB = ("MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID", "SLURM_JOB_ID", RESTARTS)
+_SAME_JOB = ("MASTER_ADDR", "MASTER_PORT", RUN, "SLURM_JOB_ID", RESTARTS)
 
 
 class Incident:
@@ -34,6 +34,22 @@ class Incident:
             return False
         ours, theirs = dict(first.place), dict(process.place)
         return process.first_seen <= self._began and all(ours.get(name) == theirs.get(name) for name in _SAME_JOB)
+
+    @property
+    def stderr(self) -> bytes:
+        """The end of the log when the first process had failed."""
+        return self._seen[0].stderr
+
+    def is_before(self, process: ProcessSnapshot) -> bool:
+        """Whether the process is of a later start of the same job: torchelastic counts them."""
+        first = self._seen[0].process
+        if first is None or first.rank is None:
+            return False
+        ours, theirs = dict(first.place), dict(process.place)
+        counts = number(ours, RESTARTS), number(theirs, RESTARTS)
+        if counts[0] is None or counts[1] is None or counts[0] >= counts[1]:
+            return False
+        return ours.get(RUN) is not None and ours.get(RUN) == theirs.get(RUN)
 
     def add(self, seen: Sighting, now: float) -> None:
         """Add a process. What one showed while it lived counts no more if it then died by itself."""

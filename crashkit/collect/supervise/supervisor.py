@@ -30,6 +30,8 @@ from crashkit.collect.supervise.hang import HangWatch
 from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.incident import SECONDS as SAME_INCIDENT
 from crashkit.collect.supervise.incident import Incident
+from crashkit.collect.supervise.last_error import to_blame
+from crashkit.collect.supervise.lost_peer import only_lost_peers
 from crashkit.collect.supervise.passed_on import PassedOn
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
@@ -68,6 +70,8 @@ _MOST_RANKS = 64
 _LARGEST_ERROR_FILE = 1 << 20
 _CLEANING_UP = 2.0
 """Seconds before its end in which a command may kill processes that it started, as Ray kills its agents."""
+_CLEANING_UP_LONG = 30.0
+"""The same in seconds more, where its parent has ended, too, or another process has crashed: the command may take its time."""
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
@@ -141,6 +145,18 @@ def _is_interpreter(process: ProcessSnapshot) -> bool:
     """Whether it has an interpreter of its own. A loader has not, wherever it lies."""
     name = os.path.basename(process.executable or "")
     return name.startswith("python") or any("/libpython" in path for path in process.libraries)
+
+
+def _own_stderr(process: ProcessSnapshot) -> bytes:
+    """The end of a rank's stderr where its launcher sends that into a file; empty where it has ours."""
+    try:
+        with open_regular(Path(process.stderr or "")) as file:
+            if os.path.samestat(os.fstat(file.fileno()), os.fstat(2)):
+                return b""
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _LARGEST_ERROR_FILE))
+            return file.read(_LARGEST_ERROR_FILE)
+    except OSError:
+        return b""
 
 
 def _error_file(process: Optional[ProcessSnapshot]) -> bytes:
@@ -567,15 +583,29 @@ class Supervisor:
     def _judge_kills(self, now: float) -> None:
         """Report those who were killed, unless the command did that itself as it ended: well, or because of another failure.
 
-        Where it ended with an error, that may be because of the first of them.
+        Where it ended with an error, that may be because one of them was killed.
         """
+        if not self._kills:
+            return
         if self._status is not None:
-            due, self._kills = [] if self._status == 0 or self._reported else self._kills[:1], []
+            due, self._kills = [] if self._status == 0 or self._reported else self._that_explain_its_end(), []
         else:
-            due = [one for one in self._kills if now >= one.until]
-            self._kills = [one for one in self._kills if now < one.until]
+            due = [one for one in self._kills if now >= one.until + (_CLEANING_UP_LONG if self._may_be_ending(one.death, now) else 0)]
+            self._kills = [one for one in self._kills if one not in due]
         for one in due:
             self._crash(one.death, False, None, one.killed)
+
+    def _that_explain_its_end(self) -> list[_Killed]:
+        self._tail.catch_up()
+        pid = to_blame(self._tail.tail(), [one.death.pid for one in self._kills])
+        return [one for one in self._kills if one.death.pid == pid][:1]
+
+    def _may_be_ending(self, death: Death, now: float) -> bool:
+        """Whether it may have been killed by a process that ends, which ends soon after, or by the command because of another crash."""
+        if any(now - when < SAME_INCIDENT for _, when in self._reported.values()):
+            return True
+        stat = read_stat(death.process.ppid) if death.process is not None else None
+        return death.process is not None and (stat is None or stat.state in "ZX")
 
     def _blame(self) -> Killed:
         """Find out who sent a SIGKILL: each out-of-memory kill in the cgroup's counter explains one death."""
@@ -708,7 +738,14 @@ class Supervisor:
         error = _error_file(process)
         self._tail.catch_up()
         log = self._tail.tail()
-        self._failed(Sighting(time.time(), death.pid, death.start, 0, False, False, process, None, log, None, (), code, error_file=error))
+        seen = Sighting(time.time(), death.pid, death.start, 0, False, False, process, None, log, None, (), code, error_file=error)
+        before = next((one for one in (self._incident, self._past) if one is not None and one.is_before(process)), None)
+        if before is not None and only_lost_peers(_own_stderr(process) or log, error, seen.rank, before.stderr):
+            # The job was started again: what is left of the first failure is no other one.
+            if before is self._incident:
+                before.add(seen, now)
+            return
+        self._failed(seen)
 
     # Incidents
 

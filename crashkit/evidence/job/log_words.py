@@ -11,10 +11,10 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Optional, Union
 
-from crashkit.evidence.job import paths
+from crashkit.evidence.job import paths, services
 from crashkit.evidence.text import faulthandler, traceback
 from crashkit.evidence.text.faulthandler import FaultDump
-from crashkit.evidence.text.prefixes import clean, strip
+from crashkit.evidence.text.prefixes import clean
 from crashkit.evidence.text.skim import telling_lines
 from crashkit.evidence.text.traceback import Traceback
 from crashkit.job.word import Who, Word
@@ -188,6 +188,7 @@ _TEXTS = tuple(
             _STACK,
             "srun: error: ",
             _ENDS_STEP,
+            *services.TEXTS,
         )
     )
 )
@@ -302,14 +303,16 @@ class LogWords:
 
     def read(self, file: BinaryIO) -> list[Word]:
         """The words, in the log's order; at most MOST_WORDS."""
+        self._services = services.Services(file)
         for number, _, raw in telling_lines(file, _TEXTS, lambda: bool(self._open or self._call)):
-            name, text = strip(clean(raw))
+            name, text = self._services.strip(clean(raw))
             self._take(number, name, text)
             if len(self.words) >= MOST_WORDS:
                 break
         for name in list(self._open):
             self._close(name)
         self.words.sort(key=lambda word: word.line)
+        self.words = services.under_one_name(self.words)
         return self.words
 
     def _who(self, name: str) -> Who:
@@ -382,7 +385,9 @@ class LogWords:
                 # The watchdog's thread ended by the time-out that it saw.
                 self._say(number, [word, word._replace(kind="given-up")] if ends and word.kind == "watchdog" else [word])
                 return
-        if _ENDS_STEP in text:
+        if said := list(self._services.words(name, text)):
+            self._say(number, said)
+        elif _ENDS_STEP in text:
             self._step_ends = True
         elif match := _SRUN.match(text):
             self._say(number, self._tasks(match))

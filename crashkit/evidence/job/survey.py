@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 from crashkit.attempt import failed
 from crashkit.crashfolder.manifest import OTHERS, Manifest, read_manifest
 from crashkit.elf.headers import of_file
-from crashkit.environment import RESTARTS, number, rank
+from crashkit.environment import RESTARTS, number, rank, world_size
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.flight_recorder import is_recording, read_recording
@@ -197,7 +197,8 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
 
 
 def _of_environment(environment: dict[str, str]) -> Who:
-    return Who(rank=rank(environment), local_rank=number(environment, "LOCAL_RANK"), attempt=number(environment, RESTARTS))
+    local = number(environment, "LOCAL_RANK")
+    return Who(rank=rank(environment), local_rank=local, attempt=number(environment, RESTARTS), world=world_size(environment))
 
 
 def _add_stacks(found: _Found, read_stacks: ReadStacks) -> None:
