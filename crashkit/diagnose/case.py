@@ -99,7 +99,17 @@ class Case:
     def is_hearsay(self) -> bool:
         """Whether all that is known is what somebody said of a crash (`evidence.text.hearsay`)."""
         log = self.crash.log
-        return bool(log) and not self.stacks and all(line.kind in ("told", "recursion") or "loosely" in line.fields for line in log)
+        return (
+            bool(log)
+            and not self.stacks
+            and all(line.kind in ("told", "mentioned", "recursion") or "loosely" in line.fields for line in log)
+        )
+
+    @property
+    def is_only_mentioned(self) -> bool:
+        """Whether all that is known is that a text has the words of a crash (`evidence.text.mentions`)."""
+        log = self.crash.log
+        return bool(log) and not self.stacks and all(line.kind == "mentioned" for line in log)
 
     @property
     def others(self) -> list[Stack]:

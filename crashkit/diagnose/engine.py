@@ -66,7 +66,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
             near.append((-close, not signature.general, SEVERITIES.index(signature.severity), signature.id, signature))
     findings = tuple(_finding(match, case, followers) for match, followers in _ranked(matches))
     explained = any(not match.signature.general for match in matches)
-    nearest = [] if explained else sorted(near, key=lambda one: one[:-1])[:MOST_LOOKED_FOR]
+    nearest = [] if explained or case.is_only_mentioned else sorted(near, key=lambda one: one[:-1])[:MOST_LOOKED_FOR]
     looked_for = tuple(judge(signature, case) for *_, signature in nearest)
     return msgspec.structs.replace(
         crash,

@@ -624,6 +624,11 @@ def has_log(case: Case) -> Outcome:
     return Outcome(True) if case.has_log or case.crash.last_words else no("no log is known")
 
 
+def only_told(case: Case) -> Outcome:
+    """All that is known is what somebody said of a crash."""
+    return Outcome(True) if case.is_hearsay else no("a program's own words are known")
+
+
 def no_debug_info(case: Case) -> Outcome:
     """The interpreter has no debug info on this machine."""
     python = case.crash.python
@@ -646,6 +651,7 @@ FACTS: dict[str, Fact] = {
     "has-core": has_core,
     "truncated-core": truncated_core,
     "has-log": has_log,
+    "only-told": only_told,
     "no-debug-info": no_debug_info,
     "missing-modules": missing_modules,
     "has-values": has_values,

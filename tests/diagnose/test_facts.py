@@ -66,6 +66,10 @@ FACTS_TOLD = {
     "has-core": Told(Crash(source=CORE), Crash(source=Source(path="a.log", kind="log"))),
     "truncated-core": Told(Crash(source=Source(path="core", kind="core", truncated=True)), Crash(source=CORE)),
     "has-log": Told(Crash(last_words=("killed",)), EMPTY),
+    "only-told": Told(
+        Crash(log=(LogLine(text="a crash", kind="mentioned"),)),
+        Crash(log=(LogLine(text="Aborted", kind="shell"), LogLine(text="a", kind="told"))),
+    ),
     "no-debug-info": Told(Crash(**python(debug_info=False)), Crash(**python(debug_info=True))),
     "missing-modules": Told(Crash(**modules("/a/b.so", symbols="missing")), Crash(**modules("/a/b.so"))),
     "has-values": Told(crash(PythonFrame(function="f", locals={"a": "1"})), IN_PYTHON),
@@ -111,7 +115,7 @@ HOLD = [
     ("user-division", EMPTY),
     ("many-streams", crash("f", STREAM)),
 ]
-WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "no-debug-info", "missing-modules", "has-values"}
+WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "only-told", "no-debug-info", "missing-modules", "has-values"}
 """They only choose what to do next."""
 
 

@@ -19,7 +19,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats, hearsay, log_signal
+from crashkit.evidence.text import formats, hearsay, log_signal, mentions
 from crashkit.evidence.text.log_patterns import Classifier, fewest, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -103,7 +103,7 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
 
 def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING, alone: bool = False) -> LogEvidence:
     """Like `read_log`, for a text that is already open. `known`: what a core of the same crash tells: which of several crashes in the text
-    it is. `alone`: this text is all there is, so that what somebody says of a crash in it counts. Raises EvidenceError.
+    it is. `alone`: somebody passed this text and nothing else, so that what is said of a crash in it counts. Raises EvidenceError.
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
@@ -111,7 +111,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     try:
         found = log.evidence(source.soft_errors, known)
     except EvidenceError:
-        said = log.said(source.file, source.soft_errors) if alone else None
+        said = (log.said(source.file, source.soft_errors) or log.mentioned(source.file, source.soft_errors)) if alone else None
         if said is None:
             raise
         found = said
@@ -375,6 +375,14 @@ class _Log:
         signal, process = log_signal.of_lines(lines, None)
         only = () if kept else (hearsay.only_told(lines),)
         return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *only))
+
+    def mentioned(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
+        """That a text has the words of a crash, where nothing else is known of it; None where it has none."""
+        found = mentions.mentioned(file)
+        if not found:
+            return None
+        lines = tuple(LogLine(text=text[:LONGEST_TEXT], kind=mentions.KIND, path=self._path, line=number) for number, text in found.items())
+        return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, mentions.only_mentioned(min(found))))
 
     def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """Messages that are broken over two lines, as by a mail or a terminal."""
