@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import accumulate, islice
 from typing import NamedTuple, Optional
 
@@ -69,12 +69,19 @@ def _shortened(word: str) -> set[str]:
 class Letters:
     """The words of some lines."""
 
-    def __init__(self, lines: Iterable[str], first: int = 1, spelling: Optional[Spelling] = None) -> None:
+    def __init__(
+        self,
+        lines: Iterable[str],
+        first: int = 1,
+        spelling: Optional[Spelling] = None,
+        plain: Callable[[str], Optional[str]] = lambda word: word,
+    ) -> None:
+        """`first` is the number of the first line. `plain` makes words equal that shall count as the same, or leaves one out."""
         self._first = first
         self._text = reduced("\n".join(lines))
         words = _WORDS.findall(self._text)
         if spelling is not None:
-            right = {word: spelling.righted(word) for word in set(words)}
+            right = {word: plain(spelling.righted(word)) or "" for word in set(words)}
             words = [right[word] for word in words]
         self.spaced = " ".join(words)
         """The words with one space between them: a number keeps its minus."""
@@ -187,3 +194,8 @@ def one_wrong(key: str, text: str) -> bool:
         )
     longer, shorter = (key, text) if len(key) > len(text) else (text, key)
     return longer[head + 1 :] == shorter[head:]
+
+
+def words_of(lines: Iterable[str]) -> list[str]:
+    """The reduced words of some lines, in order."""
+    return [word for line in lines for word in _WORDS.findall(reduced(line))]

@@ -19,7 +19,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats, hearsay, log_signal, mentions
+from crashkit.evidence.text import formats, hearsay, log_signal, mentions, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -70,6 +70,10 @@ _SUPPORTING = frozenset(
 )
 
 
+# Lines that tell how a process ended, and not why.
+_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status"})
+
+
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The crash evidence found in a text."""
 
@@ -115,6 +119,9 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         if said is None:
             raise
         found = said
+    else:
+        if alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
+            found = msgspec.structs.replace(found, lines=(*found.lines, *log.retold(source.file, found.lines)))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -403,7 +410,23 @@ class _Log:
             if known is not None and known[0] not in _SUPPORTING and not hearsay.denies(row):
                 fields = {**known[1], "loosely": "in other letters"}
                 found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
-        return tuple(found[:MOST_OF_A_KIND])
+        return (*found[:MOST_OF_A_KIND], *self.retold(file, found))
+
+    def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """Messages in other words, in lines of which nothing is known."""
+        rows = _rows(file, MOST_TYPED)
+        numbers = {line.line for line in known}
+        return tuple(
+            LogLine(
+                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
+                kind=one.kind,
+                path=self._path,
+                line=one.line,
+                fields={**({"signal": one.signal} if one.signal else {}), "loosely": "in other words"},
+            )
+            for one in retold.retold(rows)
+            if one.line not in numbers
+        )
 
     def _spoken(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """Sentences that tell of a crash."""
