@@ -97,8 +97,10 @@ class Case:
 
     @cached_property
     def is_hearsay(self) -> bool:
-        """Whether all that is known is what somebody said of a crash (`evidence.text.hearsay`)."""
+        """Whether all that is known is what somebody said of a crash (`evidence.text.hearsay`), or besides it a stack alone."""
         log = self.crash.log
+        if self.stacks and log and all(line.kind == "told" for line in log):
+            return True
         return (
             bool(log)
             and not self.stacks

@@ -98,6 +98,10 @@ FACTS_TOLD = {
     "two-openssl": Told(Crash(**modules("/a/libssl.so.3", "/b/libssl.so.1")), Crash(**modules("/a/libssl.so.3", "/b/libcrypto.so.3"))),
     "program-counter-zero": Told(crash(NativeFrame(pc=Address(0))), crash(NativeFrame(pc=Address(16)))),
     "null-thread-state": Told(crash(NativeFrame(args={"tstate": "0x0"})), crash(NativeFrame(args={"tstate": "0x10"}))),
+    "null-argument": Told(
+        crash(NativeFrame(function="f", args={"handle": "0x0"}), signal=NOWHERE),
+        crash(NativeFrame(function="f", args={"handle": "0x0"}), signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))),
+    ),
     "fatal-error-words": Told(crash(NativeFrame(function="Py_FatalError", args={"msg": '0x55 "no memory"'})), PLAIN),
     "user-division": Told(PLAIN, crash("_dl_init")),
     "many-streams": Told(Crash(log=(LogLine(text="x.record_stream(y)"),)), PLAIN),

@@ -30,6 +30,7 @@ _ABSENCE = (
     r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler"
 )
 _DENIES = re.compile(rf"\b(?:{_REPAIRS}|{_ABSENCE})\b|(?:signal|sigaction|kill)\(")
+_BETWEEN = re.compile(r"(?<=[.!?;]) {1,4}|, {1,4}(?=(?:I|we|but|so|then|and then)\b)")
 _UNDOES = re.compile(rf"\b(?:{_REPAIRS})\b")
 """Of handlers, of repairs, of guesses, and of what does not happen."""
 
@@ -42,6 +43,11 @@ def denies(text: str) -> bool:
 def undoes(text: str) -> bool:
     """Whether the text speaks of handlers, of repairs, or of guesses: what is missing may be what a message says."""
     return _UNDOES.search(text) is not None
+
+
+def clauses(text: str) -> list[str]:
+    """What is said one after the other: `it says Killed, I did not do that` denies nothing of the first."""
+    return _BETWEEN.split(text)
 
 
 def told(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:

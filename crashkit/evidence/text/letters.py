@@ -50,11 +50,16 @@ class Spelling:
                 self._without.setdefault(short, []).append(word)
 
     def righted(self, word: str) -> str:
-        """The word that is meant, or else the word."""
+        """The word that is meant; the word as it is where that is not clear."""
         if len(word) < _SPELT - 1:
             return word
         right = self._right.get(word)
-        return right if right is not None else max((near for near in self._near(word) if one_wrong(near, word)), key=len, default=word)
+        if right is not None:
+            return right
+        near = {known for known in self._near(word) if one_wrong(known, word)}
+        most = max(map(len, near), default=0)
+        longest = [known for known in near if len(known) == most]
+        return longest[0] if len(longest) == 1 else word
 
     def _near(self, word: str) -> Iterator[str]:
         for short in _shortened(word):

@@ -120,8 +120,11 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             raise
         found = said
     else:
-        if alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
-            found = msgspec.structs.replace(found, lines=(*found.lines, *log.retold(source.file, found.lines)))
+        if alone and found.signal is None and found.stacks == "native" and not found.lines:
+            told = log.told(source.file)
+            found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
+        elif alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
+            found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file)))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -373,8 +376,8 @@ class _Log:
         lines, kept = self._broken_messages(file), True
         if not lines:
             typed, kept = self._typed(file), False
-            told = (*hearsay.told(self._lines), *self._spoken(file))
-            lines = (*typed, *{line.line: line for line in reversed(told) if line.line not in {line.line for line in typed}}.values())
+            told = self.told(file)
+            lines = (*typed, *(line for line in told if line.line not in {line.line for line in typed}))
             if lines:
                 lines = (*lines, *(line for line in self._lines if line.kind in hearsay.BESIDE))
         if not lines:
@@ -382,6 +385,11 @@ class _Log:
         signal, process = log_signal.of_lines(lines, None)
         only = () if kept else (hearsay.only_told(lines),)
         return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *only))
+
+    def told(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """What somebody says of a crash, one of each line."""
+        told = (*hearsay.told(self._lines), *self._spoken(file))
+        return tuple({line.line: line for line in reversed(told)}.values())
 
     def mentioned(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
         """That a text has the words of a crash, where nothing else is known of it; None where it has none."""
@@ -412,6 +420,10 @@ class _Log:
                 found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
         return (*found[:MOST_OF_A_KIND], *self.retold(file, found))
 
+    def typed(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """What was typed of a cause, where only the end is known."""
+        return tuple(line for line in self._typed(file) if line.kind != hearsay.KIND and line.kind not in _ENDS)
+
     def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """Messages in other words, in lines of which nothing is known."""
         rows = _rows(file, MOST_TYPED)
@@ -429,14 +441,22 @@ class _Log:
         )
 
     def _spoken(self, file: BinaryIO) -> tuple[LogLine, ...]:
-        """Sentences that tell of a crash."""
+        """Sentences that tell of a crash, misspelt ones too."""
         found = []
         for number, row in enumerate(_rows(file, MOST_REJOINED), 1):
-            fields = None if hearsay.denies(row) else said(row)
+            fields = next((told for one in hearsay.clauses(row) if not hearsay.denies(one) and (told := self._said(one)) is not None), None)
             if fields is not None:
                 text = row.strip()[:LONGEST_TEXT]
                 found.append(LogLine(text=text, kind=hearsay.KIND, path=self._path, line=number, fields=fields))
         return tuple(found[: hearsay.MOST])
+
+    def _said(self, text: str) -> Optional[dict[str, str]]:
+        found = said(text)
+        if found is not None:
+            return found
+        right = mentions.righted(text)
+        kind, fields = self._classifier.classify(right) or (None, {})
+        return dict(fields) if kind == hearsay.KIND and not hearsay.denies(right) else said(right)
 
     def evidence(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
         sources = self._sources()

@@ -15,7 +15,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from crashkit.evidence.text.letters import Dictionary, Letters, Spelling
+from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_of
 from crashkit.evidence.text.prefixes import clean
 from crashkit.limits import LONGEST_LINE
 from crashkit.model import SoftError
@@ -62,6 +62,11 @@ def mention_patterns() -> tuple[str, ...]:
 @cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
     return tuple(re.compile(pattern) for pattern in mention_patterns())
+
+
+def righted(text: str) -> str:
+    """The words of a sentence, without punctuation and with their typos righted."""
+    return " ".join(map(_spelling().righted, words_of([text])))
 
 
 def mentioned(file: BinaryIO) -> dict[int, str]:
