@@ -182,6 +182,17 @@ TOLD = {
     'a.cpp:12: void f(int): assertion "x > 0" failed': "c-assertion-failed",
     'ODE INTERNAL ERROR 1: assertion "a >= b && c" failed in collide() [collision_space.cpp:460]': "c-assertion-failed",
     "virtual void shader_core_config::init(): Assertion `toks' failed.\n12260 Aborted   (core dumped)": "c-assertion-failed",
+    'ASSERT: "d" in file qcore.h, line 123': "c-assertion-failed",
+    'ASSERT failure in QVector<T>::at: "index out of range", file /usr/include/qt/qvector.h, line 434': "c-assertion-failed",
+    "Gtk:ERROR:../gtk/gtkiconhelper.c:494:ensure_surface: assertion failed (error == NULL): Failed to load": "c-assertion-failed",
+    "Bail out! Gdk:ERROR:../gdkmain.c:12:f: code should not be reached": "c-assertion-failed",
+    "Abort was called at 123 line in file: ../os_interface.cpp": "c-assertion-failed",
+    "# Fatal error in ../deps/v8/src/api.cc, line 12": "glog-check-failed",
+    "#  SIGSEGV (0xb) at pc=0x00007f, pid=123, tid=0x1": "jvm-crash",
+    "A worker process managed by the executor was unexpectedly terminated. This could be caused by a segmentation fault": "supervisor-worker-crashed",
+    "terminate called recursively": "cxx-uncaught-exception",
+    "Unhandled exception. System.AccessViolationException: Attempted to read or write protected memory.": "windows-access-violation",
+    "my dataloader worker was killed by a signal (segmentation fault)": "dataloader-worker-killed-segv",
     "libunwind: _Unwind_GetDataRelBase - _Unwind_GetDataRelBase() not implemented": "unwinder-crash",
     "Process: app [95476]\nException Type:  EXC_BAD_ACCESS (SIGSEGV)\nException Codes: EXC_I386_GPFLT": "wild-pointer",
     "[0]PETSC ERROR: Caught signal number 15 Terminate: Some process (or the batch system) has told this process to end": "killed-by-sigterm",
@@ -255,6 +266,8 @@ def test_signature(text: str, tmp_path: Path) -> None:
         "[2024-05-29 22:54:10,723 I 359273 359273] (raylet) resource_manager.cc:29: Starting",
         "RuntimeError: x INTERNAL ASSERT FAILED at a.cpp:23, please report a bug to PyTorch",  # an exception
         "I1012 12:47:55.453529 140583399446272 core.py:93] nothing is wrong",
+        "(app:1): Gtk-CRITICAL **: f: assertion 'GTK_IS_WIDGET (widget)' failed",  # it goes on
+        "../src/common/object.cpp(366): assert 'classTable' failed in wxClassInfo()",  # it asks
         "libunwind: warning: no unwind info",
         "see start.sh: line 54: Killed processes are listed",
         "subprocess completed with exit status 0",

@@ -427,7 +427,7 @@ class _Log:
     def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """Messages in other words, in lines of which nothing is known."""
         rows = _rows(file, MOST_TYPED)
-        numbers = {line.line for line in known}
+        numbers = {line.line for line in known if line.kind not in _ENDS and line.kind != hearsay.KIND}
         return tuple(
             LogLine(
                 text=rows[one.line - 1].strip()[:LONGEST_TEXT],
