@@ -38,7 +38,8 @@ LINES = {
     "HDF5 library version mismatched error": "hdf5-mismatch",
     "received 0 items of ancdata": "fd-exhausted",
     "main thread is not in main loop": "tk-main-loop",
-    "DataLoader worker (pid 7) is killed by signal: Killed": "worker-killed",
+    "DataLoader worker (pid 7) is killed by signal: Killed.": "worker-killed",
+    "DataLoader worker (pid 7) is killed by signal: Bus error.": "worker-bus-error",
     "Memory cgroup out of memory: Killed process 7": "oom-cgroup",
 }
 
@@ -95,6 +96,8 @@ def test_what_is_claimed_is_possible(text: str, signature: str, tmp_path: Path) 
         "the main thread is not busy. It is in the main event loop",
         "the Qt platform has a plugin, which could be loaded",
         "the kernel image is available",
+        "the program was killed by a signal: segmentation fault",
+        "c++: Killed signal terminated program cc1plus",
         "the worker killed a signal handler",
     ],
 )

@@ -40,7 +40,7 @@ class Spelling:
     """Rights the longer ones of the words it knows, where one letter is wrong. `others` are words of their own, however near they come."""
 
     def __init__(self, phrases: Iterable[str], others: Iterable[str] = ()) -> None:
-        self._right = {word: word for phrase in others for word in _WORDS.findall(reduced(phrase))}
+        self._right: dict[str, str] = {word: word for phrase in others for word in _WORDS.findall(reduced(phrase))}
         found = [_WORDS.findall(reduced(phrase)) for phrase in phrases]
         known = {word for words in found for word in words if len(word) >= _SPELT + (len(words) == 1) and not _UNSPACED.search(word)}
         self._without: dict[str, list[str]] = {}
