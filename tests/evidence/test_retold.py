@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from time import process_time
 
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.evidence.text.letters import LONG
-from crashkit.evidence.text.log import crash_of_log, read_log
+from crashkit.evidence.text.log import MOST_TYPED, crash_of_log, read_log
 from crashkit.evidence.text.log_patterns import kinds
 from crashkit.evidence.text.retold import LEAST, _table, messages, retold
 from crashkit.pipeline import analyze
@@ -110,6 +111,14 @@ def test_a_line_of_a_program_counts_more(tmp_path: Path) -> None:
     path.write_text("pure virtual method called\nsomebody wrote: corrupt size versus previous size\n")
     found = diagnose(crash_of_log(path, read_log(path)), load_catalog()).findings
     assert [finding.id for finding in found][:1] == ["cxx-pure-virtual"] and not any("overwritten" in finding.title for finding in found)
+
+
+def test_hostile_text_takes_little_time() -> None:
+    began = process_time()
+    for piece in ("task pid signal ", "srun error task aborted ", "worker killed ", "exit code local rank pid ", "corrupted size vs "):
+        retold([piece * (MOST_TYPED // len(piece))])
+        retold([piece] * (MOST_TYPED // len(piece)))
+    assert process_time() - began < 3
 
 
 def test_the_table() -> None:

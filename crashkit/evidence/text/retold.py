@@ -9,15 +9,17 @@ from __future__ import annotations
 import importlib
 import re
 import sys
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Optional
 
 import msgspec
 
 from crashkit.evidence.text import hearsay
-from crashkit.evidence.text.letters import Dictionary, Hit, Letters, Spelling, words_of
+from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_of
 from crashkit.evidence.text.log_patterns import line_patterns
 
 _parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
@@ -123,11 +125,9 @@ def _spelling() -> Spelling:
 def retold(rows: Sequence[str]) -> tuple[Retold, ...]:
     """The messages in these lines, by their numbers from 1; one for each line."""
     letters = Letters(rows, spelling=_spelling(), plain=plain)
-    hits: dict[str, list[Hit]] = {}
-    for count, hit in enumerate(_dictionary().find(letters)):
-        hits.setdefault(hit.key, []).append(hit)
-        if count > _MOST_HITS:
-            break
+    hits: dict[str, list[tuple[int, int]]] = {}
+    for hit in sorted(islice(_dictionary().find(letters), _MOST_HITS), key=lambda hit: hit.start):
+        hits.setdefault(hit.key, []).append((hit.start, hit.end))
     found: dict[int, Message] = {}
     for message in messages():
         if all(piece in hits for piece in message.pieces):
@@ -143,14 +143,16 @@ def _denied(message: Message, row: str) -> bool:
     return hearsay.undoes(text) if message.negative else hearsay.denies(text)
 
 
-def _place(message: Message, hits: dict[str, list[Hit]]) -> Optional[int]:
+def _place(message: Message, hits: dict[str, list[tuple[int, int]]]) -> Optional[int]:
     """Where the pieces stand in their order, each near the one before."""
-    for first in hits[message.pieces[0]]:
-        end: Optional[int] = first.end
+    for start, end in hits[message.pieces[0]]:
         for piece in message.pieces[1:]:
-            end = next((hit.end for hit in hits[piece] if end is not None and 0 <= hit.start - end <= _LONGEST_GAP), None)
-        if end is not None:
-            return first.start
+            following = bisect_left(hits[piece], (end, 0))
+            if following == len(hits[piece]) or hits[piece][following][0] - end > _LONGEST_GAP:
+                break
+            end = hits[piece][following][1]
+        else:
+            return start
     return None
 
 
