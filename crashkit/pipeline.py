@@ -336,14 +336,15 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], j
     """Read the logs. Without a core, a GPU core, a manifest or a job, at least one must hold evidence."""
     logs, problems = [], []
     known = _known(pieces) if pieces.core is not None else Known(frozenset(idents))
+    picked = pieces.core is None and not pieces.gpus and pieces.manifest is None and joined is None
     for text in pieces.texts:
         try:
-            logs.append(_Log(text, read_log_input(text, patterns, known)))
+            logs.append(_Log(text, read_log_input(text, patterns, known, alone=picked and len(pieces.texts) == 1)))
         except EvidenceError as error:
             problems.append(error)
         except Exception as error:
             logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
-    if problems and not logs and pieces.core is None and not pieces.gpus and pieces.manifest is None and joined is None:
+    if problems and not logs and picked:
         for text in pieces.texts:
             with suppress(EvidenceError):
                 logs.append(_Log(text, read_log_input(text, patterns, known, alone=True)))

@@ -23,6 +23,7 @@ import crashkit
 from crashkit.diagnose.catalog import builtin, conditions
 from crashkit.diagnose.signature import FramePattern
 from crashkit.evidence.text.log_patterns import line_patterns, said_patterns
+from crashkit.evidence.text.mentions import mention_patterns
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
@@ -119,6 +120,8 @@ def _of_calls(module: Any) -> Iterator[Place]:
 def _of_tables() -> Iterator[Place]:
     for said in said_patterns():
         yield Place("log_lines.toml said", re.compile(said.pattern), ("search",))
+    for mention in mention_patterns():
+        yield Place("mentions.toml", re.compile(mention), ("search",))
     for line in line_patterns():
         yield Place(f"log_lines.toml {line.kind}", re.compile(line.pattern), ("search",))
     for signature in builtin().signatures:

@@ -97,9 +97,21 @@ class Case:
 
     @cached_property
     def is_hearsay(self) -> bool:
-        """Whether all that is known is what somebody said of a crash (`evidence.text.hearsay`)."""
+        """Whether all that is known is what somebody said of a crash (`evidence.text.hearsay`), or besides it a stack alone."""
         log = self.crash.log
-        return bool(log) and not self.stacks and all(line.kind in ("told", "recursion") or "loosely" in line.fields for line in log)
+        if self.stacks and log and all(line.kind == "told" for line in log):
+            return True
+        return (
+            bool(log)
+            and not self.stacks
+            and all(line.kind in ("told", "mentioned", "recursion") or "loosely" in line.fields for line in log)
+        )
+
+    @property
+    def is_only_mentioned(self) -> bool:
+        """Whether all that is known is that a text has the words of a crash (`evidence.text.mentions`)."""
+        log = self.crash.log
+        return bool(log) and not self.stacks and all(line.kind == "mentioned" for line in log)
 
     @property
     def others(self) -> list[Stack]:

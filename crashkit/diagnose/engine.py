@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from fnmatch import fnmatchcase
 from typing import Optional
 
@@ -66,7 +66,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
             near.append((-close, not signature.general, SEVERITIES.index(signature.severity), signature.id, signature))
     findings = tuple(_finding(match, case, followers) for match, followers in _ranked(matches))
     explained = any(not match.signature.general for match in matches)
-    nearest = [] if explained else sorted(near, key=lambda one: one[:-1])[:MOST_LOOKED_FOR]
+    nearest = [] if explained or case.is_only_mentioned else sorted(near, key=lambda one: one[:-1])[:MOST_LOOKED_FOR]
     looked_for = tuple(judge(signature, case) for *_, signature in nearest)
     return msgspec.structs.replace(
         crash,
@@ -124,15 +124,16 @@ def _try(signature: Signature, case: Case) -> tuple[Optional[Match], int]:
             fields: dict[str, str] = {}
             for outcome in outcomes:
                 fields = {**outcome.fields, **fields}
-            return Match(signature, _confidence(signature, rule, case), evidence[:MOST_EVIDENCE], fields), 2
+            return Match(signature, _confidence(signature, rule, case, evidence), evidence[:MOST_EVIDENCE], fields), 2
         close = max(close, told)
     return None, close
 
 
-def _confidence(signature: Signature, rule: Rule, case: Case) -> str:
+def _confidence(signature: Signature, rule: Rule, case: Case, evidence: Sequence[Evidence]) -> str:
     signal = case.crash.signal
     faulted = signal is not None and signal.name in FAULTS
-    return "possible" if case.is_hearsay or (signature.exception and faulted) else rule.confidence
+    in_other_words = any(item.log is not None and "loosely" in case.crash.log[item.log].fields for item in evidence)
+    return "possible" if case.is_hearsay or in_other_words or (signature.exception and faulted) else rule.confidence
 
 
 def _answers(rule: Rule, case: Case) -> tuple[Optional[list[Outcome]], int]:

@@ -48,6 +48,8 @@ _LOCK_WAIT = re.compile(
 # Lines that tell of an end without naming a signal of Linux.
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
 
+_NULL_ARGUMENT = re.compile(r"(?:\w+@entry=)?0x(?:0|[0-9a-f]{1,3})(?: <error: .{0,200}>)?$")
+
 _EVALUATION = re.compile(r"_?PyEval_EvalFrame\w*")
 _BYTECODE_LOCKS = re.compile(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
@@ -443,6 +445,19 @@ def null_thread_state(case: Case) -> Outcome:
     return no("no frame shows a null thread state")
 
 
+def null_argument(case: Case) -> Outcome:
+    """A debugger shows that the first argument of the function that failed is a null pointer; the fault address is not known."""
+    signal = case.crash.signal
+    if signal is None or signal.address is not None:
+        return no("the fault address is known, or no fault")
+    frame = next(iter(case.crashed.natives), None) if case.crashed is not None else None
+    name, value = next(iter(frame.frame.args.items()), (None, "")) if frame is not None else (None, "")
+    if frame is None or name is None or case.crashed is None or _NULL_ARGUMENT.match(value.strip()) is None:
+        return no("the first argument of the function that failed is no null pointer")
+    evidence = Evidence(text=f"{frame.name} ({name}={value})", thread=case.crashed.thread.tid, frame=frame.index)
+    return Outcome(True, (evidence,), {"address": "not told", "culprit": name, "culprit_value": value})
+
+
 def is_zero(value: Optional[str]) -> bool:
     """Whether an argument in a debugger's words is 0."""
     return value is not None and re.fullmatch(r"(?:\w+@entry=)?(?:0x0+|0)", value.strip()) is not None
@@ -625,6 +640,11 @@ def has_log(case: Case) -> Outcome:
     return Outcome(True) if case.has_log or case.crash.last_words else no("no log is known")
 
 
+def only_told(case: Case) -> Outcome:
+    """All that is known is what somebody said of a crash."""
+    return Outcome(True) if case.is_hearsay else no("a program's own words are known")
+
+
 def no_debug_info(case: Case) -> Outcome:
     """The interpreter has no debug info on this machine."""
     python = case.crash.python
@@ -647,6 +667,7 @@ FACTS: dict[str, Fact] = {
     "has-core": has_core,
     "truncated-core": truncated_core,
     "has-log": has_log,
+    "only-told": only_told,
     "no-debug-info": no_debug_info,
     "missing-modules": missing_modules,
     "has-values": has_values,
@@ -675,6 +696,7 @@ FACTS: dict[str, Fact] = {
     "two-openssl": two_openssl,
     "program-counter-zero": program_counter_zero,
     "null-thread-state": null_thread_state,
+    "null-argument": null_argument,
     "fatal-error-words": fatal_error_words,
     "lock-inversion": lock_inversion,
     "user-division": user_division,

@@ -306,7 +306,7 @@ def ended(crash: Crash) -> str:
         return f"Exit status {status}"
     if crash.source is not None and crash.source.kind == "live":
         return "Running"
-    return "Crash"
+    return "Crash mentioned" if crash.log and all(line.kind == "mentioned" for line in crash.log) else "Crash"
 
 
 def sentence(crash: Crash) -> str:

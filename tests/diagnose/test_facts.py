@@ -66,6 +66,10 @@ FACTS_TOLD = {
     "has-core": Told(Crash(source=CORE), Crash(source=Source(path="a.log", kind="log"))),
     "truncated-core": Told(Crash(source=Source(path="core", kind="core", truncated=True)), Crash(source=CORE)),
     "has-log": Told(Crash(last_words=("killed",)), EMPTY),
+    "only-told": Told(
+        Crash(log=(LogLine(text="a crash", kind="mentioned"),)),
+        Crash(log=(LogLine(text="Aborted", kind="shell"), LogLine(text="a", kind="told"))),
+    ),
     "no-debug-info": Told(Crash(**python(debug_info=False)), Crash(**python(debug_info=True))),
     "missing-modules": Told(Crash(**modules("/a/b.so", symbols="missing")), Crash(**modules("/a/b.so"))),
     "has-values": Told(crash(PythonFrame(function="f", locals={"a": "1"})), IN_PYTHON),
@@ -94,6 +98,10 @@ FACTS_TOLD = {
     "two-openssl": Told(Crash(**modules("/a/libssl.so.3", "/b/libssl.so.1")), Crash(**modules("/a/libssl.so.3", "/b/libcrypto.so.3"))),
     "program-counter-zero": Told(crash(NativeFrame(pc=Address(0))), crash(NativeFrame(pc=Address(16)))),
     "null-thread-state": Told(crash(NativeFrame(args={"tstate": "0x0"})), crash(NativeFrame(args={"tstate": "0x10"}))),
+    "null-argument": Told(
+        crash(NativeFrame(function="f", args={"handle": "0x0"}), signal=NOWHERE),
+        crash(NativeFrame(function="f", args={"handle": "0x0"}), signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))),
+    ),
     "fatal-error-words": Told(crash(NativeFrame(function="Py_FatalError", args={"msg": '0x55 "no memory"'})), PLAIN),
     "user-division": Told(PLAIN, crash("_dl_init")),
     "many-streams": Told(Crash(log=(LogLine(text="x.record_stream(y)"),)), PLAIN),
@@ -111,7 +119,7 @@ HOLD = [
     ("user-division", EMPTY),
     ("many-streams", crash("f", STREAM)),
 ]
-WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "no-debug-info", "missing-modules", "has-values"}
+WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "only-told", "no-debug-info", "missing-modules", "has-values"}
 """They only choose what to do next."""
 
 

@@ -23,7 +23,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 ROOT = Path(__file__).parent.parent.parent
 FIXTURES = ROOT / "fixtures" / "public-reports"
 PAGE = ROOT / "docs" / "accuracy.md"
-HALVES = {"third-first": 0, "third-second": 1, "fourth-first": 0, "fourth-second": 1, "fifth-first": 0, "fifth-second": 1}
+HALVES = {"third-first": 0, "third-second": 1, "fourth-first": 0, "fourth-second": 1, "fifth-first": 0, "fifth-second": 1, "sixth-first": 0}
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
 FROM, TO = "<!-- counted by the tests -->\n", "<!-- until here -->\n"
@@ -76,7 +76,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to fifth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to sixth sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -89,6 +89,7 @@ def verdicts() -> dict[str, list[Verdict]]:
         "fourth, second half": [judged(report) for report in reports("fourth-second")],
         "fifth, first half": [judged(report) for report in reports("fifth-first")],
         "fifth, second half": [judged(report) for report in reports("fifth-second")],
+        "sixth, first half": [judged(report) for report in reports("sixth-first")],
     }
 
 

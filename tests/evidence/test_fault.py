@@ -120,6 +120,15 @@ def test_detail_is_a_sentence_for_a_person():
     )
 
 
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [(0x610000, "directly behind [heap] (rw-)"), (0x610018, "24 bytes past the end of [heap] (rw-)"), (0x640000, None)],
+)
+def test_what_lies_before_an_unmapped_address(address: int, place: str | None) -> None:
+    detail = fault(*MAPERR, address, LOAD_FIELD, rdi=address - 0x18).detail or ""
+    assert (place in detail) if place else "behind" not in detail and "past" not in detail
+
+
 def test_general_protection_gives_the_true_address():
     assert fault(*KERNEL, 0, LOAD_FIELD, rdi=0x4141414141414141).address == 0x4141414141414159
     assert fault(*KERNEL, 0, "").address is None

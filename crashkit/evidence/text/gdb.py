@@ -23,6 +23,8 @@ _THREAD = re.compile(
 )
 _CURRENT = re.compile(r"^\[Current thread is (?P<number>\d{1,9}) \(.{0,100}?LWP (?P<lwp>\d{1,9}).*\]$")
 _SIGNAL = re.compile(r"^(?:Program|Thread (?P<number>\d+) .*?) (?:terminated with|received) signal (?P<signal>SIG\w+), (?P<text>.*)$")
+_STOPPED = re.compile(r"^(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>[A-Za-z_][^\s(]{0,400} \(.*\)(?: at \S.*| from \S.*)?)$")
+"""Where it stopped, without a number."""
 _FRAME = re.compile(r"^#(?P<level>\d{1,9}) +(?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>\S.*)$")
 # pwndbg's and GEF's own display of the stack.
 _DISPLAYED = re.compile(
@@ -48,6 +50,9 @@ class GdbStacks(Reader):
         self._current: Optional[int] = None
         self._threads: list[_Stack] = []
         self._in_python = False
+        self._stops = False
+        """Whether the last line told of a signal: the next one tells where."""
+        self._stopped: Optional[tuple[Optional[str], str]] = None
         self.left_out = 0
         """Threads beyond MOST_THREADS."""
         self._left_out = False
@@ -63,6 +68,9 @@ class GdbStacks(Reader):
         if text == _PYTHON_HEAD:
             self._in_python = True
             return bool(self._threads)
+        if self._stops and (match := _STOPPED.match(text)):
+            self._stopped, self._stops = (match["pc"], match["rest"]), False
+            return True
         if self._in_python:
             return self._feed_python(text)
         if self._continues(text):
@@ -78,7 +86,7 @@ class GdbStacks(Reader):
         elif match := _CURRENT.match(text):
             self._current = int(match["lwp"])
         elif match := _SIGNAL.match(text):
-            self.signal = match["signal"]
+            self.signal, self._stops = match["signal"], True
         elif match := _COMMAND.match(text):
             self.command = match["command"]
         else:
@@ -130,9 +138,17 @@ class GdbStacks(Reader):
 
     def threads(self) -> tuple[Thread, ...]:
         """In the order of the text. Frames that gdb prints twice (on stopping, then for bt) are taken once."""
-        stacks = self._merged()
+        stacks = self._merged() or self._of_stop()
         crashed = self._crashed(stacks)
         return tuple(stack.thread(stack is crashed) for stack in stacks)
+
+    def _of_stop(self) -> list[_Stack]:
+        """The only frame that is known, where nobody asked gdb for the stack."""
+        if self._stopped is None:
+            return []
+        stack = _Stack(None, self._current, None)
+        stack.frames, stack.levels = [self._stopped], [0]
+        return [stack]
 
     def _merged(self) -> list[_Stack]:
         kept: list[_Stack] = []

@@ -18,21 +18,36 @@ _SILENCE = (
     r"(?! (?:any |an? |further |other |more |useful |clear )?"
     r"(?:errors?|messages?|tracebacks?|warnings?|exceptions?|outputs?|logs?|stack|reason|core)\b)"
 )
-_DENIES = re.compile(
-    r"\b(?:(?:could|may|might|would|should) (?:be|have)"
+_REPAIRS = (
+    r"(?:could|may|might|would|should) (?:be|have)"
     r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ing)|[Ii]nstalled (?:a|the|for)\b|was installed"
     r"|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
     r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Rr]ecover(?:s|ed|y|ing)?|[Rr]eporter|[Rr]eporting|[Cc]rashlytics|[Hh]ow to"
-    rf"|0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"
-    r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load)\w*)"
-    r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler)\b|(?:signal|sigaction|kill)\("
 )
+_ABSENCE = (
+    rf"0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"
+    r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load)\w*)"
+    r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler"
+)
+_DENIES = re.compile(rf"\b(?:{_REPAIRS}|{_ABSENCE})\b|(?:signal|sigaction|kill)\(")
+_BETWEEN = re.compile(r"(?<=[.!?;]) {1,4}|, {1,4}(?=(?:I|we|but|so|then|and then)\b)")
+_UNDOES = re.compile(rf"\b(?:{_REPAIRS})\b")
 """Of handlers, of repairs, of guesses, and of what does not happen."""
 
 
 def denies(text: str) -> bool:
     """Whether the text speaks of handlers, of repairs, of guesses, or of what does not happen."""
     return _DENIES.search(text) is not None
+
+
+def undoes(text: str) -> bool:
+    """Whether the text speaks of handlers, of repairs, or of guesses: what is missing may be what a message says."""
+    return _UNDOES.search(text) is not None
+
+
+def clauses(text: str) -> list[str]:
+    """What is said one after the other: `it says Killed, I did not do that` denies nothing of the first."""
+    return _BETWEEN.split(text)
 
 
 def told(lines: Iterable[LogLine]) -> tuple[LogLine, ...]:

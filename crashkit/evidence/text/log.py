@@ -19,7 +19,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats, hearsay, log_signal
+from crashkit.evidence.text import formats, hearsay, log_signal, mentions, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -70,6 +70,10 @@ _SUPPORTING = frozenset(
 )
 
 
+# Lines that tell how a process ended, and not why.
+_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status"})
+
+
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The crash evidence found in a text."""
 
@@ -103,7 +107,7 @@ def read_log(path: Path, patterns: Sequence[str] = ()) -> LogEvidence:
 
 def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _NOTHING, alone: bool = False) -> LogEvidence:
     """Like `read_log`, for a text that is already open. `known`: what a core of the same crash tells: which of several crashes in the text
-    it is. `alone`: this text is all there is, so that what somebody says of a crash in it counts. Raises EvidenceError.
+    it is. `alone`: somebody passed this text and nothing else, so that what is said of a crash in it counts. Raises EvidenceError.
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
@@ -111,10 +115,16 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     try:
         found = log.evidence(source.soft_errors, known)
     except EvidenceError:
-        said = log.said(source.file, source.soft_errors) if alone else None
+        said = (log.said(source.file, source.soft_errors) or log.mentioned(source.file, source.soft_errors)) if alone else None
         if said is None:
             raise
         found = said
+    else:
+        if alone and found.signal is None and found.stacks == "native" and not found.lines:
+            told = log.told(source.file)
+            found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
+        elif alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
+            found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file)))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -366,8 +376,8 @@ class _Log:
         lines, kept = self._broken_messages(file), True
         if not lines:
             typed, kept = self._typed(file), False
-            told = (*hearsay.told(self._lines), *self._spoken(file))
-            lines = (*typed, *{line.line: line for line in reversed(told) if line.line not in {line.line for line in typed}}.values())
+            told = self.told(file)
+            lines = (*typed, *(line for line in told if line.line not in {line.line for line in typed}))
             if lines:
                 lines = (*lines, *(line for line in self._lines if line.kind in hearsay.BESIDE))
         if not lines:
@@ -375,6 +385,19 @@ class _Log:
         signal, process = log_signal.of_lines(lines, None)
         only = () if kept else (hearsay.only_told(lines),)
         return LogEvidence(kind="log", lines=lines, signal=signal, process=process, soft_errors=(*errors, *only))
+
+    def told(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """What somebody says of a crash, one of each line."""
+        told = (*hearsay.told(self._lines), *self._spoken(file))
+        return tuple({line.line: line for line in reversed(told)}.values())
+
+    def mentioned(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
+        """That a text has the words of a crash, where nothing else is known of it; None where it has none."""
+        found = mentions.mentioned(file)
+        if not found:
+            return None
+        lines = tuple(LogLine(text=text[:LONGEST_TEXT], kind=mentions.KIND, path=self._path, line=number) for number, text in found.items())
+        return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, mentions.only_mentioned(min(found))))
 
     def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """Messages that are broken over two lines, as by a mail or a terminal."""
@@ -395,17 +418,45 @@ class _Log:
             if known is not None and known[0] not in _SUPPORTING and not hearsay.denies(row):
                 fields = {**known[1], "loosely": "in other letters"}
                 found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
-        return tuple(found[:MOST_OF_A_KIND])
+        return (*found[:MOST_OF_A_KIND], *self.retold(file, found))
+
+    def typed(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """What was typed of a cause, where only the end is known."""
+        return tuple(line for line in self._typed(file) if line.kind != hearsay.KIND and line.kind not in _ENDS)
+
+    def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """Messages in other words, in lines of which nothing is known."""
+        rows = _rows(file, MOST_TYPED)
+        numbers = {line.line for line in known if line.kind not in _ENDS and line.kind != hearsay.KIND}
+        return tuple(
+            LogLine(
+                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
+                kind=one.kind,
+                path=self._path,
+                line=one.line,
+                fields={**({"signal": one.signal} if one.signal else {}), "loosely": "in other words"},
+            )
+            for one in retold.retold(rows)
+            if one.line not in numbers
+        )
 
     def _spoken(self, file: BinaryIO) -> tuple[LogLine, ...]:
-        """Sentences that tell of a crash."""
+        """Sentences that tell of a crash, misspelt ones too."""
         found = []
         for number, row in enumerate(_rows(file, MOST_REJOINED), 1):
-            fields = None if hearsay.denies(row) else said(row)
+            fields = next((told for one in hearsay.clauses(row) if not hearsay.denies(one) and (told := self._said(one)) is not None), None)
             if fields is not None:
                 text = row.strip()[:LONGEST_TEXT]
                 found.append(LogLine(text=text, kind=hearsay.KIND, path=self._path, line=number, fields=fields))
         return tuple(found[: hearsay.MOST])
+
+    def _said(self, text: str) -> Optional[dict[str, str]]:
+        found = said(text)
+        if found is not None:
+            return found
+        right = mentions.righted(text)
+        kind, fields = self._classifier.classify(right) or (None, {})
+        return dict(fields) if kind == hearsay.KIND and not hearsay.denies(right) else said(right)
 
     def evidence(self, errors: tuple[SoftError, ...], known: Known) -> LogEvidence:
         sources = self._sources()

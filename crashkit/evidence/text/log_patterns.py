@@ -19,6 +19,8 @@ from crashkit.processor_time import TooSlow, at_most
 
 SHORTEST_LITERAL = 4
 
+_ONLY_AS_IT_IS = "device-assert-line"
+"""Of all assertions, those of a GPU are told from GTK's and others' by their letters."""
 _TYPED = str.maketrans(
     {
         **dict.fromkeys("\u2018\u2019\u201a\u201b\u2032\uff07", "'"),
@@ -139,7 +141,7 @@ def _rules_of(kept: tuple[str, ...], required: tuple[tuple[str, ...], ...]) -> t
 
 @cache
 def _loose_patterns() -> tuple[tuple[LinePattern, re.Pattern[str]], ...]:
-    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in line_patterns())
+    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in line_patterns() if line.kind != _ONLY_AS_IT_IS)
 
 
 @cache

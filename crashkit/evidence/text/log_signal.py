@@ -103,6 +103,9 @@ _BY_KIND = {
     "code-signature": SIGKILL,
 }
 
+# macOS's word for a general protection fault (EXC_I386_GPFLT, mach/i386/exception.h): the address was none.
+_PROTECTION_FAULT = "EXC_I386_GPFLT"
+
 _FAULTS = (SIGSEGV, SIGBUS)
 
 
@@ -142,6 +145,8 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
         return None
     address = next((address for line in lines if (address := _address(line, number)) is not None), None)
     reason = "null-pointer" if address is not None and number == SIGSEGV and is_null(address) else None
+    if number == SIGSEGV and any(line.fields.get("reason") == _PROTECTION_FAULT for line in lines):
+        reason = "non-canonical"
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
 
 

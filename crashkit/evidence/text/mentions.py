@@ -1,0 +1,128 @@
+"""The low bar behind all recognisers: a text with the words of a crash in it is a report of one, though nothing else is known of it.
+
+Which words is data (mentions.toml). Nothing is concluded from them: a healthy log may speak of crashes, too. So only a text that somebody
+picked is searched for them, and only if nothing else was found in it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO
+
+import msgspec
+
+from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_of
+from crashkit.evidence.text.prefixes import clean
+from crashkit.limits import LONGEST_LINE
+from crashkit.model import SoftError
+
+KIND = "mentioned"
+MOST = 5
+"""Lines that are quoted."""
+_MOST_HITS = 40
+HEAD, TAIL = 512 << 10, 2 << 20
+"""Bytes that are searched at the beginning and the end of a text."""
+
+
+class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    beginnings: tuple[str, ...]
+    whole: tuple[str, ...]
+    others: tuple[str, ...]
+    patterns: tuple[str, ...]
+    languages: dict[str, tuple[str, ...]]
+
+
+@cache
+def words() -> _Words:
+    """The words of a crash."""
+    return msgspec.toml.decode(Path(__file__).with_name("mentions.toml").read_bytes(), type=_Words)
+
+
+@cache
+def _dictionary() -> Dictionary:
+    known = words()
+    return Dictionary((*known.beginnings, *(word for several in known.languages.values() for word in several)), known.whole)
+
+
+@cache
+def _spelling() -> Spelling:
+    known = words()
+    return Spelling((*known.beginnings, "terminated"), (*known.others, *(word for several in known.languages.values() for word in several)))
+
+
+def mention_patterns() -> tuple[str, ...]:
+    """Regular expressions for the reduced words, with one space between them."""
+    return words().patterns
+
+
+@cache
+def _patterns() -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(pattern) for pattern in mention_patterns())
+
+
+def righted(text: str) -> str:
+    """The words of a sentence, without punctuation and with their typos righted."""
+    return " ".join(map(_spelling().righted, words_of([text])))
+
+
+def mentioned(file: BinaryIO) -> dict[int, str]:
+    """The first lines with the words of a crash, by their numbers."""
+    found: dict[int, str] = {}
+    for first, rows in _pieces(file):
+        for number in sorted(_lines_in(Letters(rows, first, _spelling())))[: MOST - len(found)]:
+            found.setdefault(number, rows[number - first].strip())
+    return found
+
+
+def _lines_in(letters: Letters) -> set[int]:
+    found = set()
+    for hit in islice(_dictionary().find(letters), _MOST_HITS):
+        found.add(letters.line_of_joined(hit.start))
+        if len(found) >= MOST:
+            break
+    for pattern in _patterns():
+        match = pattern.search(letters.spaced)
+        if match is not None:
+            found.add(letters.line_of_spaced(match.start()))
+    return found
+
+
+def _pieces(file: BinaryIO) -> Iterator[tuple[int, list[str]]]:
+    """The lines at the beginning and at the end of a text, with the number of the first."""
+    size = file.seek(0, 2)
+    file.seek(0)
+    if size <= HEAD + TAIL:
+        yield 1, _rows(file.read())
+        return
+    head = file.read(HEAD)
+    yield 1, _rows(head)
+    first, left = 1 + head.count(b"\n"), size - HEAD - TAIL
+    while left > 0 and (skipped := file.read(min(left, HEAD))):
+        first += skipped.count(b"\n")
+        left -= len(skipped)
+    yield first, _rows(file.read())
+
+
+def _rows(data: bytes) -> list[str]:
+    return [_row(raw) for raw in data.split(b"\n")]
+
+
+def _row(raw: bytes) -> str:
+    """A line, of an endless one what stands at its ends; line ends that were written as letters are spaces."""
+    if len(raw) > 2 * LONGEST_LINE:
+        raw = raw[:LONGEST_LINE] + b" " + raw[-LONGEST_LINE:]
+    text = clean(raw)
+    return text.replace("\\n", " ").replace("\\r", " ").replace("\\t", " ") if "\\" in text else text
+
+
+def only_mentioned(number: int) -> SoftError:
+    """What a report of nothing but such words has to say."""
+    return SoftError(
+        stage="log",
+        message=f"the text mentions a crash (line {number}), but holds nothing that a crash leaves",
+        hint="Pass what the process printed last, with the lines around it, or its core.",
+    )

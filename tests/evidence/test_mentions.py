@@ -1,0 +1,182 @@
+"""No text with the words of a crash is refused, however they are written; nothing is concluded from them."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from time import process_time
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.errors import EvidenceError
+from crashkit.evidence.input import open_input
+from crashkit.evidence.text import mentions
+from crashkit.evidence.text.letters import LONG, one_wrong
+from crashkit.evidence.text.log import crash_of_log, read_crashes, read_log, read_log_input
+from crashkit.pipeline import analyze
+from tests.test_analyze import status_of
+
+WORDS = mentions.words()
+OF_LANGUAGES = [word for several in WORDS.languages.values() for word in several]
+EVERY = [*WORDS.beginnings, *WORDS.whole, *OF_LANGUAGES]
+
+
+def found(text: str) -> dict[int, str]:
+    return mentions.mentioned(io.BytesIO(text.encode()))
+
+
+def written(word: str) -> Iterator[str]:
+    """The word as people, shells and editors write it."""
+    yield from (word, word.upper(), word.title(), word.swapcase())
+    yield from (
+        f"\u201c{word}\u201d",
+        f"**{word}**",
+        f"`{word}`!",
+        f"[{word}]",
+        f"error:{word}.",
+        f"<b>{word}</b>",
+        f"\x1b[31m{word}\x1b[0m",
+    )
+    if " " in word:
+        yield from (word.replace(" ", between) for between in ("\n", "-", "_", "  ", " \r\n> ", "\u00a0", "...", ""))
+    middle = len(word) // 2
+    if len(word) >= LONG and word.isalpha():
+        yield from (f"{word[:middle]}-\n{word[middle:]}", f"{word[:middle]}\n{word[middle:]}")
+
+
+@pytest.mark.parametrize("word", EVERY)
+def test_a_word_however_it_is_written(word: str) -> None:
+    missed = [text for text in written(word) if 1 not in found(f"{text}\nand then nothing")]
+    assert missed == []
+
+
+@pytest.mark.parametrize("word", [word for word in WORDS.beginnings if len(word.replace(" ", "")) >= LONG])
+def test_a_word_with_one_letter_wrong(word: str) -> None:
+    for at in range(1, len(word) - 1):
+        if " " in word[at - 1 : at + 2]:
+            continue
+        wrong = (word[:at] + word[at + 1 :], word[:at] + "q" + word[at:], word[:at] + "q" + word[at + 1 :])
+        exchanged = word[:at] + word[at + 1] + word[at] + word[at + 2 :]
+        assert [text for text in (*wrong, exchanged) if not found(f"a {text} here")] == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(
+            f"{how} {number}"
+            for how in ("exit code", "Exited with status", "returncode:", "exit status is", "code =")
+            for number in (134, 139)
+        ),
+        *(f"the exit code was {number}" for number in range(131, 160)),
+        *(f"returned {number}" for number in range(-11, -3)),
+        "returned \u221211",
+        "139 as the exit code",
+        *(f"signal {number}" for number in range(3, 13)),
+        "Signal #11",
+        "signal (6)",
+        "signal number 7",
+        "SIG 11",
+        *(f"died of {name}" for name in ("SIGSEGV", "sigabrt", "SIG_BUS", "Sig-Ill", "SIGFPE", "SIGTRAP", "SIGKILL", "SIGTERM")),
+        *("3221225477", "-1073741819", "1073741819", "0xC0000005", "c0000374", "C0000005h", "0XC000001D", "-1073740791", "3221226505"),
+        *("0x80000003", "0xE06D7363", "3,221,225,477", "STATUS_ACCESS_VIOLATION", "code=C0000409"),
+        "the program terminated quite unexpectedly",
+        "it closes without any error message",
+        "it just quits without a warning",
+        "the backend did suddenly exit",
+        "after an hour the worker process dies",
+        "Der Kernel st\u00fcrzt immer wieder ab",
+        "it dumps the core",
+        "the core is dumped",
+        "line\\nSegfault\\nline",
+    ],
+)
+def test_numbers_and_sentences(text: str) -> None:
+    assert list(found(f"hello\n{text}\n")) == [2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Buy milk.",
+        "exited normally",
+        "exit code 0, exit code 1, exit status 2, returned 100, returned -1, code 130",
+        "signal 1, signal 2, signals: 100; the signal was good",
+        "GET /a HTTP/1.1 200 139 -",
+        "semantic segmentation of images with a default of 139 classes",
+        "I wonder why line 139 of load calls json.dump(x): bad value 11",
+        "color #c0000; id c00000; sha 0c0000051",
+        "the labor ted did; scrash; the clashes of crushed stone; trashed",
+        "How can I plot a histogram?",
+        "epoch 3: loss 0.134, 139 it/s",
+        "",
+    ],
+)
+def test_a_text_without_such_a_word_is_refused(text: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text(text)
+    assert found(text) == {}
+    with pytest.raises(EvidenceError):
+        read_log(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize(
+    "text", ["Fixes a crash", "v1.2: no more segmentation faults", "0 crashes, 12 workers", "段错误怎么办", "it may be a segfault"]
+)
+def test_nothing_is_claimed(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text(f"hello\n{text}\n")
+    crash = crash_of_log(path, read_log(path))
+    told = diagnose(crash, load_catalog())
+    assert (told.findings, told.looked_for, told.signal) == ((), (), None) or text == "段错误怎么办"
+    assert told.next_steps
+
+
+def test_the_report_quotes_the_line_and_says_what_next(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "mail.txt"
+    path.write_text("Hello,\n\nsince the update it may be a Segmen-\ntation fault.\n")
+    status, out, _ = status_of(capfd, "analyze", path)
+    assert status == 0
+    assert "Crash mentioned" in out and "it may be a Segmen-" in out
+    assert "the text mentions a crash (line 3), but holds nothing that a crash leaves" in out
+    assert "PYTHONFAULTHANDLER=1" in out and "coredumpctl" in out
+
+
+def test_what_is_known_counts_more(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("fixes a crash\nSegmentation fault (core dumped)\n")
+    assert [line.kind for line in analyze(tmp_path / "a.txt").log] == ["process-end"]
+
+
+def test_only_of_a_text_that_somebody_picked(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("fixes a crash\n")
+    with open_input(tmp_path / "a.txt") as source:
+        assert read_crashes(source) == ()
+        with pytest.raises(EvidenceError):
+            read_log_input(source)
+
+
+def test_not_of_a_log_that_a_run_left(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "build.log").write_text("0 crashes so far\nno segfault\n")
+    status, out, _ = status_of(capfd, "ci", tmp_path, "--out", tmp_path / "out")
+    assert status == 0 and "No crashes in 1 file" in out
+
+
+def test_both_ends_of_a_long_text(tmp_path: Path) -> None:
+    filler = "an ordinary line of thirty-two bytes\n" * ((mentions.HEAD + mentions.TAIL) // 36)
+    assert found(filler + "it crashed\n" + filler) == {}
+    last = filler.count("\n") + 1
+    assert found("it crashed\n" + filler + "it crashed\n") == {1: "it crashed", last + 1: "it crashed"}
+
+
+def test_one_wrong() -> None:
+    assert [one_wrong("segfault", text) for text in ("segfault", "segfalut", "segfult", "segfaault", "sagfault")] == [True] * 5
+    assert [one_wrong("segfault", text) for text in ("segflat", "sagfeult", "segfaultxx", "fault", "")] == [False] * 5
+
+
+@pytest.mark.slow
+def test_hostile_text_takes_little_time() -> None:
+    for piece in ("segmenta segment viol access ", "segm", "a" * 40 + " ", "x\n", "segmentatio\n", "co re du mp e "):
+        began = process_time()
+        found(piece * ((mentions.HEAD + mentions.TAIL) // len(piece)))
+        assert process_time() - began < 5
