@@ -51,7 +51,10 @@ def _dictionary() -> Dictionary:
 @cache
 def _spelling() -> Spelling:
     known = words()
-    return Spelling((*known.beginnings, "terminated"), (*known.others, *(word for several in known.languages.values() for word in several)))
+    return Spelling(
+        (*known.beginnings, "terminated"),
+        (*known.others, *known.whole, *(word for several in known.languages.values() for word in several)),
+    )
 
 
 def mention_patterns() -> tuple[str, ...]:
