@@ -183,21 +183,36 @@ def _within(ranges: Sequence[tuple[int, int]], start: int, end: int) -> Iterator
     return ((max(start, one), min(end, other)) for one, other in ranges if one < end and other > start)
 
 
+class Wanted:
+    """The addresses that were wanted so far, as ranges that neither overlap nor touch: thousands of small ones are."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+
+    def new(self, start: int, end: int) -> list[tuple[int, int]]:
+        """Want this range, too: the parts of it that were not wanted before."""
+        first, last = bisect.bisect_left(self._stops, start), bisect.bisect_right(self._starts, end)
+        edges = [start, *(edge for pair in zip(self._starts[first:last], self._stops[first:last], strict=True) for edge in pair), end]
+        found = [(one, other) for one, other in zip(edges[::2], edges[1::2], strict=True) if one < other]
+        self._starts[first:last], self._stops[first:last] = [min(edges)], [max(edges)]
+        return found
+
+
 class _Copier:
     """Copies memory until the time is over."""
 
     def __init__(self, live: LiveProcess, pagemap: Optional[int], ends: float, prepared: memoryview) -> None:
         self._live, self._pagemap, self._ends, self._prepared = live, pagemap, ends, prepared
         self._runs: list[_Piece] = []
-        self._starts: list[int] = []
-        self._stops: list[int] = []
+        self._wanted = Wanted()
         self._copied = self.left_out = 0
 
     def copy(self, start: int, end: int) -> None:
         start, end = start // _PAGE * _PAGE, -(-end // _PAGE) * _PAGE
         if end - start > _LARGEST_MAPPING:
             return
-        for one, other in self._new(start, end):
+        for one, other in self._wanted.new(start, end):
             for first, last in self._there(one, other):
                 place = first
                 while place < last:
@@ -217,15 +232,6 @@ class _Copier:
         count = self._live.read_into(place, self._prepared[:size])
         data, self._prepared = self._prepared[:count], self._prepared[count:]
         return data
-
-    def _new(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of the range that were not wanted before."""
-        # What was wanted is kept as ranges that neither overlap nor touch: thousands of small ones are wanted.
-        first, last = bisect.bisect_left(self._stops, start), bisect.bisect_right(self._starts, end)
-        edges = [start, *(edge for pair in zip(self._starts[first:last], self._stops[first:last], strict=True) for edge in pair), end]
-        found = [(one, other) for one, other in zip(edges[::2], edges[1::2], strict=True) if one < other]
-        self._starts[first:last], self._stops[first:last] = [min(edges)], [max(edges)]
-        return found
 
     def _there(self, start: int, end: int) -> Iterator[tuple[int, int]]:
         """Ranges of pages that the process has touched: to read others would fill them with zeros."""

@@ -11,6 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crashkit.collect.living import Spent, share
+from crashkit.collect.live_core import Wanted
+from crashkit.collect.python_memory import merged
 from crashkit.interpreter.locks import depth_at
 from crashkit.stacks.living import Living, OpenFile, as_json, of_json
 from crashkit.stacks.waits import cycles
@@ -95,3 +97,23 @@ def test_a_busy_machine_makes_nobody_busy() -> None:
     assert share(before, Spent(before.ran + 100_000, before.ready + second // 2), 1.0) < 0.001
     assert share(before, Spent(before.ran + second // 20, before.ready + second // 2), 1.0) == pytest.approx(0.55)
     assert share(before, Spent(before.ran + 2 * second, before.ready), 1.0) == 1.0
+
+
+RANGES = st.lists(st.tuples(st.integers(0, 60), st.integers(1, 15)).map(lambda pair: (pair[0], sum(pair))), max_size=12)
+
+
+@given(RANGES)
+def test_each_byte_is_wanted_once(ranges: list[tuple[int, int]]) -> None:
+    wanted, known = Wanted(), set[int]()
+    for start, end in ranges:
+        new = [place for one, other in wanted.new(start, end) for place in range(one, other)]
+        assert sorted(new) == sorted(set(range(start, end)) - known)
+        known.update(range(start, end))
+
+
+@given(RANGES, st.integers(1, 3))
+def test_merged_ranges_hold_all(ranges: list[tuple[int, int]], most: int) -> None:
+    apart = [(start << 12, end << 12) for start, end in ranges]
+    found = merged(apart, most)
+    assert len(found) <= most and found == sorted(found)
+    assert all(any(start <= one and other <= end for start, end in found) for one, other in apart)
