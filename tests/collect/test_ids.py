@@ -31,6 +31,7 @@ def test_ids(when: float | None, pid: int | None, executable: str | None, found:
     assert time_of(found) == (None if when is None or "unknown-time" in found else int(when))
 
 
+@pytest.mark.slow
 def test_a_core_of_a_year_that_no_calendar_has_is_read() -> None:
     core = python_crash("faults.py", "null", python=an_interpreter()).core
     with tempfile.NamedTemporaryFile(dir="/dev/shm") as copy:
