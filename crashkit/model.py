@@ -646,7 +646,7 @@ class Wait(_Fact, frozen=True):
     """Its tid."""
     kind: str = msgspec.field(name="for")
     """gil, lock, rlock, import, condition, event, queue, thread, mutex, condition-variable, semaphore, futex, collective, cuda, socket,
-    pipe, file, terminal, poll, child, sleep, signal, task."""
+    pipe, file, open, terminal, poll, child, sleep, signal, task."""
     name: Optional[str] = None
     """What the program calls it: a variable, a path, a connection, a module."""
     address: Optional[Address] = None

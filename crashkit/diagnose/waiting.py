@@ -17,7 +17,7 @@ _BY_HANDLERS = frozenset({"event", "condition"})
 _RAN = 0.2
 """The share of the time from which a thread had something to do. To be looked at takes some: it goes back to sleep afterwards, and on a
 busy machine waits for a processor first."""
-_INPUT = frozenset("socket pipe file terminal".split())
+_INPUT = frozenset("socket pipe file open terminal".split())
 
 
 def deadlock(case: Case) -> Outcome:

@@ -24,6 +24,7 @@ KINDS = {
     "socket": "the connection",
     "pipe": "a pipe",
     "file": "the file",
+    "open": "the opening of",
     "terminal": "the terminal",
     "poll": "events",
     "child": "a child process",
@@ -38,8 +39,9 @@ _NAMELESS = {
     "thread": "the end of a thread",
     "socket": "a connection",
     "file": "a file",
+    "open": "the opening of a file",
 }
-_NAMED = frozenset("lock rlock import thread socket file terminal".split())
+_NAMED = frozenset("lock rlock import thread socket file open terminal".split())
 
 
 def awaited(wait: Wait) -> str:

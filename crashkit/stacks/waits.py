@@ -71,9 +71,13 @@ _CALLS = {
     **dict.fromkeys(("wait4", "waitid"), "child"),
     **dict.fromkeys(("nanosleep", "clock_nanosleep"), "sleep"),
     **dict.fromkeys(("pause", "rt_sigsuspend", "rt_sigtimedwait"), "signal"),
-    **dict.fromkeys(("open", "openat"), "file"),
     "semop": "semaphore",
 }
+_OPENS = {"open": 0, "openat": 1}
+"""System calls that open a file, and which argument is the path; the next one are the flags."""
+_ACCESS = ("to read", "to write", "to read and write")
+"""By the lowest bits of the flags (O_ACCMODE, open(2))."""
+_LONGEST_PATH = 4096
 _IDLE = frozenset(("poll", "sleep", "signal"))
 _POOL = re.compile(
     r".*(?:concurrent/futures/thread\.py:_worker|multiprocessing/pool\.py:(?:worker|_handle_\w+)|socketserver\.py:serve_forever)"
@@ -169,6 +173,8 @@ class _Waits:
             return self._futex(tid, first, names)
         if call.name in _FILE_CALLS:
             return self._file(tid, first, _FILE_CALLS[call.name])
+        if call.name in _OPENS:
+            return Wait(thread=tid, kind="open", name=self._path(call))
         if call.name in _POLL:
             if call.name in ("poll", "ppoll") and call.arguments[1] == 1 and len(data := self._read(first, 4)) == 4:
                 return self._file(tid, struct.unpack("=i", data)[0], "poll")
@@ -178,6 +184,18 @@ class _Waits:
             known = pid if 0 < pid < _NO_FILE else next(iter(self._living.children), None) if len(self._living.children) == 1 else None
             return Wait(thread=tid, kind="child", name=f"process {known}" if known else None, process=known)
         return Wait(thread=tid, kind=_CALLS.get(call.name, call.name))
+
+    def _path(self, call: Blocked) -> Optional[str]:
+        """The path that the call opens, and what for: of a FIFO, another process has to do the opposite."""
+        at = _OPENS[call.name]
+        path, flags = call.arguments[at : at + 2]
+        # Memory that is mapped may end behind the path.
+        pieces = (self._read(path, size) for size in (_LONGEST_PATH, -path % _LONGEST_PATH, 256, 64))
+        text, end, _ = next((piece for piece in pieces if b"\0" in piece), b"").partition(b"\0")
+        if not text or not end:
+            return None
+        how = f" {_ACCESS[flags & 3]}" if flags & 3 < len(_ACCESS) else ""
+        return text.decode("utf-8", "replace") + how
 
     def _file(self, tid: int, descriptor: int, kind: str) -> Wait:
         known = self._living.files.get(descriptor & 0xFFFFFFFF)

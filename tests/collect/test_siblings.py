@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+import json
 import select
+import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
+import zstandard
 
 from crashkit.bundling import bundle
 from crashkit.collect.supervise.process_tree import ProcessTree
 from crashkit.collect.supervise.supervisor import Supervisor
-from crashkit.model import Crash, Sibling
+from crashkit.crashfolder.manifest import SCHEMA
+from crashkit.evidence.siblings import of_folder
+from crashkit.model import Crash, Process, PythonFrame, Sibling, Thread
 from crashkit.pipeline import analyze
 from crashkit.report.html import render
 from crashkit.report.text import RENDERER
 from tests.collect.conftest import Crashkit
+from tests.crashes import an_interpreter, python_crash
+
+SECRET = "s3cr3t-Of-The-Others-91"
 
 SERVER = """
 import ctypes, multiprocessing, os, signal, threading
@@ -109,6 +118,47 @@ def test_where_the_others_stood(folder: Path, tmp_path: Path) -> None:
     assert [(one.pid, one.why) for one in without.siblings] == [(one.pid, one.why) for one in crash.siblings]
     assert not any(one.threads for one in without.siblings)
     assert "could not be read" in RENDERER.render(without).decode() and "could not be read" in render(without)
+
+
+@pytest.mark.slow
+def test_what_is_bundled_of_the_others_is_masked(folder: Path, tmp_path: Path) -> None:
+    other = next(path for path in (folder / "others").iterdir() if path.is_dir())
+    manifest = json.loads((other / "manifest.json").read_text())
+    (other / "stderr.log").write_text(f"sent with password={SECRET}\nand gave up\n")
+    manifest["argv"] = [*manifest["argv"], f"--password={SECRET}"]
+    manifest["files"].append({"name": "stderr.log", "kind": "log", "size": 1})
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    packed = tmp_path / "bundle.tar.zst"
+    bundle([folder], packed, minimal=True)
+    with (
+        packed.open("rb") as file,
+        zstandard.ZstdDecompressor().stream_reader(file) as plain,
+        tarfile.open(fileobj=plain, mode="r|") as archive,
+    ):
+        texts = {member.name: data.read() for member in archive if (data := archive.extractfile(member)) is not None}
+    inside = {name.rpartition("/")[2]: text for name, text in texts.items() if f"/others/{other.name}/" in name}
+    assert b"and gave up" in inside["stderr.log"] and b"--password" in inside["manifest.json"]
+    assert not [name for name, text in texts.items() if SECRET.encode() in text]
+
+
+def test_of_whom_the_stacks_are_shown(tmp_path: Path) -> None:
+    """Of the living, the main thread first, and no values; who died has a report of its own; who left nothing is named all the same."""
+    core = python_crash("threads.py", python=an_interpreter()).core
+    for name, more in (("lived", {"alive": "it lived"}), ("died", {"signal": 11}), ("left", {"alive": "it ended"})):
+        (tmp_path / "others" / name).mkdir(parents=True)
+        (tmp_path / "others" / name / "manifest.json").write_text(json.dumps({"schema": SCHEMA, "pid": 7, **more}))
+    shutil.copy(core, tmp_path / "others" / "lived" / "core")
+    frames = (PythonFrame(function="f", locals={"password": "1"}, args=("password",)),)
+    threads = tuple(Thread(tid=tid, python_frames=frames) for tid in (9, 7, 8))
+    found = of_folder(
+        tmp_path,
+        {"others": ["lived", "died", "left"]},
+        lambda _core, _source: Crash(process=Process(pid=7), threads=(*threads, Thread(tid=3))),
+    )
+    assert not found.soft_errors and [one.folder for one in found.siblings] == ["others/lived", "others/left"]
+    lived, left = found.siblings
+    assert [thread.tid for thread in lived.threads] == [7, 9, 8] and left.threads == ()
+    assert not any(frame.locals or frame.args for thread in lived.threads for frame in thread.python_frames)
 
 
 def test_a_process_that_was_a_shell_when_it_was_last_looked_at() -> None:
