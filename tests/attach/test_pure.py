@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crashkit.collect.living import Spent, share
 from crashkit.collect.live_core import Wanted
+from crashkit.collect.living import Spent, share
 from crashkit.collect.python_memory import merged
 from crashkit.interpreter.locks import depth_at
 from crashkit.stacks.living import Living, OpenFile, as_json, of_json
