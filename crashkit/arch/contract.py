@@ -6,7 +6,7 @@ Only the name is required: anything else that is missing is reported as unknown.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, NamedTuple, Optional
+from typing import Any, ClassVar, NamedTuple, Optional, Union
 
 from crashkit.arch.operands import Decoded
 
@@ -63,6 +63,14 @@ class SignalFrame(NamedTuple):
     """None where the processor's frame was cut off before it."""
 
 
+SLOT = "slot"
+Place = Union[str, tuple[str, int]]
+"""A register, or a SLOT on the stack, counted from the stack pointer at the function's entry."""
+Value = Union[int, tuple[str, Any]]
+"""A constant; or what something was at the entry: an argument, a register, the stack pointer with what was added to it."""
+Values = dict[Place, Value]
+
+
 class CallPattern(NamedTuple):
     """A call instruction of `len(mask)` bytes: the bits in `mask` must equal those of `value`."""
 
@@ -99,7 +107,7 @@ class Architecture:
     preserved: ClassVar[Sequence[str]] = ()
     """The registers that a called function leaves as they were, the stack pointer excepted."""
     argument_registers: ClassVar[Sequence[str]] = ()
-    """Those with a function's arguments, where `evidence/core/arguments.py` can follow the processor's code; else none."""
+    """Those with a function's arguments, where `values` can follow the processor's code; else none."""
     descriptor_at_thread_pointer: ClassVar[bool] = False
     """Whether the thread pointer is the address of glibc's thread descriptor, `struct pthread`, rather than of what follows it."""
     dynamic_thread_vector: ClassVar[Optional[int]] = None
@@ -138,6 +146,13 @@ class Architecture:
     def jumps(self, code: bytes, address: int) -> Iterator[int]:
         """Targets of the direct jumps in a function's code, which is at `address`; calls are none."""
         return iter(())
+
+    def values(self, code: bytes, addresses: range) -> Optional[tuple[Values, Values]]:
+        """What registers and stack hold before and after the last instruction of `code`, the beginning of a function at these addresses.
+
+        None if the code is not valid, or cannot be followed.
+        """
+        return None
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
         """Decode the first instruction of `code`, which is at the program counter; None if it is not valid."""

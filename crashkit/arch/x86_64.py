@@ -15,8 +15,9 @@ from functools import cache
 from signal import SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP
 from typing import Any, Optional
 
-from crashkit.arch.contract import Architecture, CallPattern, Meaning, Read, SignalFrame, SignalInfo, StackScan, Trap
+from crashkit.arch.contract import Architecture, CallPattern, Meaning, Read, SignalFrame, SignalInfo, StackScan, Trap, Values
 from crashkit.arch.operands import U64, Access, Decoded, is_access, jump, text
+from crashkit.arch.x86_64_flow import follow
 
 _REGISTERS = "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs".split()
 _UCONTEXT_REGISTERS = (
@@ -130,6 +131,11 @@ class X86_64(Architecture):
         for _, _, mnemonic, operands in capstone.Cs(capstone.CS_ARCH_X86, capstone.CS_MODE_64).disasm_lite(code, address):
             if mnemonic.startswith("j") and operands.startswith("0x"):
                 yield int(operands, 16)
+
+    def values(self, code: bytes, addresses: range) -> Optional[tuple[Values, Values]]:
+        """By following the code in order: what jumps over parts of it is not seen."""
+        instructions = _disassembler().disasm(code, addresses.start)
+        return follow(instructions, addresses.start, addresses.stop, self.preserved, self.argument_registers)
 
     def decode(self, code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
         """Decode everything that capstone describes; vector-indexed gathers stay unresolved."""
