@@ -339,18 +339,26 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], j
     picked = pieces.core is None and not pieces.gpus and pieces.manifest is None and joined is None
     for text in pieces.texts:
         try:
-            logs.append(_Log(text, read_log_input(text, patterns, known, alone=picked and len(pieces.texts) == 1)))
+            logs.append(_read_log(text, patterns, known, alone=picked and len(pieces.texts) == 1))
         except EvidenceError as error:
             problems.append(error)
-        except Exception as error:
-            logs.append(_Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),))))
     if problems and not logs and picked:
         for text in pieces.texts:
             with suppress(EvidenceError):
-                logs.append(_Log(text, read_log_input(text, patterns, known, alone=True)))
+                logs.append(_read_log(text, patterns, known, alone=True))
         if not logs:
             raise problems[0]
     return logs
+
+
+def _read_log(text: Input, patterns: Sequence[str], known: Known, alone: bool) -> _Log:
+    """Raises EvidenceError for what is no evidence; an error of the reader is a soft one."""
+    try:
+        return _Log(text, read_log_input(text, patterns, known, alone=alone))
+    except EvidenceError:
+        raise
+    except Exception as error:
+        return _Log(text, LogEvidence(kind="log", soft_errors=(failed("log", f"the reader of {text.original}", error),)))
 
 
 def _known(pieces: Pieces) -> Known:
@@ -679,9 +687,10 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     at = next((answer.visited for answer in answers if answer.visited), None)
     threads = tuple(replace(thread, visited=at) if thread.crashed and at else thread for thread in assembled.threads)
     settled = settle(scene, replace(crash, threads=threads))
-    array = next((answer.array for answer in answers if answer.array is not None), None)
-    if array is not None and settled.signal is not None:
-        settled = replace(settled, signal=replace(settled.signal, array=array))
+    array, signal = next((answer.array for answer in answers if answer.array is not None), None), settled.signal
+    # The stack may have shown another fault than the one that it was looked for.
+    if array is not None and signal is not None and signal.address is not None and array.start <= signal.address < array.end:
+        settled = replace(settled, signal=replace(signal, array=array))
     return replace(
         settled,
         process=_with_versions(settled.process, scene, assembled.threads, [file for answer in answers for file in answer.loaded], finder),

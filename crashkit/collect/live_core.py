@@ -8,6 +8,7 @@ written after the process runs again.
 from __future__ import annotations
 
 import bisect
+import itertools
 import mmap
 import os
 import struct
@@ -180,7 +181,10 @@ def _wanted(
 
 
 def _within(ranges: Sequence[tuple[int, int]], start: int, end: int) -> Iterator[tuple[int, int]]:
-    return ((max(start, one), min(end, other)) for one, other in ranges if one < end and other > start)
+    """The parts of these ranges, which are sorted and apart, between two addresses."""
+    first = bisect.bisect_right(ranges, start, key=lambda one: one[1])
+    within = itertools.takewhile(lambda one: one[0] < end, itertools.islice(ranges, first, None))
+    return ((max(start, one), min(end, other)) for one, other in within)
 
 
 class Wanted:

@@ -125,8 +125,8 @@ class DirectReader:
 
     def _array(self, state: PythonState) -> Optional[AccessedArray]:
         crashed = self._scene.crash.crashed_thread
-        signals = [fault.signal for fault in self._scene.faults] or [self._scene.crash.signal]
-        address = next((one.address for one in reversed(signals) if one is not None and one.address is not None), None)
+        signals = [self._scene.crash.signal, *(fault.signal for fault in reversed(self._scene.faults))]
+        address = next((one.address for one in signals if one is not None and one.address is not None), None)
         if address is None:
             return None
         # A worker of a library's pool has no Python frames: the thread that waits for it has the array.

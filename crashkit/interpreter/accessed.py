@@ -9,11 +9,13 @@ from typing import NamedTuple, Optional
 
 from crashkit.interpreter.arrays import Arrays, Extent
 from crashkit.interpreter.objects import HEAP_TYPE, LIST, TUPLE, Objects
-from crashkit.interpreter.view import Unreadable
+from crashkit.interpreter.view import TimeUp, Unreadable
 
 _MOST_ITEMS = 32
 """Of a list, or attributes of an instance."""
 _MOST_BASES = 8
+_SECONDS = 1.0
+"""Memory that is damaged, or made for it, can take long to look through."""
 
 
 class Place(NamedTuple):
@@ -41,17 +43,18 @@ def accessed(objects: Objects, arrays: Arrays, variables: Iterable[tuple[Place, 
     """
     address = int(address)  # a range goes through all of its numbers to find one of a derived type
     found = None
-    for place, value in variables:
-        for name, one in ((place.name, value), *_inside(objects, place.name, value)):
-            with suppress(Unreadable):
-                extent = arrays.extent(one, objects.type_of(one))
-                if extent is None or address not in extent.addresses:
-                    continue
-                owner = _owner(objects, arrays, extent.base)
-                now = Accessed(place._replace(name=name), extent, owner)
-                if owner is not None and address not in owner.addresses:
-                    return now
-                found = found or now
+    with suppress(TimeUp), objects.within(_SECONDS):
+        for place, value in variables:
+            for name, one in ((place.name, value), *_inside(objects, place.name, value)):
+                with suppress(Unreadable):
+                    extent = arrays.extent(one, objects.type_of(one))
+                    if extent is None or address not in extent.addresses:
+                        continue
+                    owner = _owner(objects, arrays, extent.base)
+                    now = Accessed(place._replace(name=name), extent, owner)
+                    if owner is not None and address not in owner.addresses:
+                        return now
+                    found = found or now
     return found
 
 

@@ -17,6 +17,7 @@ from crashkit.interpreter.view import Unreadable
 _MOST_BASES = 16
 _MOST_DIMENSIONS = 64
 _MOST_ELEMENTS = 1 << 60
+_ADDRESSES = 1 << 64
 
 _DATA_AT, _DIMENSIONS_AT, _SHAPE_AT, _STRIDES_AT, _BASE_AT, _TYPE_AT, _NUMBER_AT = 0, 8, 16, 24, 32, 40, 12
 """Behind PyObject_HEAD: `data`, `nd`, `dimensions`, `strides`, `base` and `descr` of an array; `type_num` of a descr."""
@@ -206,8 +207,14 @@ def _numpy_type(number: int) -> str:
 
 
 def _covered(first: int, shape: Sequence[int], strides: Sequence[int], width: int) -> range:
-    """The addresses from the lowest element to behind the highest, where the one with index 0 is at `first`. Strides are in bytes."""
+    """The addresses from the lowest element to behind the highest, where the one with index 0 is at `first`. Strides are in bytes.
+
+    Raises Unreadable for what no address space has room for.
+    """
     if 0 in shape:
         return range(first, first)
     reaches = [(size - 1) * stride for size, stride in zip(shape, strides, strict=True)]
-    return range(first + sum(reach for reach in reaches if reach < 0), first + sum(reach for reach in reaches if reach > 0) + width)
+    low, high = first + sum(reach for reach in reaches if reach < 0), first + sum(reach for reach in reaches if reach > 0) + width
+    if not 0 <= low < high <= _ADDRESSES:
+        raise Unreadable(f"an array from {low:#x} to {high:#x}")
+    return range(low, high)

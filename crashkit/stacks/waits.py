@@ -75,7 +75,7 @@ _CALLS = {
 }
 _OPENS = {"open": 0, "openat": 1}
 """System calls that open a file, and which argument is the path; the next one are the flags."""
-_ACCESS = ("to read", "to write", "to read and write")
+_ACCESS = ("for reading", "for writing", "for reading and writing")
 """By the lowest bits of the flags (O_ACCMODE, open(2))."""
 _LONGEST_PATH = 4096
 _IDLE = frozenset(("poll", "sleep", "signal"))

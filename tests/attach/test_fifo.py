@@ -23,7 +23,7 @@ send()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "how"), [("w", "to write"), ("r", "to read")])
+@pytest.mark.parametrize(("mode", "how"), [("w", "for writing"), ("r", "for reading")])
 def test_the_other_end_is_not_open(mode: str, how: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "queue")
     with running(an_interpreter(), OPENS.format(mode=mode), tmp_path) as (process, _):

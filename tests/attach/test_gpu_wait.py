@@ -212,7 +212,7 @@ def test_run_tells_of_one_that_waits(crashkit: Crashkit, libraries: Path) -> Non
     options = ("--no-analyze", "--hang-after", "1", "--on-hang", "abort")
     done = crashkit("run", *options, "--", sys.executable, "-I", program, cwd=libraries)
     assert done.returncode == 128 + signal.SIGTERM
-    why = f"waits for the GPU at waiting.py:{line_of(code)} (gpulib.stream.synchronize) for 1 s"
+    why = f"it waits for the GPU at waiting.py:{line_of(code)} (gpulib.stream.synchronize) for 1 s"
     assert f"the command hangs: {why}" in done.stderr
     (manifest,) = (json.loads(path.read_text()) for path in crashkit.home.glob("*/manifest.json"))
     assert manifest["alive"] == why and "core" in {file["kind"] for file in manifest["files"]}

@@ -185,3 +185,20 @@ def test_hostile_text_takes_little_time() -> None:
         began = process_time()
         found(piece * ((mentions.HEAD + mentions.TAIL) // len(piece)))
         assert process_time() - began < 5
+
+
+DOCKER = '{"log":"a\\nb\\nc\\nit goes offline then\\n"}\n'
+MARKED_UP = "a&#10;b&#10;c&#10;it goes offline then\n"
+
+
+@pytest.mark.parametrize("text", [DOCKER, MARKED_UP, MARKED_UP + "and the kernel restarts\n"])
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_line_that_holds_several_once_it_is_read(text: str, count: int, tmp_path: Path) -> None:
+    """Their number is that of the line in the file."""
+    paths = []
+    for number in range(count):
+        paths.append(tmp_path / f"{number}.txt")
+        paths[-1].write_text(text)
+    crash = analyze(paths if count > 1 else paths[0])
+    assert min(found(text)) == 1
+    assert not [error for error in crash.soft_errors if " failed: " in error.message]

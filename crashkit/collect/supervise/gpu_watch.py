@@ -10,6 +10,7 @@ import os
 import select
 import signal
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Optional
 
 from crashkit.collect.host import linux
@@ -96,8 +97,9 @@ def _serve(orders: int, answers: int, pause: float) -> None:
         for pid in (pid for pid in pids if pid not in watched):
             watched[pid] = None
             with contextlib.suppress(EvidenceError):
-                watched[pid] = there[pid] = Standstill(pid)
-        # Between two orders: who comes back to the same place in time was elsewhere.
+                standstill = attempt("hang", "who waits for the GPU", partial(Standstill, pid), None, [])
+                if standstill is not None:
+                    watched[pid] = there[pid] = standstill
+        # Between two orders: who comes back to the same place in time was elsewhere. Who has moved is not looked at until then.
         while not select.select([orders], [], [], pause if there else None)[0]:
-            for one in there.values():
-                attempt("hang", "who waits for the GPU", one.sample, True, [])
+            there = {pid: one for pid, one in there.items() if not attempt("hang", "who waits for the GPU", one.sample, True, [])}

@@ -112,13 +112,17 @@ class HangWatch:
         if not busy or len(busy) > _MOST_WATCHED or not all(map(_has_driver, busy)):
             return now
         if self.gpu is None:
-            self.gpu = GpuWatch(self.interval)
+            try:
+                self.gpu = GpuWatch(self.interval)
+            except OSError:  # no more processes, or no more files
+                return now
         waiting = self.gpu.ask(busy)
         if waiting.keys() != set(busy):
             return now
         places = [place for _, place in waiting.values()]
-        others = f" and {len(places) - 1} more" if len(places) > 1 else ""
-        self._waits = f"waits for the GPU at {printable(places[0])}{others}"
+        more = len(places) - 1
+        others = f", as {'do' if more > 1 else 'does'} {more} more process{'es' if more > 1 else ''}" if more else ""
+        self._waits = f"it waits for the GPU at {printable(places[0])}{others}"
         return max(since for since, _ in waiting.values())
 
 

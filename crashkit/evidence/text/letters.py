@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
-from itertools import accumulate, islice
+from functools import cached_property
+from itertools import accumulate
 from typing import NamedTuple, Optional
 
 from ahocorasick_rs import AhoCorasick
@@ -103,8 +105,16 @@ class Letters:
         return self._line(self.spaced.count(" ", 0, at))
 
     def _line(self, word: int) -> int:
-        found = next(islice(_WORDS.finditer(self._text), word, None))
-        return self._first + self._text.count("\n", 0, found.start())
+        return self._first + bisect_left(self._line_ends, self._starts[word])
+
+    @cached_property
+    def _starts(self) -> array[int]:
+        """Where each word begins."""
+        return array("q", (found.start() for found in _WORDS.finditer(self._text)))
+
+    @cached_property
+    def _line_ends(self) -> array[int]:
+        return array("q", (found.start() for found in re.finditer("\n", self._text)))
 
     def begins_word(self, at: int) -> bool:
         return at in self._begin_set

@@ -566,7 +566,7 @@ def _rows(file: BinaryIO, most: int) -> list[str]:
     if file.seek(0, 2) > most:
         return []
     file.seek(0)
-    return [split(clean(raw)).text for raw in file.read().split(b"\n")]
+    return [split(clean(raw)).text.replace("\n", " ") for raw in file.read().split(b"\n")]
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:

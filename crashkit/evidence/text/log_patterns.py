@@ -32,7 +32,7 @@ _TYPED = str.maketrans(
 )
 """What text editors, chats and input methods make of quotation marks, brackets and colons."""
 
-_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
 class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -150,7 +150,7 @@ def literals(pattern: str) -> tuple[str, ...]:
 
     Raises re.error for an invalid pattern.
     """
-    parsed = _parser.parse(pattern)
+    parsed = parser.parse(pattern)
     if parsed.state.flags & re.IGNORECASE:
         return ()
     found = _required(parsed)

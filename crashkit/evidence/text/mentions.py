@@ -118,7 +118,7 @@ def _row(raw: bytes) -> str:
     """A line, of an endless one what stands at its ends; line ends that were written as letters are spaces."""
     if len(raw) > 2 * LONGEST_LINE:
         raw = raw[:LONGEST_LINE] + b" " + raw[-LONGEST_LINE:]
-    text = clean(raw)
+    text = clean(raw).replace("\n", " ")
     return text.replace("\\n", " ").replace("\\r", " ").replace("\\t", " ") if "\\" in text else text
 
 

@@ -6,9 +6,7 @@ words, case, punctuation, line breaks and a typo do not count. What is found so 
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from functools import cache
@@ -20,9 +18,7 @@ import msgspec
 
 from crashkit.evidence.text import hearsay
 from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_of
-from crashkit.evidence.text.log_patterns import line_patterns
-
-_parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
+from crashkit.evidence.text.log_patterns import line_patterns, parser
 
 LEAST = 16
 """Letters of the words of a message by which it can be known."""
@@ -92,7 +88,7 @@ def messages() -> tuple[Message, ...]:
     for line in line_patterns():
         if line.kind in table.left_out:
             continue
-        for wording in _wordings(_parser.parse(line.pattern)):
+        for wording in _wordings(parser.parse(line.pattern)):
             pieces = _pieces(wording.split(_GAP))
             if sum(map(len, pieces)) >= LEAST:
                 found.setdefault((line.kind, pieces), Message(line.kind, line.signal, pieces, len(found), _says_not(wording)))
@@ -116,7 +112,7 @@ def _dictionary() -> Dictionary:
 @cache
 def _spelling() -> Spelling:
     wordings = (
-        wording for line in line_patterns() if line.kind not in _table().left_out for wording in _wordings(_parser.parse(line.pattern))
+        wording for line in line_patterns() if line.kind not in _table().left_out for wording in _wordings(parser.parse(line.pattern))
     )
     known = {word for wording in wordings for word in words_of([wording])}
     return Spelling((f"{word} x" for word in known), _table().small)
