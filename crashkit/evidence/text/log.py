@@ -397,7 +397,7 @@ class _Log:
         if not found:
             return None
         lines = tuple(LogLine(text=text[:LONGEST_TEXT], kind=mentions.KIND, path=self._path, line=number) for number, text in found.items())
-        return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, mentions.only_mentioned(min(found))))
+        return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, *mentions.only_mentioned(min(found), file.seek(0, 2))))
 
     def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """Messages that are broken over two lines, as by a mail or a terminal."""
