@@ -121,3 +121,21 @@ def test_the_command_starts_one_and_ends_it(core: Path, tmp_path: Path, started:
     assert (done.exception is not None) == fails != (tmp_path / "report" / "report.json").exists()
     assert len(started) == 1 and scratch.held() == []
     assert not [process for process in isolation.running() if "gdb" in str(process.args)]
+
+
+def test_an_interrupt_as_it_starts_ends_it(core: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    processes: list[subprocess.Popen[bytes]] = []
+    start = isolation.start
+
+    def noted(*command: Any, **options: Any) -> subprocess.Popen[bytes]:
+        processes.append(start(*command, **options))
+        return processes[-1]
+
+    def interrupted(_mappings: Any) -> Iterator[Any]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(isolation, "start", noted)
+    monkeypatch.setattr(ahead, "_needed", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        begin([core], "gdb", SECONDS)
+    assert [process.poll() is not None for process in processes] == [True]

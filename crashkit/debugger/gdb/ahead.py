@@ -13,7 +13,7 @@ import platform
 import re
 import stat
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
 from typing import Optional
@@ -57,25 +57,26 @@ def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahea
     mappings = next(filter(None, (_mappings(path) for path in paths if _is_file(path))), None)
     if mappings is None:
         return None
-    folder: Optional[Scratch] = None
-    try:
-        folder = Scratch("ahead")
-        gdb = Gdb(deadline, program)
-    except (DebuggerError, OSError):
-        if folder is not None:
-            folder.close()
-        return None
-    ahead = Ahead(gdb, dict(islice(_needed(mappings), _MOST_FILES)), folder)
-    try:
-        request = folder.path / "request"
-        request.write_text(json.dumps({"files": [[str(file), bias] for file, bias in ahead.files.items()]}), encoding="utf-8")
-        gdb.send(in_console(f"set debug-file-directory {DEBUG_FOLDER}"))
-        gdb.send(in_console(f"source {commands_file()}"))
-        gdb.send(f"-crashkit-ahead {quote(str(request))} {quote(str(folder.path / 'result'))}")
-    except (DebuggerError, OSError, UnicodeEncodeError):
-        # It may still serve, or will say why it does not.
-        ahead.files = {}
-    return ahead
+    with ExitStack() as started:
+        try:
+            folder = Scratch("ahead")
+            started.callback(folder.close)
+            gdb = Gdb(deadline, program)
+            started.callback(gdb.close)
+        except (DebuggerError, OSError):
+            return None
+        ahead = Ahead(gdb, dict(islice(_needed(mappings), _MOST_FILES)), folder)
+        try:
+            request = folder.path / "request"
+            request.write_text(json.dumps({"files": [[str(file), bias] for file, bias in ahead.files.items()]}), encoding="utf-8")
+            gdb.send(in_console(f"set debug-file-directory {DEBUG_FOLDER}"))
+            gdb.send(in_console(f"source {commands_file()}"))
+            gdb.send(f"-crashkit-ahead {quote(str(request))} {quote(str(folder.path / 'result'))}")
+        except (DebuggerError, OSError, UnicodeEncodeError):
+            # It may still serve, or will say why it does not.
+            ahead.files = {}
+        started.pop_all()  # an interrupt until here ends it
+        return ahead
 
 
 def _mappings(path: Path) -> list[notes.FileMapping]:
