@@ -132,6 +132,7 @@ def test_nobody_is_looked_at_if_that_is_not_wanted(crashkit: Crashkit) -> None:
     assert "others" not in crash and not (crash["folder"] / "others").exists()
 
 
+@pytest.mark.slow
 def test_what_a_rank_starts_may_fail(crashkit: Crashkit) -> None:
     """It inherits the variables of the rank, and is none."""
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import sys; sys.stdin.readline(); sys.exit(3)'])"

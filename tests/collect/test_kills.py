@@ -34,6 +34,7 @@ def program(end: str, children: int) -> str:
     return KILLS.format(look=LOOK.format(children=children), end=end, children=children)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "reported"),
     [
@@ -66,6 +67,7 @@ def test_what_follows_from_another_crash_is_not_reported(crashkit: Crashkit) -> 
     assert [crash["signal_name"] for crash in crashkit.crashes()] == ["SIGABRT"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("end", "blamed"),
     [
@@ -108,6 +110,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow
 def test_helpers_of_a_framework_that_ends_before_the_command(crashkit: Crashkit) -> None:
     """The command takes its time to end: who was killed by somebody that lives on is reported by then, and who was cleaned up is not."""
     crashkit.script("framework.py", FRAMEWORK)
@@ -133,6 +136,7 @@ sys.exit(subprocess.call([sys.executable, "-c", "import time; time.sleep(4)"]) o
 """
 
 
+@pytest.mark.slow
 def test_what_is_killed_after_a_crash_follows_from_it(crashkit: Crashkit) -> None:
     """As Ray's driver kills its raylet because an actor was killed, and takes longer to end than to clean up."""
     process = crashkit.start("run", "--no-analyze", "--", "python3", crashkit.script("after.py", DESCRIPTORS + AFTER_A_CRASH), stdin=-1)

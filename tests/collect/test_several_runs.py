@@ -28,6 +28,7 @@ def test_two_runs_in_one_process_group(crashkit: Crashkit) -> None:
     assert crash["is_command"] and (crash["folder"] / "core").is_file()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variables", "kept"),
     [

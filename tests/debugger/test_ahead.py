@@ -22,7 +22,7 @@ from crashkit.model import Crash
 from crashkit.pipeline import analyze
 from tests.crashes import a_debuggable_interpreter, needs_gdb, python_crash
 
-pytestmark = needs_gdb
+pytestmark = [needs_gdb, pytest.mark.slow]
 SECONDS = 100.0
 
 

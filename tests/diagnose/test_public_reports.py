@@ -142,6 +142,7 @@ def test_report_that_rules_were_written_with(report: Report) -> None:
     assert (verdict.outcome, verdict.false) == ("first" if verdict.report.expect else "none", ())
 
 
+@pytest.mark.slow
 def test_nothing_is_falsely_claimed() -> None:
     assert [(verdict.report.url, verdict.false) for found in verdicts().values() for verdict in found if verdict.false] == []
 

@@ -167,6 +167,7 @@ def test_not_of_a_log_that_a_run_left(tmp_path: Path, capfd: pytest.CaptureFixtu
     assert status == 0 and "No crashes in 1 file" in out
 
 
+@pytest.mark.slow
 def test_both_ends_of_a_long_text(tmp_path: Path) -> None:
     filler = "an ordinary line of thirty-two bytes\n" * ((mentions.HEAD + mentions.TAIL) // 36)
     assert found(filler + "it crashed\n" + filler) == {}

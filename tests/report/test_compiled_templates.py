@@ -55,6 +55,7 @@ def test_a_damaged_file_is_compiled_again(folder: Path, damage: bytes) -> None:
     assert rendered(folder) == ("<p>&lt;a&gt;", 0)
 
 
+@pytest.mark.slow
 def test_a_file_that_was_cut_is_compiled_again(folder: Path) -> None:
     rendered(folder)
     (kept,) = (folder / "__pycache__").iterdir()
