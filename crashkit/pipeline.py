@@ -687,10 +687,10 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     at = next((answer.visited for answer in answers if answer.visited), None)
     threads = tuple(replace(thread, visited=at) if thread.crashed and at else thread for thread in assembled.threads)
     settled = settle(scene, replace(crash, threads=threads))
-    array, signal = next((answer.array for answer in answers if answer.array is not None), None), settled.signal
-    # The stack may have shown another fault than the one that it was looked for.
-    if array is not None and signal is not None and signal.address is not None and array.start <= signal.address < array.end:
-        settled = replace(settled, signal=replace(signal, array=array))
+    if (signal := settled.signal) is not None and (address := signal.address) is not None:
+        # The stack has shown by now which fault it was.
+        arrays = (array for answer in answers for array in answer.arrays if array.start <= address < array.end)
+        settled = replace(settled, signal=replace(signal, array=next(arrays, None)))
     return replace(
         settled,
         process=_with_versions(settled.process, scene, assembled.threads, [file for answer in answers for file in answer.loaded], finder),

@@ -93,8 +93,8 @@ class Answer(NamedTuple):
     """What glibc said when it aborted the process."""
     visited: Optional[str] = None
     """What the garbage collector or a finalizer was at in the crashed thread: `an object of type Node`."""
-    array: Optional[AccessedArray] = None
-    """The array in a variable that describes the memory at the fault address."""
+    arrays: tuple[AccessedArray, ...] = ()
+    """Arrays in variables that describe the memory at the address of the fault, or of one that may have been it."""
     loaded: tuple[str, ...] = ()
     """Files of what was imported, one for each package."""
     soft_errors: tuple[SoftError, ...] = ()

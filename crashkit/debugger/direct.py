@@ -97,7 +97,7 @@ class DirectReader:
                 for one in state.pending_signals()
             ),
             visited=self._visited(state),
-            array=self._array(state),
+            arrays=self._arrays(state),
             loaded=self.loaded(),
             soft_errors=tuple(self._lost(stacks)),
         )
@@ -123,16 +123,15 @@ class DirectReader:
             return None
         return f"an object of type {found.type}" if found.type else f"the object at {Address(found.address)}, whose type pointer is damaged"
 
-    def _array(self, state: PythonState) -> Optional[AccessedArray]:
+    def _arrays(self, state: PythonState) -> tuple[AccessedArray, ...]:
         crashed = self._scene.crash.crashed_thread
+        # Which of them ended the process, the stack tells only later.
         signals = [self._scene.crash.signal, *(fault.signal for fault in reversed(self._scene.faults))]
-        address = next((one.address for one in signals if one is not None and one.address is not None), None)
-        if address is None:
-            return None
+        addresses = dict.fromkeys(one.address for one in signals if one is not None and one.address is not None)
         # A worker of a library's pool has no Python frames: the thread that waits for it has the array.
         threads = [(tid, thread) for tid, thread in self._threads() if tid == crashed] or list(self._threads())[:_THREADS_WITH_ARRAYS]
-        each = (self._accessed(state, tid, thread, address) for tid, thread in threads)
-        return next(filter(None, each), None)
+        each = (self._accessed(state, tid, thread, address) for address in addresses for tid, thread in threads)
+        return tuple(filter(None, each))
 
     def _accessed(self, state: PythonState, tid: int, thread: PythonThread, address: int) -> Optional[AccessedArray]:
         frames = [self._frame(one, False) for one in thread.stack.inner[:_FRAMES_WITH_ARRAYS]]
