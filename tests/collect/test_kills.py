@@ -55,11 +55,13 @@ def test_a_process_that_was_killed(end: str, reported: int, crashkit: Crashkit) 
     assert [crash["signal_name"] for crash in crashkit.crashes()] == ["SIGKILL"] * reported
 
 
+@pytest.mark.slow
 def test_of_several_the_first_may_be_why_it_failed(crashkit: Crashkit) -> None:
     crashkit.run("python3", crashkit.script("kills.py", DESCRIPTORS + program(end="sys.exit(1)", children=3)))
     assert [crash["signal_name"] for crash in crashkit.crashes()] == ["SIGKILL"]
 
 
+@pytest.mark.slow
 def test_what_follows_from_another_crash_is_not_reported(crashkit: Crashkit) -> None:
     """The command kills the rest once one of its processes has crashed."""
     end = "subprocess.run([sys.executable, '-c', 'import os; os.abort()'])\nsys.exit(1)"
