@@ -38,6 +38,8 @@ def array_memory_gone(case: Case) -> Outcome:
     array = _array(case)
     if isinstance(array, Outcome):
         return array
+    if array_beyond_owner(case).holds:
+        return no("the array reaches beyond the memory that it is a view of")
     reason = case.crash.signal.reason if case.crash.signal is not None else None
     if reason is None:
         return unknown("whether there is memory at the address")

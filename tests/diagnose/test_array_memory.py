@@ -119,6 +119,7 @@ def test_what_speaks_against_it() -> None:
     assert not outcome("array-memory-gone", 0x7FFF, ALONE, "read-only").holds
     assert outcome("array-memory-gone", 0x7FFF, ALONE, "no-access").holds
     assert outcome("array-memory-gone", 0x7FFF, ALONE, None).missing
+    assert outcome("array-memory-gone", 0x7FFF, VIEW).holds and not outcome("array-memory-gone", 0x8000, VIEW).holds
     for fact in ("array-beyond-owner", "array-memory-gone"):
         assert outcome(fact, None, None).missing == "the fault address"
         assert not outcome(fact, 0x8000, None).missing and outcome(fact, 0x8000, None).why
