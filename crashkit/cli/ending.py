@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
@@ -37,11 +38,14 @@ def cleaned_up() -> Iterator[None]:
     for number in _SIGNALS:
         if before[number] in (signal.SIG_DFL, signal.default_int_handler):
             signal.signal(number, _end)
+    told = sys.unraisablehook
+    sys.unraisablehook = lambda lost: None if lost.exc_type in (_Ended, KeyboardInterrupt) else told(lost)
     try:
         yield
     except _Ended as ended:
         _die_of(ended.number)
     finally:
+        sys.unraisablehook = told
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in _SIGNALS:
             if before[number] is not None:
