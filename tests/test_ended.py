@@ -130,6 +130,22 @@ def test_what_cannot_clean_up_ends(how, number, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+CAUGHT = """
+from crashkit import cli
+
+cli.group.main = lambda *_, **__: exec("raise KeyboardInterrupt")
+cli.main()
+"""
+
+
+def test_an_interrupt_that_came_through_exec(tmp_path):
+    """Python remembers it as one that nobody caught (pythonrun.c), and `python -m` then ends by SIGINT whatever the status."""
+    (tmp_path / "caught.py").write_text(CAUGHT)
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    process = subprocess.run([sys.executable, "-m", "caught"], capture_output=True, text=True, env=environment)
+    assert (process.returncode, process.stderr) == (130, "")
+
+
 @pytest.mark.slow
 def test_killed(begun, monkeypatch):
     """Nothing can clean up then: the next analysis does."""

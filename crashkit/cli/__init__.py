@@ -104,6 +104,9 @@ def _status(arguments: list[str]) -> int:
         complain(error)
         return EXPECTED_ERROR
     except (KeyboardInterrupt, click.Abort):
+        # If the interrupt came through exec(), as in a dataclass that was being made, `python -m` would end by SIGINT although it was
+        # caught: only the next exec() clears that (run_eval_code_obj in Python/pythonrun.c, Py_RunMain in Modules/main.c).
+        exec("")
         return INTERRUPTED
     except (BrokenPipeError, SystemExit):
         # Without its standalone mode, click exits by itself only where it meets a broken pipe.
