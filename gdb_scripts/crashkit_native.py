@@ -107,7 +107,8 @@ def extract(request: Dict[str, Any]) -> Dict[str, Any]:
     threads: List[Row] = []
     # The first thread of a core is the crashed one. All of its frames are read, and of the others as many as are left.
     room = limits["frames"]
-    for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
+    in_order = sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num)  # gdb gives them in any order
+    for thread in in_order:
         lwp = thread.ptid[1] or thread.ptid[0]
         crashed = lwp == request.get("crashed")
         try:
@@ -120,7 +121,7 @@ def extract(request: Dict[str, Any]) -> Dict[str, Any]:
             rows, cut = [], None
         threads.append({"lwp": lwp, "frames": rows, "cut": cut, "outer": []})
     ends = {row["frames"][-1]["pc"] for row in threads if row["cut"] is None and row["frames"]}
-    for thread in gdb.selected_inferior().threads():
+    for thread in in_order:
         for row in threads:
             if row["lwp"] == (thread.ptid[1] or thread.ptid[0]) and row["cut"] == LIMIT:
                 try:

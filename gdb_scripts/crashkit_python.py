@@ -175,7 +175,7 @@ class Walker:
 
     def stray_states(self) -> Iterator[gdb.Value]:
         """Thread states that the interpreter's C frames point to, for a core that lost _PyRuntime (it lies late in the file)."""
-        for thread in gdb.selected_inferior().threads():
+        for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):  # gdb gives them in any order
             thread.switch()
             state = self.guarded("thread state on the stack", self.state_on_stack, self.idents.get(thread.ptid[1] or thread.ptid[0]))
             if state is not None:

@@ -20,7 +20,8 @@ from tests.debugger.libraries import library
 
 WALK = """
 import gdb
-for thread in gdb.selected_inferior().threads():
+# gdb gives them in any order: one of hashed addresses.
+for thread in sorted(gdb.selected_inferior().threads(), key=lambda thread: thread.num):
     thread.switch()
     frame = gdb.newest_frame()
     while frame:
