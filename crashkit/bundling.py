@@ -33,9 +33,10 @@ from crashkit.evidence.gpu import inductor
 from crashkit.evidence.gpu.allocator import masked as masked_snapshot
 from crashkit.evidence.gpu.source_files import source_files
 from crashkit.evidence.input import Input, open_input, roomy_folder
-from crashkit.evidence.module_files import DEBUG_ROOT, Finder, ModuleFile
+from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.package_versions import metadata_files
 from crashkit.evidence.pieces import OURS, Pieces, sort_out
+from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.model import Crash, Module, PythonFrame
 from crashkit.pipeline import Options, Progress, analyze, with_files_of
 from crashkit.scratch import Scratch

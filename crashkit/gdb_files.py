@@ -13,6 +13,8 @@ SAFE_START = (
     *("-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-iex", "set auto-solib-add off"),
 )
 
+DEBUG_ROOT = "/usr/lib/debug"
+"""Where debug files lie on a machine, gdb's `debug-file-directory` (gdb manual, "Separate Debug Files")."""
 
 _CUDA_GDB = ("cuda-gdb", "/usr/local/cuda/bin/cuda-gdb")
 """NVIDIA's gdb, which images with CUDA have where they have no other: it reads CPU cores as gdb does."""

@@ -59,6 +59,7 @@ from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.neighbours import last_words as last_lines
 from crashkit.evidence.text.several import Known, of_process
+from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.job.join import Joined
 from crashkit.job.told import with_job
 from crashkit.memory.pages import Pages
@@ -204,7 +205,7 @@ def default_debuggers(
 
 def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
     """How gdb is run for these options."""
-    folders = [Path("/usr/lib/debug"), *options.extra_dirs]
+    folders = [Path(DEBUG_ROOT), *options.extra_dirs]
     if options.sysroot:
         folders.insert(0, options.sysroot / "usr/lib/debug")
     return GdbSettings(

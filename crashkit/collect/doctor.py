@@ -21,7 +21,7 @@ from crashkit.crashfolder.temporary import temporary_parent
 from crashkit.debugger.gdb.libpython_file import is_trusted
 from crashkit.elf.file import has_dwarf, read_build_id
 from crashkit.errors import CollectError
-from crashkit.gdb_files import SAFE_START, gdb_program
+from crashkit.gdb_files import DEBUG_ROOT, SAFE_START, gdb_program
 from crashkit.history.address import INSTALL, NONE, VARIABLE, chosen, default, installed
 from crashkit.history.index import shown
 from crashkit.history.spool import Spool, waiting_anywhere
@@ -301,7 +301,7 @@ def has_debug_info(module: Path) -> bool:
     if has_dwarf(module):
         return True
     build_id = read_build_id(module)
-    return build_id is not None and Path(f"/usr/lib/debug/.build-id/{build_id[:2]}/{build_id[2:]}.debug").is_file()
+    return build_id is not None and Path(DEBUG_ROOT, ".build-id", build_id[:2], f"{build_id[2:]}.debug").is_file()
 
 
 def cuda_findings(environment: Mapping[str, str]) -> Iterator[Finding]:

@@ -15,6 +15,7 @@ from typing import NamedTuple, Optional
 
 from crashkit import __version__
 from crashkit.collect.enable import adopt
+from crashkit.collect.host import linux
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.collect.inventory import inventory
 from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish, remember, stacks_of_gdb
@@ -29,7 +30,6 @@ from crashkit.secrets.text import Secrets
 
 _MOST_INTERRUPTIONS = 2
 """An analysis that was killed this often is not started again: it may be what kills."""
-_MOST_DESCRIPTORS = 65536
 _SAME_DEATH = 3600.0
 """Seconds within which a core and a crash of the same pid are of the same process."""
 _NOTE = "crashkit was killed before it had kept everything of this crash; what it left was found later"
@@ -288,9 +288,7 @@ def in_background(store: Store) -> int:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
-        # Whoever waits for the end of a pipe that we inherited must not wait for us.
-        os.closerange(3, store.descriptor)
-        os.closerange(store.descriptor + 1, _MOST_DESCRIPTORS)
+        linux.close_all_but(0, 1, 2, store.descriptor)
         adopt(store)
         recover(store)
         for crash in interrupted(store):

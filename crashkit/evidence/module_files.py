@@ -18,9 +18,7 @@ from typing import Optional
 from crashkit import isolation
 from crashkit.elf.file import alternate_debug_file, has_debug_symbols, holds_code, read_build_id
 from crashkit.evidence.file_tree import FileTree, PathMap
-
-DEBUG_ROOT = "/usr/lib/debug"
-"""gdb's `debug-file-directory` (gdb manual, "Separate Debug Files")."""
+from crashkit.gdb_files import DEBUG_ROOT
 
 _DELETED = " (deleted)"
 _NO_FILES = ("/dev/", "/proc/", "/sys/")

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +20,12 @@ from crashkit.collect.host.core_pattern import parse
 from crashkit.collect.keep import zeros
 from crashkit.collect.recover import interrupted, recover, resume
 from crashkit.collect.supervise.core_watch import CoreWatch
+from crashkit.collect.supervise.hang import Probe
+from crashkit.collect.supervise.taker import Taker
 from crashkit.crashfolder.files import create
 from crashkit.crashfolder.manifest import read_manifest, write_manifest
 from crashkit.crashfolder.store import Retention, Store, prune
+from crashkit.crashfolder.work import Work
 from crashkit.history.spool import waiting_anywhere
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_transparent import _wait_for
@@ -45,6 +48,78 @@ def _a_live_run(crashkit: Crashkit, code: str, *options: str, prefix: tuple[str,
             yield process
         finally:
             process.kill()
+
+
+# Processes of ours that something ends
+
+TWO = f"""
+import subprocess, sys
+child = subprocess.Popen([sys.executable, "-c", "input(); {SEGFAULT}"], stdin=-1)
+print("up", flush=True)
+input()
+child.communicate(b".")
+sys.exit(7)
+"""
+
+
+def _forked_by(supervisor: int) -> list[int]:
+    """Its processes that have not executed anything."""
+    children = Path(f"/proc/{supervisor}/task/{supervisor}/children").read_text().split()
+    ours = Path(f"/proc/{supervisor}/cmdline").read_bytes()
+    return [int(pid) for pid in children if Path(f"/proc/{pid}/cmdline").read_bytes() == ours]
+
+
+def test_a_run_whose_helpers_are_killed(crashkit: Crashkit) -> None:
+    """The crash is kept without them, and the status stays the command's."""
+    process = crashkit.start("run", "--no-analyze", "--", sys.executable, "-c", TWO, stdin=subprocess.PIPE)
+    assert process.stdout is not None and process.stdout.readline() == "up\n"
+    # One that sees the signals of the group, one that would look at the other processes.
+    _wait_for(lambda: len(_forked_by(process.pid)) == 2)
+    for pid in _forked_by(process.pid):
+        os.kill(pid, signal.SIGKILL)
+    said = process.communicate(".\n", timeout=DEADLINE)[1]
+    assert process.returncode == 7 and "bug" not in said, said
+    (crash,) = crashkit.crashes()
+    assert crash["signal"] == signal.SIGSEGV
+
+
+def test_an_order_to_a_process_that_has_ended(tmp_path: Path) -> None:
+    taker = Taker(Work(tmp_path, os.open(tmp_path, os.O_RDONLY), -1))
+    os.kill(taker.pid, signal.SIGKILL)
+    os.waitpid(taker.pid, 0)
+    taker.take([os.getpid()], in_a_hurry=False)
+
+
+@pytest.mark.parametrize("kept", [(0,), (0, 1, 2), (1, 5), (0, 2, 3, 7)])
+def test_the_other_descriptors_are_closed(kept: tuple[int, ...]) -> None:
+    """An empty range must not be taken for all, as os.closerange(0, 0) is."""
+    there = range(8)
+    pid = os.fork()
+    if pid == 0:
+        left: set[int] = set()
+        with suppress(BaseException):
+            for descriptor in there:
+                os.dup2(0, descriptor)
+            linux.close_all_but(*kept)
+            left = {descriptor for descriptor in there if not _is_closed(descriptor)}
+        os._exit(left != set(kept))
+    assert os.waitpid(pid, 0)[1] == 0
+
+
+def _is_closed(descriptor: int) -> bool:
+    try:
+        os.fstat(descriptor)
+    except OSError:
+        return True
+    return False
+
+
+def test_nobody_asks_for_the_health_any_more() -> None:
+    probe = Probe("http://127.0.0.1:9/", interval=1000)
+    assert not probe.answered()
+    os.kill(probe.pid, signal.SIGKILL)
+    os.waitpid(probe.pid, 0)
+    assert probe.answered(), "the command is not said to hang"
 
 
 # Locks, not pids

@@ -64,10 +64,7 @@ class GpuWatch:
             os.setsid()
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            # Who waits for the end of a pipe that we inherited must not wait for us.
-            keep = sorted({2, orders, answers})
-            for before, after in zip([-1, *keep], [*keep, 65536], strict=True):
-                os.closerange(before + 1, after)
+            linux.close_all_but(2, orders, answers)
             _serve(orders, answers, max(_SHORTEST, interval / _SAMPLES))
             status = 0
         except BaseException as error:

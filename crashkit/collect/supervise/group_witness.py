@@ -35,8 +35,7 @@ class GroupWitness:
             linux.prctl(linux.PR_SET_NAME, b"crashkit-group")
             if reader != 0:
                 os.dup2(reader, 0)
-            # Readers that wait for the end of the command's output must not wait for us.
-            os.closerange(1, 65536)
+            linux.close_all_but(0)
             while number := os.read(0, 1):
                 # Take only that one: `saw` may not have checked others yet.
                 signal.sigtimedwait(number, 0)

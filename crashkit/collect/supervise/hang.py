@@ -47,7 +47,7 @@ class HangWatch:
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self.interval = max(0.1, limits.seconds / _LOOKS)
-        self.probe = _Probe(limits.health, self.interval) if limits.health is not None else None
+        self.probe = Probe(limits.health, self.interval) if limits.health is not None else None
         self.gpu: Optional[GpuWatch] = None
         """There once a process that has CUDA's driver was busy without output."""
         self.restarted()
@@ -126,7 +126,7 @@ class HangWatch:
         return max(since for since, _ in waiting.values())
 
 
-class _Probe:
+class Probe:
     """Asks for the health of the command, in a process of its own: the answer may take long."""
 
     def __init__(self, address: str, interval: float) -> None:
@@ -137,7 +137,7 @@ class _Probe:
             try:
                 linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
                 os.dup2(writer, 0)
-                os.closerange(1, 65536)
+                linux.close_all_but(0)
                 while True:
                     if answers(address):
                         os.write(0, b".")
@@ -147,9 +147,10 @@ class _Probe:
         os.close(writer)
 
     def answered(self) -> bool:
-        """Whether it answered since the last time."""
-        with contextlib.suppress(OSError):
-            return bool(os.read(self._reader, 65536))
+        """Whether it answered since the last time. Nobody asks any more if something has ended this process: that is no hang."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._reader, 65536)
+            return True
         return False
 
 

@@ -374,7 +374,8 @@ class Supervisor:
         if self._hang is not None and self._hang.gpu is not None:
             self._hang.gpu.close()
         self._tail.leave()
-        os.kill(self._witness.pid, signal.SIGKILL)
+        if self._witness.pid in self._tree.ours:  # else something has ended it, and the pid may be another's by now
+            os.kill(self._witness.pid, signal.SIGKILL)
 
     def _failure(self) -> Optional[Sighting]:
         """The end of a command that exited with an error, if nothing else died and nobody asked it to end."""

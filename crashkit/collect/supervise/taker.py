@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Sequence
+from contextlib import suppress
 
 from crashkit.collect.host import linux
 from crashkit.collect.supervise.sighting import say
@@ -26,7 +27,8 @@ class Taker:
 
         `in_a_hurry`: somebody is about to end them.
         """
-        os.write(self._orders, f"{int(in_a_hurry)} {' '.join(map(str, pids))}\n".encode())
+        with suppress(BrokenPipeError):  # something has ended it: it has taken nothing
+            os.write(self._orders, f"{int(in_a_hurry)} {' '.join(map(str, pids))}\n".encode())
         self.close()
 
     def close(self) -> None:
@@ -43,10 +45,7 @@ class Taker:
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             os.dup2(reader, 0)
             os.dup2(2, 1)
-            # Who waits for the end of a pipe that we inherited must not wait for us.
-            keep = sorted({0, 1, 2, inbox.descriptor})
-            for before, after in zip(keep, [*keep[1:], 65536], strict=True):
-                os.closerange(before + 1, after)
+            linux.close_all_but(0, 1, 2, inbox.descriptor)
             from crashkit.collect import live_evidence
 
             # PIPE_BUF bytes are written at once.

@@ -99,10 +99,7 @@ def watcher(inbox: Work, take: Take) -> Callable[[int], int]:
             nothing = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1):
                 os.dup2(nothing, descriptor)
-            # Who waits for the end of a pipe that we inherited must not wait for us.
-            keep = sorted({0, 1, 2, writer, inbox.descriptor})
-            for before, after in zip(keep, [*keep[1:], 65536], strict=True):
-                os.closerange(before + 1, after)
+            linux.close_all_but(0, 1, 2, writer, inbox.descriptor)
             ptrace.seize(pid, ptrace.FOLLOWS_ALL)
             os.write(writer, b".")
             os.close(writer)

@@ -24,11 +24,9 @@ from crashkit.elf.file import has_dwarf
 from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE, Word, bounded, of_descriptor, read_header, read_program_headers
 from crashkit.elf.twin import BIG
 from crashkit.errors import DebuggerError
+from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.limits import MOST_SEGMENTS
 from crashkit.scratch import Scratch
-
-DEBUG_FOLDER = Path("/usr/lib/debug")
-"""Of this machine, where gdb finds separate debug info."""
 
 _NAMES = re.compile(r"/(?:libc\.so\.6|libc-2\.\d+\.so|libpython3\.\d+[a-z]*\.so[.\d]*|python3\.\d+[a-z]*)$")
 _MACHINES = {"x86_64": 62, "aarch64": 183}
@@ -69,7 +67,7 @@ def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahea
         try:
             request = folder.path / "request"
             request.write_text(json.dumps({"files": [[str(file), bias] for file, bias in ahead.files.items()]}), encoding="utf-8")
-            gdb.send(in_console(f"set debug-file-directory {DEBUG_FOLDER}"))
+            gdb.send(in_console(f"set debug-file-directory {DEBUG_ROOT}"))
             gdb.send(in_console(f"source {commands_file()}"))
             gdb.send(f"-crashkit-ahead {quote(str(request))} {quote(str(folder.path / 'result'))}")
         except (DebuggerError, OSError, UnicodeEncodeError):

@@ -157,8 +157,7 @@ class Gdb:
     def close(self) -> None:
         """Kill gdb and wait for it; a command that another thread waits for fails."""
         if self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, 9)
+            isolation.kill(self._process)
         self._process.wait()
         # epoll forgets that a pipe has ended when the pipe is closed: a thread that has not seen it yet would wait until the deadline.
         with self._talking:
