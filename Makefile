@@ -22,12 +22,12 @@ test: $(VENV)/.tests
 	@.ci/need --optional --for 'the tests of the report in a browser' chromium chromedriver:chromium-driver
 	@.ci/need --optional --for 'the tests with debug files of libc and with headers of Python' /usr/lib/debug/.build-id:libc6-dbg python3-config:python3-dev
 	@.ci/torch $(BIN)/python $(TORCH)
-	$(BIN)/pytest -n 3 --dist worksteal $(TESTS)
+	@.ci/tests $(BIN)/pytest -n 3 --dist worksteal $(TESTS)
 
 # Between edits: only quick tests that need no torch, browser, chroot or network, on few of pyenv's interpreters. Installs nothing with apt-get.
 test-fast: export CRASHKIT_TEST_INTERPRETERS ?= 3.6 3.13 stripped
 test-fast: $(VENV)/.dev
-	$(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow or long)' --durations 5
+	@.ci/tests $(BIN)/pytest -n 2 --dist worksteal -m 'not (torch or browser or chroot or network or slow or long)' --durations 5
 
 # make demo and make test on minimal Debian systems in folders (needs root and debootstrap). Options: ANYWHERE='--on sid --as user'.
 test-anywhere: $(VENV)/.dev
