@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import select
-import signal
 import subprocess
 import sys
 import tempfile
@@ -55,14 +54,14 @@ class Running:
         with self._lock:
             self._process = process
             if self._ended:
-                _kill(process)
+                isolation.kill(process)
 
     def end(self) -> None:
         """Kill the process that runs, and every later one."""
         with self._lock:
             self._ended = True
             if self._process is not None and self._process.poll() is None:
-                _kill(self._process)
+                isolation.kill(self._process)
 
 
 def run_pystack(
@@ -164,13 +163,8 @@ def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    _kill(process)
+    isolation.kill(process)
     process.wait()
-
-
-def _kill(process: subprocess.Popen[bytes]) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(result: Path) -> list[dict[str, Any]]:
