@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from crashkit.environment import is_given_a_rank, is_one_of_several
-from tests.collect.conftest import SEGFAULT, Crashkit
+from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_incident import RAISES, WAITS, ended, wait_for
 
 LIVES = "import sys; sys.stdin.readline()"
@@ -26,6 +26,26 @@ def test_two_runs_in_one_process_group(crashkit: Crashkit) -> None:
     process.communicate(b"\n", timeout=60)
     (crash,) = crashkit.crashes()
     assert crash["is_command"] and (crash["folder"] / "core").is_file()
+
+
+NEVER_LOOKS = """
+from crashkit.cli import main
+from crashkit.collect.supervise.process_tree import ProcessTree
+
+ProcessTree.walk = ProcessTree.refresh = lambda *_: None
+main()
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_ends_before_it_is_looked_at(crashkit: Crashkit) -> None:
+    """As on a busy machine: what it was started with is known all the same."""
+    crashkit.environment.update({"RANK": "1", "WORLD_SIZE": "3"})
+    command = [sys.executable, "-c", NEVER_LOOKS, *crashkit.argv("run", "--", sys.executable, "-c", "raise ValueError('bad sample')")[3:]]
+    done = subprocess.run(command, cwd=crashkit.cwd, env=crashkit.environment, capture_output=True, text=True, timeout=DEADLINE)
+    (crash,) = crashkit.crashes()
+    assert done.returncode == crash["exit_status"] == 1, done.stderr
+    assert crash["argv"][-1] == "raise ValueError('bad sample')"
 
 
 @pytest.mark.slow

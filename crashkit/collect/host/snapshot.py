@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -108,6 +108,16 @@ def snapshot(pid: int) -> Optional[ProcessSnapshot]:
         place,
         _link(pid, "fd/2") if rank(dict(place)) is not None else None,
     )
+
+
+def started(pid: int, argv: Sequence[str], environment: Mapping[str, str]) -> Optional[ProcessSnapshot]:
+    """What is known of a child that was just started, also if it has ended already; None if it is gone."""
+    stat = read_stat(pid)
+    if stat is None:
+        return None
+    place = tuple((name, value) for name, value in environment.items() if name in PLACE)
+    name = os.path.basename(argv[0])
+    return ProcessSnapshot(pid, stat.start, os.getpid(), name, tuple(argv), None, working_folder(), pid, (), time.monotonic(), place)
 
 
 def _place(pid: int) -> tuple[tuple[str, str], ...]:

@@ -11,11 +11,11 @@ import contextlib
 import os
 import select
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.collect.host import linux
-from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, snapshot
+from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, snapshot, started
 
 _MAX_WATCHED = 1000
 _SHARE = 0.003
@@ -95,6 +95,12 @@ class ProcessTree:
         """Whether it may be between fork and execve. Until it is looked at again, it has its parent's arguments and variables."""
         parent = self._alive.get(process.ppid) if now - process.first_seen < _YOUNG else None
         return parent is not None and (process.executable, process.argv) == (parent.executable, parent.argv)
+
+    def started(self, pid: int, argv: Sequence[str], environment: Mapping[str, str]) -> None:
+        """A child that was just started: on a busy machine it may end before the first walk."""
+        seen = started(pid, argv, environment)
+        if seen is not None:
+            self._alive[pid], self._looked_again[pid] = seen, 0.0
 
     def refresh(self, pid: int) -> None:
         """Take a new snapshot of one descendant."""

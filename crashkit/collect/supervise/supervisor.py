@@ -289,6 +289,7 @@ class Supervisor:
         self._status = None
         self._crashed = False
         self._command = spawn(self._settings.command, self._options.environment, self._mask, descriptors, prepare, forked)
+        self._tree.started(self._command, self._settings.command, self._options.environment)
         self._started = time.monotonic()
         self._next_walk = self._started
         self._hanging, self._kill_at = False, 0.0
