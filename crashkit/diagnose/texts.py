@@ -13,7 +13,7 @@ from crashkit.diagnose.places import python_line
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.failing import failing, said
-from crashkit.naming.own_code import installed_as, python_frames
+from crashkit.naming.own_code import installed_as
 from crashkit.naming.values import bad_pointer
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
@@ -105,7 +105,7 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     if (frame := stack.own_python()) is not None and not in_collector(stack.thread):
         found["python"] = python_line(frame)
         found["source"] = frame.source
-    wrong = bad_pointer(python_frames(stack.thread), case.crash.signal)
+    wrong = bad_pointer(stack.thread, case.crash.signal)
     if wrong is not None and "python" in found:
         found["culprit"], found["culprit_value"] = wrong.name, wrong.text
     else:
@@ -144,7 +144,10 @@ def _package(native: Native, case: Case) -> Optional[str]:
 
 
 def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str], Optional[str]]:
-    """The function and the module that failed, and its offset there. A comma ends the name of code without a function's name: a phrase."""
+    """The function that failed, its module as a word of a shell where that is a file, and its offset there.
+
+    A comma ends the name of code without a function's name: a phrase.
+    """
     frames = stack.thread.frames
     index = failing(frames, case.crash.signal)
     frame = frames[index] if index is not None else None
@@ -152,7 +155,10 @@ def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str], 
         return None, None, None
     name = said(frames, index)
     offset = str(frame.offset) if frame.offset is not None else None
-    return f"{name}," if ", " in name and not frame.function else name, frame.module, offset
+    module = frame.module or ""
+    # Memory that was mapped without a file has a name as well: /dev/zero (deleted), /memfd:jit (deleted), [vdso].
+    is_file = module.startswith("/") and not module.endswith(" (deleted)")
+    return f"{name}," if ", " in name and not frame.function else name, shlex.quote(module) if is_file else None, offset
 
 
 def fill(text: str, known: dict[str, str]) -> Optional[str]:

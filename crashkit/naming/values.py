@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
-from crashkit.model import PythonFrame, Signal
+from crashkit.model import PythonFrame, Signal, Thread
 from crashkit.naming.addresses import is_null
-from crashkit.naming.own_code import is_own
+from crashkit.naming.handed import ADDRESS, NONE, ZERO, handed_on
+from crashkit.naming.own_code import is_own, python_frames
 
 _NAMES = re.compile(r"[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)*")
 _STRINGS = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|#.*")
@@ -90,23 +91,25 @@ def telling(frame: PythonFrame) -> list[Value]:
     return [value for value in used(frame) if not _DULL.match(value.text)][:_MOST]
 
 
-def bad_pointer(frames: Sequence[PythonFrame], signal: Signal | None) -> Value | None:
+def bad_pointer(thread: Thread, signal: Signal | None) -> Value | None:
     """The variable whose value was used as the address that faulted, in the innermost line of the user's own, or else in the library that
-    it called. `frames` are a thread's, innermost first."""
+    it called."""
     if signal is None or signal.address is None or signal.name not in ("SIGSEGV", "SIGBUS"):
         return None
+    frames = python_frames(thread)
     own = next((index for index, frame in enumerate(frames) if is_own(frame)), 0)
     order = [*frames[own : own + 1], *reversed(frames[:own])]
-    return next((value for frame in order for value in _pointers(frame, int(signal.address))), None)
+    handed = handed_on(thread)
+    return next((value for frame in order for value in _pointers(frame, int(signal.address), handed)), None)
 
 
-def _pointers(frame: PythonFrame, address: int) -> Iterator[Value]:
+def _pointers(frame: PythonFrame, address: int, handed: frozenset[str]) -> Iterator[Value]:
     mentioned = used(frame)
     if is_null(address):
-        # Small numbers are common: only one that is used in this very line counts.
-        exact = [value for value in mentioned if _number(value.text) == address]
-        nothing = [value for value in mentioned if value.text == "None" or _number(value.text) == 0]
-        yield from exact or nothing
+        # Small numbers are common: only one that is used in this very line counts, and that was handed to the code which failed.
+        exact = [value for value in mentioned if _number(value.text) == address and (ADDRESS if address else ZERO) in handed]
+        nothing = [value for value in mentioned if _number(value.text) == 0 and ZERO in handed]
+        yield from exact or nothing or [value for value in mentioned if value.text == "None" and NONE in handed]
         return
     others = (Value(name, text, frame) for name, text in frame.locals.items())
     near = [value for value in (*mentioned, *others) if (number := _number(value.text)) is not None and 0 <= address - number < _FIELD]

@@ -81,7 +81,7 @@ def _caller(thread: Thread) -> PythonFrame | None:
 
 
 def _values(thread: Thread, frame: PythonFrame, signal: Signal | None) -> tuple[tuple[Value, ...], bool]:
-    if (wrong := bad_pointer(python_frames(thread), signal)) is not None:
+    if (wrong := bad_pointer(thread, signal)) is not None:
         return (wrong,), True
     return tuple(zeros(frame, signal) or telling(frame)), False
 

@@ -174,7 +174,7 @@ def test_a_garbage_collection_blames_no_line() -> None:
 
 def test_the_wrong_value_is_named_instead_of_a_function() -> None:
     call = replace(OWN, source="copy(where)", context=("copy(where)",), locals={"where": "24"})
-    found = named(threads=(Thread(tid=8, crashed=True, frames=(FAILED, call)),))
+    found = named(threads=(Thread(tid=8, crashed=True, frames=(FAILED, NativeFrame(function="ffi_call"), call)),))
     assert (found["culprit"], found["culprit_value"]) == ("where", "24") and "blamed" not in found
 
 
@@ -202,3 +202,18 @@ def test_the_function_that_needs_a_thread_state_is_named() -> None:
     assert found.holds and found.fields == {"frame": "_PyObject_Call"}
     beyond = (outer("f"), *frames)
     assert not FACTS["null-thread-state"](Case(Crash(threads=(Thread(tid=8, crashed=True, frames=beyond),)))).holds
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        ("/opt/my libs/libfast.so", "'/opt/my libs/libfast.so'"),
+        ("/dev/zero (deleted)", None),
+        ("/memfd:jit (deleted)", None),
+        ("[vdso]", None),
+        (None, None),
+    ],
+)
+def test_a_module_that_is_a_file_can_be_looked_into(module: str | None, expected: str | None) -> None:
+    found = named(threads=(Thread(tid=8, crashed=True, frames=(NativeFrame(function="run", module=module, offset=Address(16)), OWN)),))
+    assert found.get("module") == expected

@@ -92,7 +92,7 @@ def test_the_thread_that_matters_where_the_crashed_one_ran_no_python(others: tup
         ("SIGFPE", own(source="a // b", locals={"a": "7", "b": "0"}), "serve (app.py:4): b = 0"),
         # A small number that is not used in the line, and a number far from the address, are innocent.
         ("SIGSEGV", own(source="work(a)", locals={"a": "7", "b": "24"}), "serve (app.py:4): a = 7"),
-        ("SIGSEGV", own(source="work(a)", locals={"a": "None"}), "serve (app.py:4): a = None, used as a pointer"),
+        ("SIGSEGV", own(source="work(a)", locals={"a": "None"}), "serve (app.py:4): a = None"),
         ("SIGSEGV", own(source="work(a)", locals={"a": "-" + "9" * 400}), "serve (app.py:4): a = -" + "9" * 39 + "…"),
         ("SIGSEGV", own(), "serve (app.py:4)"),
     ],
