@@ -89,6 +89,19 @@ class TestBadInput:
     def test_folder_without_evidence(self, capfd, tmp_path):
         expected_error(status_of(capfd, "analyze", tmp_path), "contains no crash evidence")
 
+    @pytest.mark.slow
+    def test_an_earlier_report_beside_the_core(self, capfd, crashed, tmp_path):
+        """`crashkit analyze core*`, a second time."""
+        core = tmp_path / "core"
+        core.symlink_to(crashed.core)
+        for paths in ((core,), (core, tmp_path / "core-report")):
+            status, out, _ = status_of(capfd, "analyze", "--no-gdb", *paths)
+            assert status == 0 and "SIGSEGV" in out and "core-report contains" not in out
+        expected_error(status_of(capfd, "analyze", tmp_path / "core-report"), "contains a report")
+        (tmp_path / "empty").mkdir()
+        status, out, _ = status_of(capfd, "analyze", "--no-gdb", core, tmp_path / "empty")
+        assert status == 0 and "empty contains no crash evidence" in out
+
     def test_two_cores(self, capfd, crashed):
         expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "these are 2 crashes, not one")
 

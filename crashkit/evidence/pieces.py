@@ -31,6 +31,10 @@ OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
 """Files of a crash folder that are no evidence: crashkit wrote them."""
 
 
+class _OldReport(EvidenceError):
+    """A folder that an earlier analysis wrote. Beside evidence it is no mistake: core* names it, too."""
+
+
 class GpuPiece(NamedTuple):
     """An opened GPU core."""
 
@@ -77,13 +81,18 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     folder: Optional[Path] = None
     soft_errors: list[SoftError] = []
     others = 0
+    empty: list[EvidenceError] = []
     # The order on the command line means nothing, nor does naming one twice.
     for path in sorted(dict.fromkeys(paths)):
         pieces = [path]
         if path.is_dir():
+            try:
+                pieces = _of_folder(path, read_manifest(path))
+            except EvidenceError as error:
+                empty.append(error)
+                continue
             manifest = manifest or read_manifest(path)
             folder = path
-            pieces = _of_folder(path, read_manifest(path))
         for piece in pieces:
             try:
                 source = open_files.enter_context(open_input(piece))
@@ -117,6 +126,11 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
             else:
                 others += 1
                 source.close()
+    if len(empty) == len(set(paths)):
+        raise empty[0]
+    soft_errors += [
+        SoftError(stage="evidence", message=str(error), hint=error.hint) for error in empty if not isinstance(error, _OldReport)
+    ]
     if snapshots and core is None and not gpus and not texts and manifest is None:
         raise EvidenceError(f"{snapshots[0].path} is a snapshot of torch's allocator: it shows no crash", "Pass the GPU core as well.")
     if others:
@@ -155,6 +169,10 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
             raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner or as root.") from error
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]
     if not found and manifest is None:
+        if (folder / "report.html").is_file():
+            raise _OldReport(
+                f"{folder} contains a report, and no evidence", f"Open {folder / 'report.html'}, or pass the core or log itself."
+            )
         raise EvidenceError(f"{folder} contains no crash evidence", "Pass a core, a log or a crash folder.")
     return found
 
