@@ -612,7 +612,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
             kept.write(f"{work.path}\n")
     report = work.path / "report.html"
     if done:
-        say(f"{_answer(work.path, what)}: {report if report.exists() else work.path / 'report.json'}")
+        say(f"{_answer(work.path, what, is_told='killed' in manifest)}: {report if report.exists() else work.path / 'report.json'}")
     else:
         say(f"{what}: evidence in {work.path}" + (" (analysis failed, see analysis.log there)" if settings.analyze else ""))
     if settings.on_crash:
@@ -677,10 +677,13 @@ def remember(work: Work, manifest: Manifest, index: Optional[str] = None) -> Non
             isolation.run(deliver, _DELIVERY_DEADLINE, keep=isolation.FOR_PYTHON, extra=variables, stdout=subprocess.DEVNULL)
 
 
-def _answer(folder: Path, what: str) -> str:
-    """What the report says: what happened, with the user's own line and its values; of a job, which process failed first."""
+def _answer(folder: Path, what: str, is_told: bool) -> str:
+    """What the report says: what happened, with the user's own line, its values and the cause; of a job, which process failed first.
+
+    `is_told`: the cause is a part of `what`.
+    """
     # This process ends soon; the supervisor, which does not, imports none of it.
-    from crashkit.report import answer, job_wording, safe
+    from crashkit.report import answer, job_wording, one_line, safe
     from crashkit.report.json import decode
 
     try:
@@ -690,7 +693,9 @@ def _answer(folder: Path, what: str) -> str:
     if crash.job is not None and crash.job.root_cause is not None:
         return safe.clip(safe.line(f"{job_wording.described(crash.job)}: {job_wording.sentence(crash.job).rstrip('.')}"), _LONGEST_SENTENCE)
     found = answer.answer(crash)
-    return f"{what} in {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}" if found is not None else what
+    where = f" in {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}" if found is not None else ""
+    cause = "" if is_told else safe.line(one_line.cause(crash))
+    return f"{what}{where} ({cause})" if cause else f"{what}{where}"
 
 
 def _present_store(store: Store) -> Store:

@@ -12,7 +12,7 @@ from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.diagnose.places import python_line
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
-from crashkit.naming.failing import failing, said
+from crashkit.naming.failing import extension, failing, said
 from crashkit.naming.own_code import installed_as
 from crashkit.naming.values import bad_pointer
 
@@ -30,11 +30,6 @@ _TITLE = re.compile(r": |::|\]$")
 _WORKER = re.compile(
     r"^--multiprocessing-fork$|^from multiprocessing\.|popen_loky_|/ray/_private/workers/|/ray/workers/|/torch/_inductor/compile_worker/"
     r"|^pyspark\.(?:daemon|worker)$"
-)
-
-# Libraries that do what they are told.
-_BASE = re.compile(
-    r"/(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*$"
 )
 
 # Braces of a value are no names.
@@ -122,18 +117,10 @@ def _blamed(stack: Stack, case: Case) -> Optional[str]:
 
 
 def _foreign(stack: Stack, case: Case, named: bool = False) -> Optional[Native]:
-    """The innermost native function that failed or called what failed, outside of the C library and the interpreter.
-
-    What runs Python code, as gevent's greenlets do, did not call what that code calls.
-    """
+    """The innermost native function that failed or called what failed, outside of the C library and the interpreter."""
     interpreter = case.crash.python.executable if case.crash.python else None
-    called = next((index for index, _ in stack.pythons if index is not None), len(stack.thread.frames))
-    for native in stack.failing:
-        if native.index > called:
-            return None
-        if (native.name or not named) and not _BASE.search(native.module) and native.module not in ("", interpreter):
-            return native
-    return None
+    index = extension(stack.thread.frames, case.crash.signal, interpreter, named)
+    return next((native for native in stack.whole if native.index == index), None)
 
 
 def _package(native: Native, case: Case) -> Optional[str]:

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from crashkit.model import Frame, NativeFrame, PythonFrame, Signal
 from crashkit.naming.cython import cython_name
 from crashkit.naming.functions import libc_name, short_function
-from crashkit.naming.machinery import handler_end, machinery_end
+from crashkit.naming.machinery import handler_end, is_outermost, machinery_end
+
+# Libraries that do what they are told, and interpreters.
+_BASE = re.compile(
+    r"/(?:(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*"
+    r"|python(?:\d(?:\.\d+)?)?[a-z]*)$"
+)
 
 
 def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None:
@@ -24,6 +31,21 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
     natives = [index for index in range(start, len(frames)) if isinstance(frames[index], NativeFrame)]
     ends = machinery_end([frames[index].function for index in natives])  # type: ignore[union-attr]
     return natives[ends] if ends < len(natives) else None
+
+
+def extension(frames: Sequence[Frame], signal: Signal | None, interpreter: str | None, named: bool = False) -> int | None:
+    """Index of the innermost native function that failed or called what failed, outside of the C library and the interpreter's file.
+
+    What runs Python code, as gevent's greenlets do, did not call what that code calls. `named`: only one with a name.
+    """
+    start = failing(frames, signal)
+    for index, frame in enumerate(frames[start:] if start is not None else (), start or 0):
+        if not isinstance(frame, NativeFrame) or is_outermost(frame.function):
+            return None
+        module = frame.module or ""
+        if module not in ("", interpreter) and not _BASE.search(module) and (frame.function or not named):
+            return index
+    return None
 
 
 def said_name(frame: NativeFrame) -> str | None:

@@ -68,6 +68,8 @@ def answer(crash: Crash) -> Answer | None:
         return Answer(chosen, frame)
     native = wording.native_at(thread, crash.signal)
     what, where = (wording.said(thread, native), wording.where(thread, native)) if native else (None, None)
+    if where is not None and ", called by " not in where and (caller := wording.called_by(thread, crash)) is not None:
+        where += f", called by {wording.said(thread, caller)}"
     if native is not None and (native.file, native.line) == (frame.file, frame.line):
         where = None  # The user's own Cython function failed, not one that it called.
     if in_collector(thread):

@@ -148,6 +148,7 @@ class Page:
         self.python = wording.python_at(shown)
         self.own = wording.own_at(shown)
         self.native = wording.native_at(self.thread, crash.signal)
+        self.called_by = wording.called_by(self.thread, crash)
         self.finding = wording.best_finding(crash)
         groups = wording.groups(thread for thread in crash.threads if thread is not self.thread)
         # The thread that launched a GPU's kernel says more than the one that died, which is the driver's.

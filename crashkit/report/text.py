@@ -150,6 +150,8 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     native = wording.native_at(thread, crash.signal)
     if native and thread:
         yield from page.field("native", f"{wording.said(thread, native)}  {wording.native_place(native)}")
+        if (caller := wording.called_by(thread, crash)) is not None:
+            yield from page.field("called by", f"{wording.said(thread, caller)}  {wording.native_place(caller)}")
     if signal and (handled := wording.handled(signal)):
         yield from page.field("handler", handled)
     said = next((line.text for line in crash.log if line.from_core), None)

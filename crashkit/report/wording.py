@@ -27,7 +27,7 @@ from crashkit.model import (
 )
 from crashkit.naming import greenlets, tasks
 from crashkit.naming.collector import in_collector as in_collector
-from crashkit.naming.failing import failing
+from crashkit.naming.failing import extension, failing
 from crashkit.naming.failing import said as said_in
 from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
@@ -281,6 +281,19 @@ def native_at(thread: Thread | None, signal: Signal | None = None) -> NativeFram
     index = failing(thread.frames, signal)
     found = thread.frames[index] if index is not None else next(thread.natives(), None)
     return found if isinstance(found, NativeFrame) else None
+
+
+def called_by(thread: Thread | None, crash: Crash) -> NativeFrame | None:
+    """The function of an extension module, or of its library, that called what failed in the C library or the interpreter."""
+    if thread is None or (native := native_at(thread, crash.signal)) is None:
+        return None
+    interpreter = crash.python.executable if crash.python else None
+    first, named = (extension(thread.frames, crash.signal, interpreter, named) for named in (False, True))
+    if first is None or named is None or thread.frames[first] is native:
+        return None
+    found = thread.frames[named]
+    assert isinstance(found, NativeFrame)
+    return found
 
 
 def said(thread: Thread, frame: NativeFrame) -> str:

@@ -59,7 +59,8 @@ def test_the_report_lies_in_the_store(crashkit: Crashkit) -> None:
     (crash,) = crashkit.crashes()
     assert crash["analysis"] == "done", (crash["folder"] / "analysis.log").read_text()
     report = json.loads((crash["folder"] / "report.json").read_text())
-    assert result.stderr.splitlines()[-1].endswith(str(crash["folder"] / "report.html"))
+    said = result.stderr.splitlines()[-1]
+    assert said.endswith(f" ({report['findings'][0]['title']}): {crash['folder'] / 'report.html'}") and "in handle (app.py:2)" in said
     assert report["signal"]["name"] == "SIGSEGV"
     crashed = next(thread for thread in report["threads"] if thread.get("crashed"))
     functions = [frame["function"] for frame in crashed["frames"] if frame["kind"] == "python"]

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
-from crashkit.model import Address, Crash, ElidedFrames, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.model import Address, Crash, ElidedFrames, Frame, NativeFrame, PythonFrame, PythonRuntime, Signal, Thread
 from crashkit.naming.failing import said, where
 from crashkit.pipeline import analyze
 from crashkit.report import html, markdown, text, wording
 
-from ..crashes import NO_COMPILER, crash, needs_binutils, needs_gdb, needs_x86_64
+from ..crashes import CRASHERS, NO_COMPILER, an_interpreter, crash, needs_binutils, needs_gdb, needs_x86_64, python_crash
 
 LIBC, FFI, APP = "/lib/x86_64-linux-gnu/libc.so.6", "/lib/libffi.so.8", "/srv/app"
 SEGV = Signal(number=11, name="SIGSEGV", code=1, code_name="SEGV_MAPERR", address=Address(0), reason="null-pointer", access="read")
@@ -59,6 +59,56 @@ def test_no_caller_is_blamed_in_any_form_of_the_report() -> None:
 
 def test_a_waiting_thread_is_told_by_the_code_that_it_runs() -> None:
     assert wording.doing(Thread(frames=(native(None, FFI), native("main", APP)))) == "in libffi.so.8, called by main"
+
+
+RELEASES = """
+import ctypes
+
+library = ctypes.CDLL({library!r})
+library.reserve.restype = ctypes.c_void_p
+
+def release(memory):
+    library.release(ctypes.c_void_p(memory))
+
+release(library.reserve(100))
+"""
+
+
+@pytest.mark.slow
+@needs_gdb
+def test_the_library_that_called_the_c_library_is_named(tmp_path: Path) -> None:
+    """glibc found the error in code of its own; whose code it is to look at comes next."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip(NO_COMPILER)
+    library, script = tmp_path / "libtwice.so", tmp_path / "releases.py"
+    subprocess.run([compiler, "-g", "-shared", "-fPIC", CRASHERS / "twice_freed.c", "-o", library], check=True)
+    script.write_text(RELEASES.format(library=str(library)))
+    told = analyze(python_crash(script, python=an_interpreter()).core)
+    first_screen = "\n".join(text.summary(told, None, color=False, width=160))
+    assert "release (releases.py:8)" in first_screen and ", called by release\n" in first_screen
+    assert "called by release  twice_freed.c:6 in libtwice.so" in first_screen
+    assert "<dt>Called by</dt>" in html.render(told)
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        ((native("_int_free", LIBC), native("decode", "/srv/fast.so"), PythonFrame(function="f")), "decode"),
+        ((native("_PyThreadState_HasStackSpace", "/usr/bin/python3.12"), native("run", "/srv/fast.so")), "run"),
+        # It failed itself, or what called it is not its doing: Python code, or how the process starts.
+        ((native("decode", "/srv/fast.so"), native("run", "/srv/fast.so")), None),
+        ((native(None, "/srv/fast.so"), native("run", "/srv/fast.so")), None),
+        ((native("_int_free", LIBC), PythonFrame(function="f"), native("decode", "/srv/fast.so")), None),
+        ((native("gc_collect_main", "/opt/libpython3.12.so.1.0"), native("_start", "/srv/program")), None),
+        ((native("gc_collect_main", "/opt/libpython3.12.so.1.0"), native("main", "/opt/bin/python3.12")), None),
+        ((native("gc_collect_main", "/opt/app"), native("main", "/opt/app")), None),
+    ],
+)
+def test_who_called_what_failed(frames: tuple[Frame, ...], named: str | None) -> None:
+    thread = Thread(tid=1, crashed=True, frames=frames)
+    caller = wording.called_by(thread, Crash(signal=SEGV, threads=(thread,), python=PythonRuntime(executable="/opt/app")))
+    assert (caller and caller.function) == named
 
 
 SOURCE = """\
