@@ -70,7 +70,7 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
     if not problems:
         limit = "unlimited" if hard < 0 else f"{hard} bytes"
         raised = "" if soft == hard else " (the soft limit is lower; crashkit run raises it)"
-        yield Finding("core limit", "ok", f"cores may be written: hard limit {limit}{raised}")
+        yield Finding("core limit", "ok", f"cores can be written: hard limit {limit}{raised}")
     if not outlook.judge(facts._replace(hard_limit=-1)):
         yield Finding("core pattern", "ok", _who_gets_it(facts))
     if facts.suid_dumpable == 0 and os.geteuid() == 0:
@@ -177,12 +177,12 @@ def history_findings() -> Iterator[Finding]:
         yield Finding("history", "ok", f"crashes are recorded in {shown(index)}; crashkit groups lists them")
     own = len(Spool(home(), default(home())).waiting())
     if own:
-        yield Finding("history", "ok", f"{own} of them will be in it with the next crash or the next crashkit groups")
+        yield Finding("history", "ok", f"{own} more will be recorded at the next crash, or when crashkit groups is run")
     if waiting := waiting_anywhere(home()) - own:
         yield Finding(
             "history",
             "warning",
-            f"{waiting} {'crash waits' if waiting == 1 else 'crashes wait'} in {home()} for a history that was away",
+            f"{waiting} {'crash waits' if waiting == 1 else 'crashes wait'} in {home()} for a history that was unavailable",
             "crashkit groups, with the same --index",
         )
 
@@ -280,7 +280,7 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     yield Finding(
         "interpreter",
         "ok",
-        f"{module} has no {' and no '.join(missing)}: Python stacks come from PyStack, interpreter frames have no line numbers",
+        f"{module} has no {' and no '.join(missing)}: Python stacks are read without gdb, interpreter frames have no line numbers",
         f"apt-get install {program.name}-dbg" if str(program).startswith("/usr/bin/") else None,
     )
 

@@ -140,7 +140,7 @@ def _resume(store: Store) -> frozenset[int]:
         return frozenset()
     from crashkit.collect.recover import in_background
 
-    say("finishing in the background what an earlier run or analysis left when it was killed; see crashkit list")
+    say("finishing in the background what an interrupted run or analysis left behind; see crashkit list")
     return frozenset([in_background(store)])
 
 
@@ -148,7 +148,7 @@ def _leave(store: Store, inbox: Work) -> None:
     """Remove the folder of the run, unless there is evidence in it that nobody has taken."""
     if _holds_evidence(inbox):
         inbox.close()
-        say(f"evidence that was not kept yet is in {inbox.path}; crashkit list adds it to the crashes")
+        say(f"evidence that was not saved yet is in {inbox.path}; crashkit list adds it to the crash store")
     else:
         store.discard(inbox)
     if store.is_temporary:
@@ -248,7 +248,7 @@ def _capture(request: Request, problems: list[outlook.Problem]) -> tuple[str, st
     fatal = [problem for problem in problems if problem.fatal or problem.cuts]
     scarce = [problem for problem in problems if problem.scarce]
     if wanted == "auto" and scarce and _may_trace(request):
-        say(f"{scarce[0].message}: minimal cores are kept, of which a report needs no more (--keep minimal)")
+        say(f"{scarce[0].message}: minimal cores are kept, which hold all that a report needs (--keep minimal)")
         return "ptrace", "crashkit"
     if wanted == "auto" and not fatal:
         return "core", ""

@@ -122,7 +122,7 @@ def test_compare(crashkit: Crashkit) -> None:
         crashkit.python(code, options=())
     first, second, third = (crash["id"] for crash in crashkit.crashes())
     equal = crashkit("compare", first, second)
-    assert equal.returncode == 0 and equal.stdout.startswith("The same crash twice: equal fingerprints.\n")
+    assert equal.returncode == 0 and equal.stdout.startswith("The same crash: the fingerprints are equal.\n")
     different = crashkit("compare", first, crashkit.home / third)
     assert different.stdout.startswith("Different crashes.\n")
     assert "signal\n  1  SIGSEGV\n  2  SIGABRT\n" in different.stdout

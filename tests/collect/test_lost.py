@@ -262,7 +262,7 @@ def test_an_older_core_comes_back(crashkit: Crashkit) -> None:
     older = _older(crashkit)
     result = crashkit.python(f"import os\nfor _ in range(2):\n if os.fork() == 0:\n  {SEGFAULT}\n os.wait()\n")
     assert older.read_text() == "precious" and [path.name for path in crashkit.cwd.iterdir()] == ["core"]
-    assert f"{older} is the older core again" in result.stderr and len(crashkit.crashes()) == 2
+    assert f"restored the older core {older}" in result.stderr and len(crashkit.crashes()) == 2
 
 
 def test_without_a_crash_nobody_touches_an_older_core(crashkit: Crashkit) -> None:
