@@ -265,7 +265,7 @@ class Thread(_Fact, frozen=True):
     registers: dict[str, Address] = {}
     """At the fault for the crashed thread, at the time of the dump for the others."""
     activity: Optional[str] = None
-    """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a time to come)."""
+    """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a point in time)."""
     processor: Optional[float] = None
     """Of a live thread: the share of the time that it was watched in which it ran or was ready to run, 0 to 1."""
 
@@ -605,11 +605,11 @@ class JobCollective(_Fact, frozen=True):
     group: Optional[str] = None
     sequence: Optional[int] = None
     problem: Optional[str] = None
-    """missing (ranks never came to it), mismatch (ranks called different things), unfinished (all came, and it did not end)."""
+    """missing (ranks never reached it), mismatch (ranks called different things), unfinished (all reached it, but it did not finish)."""
     operation: Optional[str] = None
     """What most ranks called."""
     missing: tuple[int, ...] = ()
-    """Ranks that never came to it."""
+    """Ranks that never reached it."""
     unknown: tuple[int, ...] = ()
     """Ranks of the group of which nothing is known."""
     differing: tuple[int, ...] = ()

@@ -12,11 +12,11 @@ from crashkit.model import Crash, Job, JobCause, JobPlace, JobProcess
 
 ROLES = {
     "root-cause": "failed first",
-    "failed": "failed, too",
+    "failed": "also failed",
     "lost-peer": "lost a peer",
     "stopped": "stopped by the launcher",
-    "waited": "said nothing",
-    "ended": "ended well",
+    "waited": "left no message",
+    "ended": "ended normally",
 }
 CONFIDENCE = {"certain": "for certain", "likely": "probably", "possible": "possibly"}
 REPEATED = frozenset({"job-rank-failed"})

@@ -144,7 +144,7 @@ _WAITS = {
 _WAIT_DEPTH = 10
 _NAME = 160
 _COMMAND = 40
-UNSEEN = "where it stood could not be read"
+UNSEEN = "its stack could not be read"
 
 
 # Names and places
