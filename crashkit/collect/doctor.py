@@ -147,13 +147,13 @@ def store_findings() -> Iterator[Finding]:
         yield _no_store(str(error), error.hint)
         return
     if not os.access(path, os.W_OK | os.X_OK):
-        yield _no_store(f"{path} is not writable", "set CRASHKIT_HOME to a writable folder")
+        yield _no_store(f"{path} is not writable", "Set CRASHKIT_HOME to a writable folder.")
     elif free < 1 << 30:
         yield Finding(
             "crash store",
             "warning",
             f"only {free >> 20} MiB free in {path}",
-            "free some space, or set CRASHKIT_HOME to a folder on another disk",
+            "Free some space, or set CRASHKIT_HOME to a folder on another disk.",
         )
     else:
         yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")

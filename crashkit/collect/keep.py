@@ -703,7 +703,7 @@ def _present_store(store: Store) -> Store:
             fresh = Store(store.path)
     fresh = fresh or temporary_store()
     if fresh is None:
-        raise CollectError("it was removed or replaced during the run", "set CRASHKIT_HOME to another folder")
+        raise CollectError("it was removed or replaced during the run", "Set CRASHKIT_HOME to another folder.")
     say(f"the crash store {store.path} was removed or replaced during the run: this crash goes to {fresh.path}")
     return fresh
 

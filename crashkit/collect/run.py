@@ -208,13 +208,13 @@ def _store() -> Optional[tuple[Store, Work, frozenset[int]]]:
         helpers = _resume(store)  # first: who is forked later holds the lock of this run
         return store, store.begin("run"), helpers
     except (CollectError, OSError) as error:
-        hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a writable folder"
+        hint = error.hint if isinstance(error, CollectError) else "Set CRASHKIT_HOME to a writable folder."
         what = str(error) if isinstance(error, CollectError) else f"cannot write to the crash store {home()}: {error.strerror}"
         temporary = temporary_store()
         if temporary is None:
-            say(f"{what}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report; {hint}")
+            say(f"{what}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report. {hint}")
             return None
-        say(f"{what}; {hint}; crashes go to {temporary.path}")
+        say(f"{what}; crashes go to {temporary.path}. {hint}")
         return temporary, temporary.begin("run"), frozenset()
 
 
