@@ -106,7 +106,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     signatures: tuple[Path, ...] = ()
     """Folders with the user's own signatures."""
     show_secrets: bool = False
-    """Leave what looks like a secret as it is."""
+    """Show what looks like a secret, instead of masking it."""
     locals: bool = True
     """Report the values of arguments and local variables."""
     indexes: Optional[Path] = None
@@ -114,7 +114,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     minimal: Optional[Path] = None
     """Also write a minimal core into this new file; where that fails, a soft error says why."""
     threads: tuple[int, ...] = ()
-    """Without a core: identifiers (pthread_self) of the crash's threads, which tell which of several crashes in a log is meant."""
+    """Without a core: identifiers (pthread_self) of the crash's threads, which show which of several crashes in a log is meant."""
 
 
 def analyze(
@@ -131,7 +131,7 @@ def analyze(
     """Analyze one crash from these pieces of evidence.
 
     `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
-    `living`: the core was just taken of a process that runs on, and this is what else it told. `ahead`: a gdb that runs already.
+    `living`: the core was just taken from a process that still runs, and this is what else was read from it. `ahead`: a gdb that already runs.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
