@@ -131,7 +131,8 @@ def analyze(
     """Analyze one crash from these pieces of evidence.
 
     `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
-    `living`: the core was just taken from a process that still runs, and this is what else was read from it. `ahead`: a gdb that already runs.
+    `living`: the core was just taken from a process that still runs, and this is what else was read from it.
+    `ahead`: a gdb that was started before.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
