@@ -58,9 +58,9 @@ class Source(_Fact, frozen=True):
     """Bytes that the headers declare but the file does not contain."""
     compression: Optional[str] = None
     minimal: bool = False
-    """True for a core that contains only what a report needs (`--minimal`)."""
+    """True of a core that holds only what a report needs (`--minimal`)."""
     archive: Optional[str] = None
-    """The bundle or other archive that it was in; `path` is then a path in it."""
+    """The bundle or other archive that it was in: `path` is a path in it then."""
 
 
 class Process(_Fact, frozen=True):
