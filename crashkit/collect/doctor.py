@@ -78,7 +78,7 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
             "setuid",
             "warning",
             "a process that changes its user (gunicorn --user) leaves no core: fs.suid_dumpable is 0",
-            "start it as that user, or run: sysctl -w fs.suid_dumpable=2 with an absolute core_pattern (as root, on the host)",
+            "Start it as that user, or run: sysctl -w fs.suid_dumpable=2 with an absolute core_pattern (as root, on the host)",
         )
     if facts.pattern.kind == "file" and not facts.pattern.unique:
         yield Finding(
@@ -203,7 +203,7 @@ def gdb_findings() -> Iterator[Finding]:
     first = (answer.stdout.splitlines() or ["unknown version"])[0]
     version = re.search(r"(\d{1,9})\.\d\S{0,99}$", first)
     if version is not None and int(version.group(1)) < _GDB_NEEDED:
-        yield Finding("gdb", "problem", f"{first} is too old", f"install gdb {_GDB_NEEDED} or newer")
+        yield Finding("gdb", "problem", f"{first} is too old", f"Install gdb {_GDB_NEEDED} or newer.")
     elif "python 3" not in python.stdout:
         yield Finding("gdb", "problem", f"{first} was built without Python", "apt-get install gdb (gdb-minimal has no Python)")
     else:
@@ -257,7 +257,7 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     """Check that the command's interpreter has debug info and libpython.py."""
     program, failure = find_interpreter(command)
     if program is None:
-        yield Finding("command", "problem", failure or "unknown", "give the full path of the program, or add its folder to PATH")
+        yield Finding("command", "problem", failure or "unknown", "Give the full path of the program, or add its folder to PATH.")
         return
     if "python" not in program.name:
         yield Finding("command", "ok", f"{program} is not a Python interpreter; any Python that it starts is examined when it crashes")
@@ -315,7 +315,7 @@ def cuda_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             "CUDA core dumps",
             "warning",
             "CUDA_COREDUMP_FILE is relative: the dump may end up in any folder",
-            "unset CUDA_COREDUMP_FILE and use crashkit run --cuda",
+            "Unset CUDA_COREDUMP_FILE and use crashkit run --cuda.",
         )
     elif unset:
         yield Finding("CUDA core dumps", "ok", f"on; not set: {', '.join(unset)}", "crashkit run --cuda sets them")

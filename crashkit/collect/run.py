@@ -80,7 +80,7 @@ def run(request: Request) -> int:
     capture, tracer = _capture(request, problems)
     if capture != "ptrace":
         for problem in problems:
-            say(f"{problem.message}; {problem.mend}")
+            say(f"{problem.message}. {problem.mend}")
     if request.history not in (None, NONE) and not installed():
         say(f"the history needs SQLAlchemy: until it is installed, crashes wait for it in the crash store; {INSTALL}")
     gpu_folder = None

@@ -410,7 +410,7 @@ class _Round:
                     attempt=self.number,
                     what=f"{ranks(before)} ended before the others, without an error",
                     confidence="likely",
-                    because="the others lost a peer, which the launcher neither saw fail nor stopped",
+                    because="the others lost a peer, and the launcher neither saw it fail nor stopped it",
                 )
             elif gone:
                 person = gone[0] if len(gone) == 1 else None
