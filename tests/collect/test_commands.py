@@ -94,7 +94,7 @@ def test_demo_leaves_a_folder_with_other_files_alone(crashkit: Crashkit, name: s
     folder.mkdir()
     (folder / name).write_text("precious")
     result = crashkit("demo", "--out", folder)
-    assert (f"mine holds other files, such as {name}" in result.stderr) == refused
+    assert (f"mine contains other files, such as {name}" in result.stderr) == refused
     assert not refused or (result.returncode == 1 and (folder / name).read_text() == "precious")
 
 
