@@ -69,7 +69,7 @@ class Bar(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Ranks against time, or the collectives that they came to; where neither is known, only how each ended."""
+    """Ranks against time, or the collectives that they reached; where neither is known, only how each ended."""
 
     height: int
     bars: tuple[Bar, ...]
@@ -220,7 +220,7 @@ def _against_collectives(several: Sequence[Band]) -> Optional[Picture]:
         return _ROOM * ((number if number is not None else start) - start) // (last - start)
 
     ticks = tuple((_LEFT + across(number), f"#{number}") for number in _marks(start, last))
-    return _drawn(several, [(across(one.first.sequence),) * 2 for one in several], ticks, "the collectives that they came to")
+    return _drawn(several, [(across(one.first.sequence),) * 2 for one in several], ticks, "the collectives that they reached")
 
 
 def _against_time(several: Sequence[Band]) -> Optional[Picture]:

@@ -48,7 +48,7 @@ def test_reported_only_once_and_left_alone(crashkit: Crashkit) -> None:
     code = "import sys; print('asleep', flush=True); sys.stdin.readline(); sys.exit(7)"
     process = crashkit.start("run", "--no-analyze", "--hang-after", "0.5", "--", sys.executable, "-c", code, stdin=-1)
     said = [process.stderr.readline()]
-    while "was looked at" not in said[-1]:
+    while "was examined" not in said[-1]:
         said.append(process.stderr.readline())
         assert said[-1], said
     process.stdin.write("\n")

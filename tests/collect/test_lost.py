@@ -180,7 +180,7 @@ def test_an_analysis_that_kills_is_not_started_for_ever(pending: Crashkit) -> No
     write_manifest(crash.path, {**crash.manifest, "interrupted": 2})
     assert not resume(store, crash) and interrupted(store) == []
     manifest = read_manifest(crash.path)
-    assert manifest is not None and manifest["analysis"] == "failed" and "not started again" in manifest["notes"][-1]
+    assert manifest is not None and manifest["analysis"] == "failed" and "not restarted" in manifest["notes"][-1]
     assert waiting_anywhere(pending.home) == 2, "in the history it is again, as what it is now"
 
 

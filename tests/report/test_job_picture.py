@@ -101,10 +101,10 @@ def test_times_that_tell_nothing_are_not_drawn(apart: float) -> None:
     assert {bar.width for bar in one.bars} == {550}
 
 
-def test_bars_are_as_long_as_the_collectives_that_they_came_to() -> None:
+def test_bars_are_as_long_as_the_collectives_that_they_reached() -> None:
     """From a quarter before the first on; a process of which none is known came to none that is shown."""
     one = drawn(*(JobProcess(rank=2 * index, sequence=number) for index, number in enumerate((100, 136, 118, None))))
-    assert one.axis == "the collectives that they came to"
+    assert one.axis == "the collectives that they reached"
     assert [bar.width for bar in one.bars] == [550 * 9 // 45, 550, 550 * 27 // 45, 3]
     assert one.ticks == tuple((150 + 550 * (number - 91) // 45, f"#{number}") for number in range(91, 137, 8))
 
