@@ -15,7 +15,7 @@ from tests.test_patterns import pace
 
 ROOT = Path(__file__).parent.parent
 SECONDS, MEMORY, REPORT = 10, 500 << 20, 20 << 20
-CUT = ("left out", "cut at", "omitted", "not searched for", "missing", "truncated")
+CUT = ("left out", "cut at", "omitted", "not looked for", "missing", "truncated")
 # Nothing of these is worth a word: they are small, or what is there is all in the report.
 WHOLE = {"gpu_threads", "wide_sections", "modules_in_memory", "auxiliary_vectors", "manifest_name", "manifest_nesting"}
 # Seven seconds or more, and others are like them.

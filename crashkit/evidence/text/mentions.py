@@ -132,4 +132,4 @@ def only_mentioned(number: int, size: int) -> tuple[SoftError, ...]:
     if size <= HEAD + TAIL:
         return (nothing,)
     ends = f"its first {HEAD >> 10} KiB and its last {TAIL >> 20} MiB"
-    return nothing, SoftError(stage="log", message=f"words of a crash were not searched for between {ends}")
+    return nothing, SoftError(stage="log", message=f"words of a crash were not looked for between {ends}")
