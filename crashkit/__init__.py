@@ -2,7 +2,7 @@
 
 A crash leaves evidence: a core, a faulthandler dump, a log. `collect` makes sure that it is left, `evidence` reads it,
 `debugger` asks gdb, `stacks` puts native and Python frames together, `diagnose` names the cause and the fix, and
-`report` shows it. `pipeline` is that path, one call a stage.
+`report` shows it. `pipeline` is that path, one call per stage.
 
     import crashkit
     crash = crashkit.analyze("core")          # a crashkit.Crash: everything that the report shows

@@ -80,7 +80,7 @@ def bundle(
     for path in paths:
         if str(path) == "-" or (path.exists() and not path.is_file() and not path.is_dir()):
             # It is read twice.
-            raise EvidenceError(f"{path} is neither a file nor a folder", "Write the core into a file first, and pass that.")
+            raise EvidenceError(f"{path} is neither a file nor a folder", "Save the core in a file first, and pass that.")
     with ExitStack() as stack:
         scratch = stack.enter_context(Scratch("bundle", roomy_folder()))
         small = scratch / "core" if minimal else None
@@ -121,7 +121,7 @@ def _written(small: Optional[Path], crash: Crash, pieces: Pieces) -> Optional[Pa
         return None
     if not small.exists():
         told = next((error for error in crash.soft_errors if error.stage == "minimal"), None)
-        raise CollectError(told.message if told else "no minimal core was written", (told and told.hint) or "Leave out --minimal.")
+        raise CollectError(told.message if told else "no minimal core was written", (told and told.hint) or "Omit --minimal.")
     return small
 
 

@@ -95,7 +95,7 @@ class AccessedArray(_Fact, frozen=True):
     start: Address
     """Of its lowest element."""
     end: Address
-    """Behind its highest element."""
+    """End of its highest element."""
     thread: Optional[int] = None
     """Whose variable it is: the crashed thread's, or another one's if that has no Python frames."""
     function: Optional[str] = None
@@ -103,13 +103,13 @@ class AccessedArray(_Fact, frozen=True):
     file: Optional[str] = None
     """Of that function."""
     line: Optional[int] = None
-    """Where the function stood."""
+    """The line that the function was at."""
     owner: Optional[str] = None
     """Type and shape of the array whose memory it is a view of."""
     owner_start: Optional[Address] = None
     """Of that array's lowest element."""
     owner_end: Optional[Address] = None
-    """Behind that array's highest element."""
+    """End of that array's highest element."""
 
 
 class Signal(_Fact, frozen=True):
@@ -125,16 +125,16 @@ class Signal(_Fact, frozen=True):
     """read, write, execute."""
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
-    abort, integer-divide, illegal-instruction, trap, raised (by the process itself), sent-from-outside, sent (by whom is not known), ..."""
+    abort, integer-divide, illegal-instruction, trap, raised (by the process itself), sent-from-outside, sent (sender unknown), ..."""
     detail: Optional[str] = None
     """The reason in one human-readable sentence."""
     sender_pid: Optional[int] = None
     recovered: bool = False
     """True if a signal handler hid the fault and it was recovered from the signal frame."""
     handler: Optional[str] = None
-    """The signal handler that stood between the fault and the end of the process."""
+    """The signal handler that ran between the fault and the end of the process."""
     array: Optional[AccessedArray] = None
-    """Whose memory was accessed, if an array in a variable says so."""
+    """The array in a variable whose memory was accessed, if there is one."""
     ended_with: Optional[str] = None
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 
@@ -164,7 +164,7 @@ class PythonRuntime(_Fact, frozen=True):
     finalizing: Optional[bool] = None
     free_threaded: Optional[bool] = None
     pending_signals: tuple[PendingSignal, ...] = ()
-    """Lowest number first. Python handles signals in its main thread only, and never while that runs C code."""
+    """Lowest number first. Python handles signals in its main thread only, and never while that thread runs C code."""
 
 
 class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
@@ -227,16 +227,16 @@ Frame = Union[NativeFrame, PythonFrame, ElidedFrames]
 
 
 class Raised(_Fact, frozen=True):
-    """A Python exception that a thread was handling, or one from which that came."""
+    """A Python exception that a thread was handling, or one that led to it."""
 
     text: Optional[str] = None
     """Its type and arguments."""
     relation: Optional[str] = None
-    """How the exception before it in the list came from it: cause (`raise ... from`), context (raised while this one was handled)."""
+    """How it led to the exception before it in the list: cause (`raise ... from`), context (raised while this one was handled)."""
     frames: tuple[PythonFrame, ...] = ()
     """Its traceback: innermost first, up to the function that caught it. Without variables."""
     left_out: Optional[int] = None
-    """How many outer frames the traceback has besides."""
+    """How many more outer frames the traceback has."""
 
 
 class Thread(_Fact, frozen=True):
@@ -247,11 +247,11 @@ class Thread(_Fact, frozen=True):
     crashed: bool = False
     holds_gil: Optional[bool] = None
     waits_for_gil: Optional[bool] = None
-    """Whether it wanted the GIL and had not got it."""
+    """Whether it wanted the GIL and did not have it."""
     exception: Optional[str] = None
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     raised: tuple[Raised, ...] = ()
-    """That exception with its traceback, and those from which it came, the first one last."""
+    """That exception with its traceback, and those that led to it, the first one last."""
     collecting: Optional[bool] = None
     """Whether the thread was running Python's garbage collector, by the interpreter's own record; that includes finalizers."""
     visited: Optional[str] = None
@@ -265,7 +265,7 @@ class Thread(_Fact, frozen=True):
     registers: dict[str, Address] = {}
     """At the fault for the crashed thread, at the time of the dump for the others."""
     activity: Optional[str] = None
-    """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a time to come)."""
+    """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a point in time)."""
     processor: Optional[float] = None
     """Of a live thread: the share of the time that it was watched in which it ran or was ready to run, 0 to 1."""
 
@@ -320,7 +320,7 @@ class GpuDevice(_Fact, frozen=True):
     """A GPU that the process used."""
 
     index: Optional[int] = None
-    """As the CUDA driver counts the devices that the process sees."""
+    """The CUDA driver's number of the device, counted among those that the process sees."""
     name: Optional[str] = None
     sm: Optional[str] = None
     """Its architecture, such as sm_90."""
@@ -355,7 +355,7 @@ class GpuException(_Fact, frozen=True):
     offset: Optional[Offset] = None
     """Of the program counter in its function."""
     exact_pc: Optional[bool] = None
-    """False if the hardware did not record the faulting instruction: the program counter is then where the thread stood afterwards."""
+    """False if the hardware did not record the faulting instruction: the program counter is then where the thread was afterwards."""
     file: Optional[str] = None
     line: Optional[int] = None
     source: Optional[str] = None
@@ -373,7 +373,7 @@ class GpuException(_Fact, frozen=True):
     size: Optional[int] = None
     """Bytes accessed by each thread."""
     address: Optional[Address] = None
-    """The address that the registers of the first thread give, or of the first one whose address explains the exception."""
+    """The address in the registers of the first thread, or of the first one whose address explains the exception."""
     lowest: Optional[Address] = None
     highest: Optional[Address] = None
     """The range of addresses over all faulting threads."""
@@ -386,7 +386,7 @@ class GpuException(_Fact, frozen=True):
     context_start: Optional[int] = None
     """Line number of the first of them."""
     disassembly: tuple[Instruction, ...] = ()
-    """Instructions around the program counter, where NVIDIA's disassembler is on the analysing machine."""
+    """Instructions around the program counter, if NVIDIA's disassembler is on the analysing machine."""
     warp: tuple[GpuLane, ...] = ()
     """The threads of the first faulting warp, if it was there; of the worst exception only."""
     operators: tuple[str, ...] = ()
@@ -407,9 +407,9 @@ class GpuLane(_Fact, frozen=True):
     active: Optional[bool] = None
     """False if it was not running with the others: it waited, or had ended."""
     offset: Optional[Offset] = None
-    """Where it stood, in its function."""
+    """Its place, as an offset in its function."""
     address: Optional[Address] = None
-    """The address that its registers give."""
+    """The address in its registers."""
     registers: dict[str, str] = {}
     """Of threads that failed: those with a value that is not 0 in one of them."""
 
@@ -418,7 +418,7 @@ class GpuMemory(_Fact, frozen=True):
     """A block of torch's CUDA allocator, from a snapshot of it."""
 
     state: str
-    """live; freed (given back to the driver); cached (freed, kept by the allocator); beyond (behind a live block's end)."""
+    """live; freed (given back to the driver); cached (freed, kept by the allocator); beyond (past a live block's end)."""
     address: Address
     """Where it begins."""
     size: int
@@ -430,11 +430,11 @@ class GpuMemory(_Fact, frozen=True):
     freed: tuple[PythonFrame, ...] = ()
     """Where it was freed."""
     snapshot: Optional[str] = None
-    """The file that tells."""
+    """The snapshot file."""
 
 
 class GpuPlace(_Fact, frozen=True):
-    """Where warps of a kernel stood."""
+    """Where warps of a kernel were."""
 
     warps: int
     function: Optional[str] = None
@@ -464,7 +464,7 @@ class GpuKernel(_Fact, frozen=True):
     warps: Optional[int] = None
     file: Optional[str] = None
     line: Optional[int] = None
-    """Where most of its warps stood."""
+    """The line that most of its warps were at."""
     places: tuple[GpuPlace, ...] = ()
     """Those with most warps first."""
     resident: tuple[GpuBlock, ...] = ()
@@ -477,7 +477,7 @@ class GpuBlock(_Fact, frozen=True):
     index: tuple[int, ...]
     """In its grid."""
     warps: str
-    """One letter for each of its warps: f failed, w waits (at a barrier, for its threads, sleeps), r runs, - was not there (any more)."""
+    """One letter for each of its warps: f failed, w waits (also for its threads, or sleeps), r runs, - was no longer there or never was."""
 
 
 class LaunchedFrom(_Fact, frozen=True):
@@ -492,7 +492,7 @@ class LaunchedFrom(_Fact, frozen=True):
     function: Optional[str] = None
     """The CUDA call that the thread was in."""
     candidates: tuple[int, ...] = ()
-    """Not exact: the tids of other threads that may have launched it, as they were in such a call, too."""
+    """Not exact: the tids of other threads that may have launched it, because they were also in such a call."""
     line: Optional[int] = None
     """Not exact: the only line just before the frame's that names the kernel, which probably launched it."""
     source: Optional[str] = None
@@ -512,13 +512,13 @@ class Gpu(_Fact, frozen=True):
     cuda: Optional[str] = None
     """The newest CUDA version that the driver supports."""
     left_out: tuple[str, ...] = ()
-    """What the dump does not hold because it was told not to."""
+    """What the dump omits because it was told to."""
     devices: tuple[GpuDevice, ...] = ()
     exceptions: tuple[GpuException, ...] = ()
     """Worst first."""
     kernels: tuple[GpuKernel, ...] = ()
     context_threads: tuple[int, ...] = ()
-    """The tids of the driver's own threads, one a context; such a thread aborts the process."""
+    """The tids of the driver's own threads, one per context; such a thread aborts the process."""
     launched_from: Optional[LaunchedFrom] = None
 
 
@@ -537,7 +537,7 @@ class JobProcess(_Fact, frozen=True):
 
     rank: Optional[int] = None
     name: Optional[str] = None
-    """What its lines are marked with where that is no rank: `trainer-1`, `EngineCore pid=812`."""
+    """What its lines are marked with if that is not a rank: `trainer-1`, `EngineCore pid=812`."""
     pid: Optional[int] = None
     host: Optional[str] = None
     attempt: Optional[int] = None
@@ -547,7 +547,7 @@ class JobProcess(_Fact, frozen=True):
     signal: Optional[str] = None
     """That signal's name."""
     role: Optional[str] = None
-    """root-cause (failed first), failed (for a reason of its own, too), lost-peer (an error because others were gone or late), stopped (by
+    """root-cause (failed first), failed (also for a reason of its own), lost-peer (an error because others were gone or late), stopped (by
     the launcher), waited (no sign of an error), ended (exit status 0)."""
     what: Optional[str] = None
     """Its exception or signal, in one line."""
@@ -558,7 +558,7 @@ class JobProcess(_Fact, frozen=True):
     """Seconds since 1970 when it ended or, by its flight recorder, began its last collective. All of a job come from the same source and
     host's clock, or none has one."""
     sequence: Optional[int] = None
-    """The last collective of the job's main group that it came to."""
+    """The last collective of the job's main group that it reached."""
     source: Optional[str] = None
     """The file with its last words."""
 
@@ -567,9 +567,9 @@ class JobCause(_Fact, frozen=True):
     """What failed first in a job."""
 
     rank: Optional[int] = None
-    """None where several ranks are concerned alike, or where the process has no rank."""
+    """None if several ranks are concerned alike, or if the process has no rank."""
     ranks: tuple[int, ...] = ()
-    """Those that are concerned, where there are several."""
+    """Those that are concerned, if there are several."""
     name: Optional[str] = None
     pid: Optional[int] = None
     attempt: Optional[int] = None
@@ -605,15 +605,15 @@ class JobCollective(_Fact, frozen=True):
     group: Optional[str] = None
     sequence: Optional[int] = None
     problem: Optional[str] = None
-    """missing (ranks never came to it), mismatch (ranks called different things), unfinished (all came, and it did not end)."""
+    """missing (ranks never reached it), mismatch (ranks called different things), unfinished (all reached it, but it did not finish)."""
     operation: Optional[str] = None
     """What most ranks called."""
     missing: tuple[int, ...] = ()
-    """Ranks that never came to it."""
+    """Ranks that never reached it."""
     unknown: tuple[int, ...] = ()
-    """Ranks of the group of which nothing is known."""
+    """Ranks of the group about which nothing is known."""
     differing: tuple[int, ...] = ()
-    """Ranks that called something else than most."""
+    """Ranks that called something different from most."""
     differs: tuple[str, ...] = ()
     """In what: operation, sizes, dtypes, state."""
     calls: tuple[JobCall, ...] = ()
@@ -636,7 +636,7 @@ class Job(_Fact, frozen=True):
     also: tuple[JobCause, ...] = ()
     """Further failures that do not follow from the first one, and those of other attempts."""
     collectives: tuple[JobCollective, ...] = ()
-    """Those that went wrong, first one first."""
+    """Those that went wrong, the first one first."""
 
 
 class Wait(_Fact, frozen=True):
@@ -658,7 +658,7 @@ class Wait(_Fact, frozen=True):
     process: Optional[int] = None
     """The process that must act first, if it is another one."""
     lost: bool = False
-    """True if the owner is no thread of this process: it has ended, or the process was forked while the lock was held."""
+    """True if the owner is not a thread of this process: it has ended, or the process was forked while the lock was held."""
     cycle: bool = False
     """True for the waits of a deadlock: each thread waits for one that waits for it in turn."""
     inside: bool = False
@@ -671,7 +671,7 @@ class Task(_Fact, frozen=True):
     name: Optional[str] = None
     """What the program called it, else Task-1 and so on."""
     state: Optional[str] = None
-    """running, ready (it goes on by itself), waiting."""
+    """running, ready (it continues by itself), waiting."""
     loop_thread: Optional[int] = None
     """The tid of the thread that runs its event loop."""
     awaits: Optional[str] = None
@@ -696,7 +696,7 @@ class Greenlet(_Fact, frozen=True):
     """A greenlet, gevent's included, that had not ended."""
 
     address: Optional[Address] = None
-    """Of the object, as it stands in what gevent prints of it."""
+    """Of the object, as gevent prints it."""
     type: Optional[str] = None
     """Its class, such as greenlet.greenlet."""
     state: Optional[str] = None
@@ -704,9 +704,9 @@ class Greenlet(_Fact, frozen=True):
     thread: Optional[int] = None
     """The tid of its thread."""
     main: bool = False
-    """True for what its thread ran before it switched to any other."""
+    """True for the one that its thread ran before it switched to any other."""
     parent: Optional[int] = None
-    """Index into `greenlets` of the one that goes on when this one ends."""
+    """Index into `greenlets` of the one that continues when this one ends."""
     frames: tuple[PythonFrame, ...] = ()
     """Innermost first. A running one has the frames of its thread."""
 
@@ -752,7 +752,7 @@ class Finding(_Fact, frozen=True):
     id: str
     title: str
     confidence: str
-    """certain (the facts admit no other cause), likely, possible."""
+    """certain (the facts allow no other cause), likely, possible."""
     severity: Optional[str] = None
     summary: Optional[str] = None
     """What happened, with this crash's own names in it."""
@@ -797,16 +797,16 @@ class SoftError(_Fact, frozen=True):
 
 
 class Sibling(_Fact, frozen=True):
-    """Another process of the run that lived when this one died, and where it stood. Ranks of a job are in `Crash.job`."""
+    """Another process of the run that was alive when this one died, and its stacks. Ranks of a job are in `Crash.job`."""
 
     pid: Optional[int] = None
     """In its own PID namespace."""
     argv: tuple[str, ...] = ()
     """Its command line."""
     why: Optional[str] = None
-    """Why it was looked at, in one line."""
+    """Why it was examined, in one line."""
     folder: Optional[str] = None
-    """Where its own crash folder is, below that of the crash."""
+    """Its own crash folder, inside that of the crash."""
     threads: tuple[Thread, ...] = ()
     """Those that ran Python code, the main thread first, without values of variables."""
 
@@ -834,13 +834,13 @@ class Crash(_Fact, frozen=True):
     job: Optional[Job] = None
     """The job that the process was part of."""
     siblings: tuple[Sibling, ...] = ()
-    """Other processes of the run, which lived; none where the process was part of a job."""
+    """Other processes of the run that were still alive; none if the process was part of a job."""
     waits: tuple[Wait, ...] = ()
     """Who waits for what; those of a deadlock first."""
     tasks: tuple[Task, ...] = ()
     """asyncio's tasks that had not ended, running ones first."""
     greenlets: tuple[Greenlet, ...] = ()
-    """Greenlets that had not ended, running ones first; none where each thread had only its own."""
+    """Greenlets that had not ended, running ones first; none if each thread had only its own."""
     log: tuple[LogLine, ...] = ()
     last_words: tuple[str, ...] = ()
     """The last lines that the process wrote, from its log, without faulthandler's dump."""
@@ -850,11 +850,11 @@ class Crash(_Fact, frozen=True):
     looked_for: tuple[LookedFor, ...] = ()
     """Set where no cause was found."""
     next_steps: tuple[str, ...] = ()
-    """What to do next, set where no cause was found."""
+    """What to do next. Set if no cause was found."""
     fingerprint: Optional[Fingerprint] = None
     soft_errors: tuple[SoftError, ...] = ()
     masked: Optional[int] = None
-    """How often `<masked>` stands in this document in place of what looks like a secret (docs/secrets.md)."""
+    """How often `<masked>` replaces in this document what looks like a secret (docs/secrets.md)."""
     debugger: Optional[str] = None
     """Name and version of the debugger that produced the native frames."""
     seconds: dict[str, float] = {}

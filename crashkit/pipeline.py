@@ -107,7 +107,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     signatures: tuple[Path, ...] = ()
     """Folders with the user's own signatures."""
     show_secrets: bool = False
-    """Leave what looks like a secret as it is."""
+    """Show what looks like a secret, instead of masking it."""
     locals: bool = True
     """Report the values of arguments and local variables."""
     indexes: Optional[Path] = None
@@ -115,7 +115,7 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     minimal: Optional[Path] = None
     """Also write a minimal core into this new file; where that fails, a soft error says why."""
     threads: tuple[int, ...] = ()
-    """Without a core: identifiers (pthread_self) of the crash's threads, which tell which of several crashes in a log is meant."""
+    """Without a core: identifiers (pthread_self) of the crash's threads, which show which of several crashes in a log is meant."""
 
 
 def analyze(
@@ -132,7 +132,8 @@ def analyze(
     """Analyze one crash from these pieces of evidence.
 
     `debuggers` provide the stacks of a core, best first; the default is `default_debuggers` beside crashkit's own reading of Python frames.
-    `living`: the core was just taken of a process that runs on, and this is what else it told. `ahead`: a gdb that runs already.
+    `living`: the core was just taken from a process that still runs, and this is what else was read from it.
+    `ahead`: a gdb that was started before.
     Raises EvidenceError if a path holds no evidence of a crash, CatalogError if one of `options.signatures` is invalid.
     """
     options = options or Options()
@@ -444,18 +445,20 @@ def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
     errors = [error for _, source in pieces.gpus for error in source.soft_errors]
     cut = [source.original.name for dump, source in pieces.gpus if dump.cut]
     errors += [
-        SoftError(stage="gpu", message=f"the GPU core {name}: some of its threads were left out, they take too long") for name in cut
+        SoftError(stage="gpu", message=f"some threads of the GPU core {name} were left out: reading them takes too long") for name in cut
     ]
     joined = []
     for gpu in gpus:
         name = Path(gpu.path or "").name
         if belongs(gpu, threads, pid) is False:
-            message = f"the GPU core {name} is of another process and was left out"
+            message = f"the GPU core {name} is of a different process and was left out"
             errors.append(SoftError(stage="gpu", message=message, hint="Pass the core and the GPU core of the same process."))
             continue
         if gpu.truncated:
             message = f"the GPU core {name} is truncated: threads, code or names may be missing"
-            errors.append(SoftError(stage="gpu", message=message, hint="Give it time and disk space to be written whole."))
+            errors.append(
+                SoftError(stage="gpu", message=message, hint="Allow enough time and disk space for the whole file to be written.")
+            )
         joined.append(replace(gpu, launched_from=launched_from(gpu, crash.threads, environment)))
     errors += _disagreement(crash.log, joined)
     time = crash.time or next((gpu.time for gpu in joined if gpu.time), None)
@@ -476,7 +479,7 @@ def _disagreement(log: Sequence[LogLine], gpus: Sequence[Gpu]) -> list[SoftError
     found = [exception.name for gpu in gpus for exception in gpu.exceptions]
     if not told or not found or set(told) & set(found):
         return []
-    message = f"the log tells of {told[0]}, the GPU core of {found[0]}"
+    message = f"the log reports {told[0]}, the GPU core {found[0]}"
     return [SoftError(stage="gpu", message=message, hint="Pass the log and the GPU core of the same process.")]
 
 
@@ -659,7 +662,7 @@ def _answered(reader: DirectReader) -> Answer:
 
 
 def _not_asked(forged: str) -> Answer:
-    message = f"no kernel wrote this core: {forged}; debuggers would believe it, so they were not asked"
+    message = f"this core was not written by a kernel: {forged}; debuggers would trust it, so none was run"
     return Answer(soft_errors=(SoftError(stage="stacks", message=message),))
 
 

@@ -47,7 +47,7 @@ def test_a_command_runs_and_says_what_it_can(root, writable):
         done = crashkit("run", "--", PYTHON, "-c", SEGFAULT, root=root, writable=writable)
     assert done.returncode == (139 if writable == "tmp" else -11), done.stderr
     assert "in string_at" in done.stderr and "Traceback" not in done.stderr
-    assert "set CRASHKIT_HOME to a writable folder" in done.stderr
+    assert "Set CRASHKIT_HOME to a writable folder" in done.stderr
     assert ("report.html" in done.stderr) == (writable == "tmp")
 
 

@@ -539,7 +539,7 @@ class TestCommand:
         [
             (["nothing"], 1, "nothing does not exist"),
             (["empty"], 1, "empty is empty"),
-            (["core", "-o", "x.zip"], 2, "does not end in .tar.zst"),
+            (["core", "-o", "x.zip"], 2, "must end in .tar.zst"),
             (["fifo"], 1, "fifo is neither a file nor a folder"),
             (["-"], 1, "- is neither a file nor a folder"),
             ([], 2, "Missing argument"),

@@ -27,7 +27,7 @@ DOCS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
         ("docs/report-schema.md", f"Compression of the file: {', '.join(_FORMATS)}."),
         (
             "docs/run.md",
-            f"The newest {Retention().crashes} crashes of {Retention().age / 86400:.0f} days and {Retention().size >> 30} GiB stay",
+            f"The newest {Retention().crashes} crashes of {Retention().age / 86400:.0f} days and {Retention().size >> 30} GiB are kept",
         ),
         ("docs/bundle.md", f"format (`{bundle.SCHEMA}`)"),
         ("docs/bundle.md", f"$ crashkit: {bundle.WARNING[:100]}"[2:]),

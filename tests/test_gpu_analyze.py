@@ -120,7 +120,7 @@ def test_beside_a_core_of_another_process(tmp_path: Path) -> None:
     assert crash.signal is not None
     assert crash.failed_gpu is None
     assert [error.message for error in crash.soft_errors if error.stage == "gpu"] == [
-        "the GPU core x.nvcudmp is of another process and was left out"
+        "the GPU core x.nvcudmp is of a different process and was left out"
     ]
     assert crash.gpu == ()
 
@@ -142,7 +142,7 @@ def test_a_log_of_another_exception(tmp_path: Path) -> None:
     assert analyze([log, dump]).soft_errors == ()
     log.write_text(said.format("ILLEGAL_ADDRESS", 14))
     assert [error.message for error in analyze([log, dump]).soft_errors] == [
-        "the log tells of WARP_ILLEGAL_ADDRESS, the GPU core of WARP_MISALIGNED_ADDRESS"
+        "the log reports WARP_ILLEGAL_ADDRESS, the GPU core WARP_MISALIGNED_ADDRESS"
     ]
 
 

@@ -66,7 +66,7 @@ def test_the_lines_are_on_the_first_screen(tmp_path: Path) -> None:
     ]
     assert decode(encode(crash)) == crash
     screen = "\n".join(list(summary(crash, tmp_path / "report.html", color=False, width=100))[:24])
-    shown = ("fused of", "model.py:4 in pick: doubled = table[index] * 2", "model.py:5 in pick: return torch.relu(doubled + 1)")
+    shown = ("fuses", "model.py:4 in pick: doubled = table[index] * 2", "model.py:5 in pick: return torch.relu(doubled + 1)")
     assert all(text in screen for text in shown)
     assert all(text in render(crash) for text in shown[1:])
     assert "model.py:4 in pick" in markdown.RENDERER.render(crash).decode()

@@ -90,14 +90,14 @@ class _Search:
     def _take(self, path: Path, shown: str, depth: int) -> None:
         if self.files >= MOST_FOUND:
             if self.files == MOST_FOUND:
-                self._problem(f"only the first {MOST_FOUND:,} files were looked at", "Pass the folders that hold the evidence.")
+                self._problem(f"only the first {MOST_FOUND:,} files were examined", "Pass the folders that contain the evidence.")
             self.files += 1
             return
         try:
             status = path.stat()
         except FileNotFoundError:
             if path.is_symlink():
-                self._problem(f"{shown} is a link to nothing: {path.readlink()}", "Keep what it points to as an artefact, too.")
+                self._problem(f"{shown} is a broken link to {path.readlink()}", "Keep what it points to as an artefact, too.")
             else:
                 self._problem(f"{shown} does not exist", "Check the path; the step that makes it may have failed.")
             return
@@ -161,7 +161,7 @@ class _Search:
             self._found("bundle", path, shown, Facts(time=path.stat().st_mtime, has_stack=True))
             return
         if depth >= self.budget.depth:
-            self._problem(f"{shown} was not unpacked: it lies in {depth} other archives", "Unpack it yourself.")
+            self._problem(f"{shown} was not unpacked: it is nested in {depth} other archives", "Unpack it yourself.")
             return
         folders: dict[Path, str] = {}
         for member in members(path, shown, self.budget, _wanted, self.problems):

@@ -73,7 +73,9 @@ def pair(artefacts: Iterable[Artefact]) -> Paired:
         if at is None and (other := _repeated(cases, artefact)):
             # A JUnit file always repeats what the log has.
             if artefact.kind != "junit":
-                problems.append(_note(f"{artefact.shown} tells of a death, but not of whose: it was taken for that of {other.main.shown}"))
+                problems.append(
+                    _note(f"{artefact.shown} reports a death without naming the process: it was assigned to {other.main.shown}")
+                )
             continue
         _join(cases, artefact, at)
     return Paired(tuple(cases), tuple(problems))

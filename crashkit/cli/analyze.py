@@ -48,7 +48,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 )
 @click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
 @click.option("--show-secrets", is_flag=True, help="Show what looks like a password, token or key, instead of masking it.")
-@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Show or omit the values of arguments and local variables.")
 @click.option(
     "--index",
     envvar="CRASHKIT_INDEX",
@@ -61,7 +61,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 @click.option(
     "--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue; write files only with --out."
 )
-@click.option("--issue", "as_issue", is_flag=True, help="Print only a text to report it with: no values, arguments, logs or folders.")
+@click.option("--issue", "as_issue", is_flag=True, help="Print only a text for a public issue: no values, arguments, logs or folders.")
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 @click.option("--minimal-core", type=click.Path(path_type=Path), hidden=True, help="Also write a minimal core (crashkit run, bundle).")

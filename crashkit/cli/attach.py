@@ -28,17 +28,17 @@ class _Seen(NamedTuple):
 
 @click.command()
 @click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
-@click.option("--tree", "whole_tree", is_flag=True, help="Also the processes that descend from these.")
-@click.option("--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json, or for one such folder a process.")
+@click.option("--tree", "whole_tree", is_flag=True, help="Also attach to all descendants of these processes.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print only the reports, as JSON, one a line for several; write files only with --out."
+    "--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json; of several processes, each gets a folder in it."
 )
+@click.option("--json", "as_json", is_flag=True, help="Print only the reports, as JSON, one per line; write files only with --out.")
 @click.option(
-    "--core", type=click.Path(path_type=Path), help="Keep the core that was taken, in this file, or a file a process in this folder."
+    "--core", type=click.Path(path_type=Path), help="Keep the core that was taken: in this file or, of several processes, in this folder."
 )
 @click.option("--gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
-@click.option("--no-gdb", is_flag=True, help="Do not use gdb: without native stacks.")
-@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option("--no-gdb", is_flag=True, help="Do not use gdb; native stacks are omitted.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Show or omit the values of arguments and local variables.")
 @click.option("--show-secrets", is_flag=True, help="Show what looks like a password, token or key, instead of masking it.")
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @cleaned_up()
@@ -56,7 +56,7 @@ def command(
 ) -> int:
     """Show what a running process does and what its threads wait for.
 
-    The process is stopped for less than a tenth of a second and then runs on. The report is that of `crashkit analyze`.
+    The process is stopped for less than a tenth of a second and then continues. The report is like that of `crashkit analyze`.
     """
     from crashkit.cli.analyze import print_summary, write_report
     from crashkit.collect.living import command_of, tree
@@ -94,7 +94,7 @@ def command(
         if number:
             click.echo()
         if several:
-            click.echo(f"Process {one.pid}: {command_of(one.pid) or 'it has ended since'}")
+            click.echo(f"Process {one.pid}: {command_of(one.pid) or 'it has ended'}")
         print_summary(crash, written, brief)
     return 0
 

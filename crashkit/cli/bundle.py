@@ -51,7 +51,7 @@ def command(
 ) -> None:
     """Put a crash and what another machine needs to analyze it into one file.
 
-    All PATHs are evidence of one crash, as for analyze; ID is a crash of the store. Elsewhere: crashkit analyze FILE.
+    All PATHs are evidence of one crash, as for analyze; ID is a crash of the store. On the other machine: crashkit analyze FILE.
 
     The core in it is not masked: it holds what the process had in memory, passwords and keys included. With --minimal it holds a few
     percent of that, and what looks like a secret is left out.
@@ -61,7 +61,7 @@ def command(
     from crashkit.pipeline import Options
 
     if output is not None and not output.name.endswith(".tar.zst"):
-        raise click.BadParameter(f"{output.name!r} does not end in .tar.zst, which bundles are", param_hint="--output")
+        raise click.BadParameter(f"the name of a bundle must end in .tar.zst: {output.name!r}", param_hint="--output")
     options = Options(
         exe=exe,
         sysroot=sysroot,

@@ -42,7 +42,7 @@ _MOST_INDEX = 256 << 20
     type=click.Choice(["never", "crash", "new"]),
     default="never",
     show_default=True,
-    help="Exit with status 1 if there is a crash, or one that neither the baseline nor, without one, the history has.",
+    help="Exit with status 1 if there is any crash, or only if there is a new one: not in the baseline or, without one, in the history.",
 )
 @click.option("--baseline", type=click.Path(path_type=Path), help="The index.json of an earlier run: says which crashes are new.")
 @click.option(
@@ -53,7 +53,7 @@ _MOST_INDEX = 256 << 20
     metavar="URL",
     help="Record the crashes in this history, and show what it knows of them: a file, or postgresql://... (see crashkit groups).",
 )
-@click.option("--jobs", type=click.IntRange(min=1), help="How many crashes are analyzed at a time. [default: the number of processors]")
+@click.option("--jobs", type=click.IntRange(min=1), help="Number of crashes to analyze at a time. [default: the number of processors]")
 @click.option("--scheduler", metavar="ADDRESS", help="Analyze on the Dask cluster of this scheduler, such as tcp://host:8786.")
 @click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
 @click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the cores place under FROM.")
@@ -67,10 +67,10 @@ _MOST_INDEX = 256 << 20
     type=click.FloatRange(min=0, min_open=True),
     default=120.0,
     show_default=True,
-    help="Time limit for gdb in seconds, a crash.",
+    help="Time limit for gdb in seconds, per crash.",
 )
 @click.option("--signatures", multiple=True, type=click.Path(path_type=Path), help="A folder with your own signatures.")
-@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Show or omit the values of arguments and local variables.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only errors.")
 @cleaned_up()
 def command(
@@ -109,7 +109,7 @@ def command(
     from crashkit.scratch import Scratch
 
     if scheduler and jobs:
-        raise click.UsageError("--jobs is for this machine: with --scheduler, the cluster's workers do the work")
+        raise click.UsageError("--jobs cannot be used with --scheduler: the cluster has its own workers")
     began = time.time()
     address = None if address == NONE else address
     if fail_on == "new" and baseline is None and address is None:
@@ -156,7 +156,7 @@ def command(
     if away is not None:
         _say_away(away)
         if fail_on == "new" and former is None and index.entries:
-            raise CrashkitError("it cannot be said which crashes are new: the history is away", "Pass --baseline FILE, or try again.")
+            raise CrashkitError("cannot tell which crashes are new: the history is unavailable", "Pass --baseline FILE, or try again.")
     return _status(index, fail_on)
 
 
@@ -182,10 +182,12 @@ def _say_away(problem: CrashkitError) -> None:
 def _status(index: Index, fail_on: str) -> int:
     new = sum(group.new for group in index.groups)
     if fail_on == "crash" and index.entries:
-        raise CrashkitError(f"there are crashes: {len(index.entries)}", "See index.html; --fail-on never reports them without failing.")
+        raise CrashkitError(
+            f"crashes found: {len(index.entries)}", "See index.html. To report crashes without failing, pass --fail-on never."
+        )
     if fail_on == "new" and new:
         before = "baseline" if index.has_baseline else "history"
-        raise CrashkitError(f"there are crashes that the {before} does not have: {new}", "See index.html, where they stand first.")
+        raise CrashkitError(f"crashes found that are not in the {before}: {new}", "See index.html, which lists them first.")
     return 0
 
 
@@ -203,7 +205,7 @@ def _refuse_nothing(given: list[tuple[Path, str]]) -> None:
     """Some paths may be missing, because the step that makes them failed; with none of them something is wrong with the command."""
     if not any(os.path.lexists(path) for path, _ in given):
         names = ", ".join(shown for _, shown in given[:3])
-        raise CrashkitError(f"nothing to look at: {names} does not exist", "Check the path; it is relative to the working directory.")
+        raise CrashkitError(f"nothing to analyze: {names} does not exist", "Check the path; it is relative to the working directory.")
 
 
 def _prepare(out: Path) -> None:

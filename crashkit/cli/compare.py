@@ -26,14 +26,14 @@ def command(left: str, right: str) -> None:
 
     one, other = _report(left), _report(right)
     verdict = {
-        True: "The same crash twice: equal fingerprints.",
+        True: "The same crash: the fingerprints are equal.",
         False: "Different crashes.",
         None: "Their fingerprints cannot be compared.",
     }
     click.echo(verdict[same_crash(one, other)])
     found = differences(one, other)
     if not found:
-        click.echo("Nothing that the reports hold differs.")
+        click.echo("The reports do not differ.")
         return
     shown = [item for item in found if not item.name.startswith("module ")]
     modules = [item for item in found if item.name.startswith("module ")]

@@ -68,7 +68,7 @@ def _fresh_folder(out: Path) -> Path:
     """An empty folder for the core; only files from an earlier demo are removed. Raises CollectError if it holds anything else."""
     try:
         if out.is_dir() and (others := [path.name for path in out.iterdir() if not _OURS.fullmatch(path.name)]):
-            raise CollectError(f"{out} holds other files, such as {min(others)}", "Choose a new folder with --out DIR.")
+            raise CollectError(f"{out} contains other files, such as {min(others)}", "Choose a new folder with --out DIR.")
         out.mkdir(mode=0o700, parents=True, exist_ok=True)
         if out.is_symlink() or out.stat().st_uid != os.geteuid():
             raise CollectError(f"{out} is a link or belongs to another user", "Choose another folder with --out DIR.")

@@ -36,7 +36,7 @@ def command(
     """Open a crash in gdb, with symbols and CPython's commands loaded.
 
     By default, the newest crash of the store; ID may be a unique part of an id, or a pid. Modules are placed and found as for the
-    report, by their build-ids. gdb loads nothing else by itself, and ends with quit.
+    report, by their build-ids. gdb loads nothing else by itself. Type quit to leave it.
     """
     from crashkit import isolation
     from crashkit.debugger.gdb.interactive import command_line
@@ -48,7 +48,7 @@ def command(
     from crashkit.scratch import Scratch
 
     if not commands and not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise EvidenceError("gdb needs a terminal to talk to you", "Pass its commands: crashkit gdb ID --command bt.")
+        raise EvidenceError("gdb needs a terminal", "Pass its commands: crashkit gdb ID --command bt.")
     path = _path(crash)
     options = absolute(Options(exe=exe, sysroot=sysroot, extra_dirs=folders, libpython=libpython, gdb=program))
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
@@ -58,7 +58,9 @@ def command(
             raise EvidenceError(f"there is no core in {path}", "Pass a core, or the id of a crash that has one: crashkit list.")
         scene = describe(pieces.core, pieces.core_input, finder, options.exe)
         if scene.forged is not None:
-            raise EvidenceError(f"no kernel wrote this core: {scene.forged}", "gdb would believe it; use crashkit analyze.")
+            raise EvidenceError(
+                f"this core was not written by a kernel: {scene.forged}", "gdb would trust it; use crashkit analyze instead."
+            )
         folder = stack.enter_context(Scratch("gdb"))
         foreign = [path if path.is_dir() else path.parent] if pieces.manifest is not None else []
         settings = gdb_settings(options, foreign)

@@ -36,15 +36,17 @@ _SHORT = 12
     envvar="CRASHKIT_INDEX",
     callback=checked_index,
     metavar="URL",
-    help="The history: a file, or postgresql://...  [default: that of the crash store]",
+    help="The history: a file, or postgresql://...  [default: the one in the crash store]",
 )
 @click.option(
-    "--since", metavar="WHEN", help="Only groups that are new since an age such as 2d, a date, a release, or a commit of this working copy."
+    "--since",
+    metavar="WHEN",
+    help="Only groups that are new since WHEN: an age such as 2d, a date, a release, or a commit of this working copy.",
 )
-@click.option("--limit", type=click.IntRange(1), default=_ROWS, show_default=True, help="Rows at most.")
+@click.option("--limit", type=click.IntRange(1), default=_ROWS, show_default=True, help="Maximum number of rows.")
 @click.option("--json", "as_json", is_flag=True, help="Print only the groups, or the crashes of GROUP, as a JSON list.")
 @click.option("--forget", metavar="AGE", help="First remove crashes older than AGE, such as 90d, from the history.")
-@click.option("--upgrade", is_flag=True, help="First change the tables of a shared history to those of this crashkit.")
+@click.option("--upgrade", is_flag=True, help="First upgrade the tables of a shared history to this version of crashkit.")
 def command(
     group: Optional[str], index: Optional[str], since: Optional[str], limit: int, as_json: bool, forget: Optional[str], upgrade: bool
 ) -> None:
@@ -58,14 +60,17 @@ def command(
     from crashkit.history.record import record
 
     if group and since:
-        raise click.UsageError("--since chooses groups: leave it out to see the crashes of one.")
+        raise click.UsageError("--since selects groups: omit it to see the crashes of one group.")
     address = index or default(home())
     now = time.time()
     if upgrade:
         with connect(address, write=True, upgrade=True):
-            click.echo("The tables are those of this crashkit.", err=True)
+            click.echo("The tables are up to date.", err=True)
     if arrived := record(address, ()).arrived:
-        click.echo(f"crashkit: {arrived} {_crashes(arrived)} that had waited arrived in the history now", err=True)
+        click.echo(
+            f"crashkit: {arrived} {_crashes(arrived)} that had waited for the history {'is' if arrived == 1 else 'are'} recorded now",
+            err=True,
+        )
     if forget:
         _forget(address, forget, now)
     with connect(address) as connection:
@@ -120,7 +125,7 @@ def _begin(connection: Connection, since: str, now: float) -> float:
     found = first_of_release(connection, since) if made is None else made
     if found is None:
         raise CrashkitError(
-            f"{since!r} is no age, no date, no commit of this working copy and no release in the history",
+            f"{since!r} is not an age, a date, a commit of this working copy or a release in the history",
             "Pass an age such as 2d or a date such as 2026-11-20, or run this inside the repository.",
         )
     return found

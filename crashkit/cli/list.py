@@ -34,16 +34,16 @@ class _Row(NamedTuple):
 @click.option(
     "--since", metavar="WHEN", help="Only newer crashes: an age such as 90s, 30m, 6h, 2d, or a date such as 2026-11-20 or 2026-11-20T23:12."
 )
-@click.option("--all", "each", is_flag=True, help="Each crash in a row of its own, also equal ones.")
-@click.option("--group", metavar="GROUP", help="Only the crashes of this group, or of those that begin so (see crashkit groups).")
+@click.option("--all", "each", is_flag=True, help="Show every crash in its own row, even equal ones.")
+@click.option("--group", metavar="GROUP", help="Only the crashes of the groups whose name begins with GROUP (see crashkit groups).")
 @click.option("--json", "as_json", is_flag=True, help="Print only the manifests, as a JSON list.")
 def command(match: Optional[str], since: Optional[str], each: bool, group: Optional[str], as_json: bool) -> None:
     """List the crashes in the store, newest first.
 
     MATCH is a pid, part of the executable's name, a signal such as SIGSEGV or 11, or part of an id. Exits with status 1 if
     nothing matches. Equal crashes share a row, which shows the newest of them; N is their number. CORE is present, truncated or missing.
-    REPORT is done, failed, pending (an analysis runs, or was killed and now goes on in the background), or none if it was not asked
-    for. WHERE is the line to look at, CAUSE the known failure or the reason.
+    REPORT is done, failed, pending (the analysis runs, or was interrupted and continues in the background), or none if no
+    report was requested. WHERE is the line to look at, CAUSE the known failure or the reason.
     """
     from crashkit.collect import recover
     from crashkit.collect.enable import adopt
@@ -60,7 +60,8 @@ def command(match: Optional[str], since: Optional[str], each: bool, group: Optio
         if waiting := len(recover.interrupted(store)):
             recover.in_background(store)
             click.echo(
-                f"crashkit: {waiting} interrupted {'analyses go' if waiting > 1 else 'analysis goes'} on in the background", err=True
+                f"crashkit: {waiting} interrupted {'analyses continue' if waiting > 1 else 'analysis continues'} in the background",
+                err=True,
             )
     crashes = [crash for crash in store.crashes() if crash.when >= oldest and (match is None or crash.matches(match))] if store else []
     rows = list(map(_row, crashes))

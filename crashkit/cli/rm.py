@@ -26,7 +26,7 @@ def command(ids: tuple[str, ...], everything: bool, yes: bool, older_than: Optio
     from crashkit.crashfolder.store import Store
 
     if not ids and not everything and not older_than:
-        raise click.UsageError("Give ID..., --older-than AGE or --all.")
+        raise click.UsageError("Pass ID..., --older-than AGE or --all.")
     store = Store()
     if everything:
         chosen = store.crashes()

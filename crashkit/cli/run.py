@@ -29,7 +29,7 @@ from crashkit.cli.index_option import checked_index
     help="Keep the end of the command's stderr, or do not touch stderr (for interactive shells).",
 )
 @click.option(
-    "--restart", type=click.Choice(["never", "on-crash"]), default="never", show_default=True, help="When to start the command again."
+    "--restart", type=click.Choice(["never", "on-crash"]), default="never", show_default=True, help="When to restart the command."
 )
 @click.option("--restart-limit", type=click.IntRange(1), default=5, show_default=True, help="Maximum number of restarts in a row.")
 @click.option(
@@ -52,15 +52,15 @@ from crashkit.cli.index_option import checked_index
 @click.option("--zstd", "compress", is_flag=True, help="Compress cores in the store with zstd.")
 @click.option("--analyze/--no-analyze", default=True, help="Write the report immediately, or only keep the evidence.")
 @click.option("--show-secrets", is_flag=True, help="Keep and show what looks like a password, token or key, instead of masking it.")
-@click.option("--locals/--no-locals", "show_locals", default=True, help="Report the values of arguments and local variables, or do not.")
+@click.option("--locals/--no-locals", "show_locals", default=True, help="Show or omit the values of arguments and local variables.")
 @click.option(
     "--index",
     envvar="CRASHKIT_INDEX",
     callback=checked_index,
     metavar="URL",
-    help="Record the crashes in this history: a file, postgresql://..., or none.  [default: that of the crash store]",
+    help="Record the crashes in this history: a file, postgresql://..., or none.  [default: the one in the crash store]",
 )
-@click.option("--wait-daemons", is_flag=True, help="After the command has ended, stay while any process that it started lives.")
+@click.option("--wait-daemons", is_flag=True, help="After the command has ended, wait until every process that it started has ended.")
 @click.option(
     "--on-exit",
     type=click.Choice(["known", "never"]),
@@ -69,21 +69,24 @@ from crashkit.cli.index_option import checked_index
     help="Report a command that ends by itself with an error if the end of its stderr is a known failure, such as a CUDA error.",
 )
 @click.option(
-    "--hang-after", type=click.FloatRange(min=0, min_open=True), metavar="SECONDS", help="Report when there was no progress for so long."
+    "--hang-after",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="SECONDS",
+    help="Write a report when there has been no progress for this long.",
 )
 @click.option(
     "--on-hang",
     type=click.Choice(["report", "abort", "restart"]),
     default="report",
     show_default=True,
-    help="After the report of a hang: let the command run on, end it, or end it and start it again.",
+    help="After the report of a hang: let the command continue, end it, or restart it.",
 )
-@click.option("--heartbeat", metavar="FILE", help="With --hang-after: progress is that the command touches this file, and nothing else.")
-@click.option("--health", metavar="URL", help="With --hang-after: progress is that this HTTP address answers, and nothing else.")
+@click.option("--heartbeat", metavar="FILE", help="With --hang-after: the only sign of progress is that the command touches this file.")
+@click.option("--health", metavar="URL", help="With --hang-after: the only sign of progress is that this HTTP address answers.")
 @click.option(
     "--siblings/--no-siblings",
     default=True,
-    help="When one of several processes fails, also report where the others stand.",
+    help="When one of several processes fails, also report what the others were doing.",
 )
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
 def command(
@@ -128,10 +131,10 @@ def command(
     if hang_after is None and (on_hang != "report" or heartbeat or health):
         raise click.UsageError("--on-hang, --heartbeat and --health need --hang-after SECONDS")
     if heartbeat and health:
-        raise click.UsageError("--heartbeat and --health exclude each other")
+        raise click.UsageError("--heartbeat and --health cannot be used together")
     keep, minimal = parse_keep(kept)
     if minimal and not analyze:
-        raise click.UsageError("--keep minimal needs the report, which says what is needed: leave out --no-analyze")
+        raise click.UsageError("--keep minimal needs the report, which shows what to keep: omit --no-analyze")
     request = Request(
         command=command,
         capture=capture,
@@ -168,7 +171,7 @@ def parse_keep(values: tuple[str, ...]) -> tuple[int, bool]:
         elif value.isascii() and value.isdigit() and int(value) > 0:
             count = int(value)
         else:
-            raise click.BadParameter(f"{value!r} is neither full nor minimal nor a number of crashes", param_hint="--keep")
+            raise click.BadParameter(f"{value!r} is not full, minimal or a number of crashes", param_hint="--keep")
     return count, minimal
 
 

@@ -21,10 +21,10 @@ _OPENERS = ("xdg-open", "sensible-browser")
 @click.argument("identity", metavar="[ID]", default="last", shell_complete=stored_ids)
 @click.option("--json", "as_json", is_flag=True, help="Print only the report as JSON, or the manifest if there is no report.")
 @click.option("--markdown", "as_markdown", is_flag=True, help="Print only a summary in Markdown, for an issue.")
-@click.option("--issue", "as_issue", is_flag=True, help="Print only a text to report it with: no values, arguments, logs or folders.")
+@click.option("--issue", "as_issue", is_flag=True, help="Print only a text for a public issue: no values, arguments, logs or folders.")
 @click.option("--brief", is_flag=True, help="Print the answer without the stacks.")
 @click.option("--open", "opens", is_flag=True, help="Open the HTML report in a browser.")
-@click.option("--show-secrets", is_flag=True, help="Show the report as it was written, also what looks like a password, token or key.")
+@click.option("--show-secrets", is_flag=True, help="Show what looks like a password, token or key, instead of masking it.")
 @click.option("--path", "only_path", is_flag=True, help="Print only the path of the folder.")
 def command(
     identity: str, as_json: bool, as_markdown: bool, as_issue: bool, brief: bool, opens: bool, show_secrets: bool, only_path: bool
@@ -71,7 +71,7 @@ def _open(crash: StoredCrash) -> None:
         raise CollectError(f"{crash.id} has no report yet", f"Run crashkit analyze {crash.path} --out {crash.path}.")
     opener = next(filter(None, map(isolation.find_program, _OPENERS)), None)
     if opener is None:
-        raise CollectError(f"no program to open it is installed ({', '.join(_OPENERS)})", f"Open {report} yourself.")
+        raise CollectError(f"no program to open the report is installed ({', '.join(_OPENERS)})", f"Open {report} yourself.")
     isolation.start([opener, report.as_uri()], new_session=True)
 
 

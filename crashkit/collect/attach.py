@@ -43,12 +43,15 @@ def attach(pid: int, options: Options, keep: Optional[Path] = None) -> Crash:
 def _missing(left_out: int, unstopped: tuple[int, ...]) -> list[tuple[str, str]]:
     found = []
     if left_out:
-        message = f"{left_out >> 20:,} MiB of the process's memory were not copied: it would have stood still for longer"
-        found.append((message, "For all of it: gcore PID, which stops the process until the core is written."))
+        message = f"{left_out >> 20:,} MiB of the process's memory were not copied, so as not to stop the process for longer"
+        found.append((message, "To get it all, run gcore PID, which stops the process until the core is written."))
     if unstopped:
         tids = ", ".join(map(str, unstopped[:5]))
         found.append(
-            (f"threads that could not be stopped, in system calls of a disk or a driver: {tids}", "As root: cat /proc/PID/task/TID/stack")
+            (
+                f"threads that could not be stopped, because they are in system calls of a disk or a driver: {tids}",
+                "As root, run: cat /proc/PID/task/TID/stack",
+            )
         )
     return found
 

@@ -70,7 +70,7 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
     if not problems:
         limit = "unlimited" if hard < 0 else f"{hard} bytes"
         raised = "" if soft == hard else " (the soft limit is lower; crashkit run raises it)"
-        yield Finding("core limit", "ok", f"cores may be written: hard limit {limit}{raised}")
+        yield Finding("core limit", "ok", f"cores can be written: hard limit {limit}{raised}")
     if not outlook.judge(facts._replace(hard_limit=-1)):
         yield Finding("core pattern", "ok", _who_gets_it(facts))
     if facts.suid_dumpable == 0 and os.geteuid() == 0:
@@ -78,7 +78,7 @@ def core_findings(facts: Facts) -> Iterator[Finding]:
             "setuid",
             "warning",
             "a process that changes its user (gunicorn --user) leaves no core: fs.suid_dumpable is 0",
-            "start it as that user, or run: sysctl -w fs.suid_dumpable=2 with an absolute core_pattern (as root, on the host)",
+            "Start it as that user, or run: sysctl -w fs.suid_dumpable=2 with an absolute core_pattern (as root, on the host)",
         )
     if facts.pattern.kind == "file" and not facts.pattern.unique:
         yield Finding(
@@ -147,13 +147,13 @@ def store_findings() -> Iterator[Finding]:
         yield _no_store(str(error), error.hint)
         return
     if not os.access(path, os.W_OK | os.X_OK):
-        yield _no_store(f"{path} is not writable", "set CRASHKIT_HOME to a writable folder")
+        yield _no_store(f"{path} is not writable", "Set CRASHKIT_HOME to a writable folder.")
     elif free < 1 << 30:
         yield Finding(
             "crash store",
             "warning",
             f"only {free >> 20} MiB free in {path}",
-            "free some space, or set CRASHKIT_HOME to a folder on another disk",
+            "Free some space, or set CRASHKIT_HOME to a folder on another disk.",
         )
     else:
         yield Finding("crash store", "ok", f"{path}, {free >> 30} GiB free")
@@ -177,12 +177,12 @@ def history_findings() -> Iterator[Finding]:
         yield Finding("history", "ok", f"crashes are recorded in {shown(index)}; crashkit groups lists them")
     own = len(Spool(home(), default(home())).waiting())
     if own:
-        yield Finding("history", "ok", f"{own} of them will be in it with the next crash or the next crashkit groups")
+        yield Finding("history", "ok", f"{own} more will be recorded at the next crash, or when crashkit groups is run")
     if waiting := waiting_anywhere(home()) - own:
         yield Finding(
             "history",
             "warning",
-            f"{waiting} {'crash waits' if waiting == 1 else 'crashes wait'} in {home()} for a history that was away",
+            f"{waiting} {'crash waits' if waiting == 1 else 'crashes wait'} in {home()} for a history that was unavailable",
             "crashkit groups, with the same --index",
         )
 
@@ -203,7 +203,7 @@ def gdb_findings() -> Iterator[Finding]:
     first = (answer.stdout.splitlines() or ["unknown version"])[0]
     version = re.search(r"(\d{1,9})\.\d\S{0,99}$", first)
     if version is not None and int(version.group(1)) < _GDB_NEEDED:
-        yield Finding("gdb", "problem", f"{first} is too old", f"install gdb {_GDB_NEEDED} or newer")
+        yield Finding("gdb", "problem", f"{first} is too old", f"Install gdb {_GDB_NEEDED} or newer.")
     elif "python 3" not in python.stdout:
         yield Finding("gdb", "problem", f"{first} was built without Python", "apt-get install gdb (gdb-minimal has no Python)")
     else:
@@ -257,7 +257,7 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     """Check that the command's interpreter has debug info and libpython.py."""
     program, failure = find_interpreter(command)
     if program is None:
-        yield Finding("command", "problem", failure or "unknown", "give the full path of the program, or add its folder to PATH")
+        yield Finding("command", "problem", failure or "unknown", "Give the full path of the program, or add its folder to PATH.")
         return
     if "python" not in program.name:
         yield Finding("command", "ok", f"{program} is not a Python interpreter; any Python that it starts is examined when it crashes")
@@ -280,7 +280,7 @@ def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     yield Finding(
         "interpreter",
         "ok",
-        f"{module} has no {' and no '.join(missing)}: Python stacks come from PyStack, interpreter frames have no line numbers",
+        f"{module} has no {' and no '.join(missing)}: Python stacks are read without gdb, interpreter frames have no line numbers",
         f"apt-get install {program.name}-dbg" if str(program).startswith("/usr/bin/") else None,
     )
 
@@ -315,7 +315,7 @@ def cuda_findings(environment: Mapping[str, str]) -> Iterator[Finding]:
             "CUDA core dumps",
             "warning",
             "CUDA_COREDUMP_FILE is relative: the dump may end up in any folder",
-            "unset CUDA_COREDUMP_FILE and use crashkit run --cuda",
+            "Unset CUDA_COREDUMP_FILE and use crashkit run --cuda.",
         )
     elif unset:
         yield Finding("CUDA core dumps", "ok", f"on; not set: {', '.join(unset)}", "crashkit run --cuda sets them")

@@ -55,7 +55,7 @@ def enable(cuda: bool = True) -> Enabled:
     could_not = list(allow_core(cuda))
     if not could_not:
         done.append(f"core limit raised to {_limit(core_limit()[0])}")
-    could_not += [f"{problem.message}; {problem.mend}" for problem in outlook.judge(outlook.gather(working_folder()))]
+    could_not += [f"{problem.message}. {problem.mend}" for problem in outlook.judge(outlook.gather(working_folder()))]
     try:
         if _log is None:
             store, work = _work_folder()

@@ -108,7 +108,7 @@ def _sources(gpus: Sequence[Gpu], run: Run, work: Work, masks: Optional[Masks], 
         text, changed = found
         data = (masks.source(text) if masks is not None else text).encode("utf-8", "replace")
         if number == MOST_SOURCES or len(data) > left:
-            notes.append(f"of the sources of GPU kernels only {MOST_SOURCES} files or {MOST_SOURCE_BYTES >> 20} MiB were kept")
+            notes.append(f"only {MOST_SOURCES} files or {MOST_SOURCE_BYTES >> 20} MiB of the GPU kernels' sources were kept")
             return
         left -= len(data)
         number += 1
@@ -182,7 +182,7 @@ def _snapshots(run: Run, work: Work, masks: Optional[Masks], owners: frozenset[i
         number += 1
         if run.ended - changed > _OLD:
             age = f"{(run.ended - changed) / 60:.0f} min"
-            notes.append(f"the snapshot {path} of torch's allocator is {age} older than the crash: its blocks may be others by then")
+            notes.append(f"the snapshot {path} of torch's allocator is {age} older than the crash: the blocks may have changed since")
         shown = masks.text(str(path)) if masks is not None else str(path)
         yield _written(work, _entry("snapshot", number, path.name), data, changed, SNAPSHOT, shown)
 

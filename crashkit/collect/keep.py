@@ -114,7 +114,7 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
     if note := _keep_core(seen, settings, store, work):
         notes.append(note)
     if seen.alive is not None:
-        with _optional("what the living process showed", notes):
+        with _optional("the stacks of the living process", notes):
             notes += _keep_live(seen.pid, settings.inbox, work, manifest)
     # A launcher may send the stderr of its ranks into files.
     for name, stderr in (("stderr.log", seen.stderr), ("rank.log", _own_stderr(seen))):
@@ -193,7 +193,7 @@ def _keep_live(pid: int, run: Work, work: Work, manifest: Manifest) -> list[str]
     if run.stat(core) is not None:
         os.rename(core, "core", src_dir_fd=run.descriptor, dst_dir_fd=work.descriptor)
     if run.stat(told) is None:
-        return ["nothing could be taken of the living process"]
+        return ["nothing could be read from the living process"]
     with open_regular(told, run.descriptor) as file:
         found = json.loads(file.read())
     run.remove(told)
@@ -204,7 +204,7 @@ def _keep_live(pid: int, run: Work, work: Work, manifest: Manifest) -> list[str]
     return (
         [problem]
         if problem
-        else [f"{left_out >> 20:,} MiB of memory were not copied: it would have stood still for longer"]
+        else [f"{left_out >> 20:,} MiB of memory were not copied, so as not to stop the process for longer"]
         if left_out
         else []
     )
@@ -708,7 +708,7 @@ def _present_store(store: Store) -> Store:
             fresh = Store(store.path)
     fresh = fresh or temporary_store()
     if fresh is None:
-        raise CollectError("it was removed or replaced during the run", "set CRASHKIT_HOME to another folder")
+        raise CollectError("it was removed or replaced during the run", "Set CRASHKIT_HOME to another folder.")
     say(f"the crash store {store.path} was removed or replaced during the run: this crash goes to {fresh.path}")
     return fresh
 
@@ -720,7 +720,7 @@ def _describe(seen: Sighting, manifest: Manifest) -> str:
         known = seen.is_command and not _is_rank(seen)
         return f"{who} exited with status {seen.exit_status}" + (" after a known failure" if known else "")
     if seen.alive is not None:
-        return f"{who} was looked at: {seen.alive}"
+        return f"{who} was examined: {seen.alive}"
     if not seen.signal:
         return f"{who} had a fatal error"
     killed = manifest.get("killed")

@@ -104,7 +104,9 @@ def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS, prepare: b
 def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
     with LiveProcess(pid) as live:
         if live.word.size != 8 or not live.architecture.registers:
-            raise EvidenceError(f"process {pid} is of a processor that cannot be attached to", "Take a core with gcore instead.")
+            raise EvidenceError(
+                f"cannot attach to process {pid}: this processor is not supported", "Make a core with gcore instead, and analyze it."
+            )
         # Of a small process all is copied.
         python = python_ranges(live) if prepare and _resident(pid) > LEAST else []
         pagemap = _pagemap(pid)

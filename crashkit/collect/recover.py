@@ -32,7 +32,7 @@ _MOST_INTERRUPTIONS = 2
 """An analysis that was killed this often is not started again: it may be what kills."""
 _SAME_DEATH = 3600.0
 """Seconds within which a core and a crash of the same pid are of the same process."""
-_NOTE = "crashkit was killed before it had kept everything of this crash; what it left was found later"
+_NOTE = "crashkit was killed before it had saved everything about this crash; the rest was recovered later"
 
 
 class Orphan(NamedTuple):
@@ -268,7 +268,7 @@ def _resume(work: Work) -> bool:
     manifest["interrupted"] = manifest.get("interrupted", 0) + 1
     if manifest["interrupted"] > _MOST_INTERRUPTIONS:
         manifest["analysis"] = "failed"
-        manifest.setdefault("notes", []).append(f"the analysis was killed {manifest['interrupted']} times and is not started again")
+        manifest.setdefault("notes", []).append(f"the analysis was killed {manifest['interrupted']} times and is not restarted")
         write_manifest(work.descriptor, manifest)
         remember(work, manifest)
         return False

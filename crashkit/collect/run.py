@@ -80,7 +80,7 @@ def run(request: Request) -> int:
     capture, tracer = _capture(request, problems)
     if capture != "ptrace":
         for problem in problems:
-            say(f"{problem.message}; {problem.mend}")
+            say(f"{problem.message}. {problem.mend}")
     if request.history not in (None, NONE) and not installed():
         say(f"the history needs SQLAlchemy: until it is installed, crashes wait for it in the crash store; {INSTALL}")
     gpu_folder = None
@@ -140,7 +140,7 @@ def _resume(store: Store) -> frozenset[int]:
         return frozenset()
     from crashkit.collect.recover import in_background
 
-    say("finishing in the background what an earlier run or analysis left when it was killed; see crashkit list")
+    say("finishing in the background what an interrupted run or analysis left behind; see crashkit list")
     return frozenset([in_background(store)])
 
 
@@ -148,7 +148,7 @@ def _leave(store: Store, inbox: Work) -> None:
     """Remove the folder of the run, unless there is evidence in it that nobody has taken."""
     if _holds_evidence(inbox):
         inbox.close()
-        say(f"evidence that was not kept yet is in {inbox.path}; crashkit list adds it to the crashes")
+        say(f"evidence that was not saved yet is in {inbox.path}; crashkit list adds it to the crash store")
     else:
         store.discard(inbox)
     if store.is_temporary:
@@ -208,13 +208,13 @@ def _store() -> Optional[tuple[Store, Work, frozenset[int]]]:
         helpers = _resume(store)  # first: who is forked later holds the lock of this run
         return store, store.begin("run"), helpers
     except (CollectError, OSError) as error:
-        hint = error.hint if isinstance(error, CollectError) else "set CRASHKIT_HOME to a writable folder"
+        hint = error.hint if isinstance(error, CollectError) else "Set CRASHKIT_HOME to a writable folder."
         what = str(error) if isinstance(error, CollectError) else f"cannot write to the crash store {home()}: {error.strerror}"
         temporary = temporary_store()
         if temporary is None:
-            say(f"{what}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report; {hint}")
+            say(f"{what}, and there is no temporary folder: the command runs with faulthandler only and a crash leaves no report. {hint}")
             return None
-        say(f"{what}; {hint}; crashes go to {temporary.path}")
+        say(f"{what}; crashes go to {temporary.path}. {hint}")
         return temporary, temporary.begin("run"), frozenset()
 
 
@@ -248,7 +248,7 @@ def _capture(request: Request, problems: list[outlook.Problem]) -> tuple[str, st
     fatal = [problem for problem in problems if problem.fatal or problem.cuts]
     scarce = [problem for problem in problems if problem.scarce]
     if wanted == "auto" and scarce and _may_trace(request):
-        say(f"{scarce[0].message}: minimal cores are kept, of which a report needs no more (--keep minimal)")
+        say(f"{scarce[0].message}: minimal cores are kept, which hold all that a report needs (--keep minimal)")
         return "ptrace", "crashkit"
     if wanted == "auto" and not fatal:
         return "core", ""

@@ -136,7 +136,7 @@ class _Python:
         with suppress(Unreadable):
             found = find(View(memory), [interpreter[0]], interpreter[1], {}) if interpreter is not None else None
         if found is None or memory.word.size != 8:
-            raise EvidenceError(f"process {memory.pid} runs no Python that can be read", "Python 3.6 to 3.14 can.")
+            raise EvidenceError(f"process {memory.pid} runs no Python that can be read", "Python 3.6 to 3.14 can be read.")
         self._found = found
         self._idents: dict[int, Optional[int]] = {}
 

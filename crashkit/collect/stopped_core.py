@@ -114,11 +114,11 @@ class StoppedCore(io.RawIOBase):
         executable = _file(held.pid, "exe", 64)
         header = read_header(of_bytes(executable))
         if header is None or header.word.size != 8:
-            raise EvidenceError(f"process {held.pid} is not a native one of 64 bits", "Keep whole cores.")
+            raise EvidenceError(f"process {held.pid} is not a native 64-bit process", "Keep whole cores: --keep full.")
         word = header.word
         found = list(areas(_file(held.pid, "smaps"), _filter(held.pid), lambda start: self._memory_at(start, 4) == b"\x7fELF"))
         if not found:
-            raise EvidenceError(f"the address space of process {held.pid} cannot be read", "Keep whole cores.")
+            raise EvidenceError(f"the address space of process {held.pid} cannot be read", "Keep whole cores: --keep full.")
         laid = [Laid(area.start, area.end - area.start, area.flags, area.stored) for area in found]
         head, positions = core_head(header.machine, word, _notes(held, word, found), laid)
         self._head = head

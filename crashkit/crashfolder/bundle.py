@@ -32,7 +32,7 @@ SUFFIX = ".tar.zst"
 MANIFEST, EVIDENCE, ROOT = "bundle.json", "evidence", "root"
 WARNING = (
     "The core is the memory of the process as it was: it holds passwords, keys and data of users. "
-    "It is not masked. Give it only to those who may have them."
+    "It is not masked. Share it only with people who may see them."
 )
 WARNING_MINIMAL = (
     "The minimal core holds the stacks and the values that the report shows. What looks like a secret there was overwritten with zeros; "

@@ -121,16 +121,16 @@ class Store:
             self.descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise CollectError(
-                f"cannot create the crash store {self.path}: {error.strerror}", "set CRASHKIT_HOME to a writable folder"
+                f"cannot create the crash store {self.path}: {error.strerror}", "Set CRASHKIT_HOME to a writable folder."
             ) from None
         status = os.fstat(self.descriptor)
         if not _is_private(status):
             os.close(self.descriptor)
-            another = "set CRASHKIT_HOME to another folder"
+            another = "Set CRASHKIT_HOME to another folder."
             if status.st_uid not in (os.geteuid(), 0):
                 raise CollectError(f"the crash store {self.path} belongs to another user", another)
             may_change = os.geteuid() in (0, status.st_uid) and not os.statvfs(self.path).f_flag & os.ST_RDONLY
-            mend = f"chmod 700 {self.path}, or {another}" if may_change else another
+            mend = f"Run chmod 700 {self.path}, or set CRASHKIT_HOME to another folder." if may_change else another
             raise CollectError(f"the crash store {self.path} is writable by other users", mend)
 
     @property
@@ -202,7 +202,7 @@ class Store:
                 raise
             folder.path = self.path / target
             return
-        raise CollectError(f"no free name for {identity} in {self.path}", "remove old crashes with crashkit rm")
+        raise CollectError(f"no free name for {identity} in {self.path}", "Remove old crashes with crashkit rm.")
 
     def discard(self, folder: Work) -> None:
         """Delete a work folder and close it; errors are ignored."""
@@ -232,9 +232,9 @@ class Store:
         if len(matching) == 1:
             return matching[0]
         if not matching:
-            raise CollectError(f"no crash matches {text!r} in {self.path}", "list the stored crashes with crashkit list")
+            raise CollectError(f"no crash matches {text!r} in {self.path}", "List the stored crashes with crashkit list.")
         raise CollectError(
-            f"{len(matching)} crashes match {text!r}", "pass more of the id: " + ", ".join(crash.id for crash in matching[:5])
+            f"{len(matching)} crashes match {text!r}", "Pass more of the id: " + ", ".join(crash.id for crash in matching[:5])
         )
 
     def remove(self, crash: StoredCrash) -> None:
@@ -245,7 +245,7 @@ class Store:
             os.rename(crash.id, doomed, src_dir_fd=self.descriptor, dst_dir_fd=self.descriptor)
             self._delete(doomed)
         except OSError as error:
-            raise CollectError(f"cannot remove {crash.path}: {error.strerror}", "check the owner and mode of the crash store") from None
+            raise CollectError(f"cannot remove {crash.path}: {error.strerror}", "Check the owner and mode of the crash store.") from None
 
     def _delete(self, name: str) -> None:
         """Delete a folder; another process may be doing the same."""

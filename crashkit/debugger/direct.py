@@ -326,7 +326,7 @@ def _late(stage: str, what: str, read: Union[Tasks, Greenlets]) -> tuple[SoftErr
         return ()
     if read.all_counted:
         total = len(read.found) + read.left_out
-        message = f"{read.left_out:,} of {total:,} {what} were left out: to read them took too long"
+        message = f"{read.left_out:,} of {total:,} {what} were left out: reading them took too long"
         return (SoftError(stage=stage, message=message),)
     besides = f", {read.left_out:,} were only counted" if read.left_out else ""
     message = f"the search for {what} took too long and was ended: {len(read.found):,} were read{besides}, and there may be more"

@@ -15,13 +15,13 @@ def array_beyond_owner(case: Case) -> Outcome:
     if isinstance(array, Outcome):
         return array
     if array.owner is None or array.owner_start is None or array.owner_end is None:
-        return no("nothing tells how large the memory is that the array is a view of")
+        return no("the size of the memory that the array is a view of is unknown")
     address = _address(case)
     if array.owner_start <= address < array.owner_end:
         return no("the address is in the memory of the array that it is a view of")
     behind = address >= array.owner_end
     away = address - array.owner_end if behind else array.owner_start - address
-    where = f"{away:,} bytes {'behind its end' if behind else 'before its start'}" if away else "directly behind its end"
+    where = f"{away:,} bytes {'past its end' if behind else 'before its start'}" if away else "directly past its end"
     return _outcome(
         case,
         array,

@@ -307,7 +307,7 @@ def _gpu_log(condition: Condition, case: Case, wanted: frozenset[str]) -> Outcom
         told = meaning_of(line.fields.get("exception", "").removeprefix("CUDBG_EXCEPTION_"))
         if line.kind == "gpu-exception" and told.kind in wanted:
             return Outcome(True, (Evidence(text=line.text, log=position),), {"gpu_exception": told.words})
-    return no("neither a GPU core nor the log tells so of a kernel")
+    return no("neither a GPU core nor the log shows that of a kernel")
 
 
 def _is_kernel(condition: Condition, mangled: Optional[str]) -> bool:

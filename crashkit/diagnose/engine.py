@@ -57,7 +57,7 @@ def diagnose(crash: Crash, catalog: Catalog) -> Crash:
             errors.append(SoftError(stage="diagnose", message=message, hint=hint))
             continue
         except Exception as error:
-            hint = f"run crashkit signatures test --only {signature.id} to see it" if not signature.file else f"see {signature.file}"
+            hint = f"Run crashkit signatures test --only {signature.id} to see it." if not signature.file else f"See {signature.file}."
             errors.append(SoftError(stage="diagnose", message=f"signature {signature.id} failed: {error!r}", hint=hint))
             continue
         if match is not None:

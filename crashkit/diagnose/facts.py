@@ -63,7 +63,7 @@ def fault_address(case: Case) -> Union[Address, Outcome]:
         return signal.address
     if signal is None or (signal.name in MEMORY_FAULTS and signal.reason not in SENT):
         return unknown("the fault address")
-    return no(f"{signal.name} was sent: no access faulted" if signal.name in MEMORY_FAULTS else f"{signal.name} is no memory fault")
+    return no(f"{signal.name} was sent: no access faulted" if signal.name in MEMORY_FAULTS else f"{signal.name} is not a memory fault")
 
 
 def frames_undecided(
@@ -268,7 +268,7 @@ def hang(case: Case) -> Outcome:
     signal = case.crash.signal
     if signal is None:
         failed = next((line for line in case.crash.log if line.kind in _ENDS), None)
-        return Outcome(True, (), {}, "no signal") if failed is None else no(f"the log tells of an end: {failed.text}")
+        return Outcome(True, (), {}, "no signal") if failed is None else no(f"the log shows how the process ended: {failed.text}")
     if signal.name in FAULTS and signal.reason not in SENT and signal.code != 0:
         return no(f"{signal.name} is a fault")
     if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
@@ -449,13 +449,13 @@ def null_argument(case: Case) -> Outcome:
     """A debugger shows that the first argument of the function that failed is a null pointer; the fault address is not known."""
     signal = case.crash.signal
     if signal is None or signal.address is not None:
-        return no("the fault address is known, or no fault")
+        return no("the fault address is known, or there was no fault")
     frame = next(iter(case.crashed.natives), None) if case.crashed is not None else None
     name, value = next(iter(frame.frame.args.items()), (None, "")) if frame is not None else (None, "")
     if frame is None or name is None or case.crashed is None or _NULL_ARGUMENT.match(value.strip()) is None:
-        return no("the first argument of the function that failed is no null pointer")
+        return no("the first argument of the function that failed is not a null pointer")
     evidence = Evidence(text=f"{frame.name} ({name}={value})", thread=case.crashed.thread.tid, frame=frame.index)
-    return Outcome(True, (evidence,), {"address": "not told", "culprit": name, "culprit_value": value})
+    return Outcome(True, (evidence,), {"address": "not known", "culprit": name, "culprit_value": value})
 
 
 def is_zero(value: Optional[str]) -> bool:

@@ -102,8 +102,8 @@ def _sentence(text: str) -> str:
 
 
 def _followed(job: Job) -> str:
-    parts = [f"{who(cause)} failed for a reason of its own, too: {cause.what}" for cause in job.also[:2] if cause.attempt is None]
-    for role, said in (("lost-peer", "lost a peer"), ("stopped", "stopped by the launcher"), ("waited", "without a word")):
+    parts = [f"{who(cause)} also failed for a reason of its own: {cause.what}" for cause in job.also[:2] if cause.attempt is None]
+    for role, said in (("lost-peer", "lost a peer"), ("stopped", "stopped by the launcher"), ("waited", "left no message")):
         several = [process.rank for process in job.processes if process.role == role and process.rank is not None]
         if several:
             was = "" if role != "stopped" else "was " if len(several) == 1 else "were "

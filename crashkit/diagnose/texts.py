@@ -49,7 +49,7 @@ def names(case: Case) -> dict[str, str]:
         found["address"] = str(crash.signal.address) if crash.signal.address is not None else None
         found["access"] = crash.signal.access
     if not any(instruction.faulting for instruction in crash.instructions):
-        found["unseen"] = "What is known does not tell"
+        found["unseen"] = "The evidence does not show"
     if case.crashed is not None:
         found |= _of_crashed(case)
     # A traceback may be that of the process which only saw the end of the other.

@@ -21,10 +21,10 @@ _INPUT = frozenset("socket pipe file open terminal".split())
 
 
 def deadlock(case: Case) -> Outcome:
-    """Threads wait for each other in a circle, or one for itself."""
+    """Threads wait for each other in a cycle, or one for itself."""
     stuck = [wait for wait in case.crash.waits if wait.cycle]
     if not stuck:
-        return no("no threads wait for each other in a circle") if case.crash.waits else unknown("what the threads wait for")
+        return no("no threads wait for each other in a cycle") if case.crash.waits else unknown("what the threads wait for")
     told = ordered(stuck)
     threads = {thread.tid: thread for thread in case.crash.threads}
     fields = {
@@ -38,7 +38,7 @@ def deadlock(case: Case) -> Outcome:
 
 
 def ordered(waits: Iterable[Wait]) -> list[Wait]:
-    """Along the circle: each one's holder comes next."""
+    """Along the cycle: each one's holder comes next."""
     rest = {wait.thread: wait for wait in waits}
     found: list[Wait] = []
     at = next(iter(rest), None)
@@ -57,27 +57,27 @@ def _kinds(case: Case) -> set[str]:
 
 
 def deadlock_with_gil(case: Case) -> Outcome:
-    """The circle leads over the GIL and a native mutex."""
+    """The cycle includes the GIL and a native mutex."""
     found = deadlock(case)
     if not found.holds or "gil" in _kinds(case):
         return found
-    return no("the circle of waiting threads does not lead over the GIL")
+    return no("the cycle of waiting threads does not include the GIL")
 
 
 def deadlock_with_import(case: Case) -> Outcome:
-    """The circle leads over the lock of a module that is being imported."""
+    """The cycle includes the lock of a module that is being imported."""
     found = deadlock(case)
     if not found.holds or "import" in _kinds(case):
         return found
-    return no("no thread of the circle waits for an import")
+    return no("no thread of the cycle waits for an import")
 
 
 def deadlock_of_locks(case: Case) -> Outcome:
-    """The circle leads over locks alone."""
+    """The cycle is of locks alone."""
     found = deadlock(case)
     if not found.holds or not _kinds(case) & {"gil", "import"}:
         return found
-    return no("the circle leads over the GIL or an import")
+    return no("the cycle includes the GIL or an import")
 
 
 def nobody_left(case: Case) -> Outcome:
@@ -114,13 +114,13 @@ def may_wait_for_a_signal(case: Case) -> Outcome:
 
 
 def deadlock_of_tasks(case: Case) -> Outcome:
-    """Tasks of asyncio's wait for each other in a circle, or one for itself. What a crash ended is not said to have hung."""
+    """Tasks of asyncio's wait for each other in a cycle, or one for itself. What a crash ended is not said to have hung."""
     crash = case.crash
     if not crash.tasks or not crash.waits:
         return unknown("what asyncio's tasks wait for")
     stuck = [task for task in crash.tasks if task.cycle]
     if not stuck:
-        return no("no tasks wait for each other in a circle")
+        return no("no tasks wait for each other in a cycle")
     told = [tasks.wait(crash, task) for task in stuck[:_MOST_EVIDENCE]]
     fields = {"count": str(len(stuck)), "circle": "; ".join(told[:4])}
     if at := place(tasks.line_of(stuck[0])):

@@ -46,7 +46,7 @@ _NAMED = 3
 
 _ELSEWHERE = "their names lead out of the archive or cannot be used"
 _NO_FILE = "they are links, devices or other special files"
-_TWICE = "their names are taken by others before them"
+_TWICE = "earlier members have the same names"
 _DAMAGED = "their contents are damaged"
 _UNREADABLE = "they cannot be unpacked"
 TOO_MUCH = "it unpacks to too much"
@@ -349,7 +349,7 @@ def _of_tar(file: BinaryIO, size: int) -> Generator[Member, None, None]:
 def _file_in(archive: tarfile.TarFile, header: tarfile.TarInfo) -> IO[bytes]:
     file = archive.extractfile(header)
     if file is None:
-        raise Damaged(f"{header.name!r} is no file")
+        raise Damaged(f"{header.name!r} is not a file")
     return file
 
 

@@ -26,7 +26,7 @@ MOST_SIZES = 64
 LONGEST_NAME = 1000
 _HEAD = 4096
 _DAMAGED = "The rank may have been killed while it wrote it."
-_HINT = "Pass the files that torch wrote, one a rank (TORCH_FR_DUMP_TEMP_FILE)."
+_HINT = "Pass the files that torch wrote, one per rank (TORCH_FR_DUMP_TEMP_FILE)."
 
 
 def is_recording(file: BinaryIO) -> bool:
@@ -52,16 +52,16 @@ def read_recording(file: BinaryIO, path: str) -> Recording:
     file.seek(0)
     content = file.read(LARGEST + 1)
     if len(content) > LARGEST:
-        raise EvidenceError(f"{path} is larger than any flight recorder's dump", _HINT)
+        raise EvidenceError(f"{path} is too large for a flight recorder dump", _HINT)
     number = re.search(r"(\d{1,9})(?:\.(?:json|pkl|pickle))?$", path)
     if number is None:
         raise EvidenceError(f"{path}: its name does not end with a rank", "Keep the name that torch gave it, such as nccl_trace_rank_3.")
     is_json = content.lstrip()[:1] == b"{"
-    raw = _json(content, path) if is_json else plain_pickle.load(content, path, "A dump of the flight recorder", _DAMAGED)
+    raw = _json(content, path) if is_json else plain_pickle.load(content, path, "A flight recorder dump", _DAMAGED)
     if isinstance(raw, list):
         raw = {"entries": raw}
     if not isinstance(raw, dict):
-        raise EvidenceError(f"{path} is not a flight recorder's dump", _HINT)
+        raise EvidenceError(f"{path} is not a flight recorder dump", _HINT)
     return _recording(raw, int(number[1]), path)
 
 

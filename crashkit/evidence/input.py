@@ -192,7 +192,7 @@ def _open(path: Path) -> BinaryIO:
             raise _cannot_open(path, error) from error
         descriptor = os.dup(0)
     except ValueError as error:
-        raise EvidenceError(f"cannot open {str(path)!r}: {error}", "pass the path of a core file") from error
+        raise EvidenceError(f"cannot open {str(path)!r}: {error}", "Pass the path of a core file.") from error
     mode = os.fstat(descriptor).st_mode
     problem = _unfit(path, mode, descriptor)
     if problem:
@@ -205,22 +205,22 @@ def _unfit(path: Path, mode: int, descriptor: int) -> Optional[EvidenceError]:
     if stat.S_ISREG(mode) or stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
         return None
     if stat.S_ISDIR(mode):
-        return EvidenceError(f"{path} is a folder", "pass a file in it, such as its core")
+        return EvidenceError(f"{path} is a folder", "Pass a file in it, such as its core.")
     if os.isatty(descriptor):
-        return EvidenceError(f"{path} is a terminal", "redirect a core into it: crashkit analyze /dev/stdin < core")
-    return EvidenceError(f"{path} is a device, not a file", "pass the path of a core file")
+        return EvidenceError(f"{path} is a terminal", "Redirect a core into it: crashkit analyze /dev/stdin < core")
+    return EvidenceError(f"{path} is a device, not a file", "Pass the path of a core file.")
 
 
 def _cannot_open(path: Path, error: OSError) -> EvidenceError:
     if isinstance(error, FileNotFoundError):
         return EvidenceError(
-            f"{path} does not exist", "check the path; crashkit doctor and /proc/sys/kernel/core_pattern show where cores are written"
+            f"{path} does not exist", "Check the path; crashkit doctor and /proc/sys/kernel/core_pattern show where cores are written."
         )
     if isinstance(error, PermissionError):
         return EvidenceError(
-            f"no permission to read {path}", "cores belong to the user of the crashed process: run as that user or as root"
+            f"no permission to read {path}", "Cores belong to the user of the crashed process: run as that user or as root."
         )
-    return EvidenceError(f"{path} cannot be opened: {error.strerror}", "pass the path of a core file")
+    return EvidenceError(f"{path} cannot be opened: {error.strerror}", "Pass the path of a core file.")
 
 
 def _is_named(path: Path) -> bool:
@@ -233,9 +233,9 @@ def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
         head = file.read(8)
         file.seek(0)
     except OSError as error:
-        raise EvidenceError(f"{path} cannot be read: {error.strerror}", "check the disk, or pass another copy of the file") from error
+        raise EvidenceError(f"{path} cannot be read: {error.strerror}", "Check the disk, or pass another copy of the file.") from error
     if not head:
-        raise EvidenceError(f"{path} is empty", "the disk may have been full or the core size limit 0: run crashkit doctor")
+        raise EvidenceError(f"{path} is empty", "The disk may have been full or the core size limit 0: run crashkit doctor.")
     size = os.fstat(file.fileno()).st_size
     if _packing(head):
         with file:
@@ -263,7 +263,7 @@ def _pipe_pieces(file: BinaryIO, path: Path, wait: Optional[float]) -> Iterator[
     readable.register(file, select.POLLIN)
     while True:
         if not readable.poll(None if wait is None else wait * 1000):
-            raise EvidenceError(f"{path} is a FIFO without a writer", "pass the path of a core file")
+            raise EvidenceError(f"{path} is a FIFO without a writer", "Pass the path of a core file.")
         wait = None
         with suppress(BlockingIOError):
             piece = os.read(file.fileno(), _READ)
@@ -301,7 +301,7 @@ class _Sink:
 
     def _write_block(self, block: bytes) -> None:
         if self.size + len(block) > self.limits.size:
-            raise _Full(f"it unpacks to more than {_amount(self.limits.size)}", "unpack it yourself and pass the unpacked file")
+            raise _Full(f"it unpacks to more than {_amount(self.limits.size)}", "Unpack it yourself and pass the unpacked file.")
         if block == _ZEROS:
             self.size += _BLOCK
             return
@@ -339,7 +339,7 @@ class _Sink:
             position += len(block)
 
     def _disk_full(self) -> _Full:
-        return _Full(f"no space left in {self.folder}", "set TMPDIR to a folder with more space, or unpack it yourself")
+        return _Full(f"no space left in {self.folder}", "Set TMPDIR to a folder with more space, or unpack it yourself.")
 
 
 class _Full(Exception):
@@ -352,7 +352,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
     source = _Counted(pieces)
     head = source.peek(8)
     if not head:
-        raise EvidenceError(f"{path} is empty", "check the command that writes to it")
+        raise EvidenceError(f"{path} is empty", "Check the command that writes to it.")
     compression = _packing(head)
     sink = _Sink(limits)
     try:
@@ -363,7 +363,7 @@ def _unpack(pieces: Iterator[bytes], path: Path, limits: Limits) -> Input:
         raise
     if compression and not sink.size:
         file.close()
-        raise EvidenceError(f"{path} is {compression} data that unpacks to nothing", "pass the core itself, or copy the file again")
+        raise EvidenceError(f"{path} is {compression} data that unpacks to nothing", "Pass the core itself, or copy the file again.")
     return Input(
         file=file,
         path=_descriptor_path(file),
@@ -382,7 +382,8 @@ def _in_time(data: Iterator[bytes], source: _Counted, sink: _Sink) -> Iterator[b
         yield piece
         if sink.size > LIKELY_RATIO * source.count and time.process_time() > end:
             raise _Full(
-                f"it unpacks to more than {LIKELY_RATIO} times its size, and takes long", "unpack it yourself and pass the unpacked file"
+                f"it unpacks to more than {LIKELY_RATIO} times its size, and takes too long",
+                "Unpack it yourself and pass the unpacked file.",
             )
 
 
@@ -392,7 +393,7 @@ def _pump(data: Iterator[bytes], sink: _Sink) -> Optional[SoftError]:
             sink.write(piece)
     except Damaged as error:
         message = f"{error} after {_amount(sink.size + len(sink.pending))} of unpacked data: the rest is missing"
-        return SoftError(stage="input", message=message, hint="copy or compress the core again if you still have it")
+        return SoftError(stage="input", message=message, hint="Copy or compress the core again if you still have it.")
     except _Full as error:
         return SoftError(stage="input", message=f"only the first {_amount(sink.size)} of the core is used: {error}", hint=error.hint)
     return None

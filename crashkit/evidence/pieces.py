@@ -136,8 +136,8 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     if others:
         given = " ".join(map(str, paths[:_NAMED])) + (" …" if len(paths) > _NAMED else "")
         raise EvidenceError(
-            f"these are {others + 1} crashes, not one: each core is of another one",
-            f"Analyze them together, in groups of equal ones: crashkit ci {given} --out DIR",
+            f"these are {others + 1} crashes, not one: each core is from a different one",
+            f"To analyze them all and group equal ones: crashkit ci {given} --out DIR",
         )
     kept = _kept(folder, manifest) if folder is not None and manifest is not None else ()
     return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors), tuple(snapshots), kept)
@@ -152,7 +152,7 @@ def _refuse_archive(source: Input, piece: Path) -> None:
     """Archives were unpacked before, where they can be. Raises EvidenceError."""
     source.file.seek(0)
     if kind_of_head(source.file.read(512)) is not None:
-        message = f"{piece} is an archive that was not unpacked: it came through a pipe, or lies in a crash folder or too deep"
+        message = f"{piece} is an archive that was not unpacked: it came through a pipe, or is in a crash folder or nested too deeply"
         raise EvidenceError(message, "Pass it as a file, or unpack it yourself and pass its files.")
     source.file.seek(0)
 
@@ -171,7 +171,7 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
     if not found and manifest is None:
         if (folder / "report.html").is_file():
             raise _OldReport(
-                f"{folder} contains a report, and no evidence", f"Open {folder / 'report.html'}, or pass the core or log itself."
+                f"{folder} contains a report, not evidence", f"Open {folder / 'report.html'}, or pass the core or log itself."
             )
         raise EvidenceError(f"{folder} contains no crash evidence", "Pass a core, a log or a crash folder.")
     return found
@@ -220,7 +220,7 @@ def _without_another_death(crash: Crash) -> Crash:
     """SIGKILL leaves neither a dump nor a line in the kernel's log: those are of another process with the same stderr or kernel."""
     name = crash.signal.name if crash.signal else "another signal"
     note = SoftError(
-        stage="log", message=f"the logs tell of {name}: that was another process, as this one was killed; its stacks are omitted"
+        stage="log", message=f"the logs report {name}: that was another process, since this one was killed; its stacks are omitted"
     )
     log = tuple(line for line in crash.log if line.kind not in ("kernel-segfault", "kernel-trap"))
     return replace(crash, signal=None, process=None, threads=(), crashed_thread=None, log=log, soft_errors=(*crash.soft_errors, note))

@@ -52,7 +52,7 @@ def dump(data: Any) -> bytes:
 
 def _look_through(content: bytes, path: str, what: str) -> None:
     """Refuses what is not plain data, and places in the memo beyond what the file can fill: the unpickler would allocate up to there."""
-    hint = f"{what} has none: where is this file from?"
+    hint = f"{what} never contains that: check where this file comes from."
     at = 0
     while at < len(content):
         match = _FIXED.match(content, at)
@@ -62,7 +62,7 @@ def _look_through(content: bytes, path: str, what: str) -> None:
             break
         if opcode == b"r":
             if int.from_bytes(content[at + 1 : at + 5], "little") > len(content):
-                raise EvidenceError(f"{path} is a pickle that only wants memory, and was not loaded", hint)
+                raise EvidenceError(f"{path} is a pickle that would take up too much memory, and was not loaded", hint)
             at += 5
         elif opcode in _COUNTED:
             width = _COUNTED[opcode]

@@ -67,7 +67,7 @@ def _threads(folder: Path, preview: Preview) -> tuple[Thread, ...]:
     with open_input(path) as source:
         core = open_core(source.file, path, source.size)
         if core is None:
-            raise EvidenceError(f"{path} is no core", "The process could not be looked at.")
+            raise EvidenceError(f"{path} is not a core", "The process could not be examined.")
         crash = preview(core, source)
     pid = crash.process.pid if crash.process is not None else None
     running = [thread for thread in crash.threads if thread.python_frames]

@@ -49,13 +49,13 @@ def connect(address: str, *, write: bool = False, upgrade: bool = False) -> Iter
     older one. Raises HistoryError.
     """
     if address == NONE:
-        raise HistoryError("no history is kept here: the index is none", "Pass another one with --index.")
+        raise HistoryError("no history is kept here: the index is set to none", "Pass another one with --index.")
     if not installed():
         raise HistoryError("the history needs SQLAlchemy and alembic, which are not installed", INSTALL)
     with _plain_errors(address):
         url = _url(address)
         if url.get_backend_name() == "sqlite" and not write and not os.path.exists(url.database or ""):  # noqa: PTH110
-            raise HistoryError(f"there is no history at {shown(address)}", "It begins with the first crash that crashkit run reports.")
+            raise HistoryError(f"there is no history at {shown(address)}", "crashkit run creates it with the first crash that it reports.")
         engine = _engine(url, write)
         with engine.connect() as connection, connection.begin():
             stale = not _is_current(connection, address)
@@ -83,7 +83,9 @@ def _url(address: str) -> URL:
     try:
         url = make_url(f"sqlite://{rest}" if scheme in SQLITE else f"postgresql+psycopg://{rest}")
     except (ArgumentError, ValueError):
-        raise HistoryError(f"{shown(address)} is no address of a database", "Pass a file, or postgresql://USER@HOST/DATABASE.") from None
+        raise HistoryError(
+            f"{shown(address)} is not the address of a database", "Pass a file, or postgresql://USER@HOST/DATABASE."
+        ) from None
     if scheme in POSTGRESQL and find_spec("psycopg") is None:
         raise HistoryError("a history in PostgreSQL needs psycopg, which is not installed", _INSTALL_POSTGRESQL)
     return url
@@ -122,7 +124,7 @@ def _is_current(connection: Connection, address: str) -> bool:
 
     version = _version(connection)
     if version is not None and version > VERSION:
-        raise HistoryError(f"{shown(address)} was written by a newer crashkit", "Upgrade crashkit here, too.")
+        raise HistoryError(f"{shown(address)} was written by a newer version of crashkit", "Upgrade crashkit here, too.")
     return version == VERSION
 
 
@@ -145,7 +147,8 @@ def _migrate(connection: Connection, address: str, upgrade: bool) -> None:
             return
         if _version(connection) is not None and not upgrade:
             raise HistoryError(
-                f"the tables of {shown(address)} are those of an older crashkit", "Run crashkit groups --upgrade, with the same --index."
+                f"the tables of {shown(address)} are from an older version of crashkit",
+                "Run crashkit groups --upgrade, with the same --index.",
             )
     migrate(connection, "head")
 

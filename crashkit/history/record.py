@@ -50,8 +50,8 @@ def record(address: str, entries: Sequence[Entry], store: Optional[Path] = None)
         return Outcome(len(entries) + _deliver(spool, address))
     except HistoryError as error:
         if unkept is not None:
-            lost = f"{error}; and it cannot wait in {spool.folder}: {unkept.strerror}"
-            return Outcome(0, HistoryError(lost, "Analyze it again when the index is back."))
+            lost = f"{error}; nor can the crash be kept for later in {spool.folder}: {unkept.strerror}"
+            return Outcome(0, HistoryError(lost, "Analyze it again when the history is available."))
         return Outcome(0, error)
 
 

@@ -396,7 +396,7 @@ class _Round:
             # A signal from outside ends several at once; the launcher names the one that it saw first.
             person, also = _first([one for one in weak if one.exit != -SIGTERM] or weak)
             confidence = "certain" if len(weak) == 1 and person.exit not in (-SIGKILL, -SIGTERM) else "likely"
-            cause = _cause(person, confidence, self.number, "it ended by itself, and said nothing; the others were stopped")
+            cause = _cause(person, confidence, self.number, "it ended by itself without a message; the others were stopped")
         else:
             peers = [one for one in ordered if failures[id(one)] == classes.PEER]
             dumped = {recording.rank for recording in self.recordings}
@@ -410,7 +410,7 @@ class _Round:
                     attempt=self.number,
                     what=f"{ranks(before)} ended before the others, without an error",
                     confidence="likely",
-                    because="the others lost a peer, which the launcher neither saw fail nor stopped",
+                    because="the others lost a peer, and the launcher neither saw it fail nor stopped it",
                 )
             elif gone:
                 person = gone[0] if len(gone) == 1 else None
@@ -569,7 +569,7 @@ def _because(person: _Person, own: Sequence[_Person], everyone: Sequence[_Person
     followed = [one for one in everyone if one not in own]
     if len(own) > 1:
         others = len(own) - 1
-        known = "the launcher saw it fail first" if person.of("first") else "it spoke first"
+        known = "the launcher saw it fail first" if person.of("first") else "its message came first"
         return f"{known}; {others} more failed for reasons of their own"
     stopped = sum(one.stopped for one in followed)
     return "it is the only one that failed by itself" + (f"; the launcher stopped {stopped} more" if stopped else "")

@@ -48,10 +48,11 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
     number = f" #{one.sequence}" if one.sequence is not None else ""
     if one.problem == "missing":
         at = place(one.calls[0].where if one.calls else None)
-        came = "came too late to" if "time" in one.differs else "never came to"
+        late = "was too late for" if len(one.missing) == 1 else "were too late for"
+        came = late if "time" in one.differs else "never reached"
         text = f"{ranks(one.missing)} {came} {one.operation or 'collective'}{number}" + (f" ({at})" if at else "")
         standing = [
-            f"{'it' if len(one.missing) == 1 else f'rank {process.rank}'} stood in {place(process.where)}"
+            f"{'it' if len(one.missing) == 1 else f'rank {process.rank}'} was in {place(process.where)}"
             for process in stood
             if process.rank in one.missing and process.where is not None
         ]
@@ -61,11 +62,11 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
         more = f" and {len(one.calls) - 3} more calls" if len(one.calls) > 3 else ""
         return f"at{number} " * bool(number) + " and ".join([", ".join(calls[:-1]), calls[-1]] if len(calls) > 1 else calls) + more
     if one.differs == ("time",):
-        return f"{ranks(one.differing)} came late to {one.operation or 'collective'}{number}, and it did not end"
+        return f"{ranks(one.differing)} reached {one.operation or 'collective'}{number} late, but it did not finish"
     who = f": not on {ranks(one.differing)}" if one.differing else ""
     if one.unknown:
-        return f"{one.operation or 'collective'}{number} did not end; whether {ranks(one.unknown)} came to it is not known"
-    return f"all ranks came to {one.operation or 'collective'}{number}, and it did not end{who}"
+        return f"{one.operation or 'collective'}{number} did not finish; it is not known whether {ranks(one.unknown)} reached it"
+    return f"all ranks reached {one.operation or 'collective'}{number}, but it did not finish{who}"
 
 
 def _call(call: JobCall, one: JobCollective) -> str:
@@ -84,7 +85,7 @@ def who(cause: JobCause) -> str:
         return f"rank {cause.rank}"
     if cause.ranks:
         return ranks(cause.ranks)
-    return cause.name or (f"process {cause.pid}" if cause.pid is not None else "a process that is not named")
+    return cause.name or (f"process {cause.pid}" if cause.pid is not None else "an unnamed process")
 
 
 def failed_first(cause: JobCause) -> str:
@@ -92,4 +93,4 @@ def failed_first(cause: JobCause) -> str:
     at = place(cause.where)
     if cause.what is not None and cause.what.startswith(f"{who(cause)} "):
         return cause.what + (f" ({at})" if at else "")
-    return f"{who(cause)} failed first: {cause.what or 'it is not known why'}" + (f" ({at})" if at else "")
+    return f"{who(cause)} failed first: {cause.what or 'the reason is unknown'}" + (f" ({at})" if at else "")

@@ -164,7 +164,7 @@ def missing_right(pid: int) -> str:
     status = dict(facts(pid))
     tracer = status.get("TracerPid", "0")
     if tracer not in ("", "0"):
-        return f"Process {tracer} traces it already (a debugger, strace): end that first."
+        return f"Process {tracer} already traces it (a debugger, strace): end that first."
     if status.get("Uid", "").split()[:1] not in ([], [str(os.geteuid())]) and os.geteuid() != 0:
         return "It belongs to another user: run as that user, or as root."
     scope = ""
@@ -174,4 +174,4 @@ def missing_right(pid: int) -> str:
         return "kernel.yama.ptrace_scope is 3: nobody may trace a process until the next reboot."
     if scope in ("1", "2"):
         return f"kernel.yama.ptrace_scope is {scope}: run as root, or `sysctl -w kernel.yama.ptrace_scope=0` (as root)."
-    return "The right CAP_SYS_PTRACE is missing; for a container: `docker run --cap-add SYS_PTRACE`, or `kubectl debug --profile=sysadmin`."
+    return "CAP_SYS_PTRACE is missing; for a container: `docker run --cap-add SYS_PTRACE`, or `kubectl debug --profile=sysadmin`."

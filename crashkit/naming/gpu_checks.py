@@ -42,7 +42,7 @@ _CHECKS = (
         r"probability tensor contains|multinomial distribution|cumdist\[|_isnan\(val\)|^val >= 0",
         "probabilities are finite and not negative, and their sum is not 0",
         (
-            "assert torch.isfinite(logits).all(), logits   # before the softmax; a loss or a weight that became nan comes here",
+            "assert torch.isfinite(logits).all(), logits   # before the softmax; a loss or weight that became nan shows up here",
             "logits = logits.float()   # half precision overflows to inf",
         ),
     ),

@@ -19,7 +19,7 @@ def what(found: GpuMemory) -> str:
         kept = ", and kept by torch's allocator" if found.state == "cached" else ""
         return f"byte {offset:,} of {of} bytes that were freed{kept}: a use after free"
     if found.state == "beyond":
-        return f"{offset:,} bytes behind the end of a block of {of} bytes"
+        return f"{offset:,} bytes past the end of a block of {of} bytes"
     return f"byte {offset:,} of a {found.state} block of {of} bytes"
 
 

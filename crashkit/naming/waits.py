@@ -28,7 +28,7 @@ KINDS = {
     "terminal": "the terminal",
     "poll": "events",
     "child": "a child process",
-    "sleep": "a time to come",
+    "sleep": "a point in time",
     "signal": "a signal",
     "task": "a task",
 }
@@ -90,7 +90,7 @@ def sentence(crash: Crash, wait: Wait) -> str:
     at = place(line_of(thread)) if thread is not None else ""
     text = f"{label(crash, wait.thread)} waits{f' in {at}' if at else ''} for {awaited(wait)}"
     if wait.lost:
-        return f"{text}, whose owner is no thread of this process"
+        return f"{text}, whose owner is not a thread of this process"
     if wait.held_by is None:
         return text
     if wait.held_by == wait.thread:

@@ -95,7 +95,7 @@ def line(found: Answer, signal: Signal | None) -> str:
     if found.chosen.why is not None:
         return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; the crashed thread ran no Python code"
     if found.collected:
-        return f"{text}: set off a garbage collection, which failed {_short(found.where)}".rstrip()
+        return f"{text}: triggered a garbage collection, which failed {_short(found.where)}".rstrip()
     shown = [values(found)] if found.values else []
     if found.pointer:
         called = signal is not None and signal.access == "execute"

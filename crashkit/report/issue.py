@@ -16,7 +16,7 @@ from crashkit.report.renderer import Renderer
 _PYTHON = 12
 _NATIVE = 24
 _TEXT = 160
-_PLACEHOLDER = "(What did you do, and does it happen each time? The shortest program that crashes is worth the most.)"
+_PLACEHOLDER = "(What did you do, and does it happen each time? The shortest program that crashes helps most.)"
 
 
 def issue(crash: Crash) -> str:

@@ -12,11 +12,11 @@ from crashkit.model import Crash, Job, JobCause, JobPlace, JobProcess
 
 ROLES = {
     "root-cause": "failed first",
-    "failed": "failed, too",
+    "failed": "also failed",
     "lost-peer": "lost a peer",
     "stopped": "stopped by the launcher",
-    "waited": "said nothing",
-    "ended": "ended well",
+    "waited": "left no message",
+    "ended": "ended normally",
 }
 CONFIDENCE = {"certain": "for certain", "likely": "probably", "possible": "possibly"}
 REPEATED = frozenset({"job-rank-failed"})
@@ -69,7 +69,7 @@ class Bar(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """Ranks against time, or the collectives that they came to; where neither is known, only how each ended."""
+    """Ranks against time, or the collectives that they reached; where neither is known, only how each ended."""
 
     height: int
     bars: tuple[Bar, ...]
@@ -220,7 +220,7 @@ def _against_collectives(several: Sequence[Band]) -> Optional[Picture]:
         return _ROOM * ((number if number is not None else start) - start) // (last - start)
 
     ticks = tuple((_LEFT + across(number), f"#{number}") for number in _marks(start, last))
-    return _drawn(several, [(across(one.first.sequence),) * 2 for one in several], ticks, "the collectives that they came to")
+    return _drawn(several, [(across(one.first.sequence),) * 2 for one in several], ticks, "the collectives that they reached")
 
 
 def _against_time(several: Sequence[Band]) -> Optional[Picture]:

@@ -59,7 +59,7 @@ def _job(crash: Crash) -> list[tuple[str, str]]:
     rows = [("Job", job_wording.described(job)), ("First", job_wording.sentence(job))]
     if cause is not None:
         rows += [("Line", job_wording.full_place(cause.where)), ("Known by", job_wording.known_by(cause) or "")]
-    rows += [("Besides", text) for text in job_wording.further(job)[:5]]
+    rows += [("Also", text) for text in job_wording.further(job)[:5]]
     rows += [("Followed", text) for text in job_wording.followed(job)[:8]]
     return [(label, value) for label, value in rows if value]
 
@@ -73,7 +73,7 @@ def _gpu(crash: Crash) -> list[tuple[str, str]]:
         known = f" ({exception.known_as})" if exception.known_as else ""
         rows.append(("GPU exception", f"{gpu_wording.words(exception)} ({exception.name})"))
         rows.append(("Kernel", f"{exception.kernel or 'not named'}{known} {gpu_wording.place(exception)}".strip()))
-        rows.append(("Fused of", "; ".join(gpu_wording.fused(exception))))
+        rows.append(("Fuses", "; ".join(gpu_wording.fused(exception))))
         rows.append(("GPU threads", gpu_wording.threads(exception)))
         rows.append(("Access", " ".join(filter(None, (exception.instruction, gpu_wording.access(exception))))))
         rows.append(("Memory", "; ".join(gpu_wording.memory(exception))))

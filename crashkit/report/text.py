@@ -187,7 +187,7 @@ def _job_answer(crash: Crash, job: Job, page: _Page) -> Iterator[Text]:
         yield from page.field("known by", known, lines=2)
     yield from page.field("job", job_wording.described(job))
     for index, other in enumerate(job_wording.further(job)[:3]):
-        yield from page.field("besides" if index == 0 else "", other, lines=2)
+        yield from page.field("also" if index == 0 else "", other, lines=2)
     for index, other in enumerate(job_wording.followed(job)[:4]):
         yield from page.field("followed" if index == 0 else "", other)
 
@@ -225,7 +225,7 @@ def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:
     if exception.source:
         yield from page.field("", f"  {_clean(exception.source)}")
     for number, line in enumerate(gpu_wording.fused(exception)[:_FUSED]):
-        yield from page.field("" if number else "fused of", _clean(line))
+        yield from page.field("" if number else "fuses", _clean(line))
     threads = gpu_wording.threads(exception)
     if threads:
         yield from page.field("threads", threads, lines=2)

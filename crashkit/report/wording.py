@@ -144,7 +144,7 @@ _WAITS = {
 _WAIT_DEPTH = 10
 _NAME = 160
 _COMMAND = 40
-UNSEEN = "where it stood could not be read"
+UNSEEN = "its stack could not be read"
 
 
 # Names and places
@@ -432,7 +432,7 @@ def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
 def collector_note(thread: Thread) -> str:
     """What it means that the garbage collector was running, and which object it was at."""
     running = "the garbage collector was running" + (f", at {thread.visited}" if thread.visited else "")
-    return f"{running}: this line only set it off" if python_at(thread) else f"{running}, and no Python code"
+    return f"{running}: this line only triggered it" if python_at(thread) else f"{running}, and no Python code"
 
 
 def awaited(thread: Thread) -> str | None:

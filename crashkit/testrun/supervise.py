@@ -56,7 +56,7 @@ class Session:
         try:
             return self._is_to_continue(status, stderr)
         except OSError as error:  # a full disk
-            say(f"pytest is not started again: {error.strerror}")
+            say(f"cannot restart pytest: {error.strerror}")
             return False
 
     def _is_to_continue(self, status: int, stderr: bytes) -> bool:
@@ -74,7 +74,7 @@ class Session:
             say(f"pytest was terminated by {signal_name(-ended)} while {doing}")
             return False
         if self._starts >= _MOST_STARTS:
-            say(f"pytest died while {doing}; after {self._starts} times it is not started again")
+            say(f"pytest died while {doing}; it was started {self._starts} times and is not restarted")
             return False
         self._verdicts[step.node] = verdicts.Verdict(step.when, told.verdict(self._folder, history, pid, ended, stderr))
         verdicts.write(self._folder, self._verdicts)

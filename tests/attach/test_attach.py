@@ -91,7 +91,7 @@ def test_a_process_that_is_traced_already(tmp_path: Path) -> None:
     with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _), Stopped(process.pid):
         done = crashkit("attach", process.pid)
     assert done.returncode == 1
-    assert f"Process {os.getpid()} traces it already" in done.stderr.splitlines()[1]
+    assert f"Process {os.getpid()} already traces it" in done.stderr.splitlines()[1]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody who may not")

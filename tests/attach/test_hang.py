@@ -48,7 +48,7 @@ def test_reported_only_once_and_left_alone(crashkit: Crashkit) -> None:
     code = "import sys; print('asleep', flush=True); sys.stdin.readline(); sys.exit(7)"
     process = crashkit.start("run", "--no-analyze", "--hang-after", "0.5", "--", sys.executable, "-c", code, stdin=-1)
     said = [process.stderr.readline()]
-    while "was looked at" not in said[-1]:
+    while "was examined" not in said[-1]:
         said.append(process.stderr.readline())
         assert said[-1], said
     process.stdin.write("\n")
@@ -65,7 +65,7 @@ def test_restarted(crashkit: Crashkit) -> None:
     options = ("--no-analyze", "--hang-after", "0.5", "--on-hang", "restart", "--restart-delay", "0")
     done = crashkit("run", *options, "--", sys.executable, "-c", code)
     assert done.returncode == 5, done.stderr
-    assert "to start it again" in done.stderr and len(manifests(crashkit)) == 1
+    assert "ending and restarting the command" in done.stderr and len(manifests(crashkit)) == 1
 
 
 @pytest.mark.long
@@ -163,7 +163,7 @@ def test_siblings_of_a_process_that_fails(crashkit: Crashkit, failure: str, how:
     assert [manifest.get("signal_name") for manifest in found] == (["SIGSEGV"] if how else [])
     looked_at = [json.loads(path.read_text()) for path in sorted(crashkit.home.glob("*/others/*/manifest.json"))]
     assert len(looked_at) == (2 if how and not options else 0)
-    assert all(manifest["alive"].startswith(f"it lived when process {found[0]['pid']} died") for manifest in looked_at)
+    assert all(manifest["alive"].startswith(f"it was alive when process {found[0]['pid']} died") for manifest in looked_at)
     assert all(file["kind"] in ("core", "log") for manifest in looked_at for file in manifest["files"]) and not any(
         "problem" in manifest.get("live", {}) for manifest in looked_at
     )

@@ -159,7 +159,7 @@ def test_too_deep(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(content)
     (tmp_path / "scratch").mkdir()
     found = find([(tmp_path / "a", "a")], tmp_path / "scratch")
-    assert not found.artefacts and "it lies in 4 other archives" in found.soft_errors[0].message
+    assert not found.artefacts and "it is nested in 4 other archives" in found.soft_errors[0].message
 
 
 def test_a_sparse_member_is_told(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ class TestFolderOfAFailedRun:
     def test_what_was_left_out_is_told(self, done) -> None:
         run, _, out, shown = done
         said = [error.message for error in index_of(out).soft_errors]
-        expected = ["pipe is a FIFO", "latest is a link to nothing: gone", "unreadable cannot be read", "job-1/core is empty"]
+        expected = ["pipe is a FIFO", "latest is a broken link to gone", "unreadable cannot be read", "job-1/core is empty"]
         assert all(any(f"{run.path}/{text}" in message for message in said) for text in expected), said
         assert all(f"crashkit: {message}" in shown.stderr for message in said)
 
@@ -147,7 +147,7 @@ class TestFolderOfAFailedRun:
         missing = tmp_path / "other.json"
         missing.write_text('{"schema": "crashkit.index/1"}')
         new = ci(core, "--out", tmp_path, "--baseline", missing, "--fail-on", "new", "--no-gdb")
-        assert new.returncode == 1 and "crashes that the baseline does not have: 1" in new.stderr
+        assert new.returncode == 1 and "crashes found that are not in the baseline: 1" in new.stderr
         assert "1 crash, new" in new.stdout
 
 
@@ -194,7 +194,7 @@ def test_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "words"),
     [
-        (["{}/nowhere", "--out", "{}/out"], 1, "nothing to look at: .*/nowhere does not exist"),
+        (["{}/nowhere", "--out", "{}/out"], 1, "nothing to analyze: .*/nowhere does not exist"),
         (["{}", "--out", "{}/out", "--fail-on", "new"], 2, "--fail-on new needs --baseline"),
         (["{}", "--out", "{}/out", "--baseline", "{}/none.json"], 1, "cannot read the baseline"),
         (["{}", "--out", "{}/file"], 1, "cannot write to"),

@@ -63,4 +63,4 @@ def test_pairs(artefacts: tuple[Artefact, ...], expected: list[str]) -> None:
 
 def test_what_is_left_over_is_told() -> None:
     said = [error.message for error in pair((A, A._replace(shown="z/copy"), log("x/build.log"))).soft_errors]
-    assert "z/copy is of the same process as a/core" in said[0] and "x/build.log tells of a death, but not of whose" in said[1]
+    assert "z/copy is of the same process as a/core" in said[0] and "x/build.log reports a death without naming the process" in said[1]

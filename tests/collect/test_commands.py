@@ -94,7 +94,7 @@ def test_demo_leaves_a_folder_with_other_files_alone(crashkit: Crashkit, name: s
     folder.mkdir()
     (folder / name).write_text("precious")
     result = crashkit("demo", "--out", folder)
-    assert (f"mine holds other files, such as {name}" in result.stderr) == refused
+    assert (f"mine contains other files, such as {name}" in result.stderr) == refused
     assert not refused or (result.returncode == 1 and (folder / name).read_text() == "precious")
 
 
@@ -122,7 +122,7 @@ def test_compare(crashkit: Crashkit) -> None:
         crashkit.python(code, options=())
     first, second, third = (crash["id"] for crash in crashkit.crashes())
     equal = crashkit("compare", first, second)
-    assert equal.returncode == 0 and equal.stdout.startswith("The same crash twice: equal fingerprints.\n")
+    assert equal.returncode == 0 and equal.stdout.startswith("The same crash: the fingerprints are equal.\n")
     different = crashkit("compare", first, crashkit.home / third)
     assert different.stdout.startswith("Different crashes.\n")
     assert "signal\n  1  SIGSEGV\n  2  SIGABRT\n" in different.stdout

@@ -458,7 +458,7 @@ def test_restart_on_crash_with_a_limit_and_a_command_for_each(crashkit: Crashkit
     options = ("--no-analyze", "--restart", "on-crash", "--restart-limit", 2, "--restart-delay", 0.01, "--on-crash", script)
     result = crashkit.run("sh", "-c", "echo run; kill -SEGV $$", options=options)
     assert result.stdout == "run\n" * 3 and result.returncode == 139
-    assert "crashed 3 times and is not started again" in result.stderr
+    assert "crashed 3 times and is not restarted" in result.stderr
     crashes = crashkit.crashes()
     assert len(crashes) == 3
     assert (crashkit.home / "told").read_text() == "".join(f"{crash['folder']} {crash['folder']}\n" for crash in crashes)

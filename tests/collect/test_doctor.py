@@ -78,7 +78,7 @@ def test_advice_for_a_store_is_possible(tmp_path: Path) -> None:
             Store(store)
     finally:
         subprocess.run(["umount", store], check=True)
-    assert read_only.value.hint == "set CRASHKIT_HOME to another folder"
+    assert read_only.value.hint == "Set CRASHKIT_HOME to another folder."
 
 
 def test_the_interpreter_of_a_command(crashkit: Crashkit) -> None:

@@ -224,7 +224,7 @@ def test_no_more_than_allowed(work: Work, cache: Path) -> None:
     assert [file["kind"] for file in files].count("source") == MOST_SOURCES
     assert [Path(file["path"]).name for file in files if file["kind"] != "source"] == ["4.pickle", "3.pickle", "2.pickle", "1.pickle"]
     assert [note for note in notes if "older than the crash" not in note] == [
-        "of the sources of GPU kernels only 64 files or 16 MiB were kept",
+        "only 64 files or 16 MiB of the GPU kernels' sources were kept",
         f"the snapshot {huge} of torch's allocator is larger than 64 MiB and was not kept",
         "more than 4 snapshots of torch's allocator: only the newest were kept",
     ]

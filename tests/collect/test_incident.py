@@ -105,7 +105,7 @@ def test_an_exception_of_a_rank(crashkit: Crashkit, tmp_path: Path) -> None:
     assert (crash["exit_status"], crash["environment"]["RANK"]) == (1, "0")
     assert {file["kind"] for file in crash["files"]} >= {"log", "error-file"}
     (other,) = others(crash)
-    assert other["alive"] == f"it lived when process {crash['pid']} ended with status 1"
+    assert other["alive"] == f"it was alive when process {crash['pid']} ended with status 1"
     assert [line for line in said.splitlines() if line.startswith("crashkit: ")] == [
         f"crashkit: 2 ranks: Rank 0 failed first: ValueError: bad sample: {crash['folder']}/report.html"
     ]

@@ -255,7 +255,7 @@ def test_an_analysis_that_kills_is_not_started_for_ever(pending: Crashkit) -> No
     write_manifest(crash.path, {**crash.manifest, "interrupted": 2})
     assert not resume(store, crash) and interrupted(store) == []
     manifest = read_manifest(crash.path)
-    assert manifest is not None and manifest["analysis"] == "failed" and "not started again" in manifest["notes"][-1]
+    assert manifest is not None and manifest["analysis"] == "failed" and "not restarted" in manifest["notes"][-1]
     assert waiting_anywhere(pending.home) == 2, "in the history it is again, as what it is now"
 
 
@@ -337,7 +337,7 @@ def test_an_older_core_comes_back(crashkit: Crashkit) -> None:
     older = _older(crashkit)
     result = crashkit.python(f"import os\nfor _ in range(2):\n if os.fork() == 0:\n  {SEGFAULT}\n os.wait()\n")
     assert older.read_text() == "precious" and [path.name for path in crashkit.cwd.iterdir()] == ["core"]
-    assert f"{older} is the older core again" in result.stderr and len(crashkit.crashes()) == 2
+    assert f"restored the older core {older}" in result.stderr and len(crashkit.crashes()) == 2
 
 
 def test_without_a_crash_nobody_touches_an_older_core(crashkit: Crashkit) -> None:

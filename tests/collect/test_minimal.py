@@ -85,6 +85,6 @@ def test_what_keep_takes(crashkit: Crashkit) -> None:
     assert parse_keep(("20", "minimal", "full")) == (20, False)
     for wrong in ("half", "0", "-3", ""):
         done = crashkit("run", "--keep", wrong, "--", "true")
-        assert done.returncode == 2 and "neither full nor minimal nor a number" in done.stderr
+        assert done.returncode == 2 and "is not full, minimal or a number" in done.stderr
     done = crashkit("run", "--keep", "minimal", "--no-analyze", "--", "true")
-    assert done.returncode == 2 and "leave out --no-analyze" in done.stderr
+    assert done.returncode == 2 and "omit --no-analyze" in done.stderr

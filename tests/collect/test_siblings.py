@@ -98,7 +98,7 @@ def test_where_the_others_stood(folder: Path, tmp_path: Path) -> None:
     assert stood(crash) == [["main"], ["wait_for_request"], ["wait_for_request", "wait_for_request"]]
     pids = {sibling.pid for sibling in crash.siblings}
     assert {sibling.folder for sibling in crash.siblings} == {f"others/{pid}" for pid in pids} and crash.process
-    died = f"it lived when process {crash.process.pid} died"
+    died = f"it was alive when process {crash.process.pid} died"
     assert {sibling.why for sibling in crash.siblings} <= {died, f"{died} of SIGSEGV"}
     assert all(sibling.argv[-1].endswith("server.py") for sibling in crash.siblings)
     frames = [frame for sibling in crash.siblings for thread in sibling.threads for frame in thread.python_frames]

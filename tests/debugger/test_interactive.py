@@ -52,7 +52,7 @@ def test_nothing_beside_the_core_is_run(name: str, tmp_path: Path) -> None:
 def test_without_a_terminal_it_says_what_to_do() -> None:
     done = crashkit("gdb", str(python_crash("values.py", "small", python=an_interpreter()).core))
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines() == ["crashkit: gdb needs a terminal to talk to you", "Pass its commands: crashkit gdb ID --command bt."]
+    assert done.stderr.splitlines() == ["crashkit: gdb needs a terminal", "Pass its commands: crashkit gdb ID --command bt."]
 
 
 def test_evidence_without_a_core(tmp_path: Path) -> None:

@@ -231,7 +231,7 @@ class TestInAReport:
         assert report.python.script and not Path(report.python.script).is_relative_to(place)
         assert {frame.origin for frame in report.thread.pythons()} == {"libpython"}
         (told,) = [error for error in report.soft_errors if "was not run" in error.message]
-        assert told.message == f"{script} was not run: {REFUSED_ORIGIN}; took this machine's {report.python.script}"
+        assert told.message == f"{script} was not run: {REFUSED_ORIGIN}; used this machine's {report.python.script}"
         assert told.hint == f"If you trust it, pass --libpython {script}"
         # The control: it runs where it is named.
         analyze(core, options=Options(sysroot=place / "root", libpython=script))

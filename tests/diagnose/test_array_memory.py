@@ -49,9 +49,7 @@ def first(crash: Crash) -> Finding:
 @pytest.mark.network
 @pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.6", "3.8", "3.11", "3.13"))
-@pytest.mark.parametrize(
-    ("kind", "variable", "beyond"), [("strided", "view", "behind its end"), ("backwards", OF_NUMPY, "before its start")]
-)
+@pytest.mark.parametrize(("kind", "variable", "beyond"), [("strided", "view", "past its end"), ("backwards", OF_NUMPY, "before its start")])
 def test_a_view_beyond_its_array(kind: str, variable: str, beyond: str, python: Interpreter) -> None:
     crash, one = array(python_crash("array_memory.py", kind, str(folder_with(python, "numpy")), python=python))
     assert one.variable == variable and one.owner == f"float{'64' if kind == 'strided' else '32'} (64, 1024)"
@@ -105,7 +103,7 @@ def outcome(fact: str, address: int | None, array: AccessedArray | None, reason:
 
 @pytest.mark.parametrize(
     ("address", "where"),
-    [(0x8000, "directly behind its end"), (0x8010, "16 bytes behind its end"), (0x77F0, "16 bytes before its start")],
+    [(0x8000, "directly past its end"), (0x8010, "16 bytes past its end"), (0x77F0, "16 bytes before its start")],
 )
 def test_where_the_owner_ends(address: int, where: str) -> None:
     told = outcome("array-beyond-owner", address, VIEW)

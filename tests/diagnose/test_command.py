@@ -43,7 +43,7 @@ def test_show() -> None:
 def test_show_unknown() -> None:
     done = run("show", "nothing-such")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.splitlines() == ["crashkit: no signature 'nothing-such'", "run crashkit signatures list to see all ids"]
+    assert done.stderr.splitlines() == ["crashkit: no signature 'nothing-such'", "Run crashkit signatures list to see all ids."]
 
 
 def test_test_explains_a_report() -> None:

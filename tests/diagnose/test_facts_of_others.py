@@ -50,7 +50,7 @@ def told(outcome: Outcome) -> str:
 
 FIRST = JobCause(rank=1, what="ValueError: bad", confidence="certain")
 MISSING = JobCollective(problem="missing", operation="all_reduce", sequence=7, missing=(1,), group="default_pg")
-NEVER = "rank 1 never came to all_reduce #7"
+NEVER = "rank 1 never reached all_reduce #7"
 MISMATCH = JobCollective(problem="mismatch", sequence=7, calls=(JobCall("all_reduce", ranks=(0,)), JobCall("all_gather", ranks=(1,))))
 CALLED = "at #7 rank 0 called all_reduce and rank 1 called all_gather"
 
@@ -106,7 +106,7 @@ def collective(one: JobCollective, what: str, confidence: Optional[str] = "certa
         ),
         (
             "collective-missing-by-number",
-            collective(replace(MISSING, sequence=None), "rank 1 never came to all_reduce"),
+            collective(replace(MISSING, sequence=None), "rank 1 never reached all_reduce"),
             "the sequence numbers of the collectives",
         ),
         ("collective-mismatch", collective(MISMATCH, CALLED), "yes"),
@@ -131,8 +131,8 @@ def test_what_is_said_of_a_rank_that_failed() -> None:
     assert [one.text for one in found.evidence] == ["rank 1 failed first: ValueError: bad"]
     assert found.fields == {
         "first": "Rank 1 failed first: ValueError: bad.",
-        "followed": "Rank 5 failed for a reason of its own, too: OSError, ranks 0 and 2 lost a peer, rank 3 was stopped by the launcher, "
-        "rank 4 without a word.",
+        "followed": "Rank 5 also failed for a reason of its own: OSError, ranks 0 and 2 lost a peer, rank 3 was stopped by the launcher, "
+        "rank 4 left no message.",
     }
     stopped = tuple(JobProcess(rank=rank, role="stopped") for rank in (2, 3))
     assert of_job("job-rank-failed", Job(root_cause=FIRST, processes=stopped)).fields["followed"] == (
@@ -151,7 +151,7 @@ def test_what_is_said_of_a_collective() -> None:
     found = of_job("waiting-apart", collective(replace(MISMATCH, differs=("place",)), CALLED))
     assert ([one.text for one in found.evidence], found.fields) == ([CALLED], {"happened": f"A{CALLED[1:]}."})
     standing = JobProcess(rank=1, where=JobPlace("load", "/srv/data.py", 3))
-    stood = f"{NEVER}; it stood in load data.py:3"
+    stood = f"{NEVER}; it was in load data.py:3"
     assert of_job("collective-missing", replace(collective(MISSING, stood), processes=(standing,))).why == stood
 
 
@@ -239,7 +239,7 @@ def test_a_busy_thread_waits_for_nothing() -> None:
     assert not WAITING["waits-for-input"](waiting(Wait(thread=1, kind="socket"), live=True, threads=several)).holds
 
 
-def test_a_deadlock_is_told_along_its_circle() -> None:
+def test_a_deadlock_is_told_along_its_cycle() -> None:
     """Each wait, then that of whoever it waits for."""
     one, two, three = ring("lock", "rlock", "lock")
     found = WAITING["deadlock-of-locks"](waiting(two, three, one, Wait(thread=4, kind="lock"), threads=(1, 2, 3)))

@@ -33,7 +33,7 @@ CONDITIONS: dict[str, tuple[dict[str, Any], dict[str, Any], str, str]] = {
     "address": ({"address": [0, 9]}, {**SEGV, "address": 0x10}, "contradicted", "the fault address is 0x0000000000000010"),
     "no address": ({"address": [0, 9]}, SEGV, "undecided", "the fault address"),
     "no address of a null": ({"fact": "null-address"}, SEGV, "undecided", "the fault address"),
-    "nothing faulted": ({"fact": "null-address"}, {"signal": "SIGABRT"}, "contradicted", "SIGABRT is no memory fault"),
+    "nothing faulted": ({"fact": "null-address"}, {"signal": "SIGABRT"}, "contradicted", "SIGABRT is not a memory fault"),
     "sent": (
         {"address": [0, 9]},
         {**SEGV, "reason": "sent-from-outside"},

@@ -135,7 +135,7 @@ def test_names_of_a_crash() -> None:
         "signal": "SIGSEGV",
         "address": "0x0000000000000018",
         "access": "read",
-        "unseen": "What is known does not tell",
+        "unseen": "The evidence does not show",
         "tid": "8",
         "who": "thread 8",
         "function": "copy",
@@ -157,7 +157,7 @@ def test_names_of_a_crash() -> None:
 
 def test_names_that_a_crash_lacks() -> None:
     assert named(process=None, threads=(), signal=None, source=None) == {
-        "unseen": "What is known does not tell",
+        "unseen": "The evidence does not show",
         "no_stack": "The worker's own stack is not in this text.",
         "blocking_run": "CUDA_LAUNCH_BLOCKING=1",
     }

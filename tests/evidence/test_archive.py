@@ -99,7 +99,7 @@ class TestNames:
         unpacked = opened(place, pack(("a", b"first"), ("./a", b"second"), ("a/b", b"x"), ("c/d", b"y"), ("c", b"z")))
         assert list(unpacked.files) == ["a", "c/d"] and (place / "inner/a").read_bytes() == b"first"
         assert unpacked.files["a"] == hashlib.sha256(b"first").hexdigest()
-        assert "3 members were left out, because their names are taken" in unpacked.soft_errors[0].message
+        assert "3 members were left out, because earlier members have the same names" in unpacked.soft_errors[0].message
 
     def test_of_what_is_left_out_are_few(self, place):
         unpacked = opened(place, tar(*((f"../{number}", b"") for number in range(1000))))

@@ -122,7 +122,7 @@ def test_detail_is_a_sentence_for_a_person():
 
 @pytest.mark.parametrize(
     ("address", "place"),
-    [(0x610000, "directly behind [heap] (rw-)"), (0x610018, "24 bytes past the end of [heap] (rw-)"), (0x640000, None)],
+    [(0x610000, "directly after [heap] (rw-)"), (0x610018, "24 bytes past the end of [heap] (rw-)"), (0x640000, None)],
 )
 def test_what_lies_before_an_unmapped_address(address: int, place: str | None) -> None:
     detail = fault(*MAPERR, address, LOAD_FIELD, rdi=address - 0x18).detail or ""

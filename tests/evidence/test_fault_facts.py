@@ -97,7 +97,7 @@ def test_how_much_stack_was_used_up():
     ("address", "code", "facts"),
     [
         (0x500000, ACCERR, ["/usr/lib/data.so", "r--"]),
-        (0x501000, MAPERR, ["directly behind", "/usr/lib/data.so"]),
+        (0x501000, MAPERR, ["directly after", "/usr/lib/data.so"]),
         (0x501001, MAPERR, ["1 byte ", "/usr/lib/data.so"]),
         (0x501FFF, MAPERR, ["4095 bytes", "/usr/lib/data.so"]),
         (0x600010, MAPERR, ["[heap]", "rw-"]),

@@ -63,7 +63,7 @@ def test_what_is_said(text: str, tmp_path: Path) -> None:
     found = read_log(path)
     assert (found.signal.name if found.signal else None) == SAID[text]
     assert [error.message for error in found.soft_errors] == [
-        "this text only speaks of a crash (line 1): no line of a shell, a runtime or the kernel shows one"
+        "this text only mentions a crash (line 1): no line of a shell, a runtime or the kernel shows one"
     ]
     findings = diagnose(crash_of_log(path, found), load_catalog()).findings
     assert [finding.id for finding in findings if finding.confidence != "possible"] == []
@@ -156,4 +156,4 @@ def test_not_beside_other_evidence_nor_in_a_search(tmp_path: Path) -> None:
 def test_the_report_says_so(tmp_path: Path) -> None:
     crash = analyze([_written("Bus error when testing", tmp_path)])
     assert crash.signal is not None and crash.signal.name == "SIGBUS"
-    assert any("only speaks of a crash" in error.message for error in crash.soft_errors)
+    assert any("only mentions a crash" in error.message for error in crash.soft_errors)

@@ -474,4 +474,4 @@ Current thread's C stack trace (most recent call first):
     # Another process with other threads is another crash.
     other = read_log(written(tmp_path, once + again.replace("7f000000000", "7f000000001")))
     assert [thread.tid for thread in other.threads] == [0x7F0000000011, 0x7F0000000012, None]
-    assert "holds 2 crashes" in other.soft_errors[0].message
+    assert "contains 2 crashes" in other.soft_errors[0].message

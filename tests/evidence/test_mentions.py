@@ -144,7 +144,7 @@ def test_the_report_quotes_the_line_and_says_what_next(tmp_path: Path, capfd: py
     status, out, _ = status_of(capfd, "analyze", path)
     assert status == 0
     assert "Crash mentioned" in out and "it may be a Segmen-" in out
-    assert "the text mentions a crash (line 3), but holds nothing that a crash leaves" in out
+    assert "the text mentions a crash (line 3), but contains nothing that a crash leaves behind" in out
     assert "PYTHONFAULTHANDLER=1" in out and "coredumpctl" in out
 
 

@@ -58,7 +58,7 @@ def test_split(text: str, count: int, function: str, signal: str, tmp_path: Path
     assert functions(crash)[:1] == [function]
     assert crash.signal is not None and crash.signal.name == signal
     said = [error.message for error in crash.soft_errors if "crashes" in error.message]
-    assert [message.split(":")[0] for message in said] == ([f"this log holds {count} crashes"] if count > 1 else [])
+    assert [message.split(":")[0] for message in said] == ([f"this log contains {count} crashes"] if count > 1 else [])
     assert ("heap-corruption-double-free" in {finding.id for finding in crash.findings}) is (function == "first")
 
 
@@ -70,7 +70,7 @@ def test_the_crash_of_the_core_is_taken(tmp_path: Path) -> None:
     for text, number in ((folder.stderr + ABORT, 1), (ABORT + folder.stderr, 2)):
         log.write_text(text)
         crash = analyze([folder.core, log], options=Options(gdb=None))
-        assert f"this log holds 2 crashes: number {number} is told" in " ".join(error.message for error in crash.soft_errors)
+        assert f"this log contains 2 crashes: number {number} is shown" in " ".join(error.message for error in crash.soft_errors)
         assert not [line for line in crash.log if line.kind == "double-free"]
         assert [finding.id for finding in crash.findings][:1] == ["null-deref"]
 
@@ -127,19 +127,19 @@ def test_by_the_process_that_wrote_it(first: str, second: str, tmp_path: Path) -
     assert functions(crash) == ["second"] and crash.signal is not None and crash.signal.name == "SIGSEGV"
     assert "heap-corruption-double-free" not in {finding.id for finding in crash.findings}
     assert [error.message.split(":")[0] for error in crash.soft_errors if "crashes" in error.message] == [
-        "this log holds crashes of 2 processes"
+        "this log contains crashes of 2 processes"
     ]
 
 
 def test_a_service_that_died_twice(tmp_path: Path) -> None:
     crash = told(prefixed(ABORT + SEGV, "2026-11-20T23:12:00Z web-1  | ") + prefixed("ready", "db-1  | "), tmp_path)
     assert functions(crash) == ["second"]
-    assert "this log holds 2 crashes" in " ".join(error.message for error in crash.soft_errors)
+    assert "this log contains 2 crashes" in " ".join(error.message for error in crash.soft_errors)
 
 
 def test_the_ranks_of_a_job_are_one_crash(tmp_path: Path) -> None:
     crash = told(prefixed(ABORT, "[rank0]: ") + prefixed(SEGV, "[rank1]: "), tmp_path)
-    assert not [error for error in crash.soft_errors if "this log holds" in error.message] and len(crash.log) > 2
+    assert not [error for error in crash.soft_errors if "this log contains" in error.message] and len(crash.log) > 2
 
 
 def test_by_the_pid_of_the_core(tmp_path: Path) -> None:

@@ -243,7 +243,7 @@ def _read(data: str | bytes, tmp_path: Path) -> object:
     except EvidenceError:
         return "refused"
     frames = [len(thread.frames) for thread in found.threads]
-    told = any("only speaks" in error.message for error in found.soft_errors)
+    told = any("only mentions" in error.message for error in found.soft_errors)
     return (found.signal.name if found.signal else None, {line.kind for line in found.lines}, frames, told)
 
 

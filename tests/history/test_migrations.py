@@ -100,8 +100,8 @@ def test_a_shared_history_is_changed_on_request_only(server: Server, store: Path
     with unchecked(address) as connection:
         migrate(connection, "0001")
     outcome = record(address, [entry(1)], store)
-    assert outcome.problem is not None and "older crashkit" in str(outcome.problem) and "--upgrade" in outcome.problem.hint
-    with pytest.raises(HistoryError, match="older crashkit"), connect(address):
+    assert outcome.problem is not None and "an older version of crashkit" in str(outcome.problem) and "--upgrade" in outcome.problem.hint
+    with pytest.raises(HistoryError, match="an older version of crashkit"), connect(address):
         pass
     with connect(address, write=True, upgrade=True):
         pass
@@ -113,7 +113,7 @@ def test_a_history_of_a_newer_crashkit_is_left_alone(address: str, store: Path) 
     with unchecked(address) as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     outcome = record(address, [entry(2)], store)
-    assert outcome.problem is not None and "newer crashkit" in str(outcome.problem)
+    assert outcome.problem is not None and "a newer version of crashkit" in str(outcome.problem)
 
 
 def test_the_migrations_make_the_tables(address: str) -> None:

@@ -222,7 +222,7 @@ def test_a_delivery_that_is_killed_is_done_again(address: str, store: Path, when
 def test_what_cannot_wait_is_said(tmp_path: Path) -> None:
     (tmp_path / "store").write_text("no folder")
     outcome = record(str(tmp_path), [entry(1)], tmp_path / "store")
-    assert outcome.arrived == 0 and outcome.problem is not None and "cannot wait" in str(outcome.problem)
+    assert outcome.arrived == 0 and outcome.problem is not None and "nor can the crash be kept for later" in str(outcome.problem)
 
 
 def test_files_of_others_in_the_spool_are_left_alone(store: Path, tmp_path: Path) -> None:

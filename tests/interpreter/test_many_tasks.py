@@ -67,4 +67,4 @@ def test_it_is_said_how_many_there_was_no_time_for(python: Interpreter, monkeypa
     monkeypatch.setattr(TaskReader, "_task", slowly)
     crash = analyzed(python, 10_000)
     assert len(crash.tasks) == 100
-    assert told(crash) == ["9,903 of 10,003 asyncio tasks were left out: to read them took too long"]
+    assert told(crash) == ["9,903 of 10,003 asyncio tasks were left out: reading them took too long"]

@@ -33,7 +33,7 @@ class Truth(NamedTuple):
     confidence: str = "certain"
 
 
-MISSED = "never came to all_reduce"
+MISSED = "never reached all_reduce"
 TRUTH = {
     "segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
     "tree-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
@@ -48,10 +48,10 @@ TRUTH = {
     "missed": Truth(1, MISSED, None, "collective-missing-rank", confidence="likely"),
     "missed-4": Truth(2, MISSED, None, "collective-missing-rank", confidence="likely"),
     "detail-missed": Truth(1, MISSED, None, "collective-missing-rank", confidence="likely"),
-    "stood": Truth(1, "it stood in load_batch train.py", "time.sleep", "collective-missing-rank", confidence="likely"),
-    "fr-missed": Truth(2, "never came to all_reduce #6", None, "collective-missing-rank"),
-    "barrier": Truth(1, "never came to barrier", None, "collective-missing-rank", confidence="likely"),
-    "fr-barrier": Truth(1, "never came to barrier #9", None, "collective-missing-rank"),
+    "stood": Truth(1, "it was in load_batch train.py", "time.sleep", "collective-missing-rank", confidence="likely"),
+    "fr-missed": Truth(2, "never reached all_reduce #6", None, "collective-missing-rank"),
+    "barrier": Truth(1, "never reached barrier", None, "collective-missing-rank", confidence="likely"),
+    "fr-barrier": Truth(1, "never reached barrier #9", None, "collective-missing-rank"),
     "mismatch": Truth(None, "rank 0 called all_reduce", None, "collective-mismatch", (0, 1), "likely"),
     "fr-mismatch": Truth(None, "at #6 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
     "detail": Truth(None, "at #5 rank 0 called all_reduce", None, "collective-mismatch", (0, 1)),
@@ -59,7 +59,7 @@ TRUTH = {
     "size": Truth(None, "rank 0 called all_reduce", None, "cxx-uncaught-exception", (0, 1), "possible"),
     "uneven": Truth(1, "rank 1 called barrier", "dist.barrier()", "collective-mismatch", confidence="likely"),
     "fr-uneven": Truth(1, "at #5 ranks 0 and 2 called all_reduce", "dist.barrier()", "collective-mismatch"),
-    "fr-groups": Truth(3, "never came to all_reduce #2", None, "collective-missing-rank"),
+    "fr-groups": Truth(3, "never reached all_reduce #2", None, "collective-missing-rank"),
     "two": Truth(2, "SIGSEGV", "ctypes.string_at(0)", confidence="likely"),
     "restart": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
     "accelerate-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
@@ -76,7 +76,7 @@ TRUTH = {
 # One process below a launcher, which prints a traceback of its own behind.
 SINGLE = ("accelerate-single-raise", "accelerate-single-segfault")
 FROM_NOTES = {
-    "nccl/missed.log": Truth(1, "never came to all_reduce #11", None, "collective-missing-rank"),
+    "nccl/missed.log": Truth(1, "never reached all_reduce #11", None, "collective-missing-rank"),
     "nccl/mismatch.log": Truth(
         None, "at #12 rank 0 called all_reduce (ddp.py:40) and rank 1 called all_gather (ddp.py:44)", None, "collective-mismatch", (0, 1)
     ),

@@ -187,8 +187,8 @@ def test_a_rank_that_comes_late(seconds: float, late: tuple[int, ...], tmp_path:
     dumps[2]["entries"][-1]["time_created_ns"] += round(seconds * 10**9)
     (one,) = found(save(dumps, tmp_path / "dumps"))
     assert (one.problem, one.differing, one.differs) == ("unfinished", late, ("time",) if late else ())
-    said = "rank 2 came late to" if late else "all ranks came to"
-    assert what_happened(one) == f"{said} {one.operation} #{one.sequence}, and it did not end"
+    said = "rank 2 reached {} late" if late else "all ranks reached {}"
+    assert what_happened(one) == said.format(f"{one.operation} #{one.sequence}") + ", but it did not finish"
 
 
 def test_a_call_has_its_stack() -> None:

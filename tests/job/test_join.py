@@ -100,17 +100,21 @@ def test_the_part_of_a_process(words: tuple[Word, ...], role: str) -> None:
             "certain",
             "it is the only one that failed by itself; the launcher stopped 2 more",
         ),
-        ((raised(1, line=5), raised(2, line=9)), "likely", "it spoke first; 1 more failed for reasons of their own"),
+        ((raised(1, line=5), raised(2, line=9)), "likely", "its message came first; 1 more failed for reasons of their own"),
         (
             (raised(2, line=5), raised(1, line=9), said(1, "first")),
             "likely",
             "the launcher saw it fail first; 1 more failed for reasons of their own",
         ),
-        ((raised(2, line=5), said(2, "stopped"), raised(1, line=9)), "likely", "it spoke first; 1 more failed for reasons of their own"),
-        ((said(1, "exit", 1), LOST), "certain", "it ended by itself, and said nothing; the others were stopped"),
-        ((said(1, "exit", -9), LOST), "likely", "it ended by itself, and said nothing; the others were stopped"),
-        ((said(1, "exit", -9), said(0, "exit", -15)), "likely", "it ended by itself, and said nothing; the others were stopped"),
-        ((said(1, "exit", 1), said(2, "exit", 1)), "likely", "it ended by itself, and said nothing; the others were stopped"),
+        (
+            (raised(2, line=5), said(2, "stopped"), raised(1, line=9)),
+            "likely",
+            "its message came first; 1 more failed for reasons of their own",
+        ),
+        ((said(1, "exit", 1), LOST), "certain", "it ended by itself without a message; the others were stopped"),
+        ((said(1, "exit", -9), LOST), "likely", "it ended by itself without a message; the others were stopped"),
+        ((said(1, "exit", -9), said(0, "exit", -15)), "likely", "it ended by itself without a message; the others were stopped"),
+        ((said(1, "exit", 1), said(2, "exit", 1)), "likely", "it ended by itself without a message; the others were stopped"),
         (
             (raised(1, PEER), said(2, "stopped")),
             "possible",
@@ -247,9 +251,9 @@ MISSING = JobCollective(problem="missing", operation="all_reduce", sequence=7, m
 @pytest.mark.parametrize(
     ("one", "words"),
     [
-        (MISSING, "rank 1 never came to all_reduce #7 (step train.py:9)"),
-        (JobCollective(problem="missing", missing=(0, 2)), "ranks 0 and 2 never came to collective"),
-        (JobCollective(problem="missing", missing=(1,), differs=("time",), sequence=3), "rank 1 came too late to collective #3"),
+        (MISSING, "rank 1 never reached all_reduce #7 (step train.py:9)"),
+        (JobCollective(problem="missing", missing=(0, 2)), "ranks 0 and 2 never reached collective"),
+        (JobCollective(problem="missing", missing=(1,), differs=("time",), sequence=3), "rank 1 was too late for collective #3"),
         (
             JobCollective(problem="mismatch", sequence=3, calls=(JobCall("all_reduce", ranks=(0,)), JobCall(ranks=(1,)))),
             "at #3 rank 0 called all_reduce and rank 1 called something",
@@ -271,10 +275,10 @@ MISSING = JobCollective(problem="missing", operation="all_reduce", sequence=7, m
             JobCollective(problem="mismatch", calls=(JobCall("a", sizes=((2,),), dtypes=("float",), ranks=(0,)), JobCall("b", ranks=(1,)))),
             "rank 0 called a and rank 1 called b",
         ),
-        (JobCollective(problem="unfinished", operation="x"), "all ranks came to x, and it did not end"),
-        (JobCollective(problem="unfinished", differing=(1,)), "all ranks came to collective, and it did not end: not on rank 1"),
-        (JobCollective(problem="unfinished", differs=("time",), differing=(1,)), "rank 1 came late to collective, and it did not end"),
-        (JobCollective(problem="unfinished", unknown=(2,)), "collective did not end; whether rank 2 came to it is not known"),
+        (JobCollective(problem="unfinished", operation="x"), "all ranks reached x, but it did not finish"),
+        (JobCollective(problem="unfinished", differing=(1,)), "all ranks reached collective, but it did not finish: not on rank 1"),
+        (JobCollective(problem="unfinished", differs=("time",), differing=(1,)), "rank 1 reached collective late, but it did not finish"),
+        (JobCollective(problem="unfinished", unknown=(2,)), "collective did not finish; it is not known whether rank 2 reached it"),
     ],
 )
 def test_what_went_wrong_with_a_collective(one: JobCollective, words: str) -> None:
@@ -283,9 +287,9 @@ def test_what_went_wrong_with_a_collective(one: JobCollective, words: str) -> No
 
 def test_where_those_stood_that_did_not_come() -> None:
     standing = [JobProcess(rank=rank, where=JobPlace("load", "/srv/data.py", rank)) for rank in (0, 1, 2, 3)]
-    assert what_happened(MISSING, standing).endswith("; it stood in load data.py:1")
+    assert what_happened(MISSING, standing).endswith("; it was in load data.py:1")
     several = JobCollective(problem="missing", missing=(1, 2, 3))
-    assert what_happened(several, standing).endswith("collective; rank 1 stood in load data.py:1; rank 2 stood in load data.py:2")
+    assert what_happened(several, standing).endswith("collective; rank 1 was in load data.py:1; rank 2 was in load data.py:2")
     assert "stood" not in what_happened(MISSING, [JobProcess(rank=1)])
 
 
@@ -313,7 +317,7 @@ def test_ranks(numbers: tuple[int, ...], words: str) -> None:
         (JobCause(ranks=(0, 1)), "ranks 0 and 1"),
         (JobCause(name="trainer", pid=7), "trainer"),
         (JobCause(pid=0), "process 0"),
-        (JobCause(), "a process that is not named"),
+        (JobCause(), "an unnamed process"),
     ],
 )
 def test_who_it_is(one: JobCause, words: str) -> None:
@@ -322,7 +326,7 @@ def test_who_it_is(one: JobCause, words: str) -> None:
 
 def test_what_failed_first_in_a_sentence() -> None:
     assert failed_first(JobCause(rank=1, what=OWN, where=WHERE)) == f"rank 1 failed first: {OWN} (step train.py:9)"
-    assert failed_first(JobCause(rank=1)) == "rank 1 failed first: it is not known why"
+    assert failed_first(JobCause(rank=1)) == "rank 1 failed first: the reason is unknown"
     assert failed_first(JobCause(rank=1, what="rank 1 never came", where=WHERE)) == "rank 1 never came (step train.py:9)"
     assert place(JobPlace("<module>", "/srv/a.py", 3)) == "a.py:3" and place(JobPlace("f")) == "f" and place(None) == ""
     assert place(JobPlace("f", "/srv/a.py"), function=False) == "a.py" and place(JobPlace("f"), function=False) == ""

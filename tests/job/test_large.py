@@ -61,5 +61,5 @@ def test_flight_recorders(tmp_path: Path) -> None:
     large.dumps(tmp_path / "dumps", RANKS, 700, 60)
     answer = told(tmp_path / "dumps")
     assert (answer["rank"], answer["processes"]) == (700, RANKS)
-    assert "never came to all_reduce #60" in answer["what"]
+    assert "never reached all_reduce #60" in answer["what"]
     assert answer["rects"] <= 6 and answer["document"] < 2 << 20

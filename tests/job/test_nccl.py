@@ -48,17 +48,17 @@ FAILED = {
     "assert": Truth("CUDA error: device-side assert triggered", line="print(table[", finding="cuda-device-assert"),
 }
 # Without the flight recorder, it is not known where DDP's all_reduce was called but by the stack of who waited there.
-AT_BACKWARD = "rank 1 never came to all_reduce #11 (train_step train.py:58)"
-HUNG = Truth("all ranks came to all_reduce #12, and it did not end", None, confidence="possible", finding="nccl-watchdog-timeout",
+AT_BACKWARD = "rank 1 never reached all_reduce #11 (train_step train.py:58)"
+HUNG = Truth("all ranks reached all_reduce #12, but it did not finish", None, confidence="possible", finding="nccl-watchdog-timeout",
              collective=("default_pg", 12, "unfinished", "all_reduce", (), ()))  # fmt: skip
-HALF = Truth("all ranks came to all_reduce #16, and it did not end: not on rank 1", line="dist.all_reduce(total)", confidence="possible",
+HALF = Truth("all ranks reached all_reduce #16, but it did not finish: not on rank 1", line="dist.all_reduce(total)", confidence="possible",
              finding="nccl-watchdog-timeout", collective=("default_pg", 16, "unfinished", "all_reduce", (), (1,)))  # fmt: skip
 LOGS = {
     **FAILED,
     "fr-segfault": FAILED["segfault"],
     "missed": Truth(AT_BACKWARD, collective=NEVER_CAME),
-    "fr-missed": Truth("rank 1 never came to all_reduce #11", collective=NEVER_CAME),
-    "spin": Truth(f"{AT_BACKWARD}; it stood in load_batch train.py:24", line="while True", collective=NEVER_CAME),
+    "fr-missed": Truth("rank 1 never reached all_reduce #11", collective=NEVER_CAME),
+    "spin": Truth(f"{AT_BACKWARD}; it was in load_batch train.py:24", line="while True", collective=NEVER_CAME),
     "fr-spin": Truth(AT_BACKWARD, collective=NEVER_CAME),
     "mismatch": Truth("at #16 rank 0 called all_reduce (train.py:52) and rank 1 called all_gather", None, (0, 1), None,
                       "certain", "collective-mismatch", DIFFER),
@@ -77,13 +77,13 @@ LOGS = {
 }  # fmt: skip
 SIZES = "at #16 rank 0 called all_reduce of 20 (train.py:52) and rank 1 called all_reduce of 40 (train.py:52)"
 RECORDED = {
-    "fr-missed": Truth("rank 1 never came to all_reduce #11", collective=NEVER_CAME),
-    "fr-spin": Truth("rank 1 never came to all_reduce #11", collective=NEVER_CAME),
+    "fr-missed": Truth("rank 1 never reached all_reduce #11", collective=NEVER_CAME),
+    "fr-spin": Truth("rank 1 never reached all_reduce #11", collective=NEVER_CAME),
     "fr-mismatch": LOGS["fr-mismatch"],
     "fr-size": Truth(SIZES, None, (0, 1), None, "certain", "collective-mismatch", DIFFER),
-    "fr-p2p": Truth("rank 1 never came to recv 1->0 #1 (train_step train.py:56)", confidence="likely",
+    "fr-p2p": Truth("rank 1 never reached recv 1->0 #1 (train_step train.py:56)", confidence="likely",
                     collective=("default_pg", 1, "missing", "recv 1->0", (1,), ())),
-    "fr-groups": Truth("rank 1 never came to all_reduce #6 (main train.py:73)",
+    "fr-groups": Truth("rank 1 never reached all_reduce #6 (main train.py:73)",
                        collective=("metrics", 6, "missing", "all_reduce", (1,), ())),
 }  # fmt: skip
 BOTH = {**RECORDED, "fr-segfault": FAILED["segfault"], "fr-spin": LOGS["fr-spin"]}
@@ -170,7 +170,7 @@ def test_sequence_numbers_of_two_groups_are_not_compared(tmp_path: Path) -> None
     (one,) = crash.job.collectives
     assert (one.group, one.sequence, one.problem, one.missing, one.unknown) == ("metrics", 6, "unfinished", (), (1,))
     assert crash.job.root_cause.confidence == "possible"
-    assert crash.job.root_cause.what == "all_reduce #6 did not end; whether rank 1 came to it is not known"
+    assert crash.job.root_cause.what == "all_reduce #6 did not finish; it is not known whether rank 1 reached it"
 
 
 def test_who_came_after_the_time_out_was_late(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_who_came_after_the_time_out_was_late(tmp_path: Path) -> None:
     )
     crash = _altered(tmp_path, "missed", (ending, later + ending))
     assert crash.job is not None and crash.job.root_cause is not None
-    assert crash.job.root_cause.what == "rank 1 came too late to all_reduce #11 (train_step train.py:58)"
+    assert crash.job.root_cause.what == "rank 1 was too late for all_reduce #11 (train_step train.py:58)"
 
 
 def test_a_dump_is_of_the_process_that_said_that_it_ends(tmp_path: Path) -> None:

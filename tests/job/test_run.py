@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.torch]
 @pytest.mark.parametrize(
     ("kind", "options", "variables", "what", "line"),
     [
-        ("missed", [], {}, "rank 1 never came to all_reduce (train_step train.py:59); it stood in load_batch", "time.sleep"),
+        ("missed", [], {}, "rank 1 never reached all_reduce (train_step train.py:59); it was in load_batch", "time.sleep"),
         ("raise", [], {"RECORD": "1"}, "ValueError: bad sample in batch 5", "raise ValueError"),
         ("raise", ["--redirects", "3", "--log-dir", "logs"], {}, "ValueError: bad sample in batch 5", "raise ValueError"),
         ("segfault", [], {}, "SIGSEGV", "ctypes.string_at(0)"),

@@ -50,7 +50,7 @@ def test_who_was_stopped_did_not_come(crashkit: Crashkit, tmp_path: Path) -> Non
     assert job is not None and job.root_cause is not None and job.world_size == 3
     cause = job.root_cause
     assert (cause.rank, cause.confidence) == (1, "likely")
-    assert (cause.what or "").startswith("rank 1 never came to all_reduce (train_step train.py:")
+    assert (cause.what or "").startswith("rank 1 never reached all_reduce (train_step train.py:")
     # Of two hosts with three ranks each, it would be that of one: nobody knows whether the others came.
     other = tmp_path / "one host"
     shutil.copytree(crashkit.home, other)
@@ -60,4 +60,4 @@ def test_who_was_stopped_did_not_come(crashkit: Crashkit, tmp_path: Path) -> Non
         path.write_text(json.dumps(manifest))
     job = analyze(other).job
     assert job is not None and (job.root_cause is None or job.root_cause.confidence == "possible")
-    assert not any("never came" in (one.what or "") for one in [job.root_cause, *job.also] if one is not None)
+    assert not any("never reached" in (one.what or "") for one in [job.root_cause, *job.also] if one is not None)

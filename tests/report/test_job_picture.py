@@ -101,10 +101,10 @@ def test_times_that_tell_nothing_are_not_drawn(apart: float) -> None:
     assert {bar.width for bar in one.bars} == {550}
 
 
-def test_bars_are_as_long_as_the_collectives_that_they_came_to() -> None:
+def test_bars_are_as_long_as_the_collectives_that_they_reached() -> None:
     """From a quarter before the first on; a process of which none is known came to none that is shown."""
     one = drawn(*(JobProcess(rank=2 * index, sequence=number) for index, number in enumerate((100, 136, 118, None))))
-    assert one.axis == "the collectives that they came to"
+    assert one.axis == "the collectives that they reached"
     assert [bar.width for bar in one.bars] == [550 * 9 // 45, 550, 550 * 27 // 45, 3]
     assert one.ticks == tuple((150 + 550 * (number - 91) // 45, f"#{number}") for number in range(91, 137, 8))
 
@@ -160,14 +160,14 @@ def test_neighbours_of_one_fate_share_a_row() -> None:
             JobProcess(role="root-cause", what="ValueError: x", where=JobPlace("f", "/srv/a.py", 3)),
             "failed first: ValueError: x (f a.py:3)",
         ),
-        (JobProcess(role="failed", what="SIGABRT"), "failed, too: SIGABRT"),
+        (JobProcess(role="failed", what="SIGABRT"), "also failed: SIGABRT"),
         (JobProcess(role="lost-peer", what="Connection closed by peer [127.0.0.1]:30937"), "lost a peer: Connection closed by peer "),
         (JobProcess(role="lost-peer", what="Connection reset by peer [127.0.0.1]:1"), "lost a peer: Connection reset by peer "),
-        (JobProcess(role="failed", what="cannot bind [127.0.0.1]:1"), "failed, too: cannot bind [127.0.0.1]:1"),
+        (JobProcess(role="failed", what="cannot bind [127.0.0.1]:1"), "also failed: cannot bind [127.0.0.1]:1"),
         (JobProcess(role="stopped", what="SIGTERM"), "stopped by the launcher"),
-        (JobProcess(role="ended", what="x"), "ended well"),
-        (JobProcess(role="failed", what="x" * 100), "failed, too: " + "x" * 100),
-        (JobProcess(role="failed", what="x" * 101), "failed, too: " + "x" * 100 + "…"),
+        (JobProcess(role="ended", what="x"), "ended normally"),
+        (JobProcess(role="failed", what="x" * 100), "also failed: " + "x" * 100),
+        (JobProcess(role="failed", what="x" * 101), "also failed: " + "x" * 100 + "…"),
         (JobProcess(role="new role", what="x"), "new role"),
         (JobProcess(what="x"), ""),
     ],
@@ -193,7 +193,7 @@ FIRST = JobCause(rank=1, what="ValueError: bad", where=JobPlace("step", "/srv/tr
 MISSING = JobCollective(
     problem="missing", operation="all_reduce", sequence=7, missing=(1,), calls=(JobCall(where=JobPlace("step", "/srv/train.py", 9)),)
 )
-NEVER = "rank 1 never came to all_reduce #7 (step train.py:9)"
+NEVER = "rank 1 never reached all_reduce #7 (step train.py:9)"
 MISMATCH = JobCollective(problem="mismatch", calls=(JobCall("all_reduce", ranks=(0,)), JobCall("all_gather", ranks=(1,))))
 
 
@@ -302,7 +302,7 @@ def test_what_became_of_the_others() -> None:
     assert wording.followed(Job(processes=several)) == [
         "ranks 2 and 4: lost a peer (step train.py:7)",
         "rank 3: lost a peer",
-        "rank 5: said nothing",
+        "rank 5: left no message",
         "rank 6: ended",
         "rank 7: new role",
     ]

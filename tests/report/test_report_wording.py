@@ -224,5 +224,5 @@ def test_whose_code_it_is(file: str, function: str, own: bool) -> None:
 
 def test_the_collector_ran_below_a_python_line_or_alone() -> None:
     python = Thread(frames=(NativeFrame(function="gc_collect_main"), PythonFrame(function="f", file="/srv/a.py", line=1)))
-    assert wording.collector_note(python).endswith("this line only set it off")
+    assert wording.collector_note(python).endswith("this line only triggered it")
     assert wording.collector_note(Thread(frames=python.frames[:1])).endswith("no Python code")

@@ -76,7 +76,7 @@ def test_of_several_rows_the_first_has_the_label() -> None:
         ("", "  x()"),
         ("known by", "certain: it is alone"),
         ("job", "torchrun"),
-        ("besides", "rank 5: OSError"),
+        ("also", "rank 5: OSError"),
         ("", "rank 6"),
         ("followed", "rank 0: lost a peer"),
         ("", "rank 2: stopped by the launcher"),
@@ -312,7 +312,7 @@ def test_values_stand_below_each_other() -> None:
 
 
 LABELS = """
-access besides cause deadlock evidence fix followed handler handling job kernel launched likely line log masked memory message missing
+access also cause deadlock evidence fix followed handler handling job kernel launched likely line log masked memory message missing
 native next pending process python thread threads warps
 """.split()
 
@@ -320,7 +320,7 @@ native next pending process python thread threads warps
 def test_the_labels_that_there_are() -> None:
     """Of a crash that has every fact, and of its variants with fewer."""
     found = {label for crash in variants() for label, _ in fields(crash)}
-    assert {label for label in found if not label.startswith("w8")} == {*LABELS, "fused of", "known by", "log ends", ""}
+    assert {label for label in found if not label.startswith("w8")} == {*LABELS, "fuses", "known by", "log ends", ""}
 
 
 def test_a_failure_on_a_gpu_is_told_with_its_thread_on_the_cpu() -> None:

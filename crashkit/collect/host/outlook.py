@@ -110,14 +110,14 @@ def _limit_problems(facts: Facts) -> list[Problem]:
         return [
             Problem(
                 "the hard limit for core files is 0 (ulimit -Hc)",
-                "raise it where the service is started: LimitCORE=infinity (systemd), --ulimit core=-1 (docker), "
+                "Raise it where the service is started: LimitCORE=infinity (systemd), --ulimit core=-1 (docker), "
                 "ulimit -Hc unlimited (as root)",
                 True,
             )
         ]
     if 0 < facts.hard_limit < _TYPICAL:
         return [
-            Problem(f"cores are truncated at {facts.hard_limit} bytes (ulimit -Hc)", "raise the hard limit for core files", False, True)
+            Problem(f"cores are truncated at {facts.hard_limit} bytes (ulimit -Hc)", "Raise the hard limit for core files.", False, True)
         ]
     return []
 
@@ -137,7 +137,7 @@ def _pattern_problems(facts: Facts) -> list[Problem]:
             if facts.container
             else "systemd-coredump, but coredumpctl is not installed"
         )
-        return [Problem(f"cores go to {where}", "on the host: coredumpctl list; here: crashkit run --capture ptrace", True)]
+        return [Problem(f"cores go to {where}", "On the host: coredumpctl list; here: crashkit run --capture ptrace", True)]
     if handler in ("systemd-coredump", "apport"):
         if facts.container and handler == "apport":
             return [Problem("cores go to apport on the host, which this container cannot reach", "crashkit run --capture ptrace", True)]
@@ -162,7 +162,7 @@ def _folder_problems(facts: Facts) -> list[Problem]:
                 f"cores would be written to {facts.folder}, which is not writable"
                 if os.path.isdir(facts.folder)
                 else f"cores would be written to {facts.folder}, which does not exist",
-                f"make {facts.folder} writable, or start the command in a writable folder",
+                f"Make {facts.folder} writable, or start the command in a writable folder.",
                 True,
             )
         ]
@@ -170,7 +170,7 @@ def _folder_problems(facts: Facts) -> list[Problem]:
         return [
             Problem(
                 f"only {facts.free >> 20} MiB free in {facts.folder}, where cores are written: they may be truncated",
-                "free some space there",
+                "Free some space there.",
                 facts.free < 1 << 20,
                 scarce=True,
             )

@@ -140,8 +140,8 @@ class OlderCore(NamedTuple):
         with contextlib.suppress(OSError):
             os.link(self.second, self.path, follow_symlinks=False)  # unlike rename, it replaces nothing
             os.unlink(self.second)
-            return f"{self.path} is the older core again, which a new one had replaced"
-        return f"the older core {self.path} is kept as {self.second}: a new one has its name"
+            return f"restored the older core {self.path}, which a new one had replaced"
+        return f"renamed the older core {self.path} to {self.second}: a new one has its name"
 
 
 class CoreWatch:

@@ -68,7 +68,7 @@ class GpuWatch:
             _serve(orders, answers, max(_SHORTEST, interval / _SAMPLES))
             status = 0
         except BaseException as error:
-            say(f"who waits for the GPU could not be looked at: {type(error).__name__}: {error}")
+            say(f"could not find out which processes wait for the GPU: {type(error).__name__}: {error}")
         finally:
             os._exit(status)
 

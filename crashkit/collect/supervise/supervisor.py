@@ -252,7 +252,7 @@ class Supervisor:
             pause = self._pause_before_restart()
             if pause is None:
                 break
-            say(f"starting the command again in {pause:g} s")
+            say(f"restarting the command in {pause:g} s")
             self._wait_until(time.monotonic() + pause, lambda: self._told_to_end)
             if self._told_to_end:
                 break
@@ -316,7 +316,7 @@ class Supervisor:
             return None
         pause = self._options.restart.pause(time.monotonic() - self._started)
         if pause is None:
-            say(f"the command crashed {self._options.restart.limit + 1} times and is not started again")
+            say(f"the command crashed {self._options.restart.limit + 1} times and is not restarted")
         return pause
 
     def _run_again(self) -> bool:
@@ -533,7 +533,7 @@ class Supervisor:
             if pid == self._worker:
                 self._worker = 0
                 if status:
-                    say("the process that kept a crash was killed; crashkit list finds what it left")
+                    say("the process that saves a crash was killed; crashkit list recovers what it left")
                 continue
             if pid in self._tree.ours:
                 self._tree.ours.discard(pid)
@@ -881,10 +881,10 @@ class Supervisor:
         if not others or not (gone or ranks):
             return  # of what was said alone it is not known who said it
         if failed is None:
-            why = f"it lived when process {gone} died" if gone else "it lived when another process of the job failed"
+            why = f"it was alive when process {gone} died" if gone else "it was alive when another process of the job failed"
         else:
             how = f"died of {signal_name(failed.signal)}" if failed.signal else f"ended with status {os.WEXITSTATUS(failed.status)}"
-            why = f"it lived when process {failed.pid} {how}"
+            why = f"it was alive when process {failed.pid} {how}"
         self._siblings_taken = now
         self._take(why, [process.pid for process in ranks[:_MOST_RANKS] or others[:_MOST_TAKEN]])
 
@@ -931,7 +931,7 @@ class Supervisor:
             else:
                 self._living.append(seen)
         if self._hanging and not self._taking:
-            say("ending the command" if self._options.restart is None else "ending the command, to start it again")
+            say("ending the command" if self._options.restart is None else "ending and restarting the command")
             self._end_tree(signal.SIGTERM)
             self._kill_at = time.monotonic() + _HANG_GRACE
 

@@ -53,6 +53,6 @@ class Taker:
                 live_evidence.take(list(map(int, order[1:])), inbox, prepare=order[0] == b"0")
             status = 0
         except BaseException as error:
-            say(f"the living processes could not be looked at: {type(error).__name__}: {error}")
+            say(f"the living processes could not be examined: {type(error).__name__}: {error}")
         finally:
             os._exit(status)

@@ -218,7 +218,7 @@ def _crashed_ident(scene: Scene) -> Optional[int]:
 
 
 def _refusal(choice: Choice) -> SoftError:
-    instead = f"took this machine's {choice.script}" if choice.script else "read Python frames without it"
+    instead = f"used this machine's {choice.script}" if choice.script else "read Python frames without it"
     message = f"{choice.refused} was not run: {choice.reason}; {instead}"
     return SoftError(stage="python", message=message, hint=f"If you trust it, pass --libpython {choice.refused}")
 

@@ -16,7 +16,7 @@ from crashkit.diagnose.versions import parse_requirement
 from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import SHORTEST_LITERAL, kinds, literals
 
-_HINT = "see docs/adding-a-signature.md for the format of a signature file"
+_HINT = "See docs/adding-a-signature.md for the format of a signature file."
 
 _HERE = Path(__file__).parent
 
@@ -38,7 +38,7 @@ class Catalog(msgspec.Struct, frozen=True):
         for signature in self.signatures:
             if signature.id == identity:
                 return signature
-        raise CatalogError(f"no signature {identity!r}", "run crashkit signatures list to see all ids")
+        raise CatalogError(f"no signature {identity!r}", "Run crashkit signatures list to see all ids.")
 
     @property
     def log_patterns(self) -> tuple[str, ...]:
@@ -104,7 +104,7 @@ def _read(path: Path) -> list[Signature]:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise CatalogError(f"{path}: cannot be read: {error}", "pass a *.toml file, or a folder of them") from error
+        raise CatalogError(f"{path}: cannot be read: {error}", "Pass a *.toml file, or a folder of them.") from error
     try:
         signatures = msgspec.toml.decode(text, type=_File, strict=True).signature
     except msgspec.ValidationError as error:
@@ -145,7 +145,7 @@ def checked(signatures: tuple[Signature, ...]) -> tuple[Signature, ...]:
     known: set[str] = set()
     for signature in signatures:
         if signature.id in known:
-            raise CatalogError(f"{signature.file}: {signature.id}: duplicate id", "give the signature a unique id")
+            raise CatalogError(f"{signature.file}: {signature.id}: duplicate id", "Give the signature a unique id.")
         known.add(signature.id)
     for signature in signatures:
         for pattern in signature.yields_to:

@@ -181,7 +181,7 @@ class Core:
             elif kind == notes.NT_FILE:
                 self.files = notes.file_mappings(payload, self.word)
                 if long := sum(len(file.path) >= LONGEST_PATH for file in self.files):
-                    message = f"{long:,} paths of mapped files were cut at {LONGEST_PATH:,} bytes: no file has a longer one"
+                    message = f"{long:,} paths of mapped files were cut at {LONGEST_PATH:,} bytes: no path can be longer"
                     self.soft_errors.append(SoftError(stage="notes", message=message))
             elif kind in self.architecture.register_notes and self.statuses and len(payload) >= self.word.size:
                 # Notes of a thread follow its status.

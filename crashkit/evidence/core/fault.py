@@ -416,7 +416,7 @@ def _neighbour(address: int, mappings: Iterable[Range]) -> str:
     below = max((m for m in mappings if m.end <= address), key=lambda m: m.end, default=None)
     if below is None or address - below.end > _PAGE:
         return ""
-    behind = f"{_bytes(address - below.end)} past the end of" if address > below.end else "directly behind"
+    behind = f"{_bytes(address - below.end)} past the end of" if address > below.end else "directly after"
     return f", {behind} {_in_mapping(below)}"
 
 

@@ -102,7 +102,7 @@ def _chosen(
 ) -> tuple[bytes, list[Part], int]:
     """The notes and the segments of a minimal core, and how many secrets were overwritten; `search` for further ones by their shape."""
     if core.word.size != 8 or core.reads is None:
-        raise EvidenceError("a minimal core can be made of cores of 64 bits only", "Keep the whole core.")
+        raise EvidenceError("minimal cores can only be made from 64-bit cores", "Keep the whole core.")
     _add_stacks(core, stack_pointers)
     _add_code(core)
     _add_loader(core, modules)

@@ -138,7 +138,7 @@ def read_snapshot(file: BinaryIO, path: str) -> Snapshot:
 def _raw(content: bytes, path: str) -> dict[Any, Any]:
     raw = plain_pickle.load(content, path, "A snapshot of torch's allocator", _DAMAGED)
     if not isinstance(raw, dict):
-        raise EvidenceError(f"{path} is no snapshot of torch's allocator", _HINT)
+        raise EvidenceError(f"{path} is not a snapshot of torch's allocator", _HINT)
     return raw
 
 

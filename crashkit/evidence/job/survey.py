@@ -138,7 +138,7 @@ def _walk(place: Path, errors: list[SoftError]) -> Iterator[tuple[Path, Optional
                 continue
             count += 1
             if count > MOST_FILES:
-                errors.append(SoftError(stage="job", message=f"{place} holds more than {MOST_FILES:,} files: the rest was left out"))
+                errors.append(SoftError(stage="job", message=f"{place} contains more than {MOST_FILES:,} files: the rest was left out"))
                 return
             yield path, None
 
@@ -230,7 +230,7 @@ def core_of(path: Path) -> Path:
         return path
     core = next((path / name for name in ("core", "core.zst") if (path / name).is_file() and not (path / name).is_symlink()), None)
     if core is None:
-        raise EvidenceError(f"{path} holds no core", "Its log is read instead.")
+        raise EvidenceError(f"{path} contains no core", "Its log is read instead.")
     return core
 
 

@@ -241,7 +241,7 @@ def _several(dumps: Sequence[tuple[str, FaultDump]]) -> tuple[SoftError, ...]:
     if len(crashes) < 2:
         return ()
     message = f"this text contains dumps of {len(crashes)} crashes, and dumps do not name their process: showing the first"
-    return (SoftError(stage="log", message=message, hint="Cut the text down to the crash you want, or pass its core."),)
+    return (SoftError(stage="log", message=message, hint="Pass only the part of the text with the crash you want, or its core."),)
 
 
 FORMAT = Format(

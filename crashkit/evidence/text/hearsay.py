@@ -59,6 +59,6 @@ def only_told(lines: Sequence[LogLine]) -> SoftError:
     """What a report of nothing but such words has to say."""
     return SoftError(
         stage="log",
-        message=f"this text only speaks of a crash (line {lines[0].line}): no line of a shell, a runtime or the kernel shows one",
+        message=f"this text only mentions a crash (line {lines[0].line}): no line of a shell, a runtime or the kernel shows one",
         hint="Pass the output of the process that died, or its core.",
     )

@@ -491,7 +491,7 @@ class _Log:
         if shows_nothing and not self._broken:
             raise EvidenceError(
                 f"{self._path} contains no crash evidence",
-                "pass a core, a faulthandler dump, a gdb backtrace, or the stderr of the process that died",
+                "Pass a core, a faulthandler dump, a gdb backtrace, or the stderr of the process that died.",
             )
         format, shown = accounts[0]
         told = next((account.signal for _, account in accounts if account.signal is not None), None)
@@ -538,7 +538,7 @@ class _Log:
 def _several_sources(sources: Sequence[Source], right: Source) -> SoftError:
     return SoftError(
         stage="log",
-        message=f"this log holds crashes of {len(sources)} processes: that of {right.who or 'the one without a prefix'} is told",
+        message=f"this log contains crashes of {len(sources)} processes: that of {right.who or 'the one without a prefix'} is shown",
         hint="Pass the log of one process, or the core of the one that you mean.",
     )
 
@@ -548,8 +548,8 @@ def _several(crashes: Sequence[Part], part: Part) -> SoftError:
     place = f"from line {part.first:,} on" if number == len(crashes) else f"lines {part.first:,} to {part.last:,}"
     return SoftError(
         stage="log",
-        message=f"this log holds {len(crashes)} crashes: number {number} is told ({place})",
-        hint="Cut the log down to another one to see that, or pass its core.",
+        message=f"this log contains {len(crashes)} crashes: number {number} is shown ({place})",
+        hint="To see another one, pass only its part of the log, or its core.",
     )
 
 

@@ -126,7 +126,7 @@ def only_mentioned(number: int, size: int) -> tuple[SoftError, ...]:
     """What a report of nothing but such words has to say of a text of `size` bytes; `number`: the first line with one."""
     nothing = SoftError(
         stage="log",
-        message=f"the text mentions a crash (line {number}), but holds nothing that a crash leaves",
+        message=f"the text mentions a crash (line {number}), but contains nothing that a crash leaves behind",
         hint="Pass what the process printed last, with the lines around it, or its core.",
     )
     if size <= HEAD + TAIL:
