@@ -203,6 +203,11 @@ def test_links_to_files_of_others(tmp_path: Path) -> None:
     assert (opened(planted / "theirs"), opened(tmp_path / "by" / "ours"), opened(tmp_path / "loop")) == (False, False, False)
     assert (opened(foreign), opened(foreign, 4242), opened(planted / "same", 4242), opened(planted / "same")) == (False, True, True, False)
     assert (opened(planted), opened(Path("/dev/null"))) == (False, False)
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache" / "own.py").hardlink_to(own)
+    assert opened(tmp_path / "cache" / "own.py"), "a second name in a folder of the file's owner"
+    os.chown(tmp_path / "cache", 4242, 4242)
+    assert not opened(tmp_path / "cache" / "own.py")
 
 
 def test_no_more_than_allowed(work: Work, cache: Path) -> None:

@@ -151,6 +151,17 @@ class TestAutoLoad:
         assert [line for line in kinds.values() if not line.removesuffix('\\n"').endswith(" is off.")] == []
 
 
+def test_libraries_of_the_process_are_not_read(crashed, tmp_path):
+    """Those that gdb finds by the link map in the core, as soon as it knows the program; only what a walk meets is placed."""
+    found = tmp_path / "found"
+    looks = f"python open({str(found)!r}, 'w').write(' '.join(one.filename for one in gdb.objfiles()))"
+    for options, read in (((), False), (("set auto-solib-add on",), True)):
+        with Gdb(60) as gdb:
+            for command in (*options, f"file {crashed.program}", f"core-file {crashed.core}", looks):
+                gdb.console(command)
+        assert ("libplanted.so" in found.read_text()) is read
+
+
 class TestStartFiles:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", [".gdbinit", ".gdbearlyinit", ".config/gdb/gdbinit", ".config/gdb/gdbearlyinit"])
