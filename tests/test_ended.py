@@ -125,7 +125,7 @@ def test_what_cannot_clean_up_ends(how, number, tmp_path):
     assert process.stdout is not None and process.stdout.readline() == b"begun\n"
     process.send_signal(number)
     # To their ends: nobody holds them any more.
-    assert process.communicate(timeout=20) == (b"", b""), "nor is a lost exception told"
+    assert process.communicate(timeout=60) == (b"", b""), "nor is a lost exception told"
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert list(tmp_path.iterdir()) == []
 

@@ -49,8 +49,14 @@ class <lambda>(torch.nn.Module):
 """
 """As torch 2.13 wrote it with TORCH_COMPILE_DEBUG=1."""
 COMMAND = """
-import os, resource, sys, time
-time.sleep(1)  # what compiles kernels lives for seconds: of a process that was never seen, nobody knows the working directory
+import os, resource, subprocess, sys, time
+# What compiles kernels lives for seconds: of a process that was never seen, nobody knows the working directory. Who has seen a child of
+# ours, of which it then holds a descriptor, has seen us.
+child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
+watcher = f"/proc/{os.getppid()}/fd"
+while not any("pidfd" in os.readlink(f"{watcher}/{name}") for name in os.listdir(watcher) if os.path.lexists(f"{watcher}/{name}")):
+    time.sleep(0.01)
+child.communicate()
 resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 dump, graph, snapshot = sys.argv[1:4]
 where = os.environ["CUDA_COREDUMP_FILE"].replace("%h", "host").replace("%p", str(os.getpid())).replace("%t", "1")

@@ -28,7 +28,7 @@ def make(path: Path, kind: str, folder: Path) -> None:
         path.symlink_to(folder / "secret")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 class TestBesideAProgram:
     @pytest.mark.parametrize("kind", ["fifo", "device"])
     @pytest.mark.parametrize("name", ["pyvenv.cfg", "include/python3.11/patchlevel.h", "lib/python3.11/site-packages/torch/version.py"])
@@ -70,7 +70,7 @@ class TestApport:
         assert self.fetch(tmp_path) is None
         assert (tmp_path / "store" / "core").read_text() == "core\n" and unpacked.read_text()
 
-    @pytest.mark.timeout(20)
+    @pytest.mark.timeout(60)
     @pytest.mark.parametrize("kind", ["fifo", "device", "link"])
     def test_what_is_no_report(self, unpacked: Path, tmp_path: Path, kind: str) -> None:
         make(tmp_path / "crash" / "own.crash", kind, tmp_path)
@@ -84,7 +84,7 @@ class TestApport:
         assert "no report" in str(self.fetch(tmp_path))
         assert unpacked.read_text() == ""
 
-    @pytest.mark.timeout(20)
+    @pytest.mark.timeout(60)
     @pytest.mark.parametrize("kind", ["fifo", "device", "link"])
     def test_a_core_that_is_something_else(self, unpacked: Path, tmp_path: Path, kind: str) -> None:
         """In the working directory of what crashed."""

@@ -10,7 +10,7 @@ import pytest
 
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.manifest import MOST_MANIFEST, SCHEMA, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Retention, Store, home, overdue, prune
 from crashkit.errors import CollectError
 from tests.collect.conftest import Crashkit
@@ -91,12 +91,21 @@ def test_what_is_no_manifest(store: Store, text: str) -> None:
     assert read_manifest(folder) is None and store.crashes() == []
 
 
-def test_file_names_cannot_leave_the_folder(store: Store) -> None:
-    folder = _crash(
-        store, "20260101T000000-7-x", files=[{"name": "../x", "kind": "core"}, {"name": "core", "kind": "core"}, {"kind": "log"}]
-    )
+def test_a_manifest_too_large_is_not_read(store: Store) -> None:
+    """It is read into memory as a whole, at each `crashkit list`."""
+    folder = _crash(store, "20260101T000000-7-x", notes=["x" * (MOST_MANIFEST - 1000)])
+    assert read_manifest(folder) is not None
+    (folder / "manifest.json").write_text(json.dumps({"schema": SCHEMA, "notes": ["x" * MOST_MANIFEST]}))
+    assert read_manifest(folder) is None
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/shadow", "others/x", "..", ".", "", "a\0b", "x" * 300])
+def test_file_names_cannot_leave_the_folder(store: Store, name: str) -> None:
+    files = [{"name": name, "kind": "core"}, {"name": "core", "kind": "core"}, {"kind": "log"}]
+    folder = _crash(store, "20260101T000000-7-x", files=files, others=[name, "rank1-7"])
     manifest = read_manifest(folder)
     assert manifest is not None and [file["name"] for file in manifest["files"]] == ["core"]
+    assert manifest["others"] == ["rank1-7"]
 
 
 def test_states_of_a_core(store: Store) -> None:

@@ -184,7 +184,7 @@ class TestStartFiles:
 
     def test_of_the_machine(self):
         """gdb's own start file (/etc/gdb/gdbinit) cannot be planted here; -nx is what leaves it out."""
-        with Gdb(20) as gdb:
+        with Gdb(60) as gdb:
             gdb.version()  # it has been executed when it answers
             assert b"-nx" in Path(f"/proc/{gdb.pid}/cmdline").read_bytes().split(b"\0")
 
@@ -262,7 +262,7 @@ class TestEnvironment:
         environment = {**os.environ, "LD_PRELOAD": str(library)}
         subprocess.run(["gdb", "-nx", "-batch"], env=environment, check=True, timeout=60)
         assert witnessed(witness)
-        ours = f"import os; from crashkit.debugger.gdb.process import Gdb; os.environ['LD_PRELOAD'] = {str(library)!r}; Gdb(20).version()"
+        ours = f"import os; from crashkit.debugger.gdb.process import Gdb; os.environ['LD_PRELOAD'] = {str(library)!r}; Gdb(60).version()"
         subprocess.run([sys.executable, "-c", ours], check=True, timeout=60)
         assert not witnessed(witness)
 
