@@ -13,7 +13,7 @@ import pytest
 
 from crashkit import scratch
 from crashkit.scratch import Scratch, sweep
-from tests.crashes import an_interpreter, python_crash
+from tests.crashes import an_interpreter, needs_gdb, python_crash
 
 ROOT = Path(__file__).parent.parent
 SLOW_GDB = "#!/bin/sh\nexec 3> '{held}'\nread -r command\n: > '{gate}'\nexec sleep 1000\n"
@@ -24,6 +24,7 @@ class Begun:
     """An analysis in the middle of a debugger's work; what holds the FIFO `held` open is that debugger."""
 
     def __init__(self, core: Path, folder: Path, tool: str) -> None:
+        self.tool = tool
         self.out, self.temporary = folder / "out", folder / "temporary"
         self.temporary.mkdir()
         gate, held = folder / "gate", folder / "held"
@@ -135,10 +136,34 @@ def test_killed(begun, monkeypatch):
     """Nothing can clean up then: the next analysis does."""
     begun.process.kill()
     begun.process.wait()
+    if begun.tool == "pystack":
+        assert begun.debugger_ended()
     left = set(begun.temporary.iterdir())
     assert left
     assert set(sweep(begun.temporary)) == left
     assert list(begun.temporary.iterdir()) == []
+
+
+ASKS = """
+import sys
+from pathlib import Path
+from crashkit.debugger.gdb.session import Session
+with Session(Path(sys.argv[1]), 100) as session:
+    session._gdb.console(f"python held = open({sys.argv[2]!r}, 'w'); print(file=held, flush=True); import time; time.sleep(1000)")
+"""
+
+
+@needs_gdb
+def test_gdb_in_the_middle_of_a_command_ends_with_us(core, tmp_path):
+    """It would not notice that nobody reads its answer before it has one."""
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", ASKS, core, held], env=environment) as process, held.open() as alive:
+        assert alive.readline() == "\n"
+        process.kill()
+        # To its end: nobody holds it any more.
+        assert alive.read() == ""
 
 
 def test_the_next_one_sweeps(tmp_path, monkeypatch):

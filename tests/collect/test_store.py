@@ -40,14 +40,26 @@ def test_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert home() == Path("~/.local/state/crashkit").expanduser()
 
 
-def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
+    opened = Store(tmp_path / "open")
+    assert opened.is_there
+    (tmp_path / "open").chmod(mode)
     with pytest.raises(CollectError, match="other users"):
         Store(tmp_path / "open")
+    assert not opened.is_there
     (tmp_path / "file").touch()
     with pytest.raises(CollectError, match="cannot create the crash store"):
         Store(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_store_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    with pytest.raises(CollectError, match="belongs to another user"):
+        Store(tmp_path / "theirs")
 
 
 def test_names() -> None:

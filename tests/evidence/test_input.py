@@ -265,6 +265,33 @@ def test_unfit_inputs(tmp_path: Path, make, message: str) -> None:  # type: igno
     assert raised.value.hint and "\n" not in str(raised.value)
 
 
+def test_a_terminal_does_not_become_ours(tmp_path: Path) -> None:
+    """As it would of whoever opens one and has none, as services: its hang-up would end them."""
+    code = """
+import os, sys
+from pathlib import Path
+from crashkit.errors import EvidenceError
+from crashkit.evidence.input import open_input
+try:
+    open_input(Path(sys.argv[1]))
+except EvidenceError as error:
+    print(error)
+try:
+    os.open("/dev/tty", os.O_RDONLY)
+except OSError as error:
+    print(error.strerror)
+"""
+    ours, theirs = os.openpty()
+    try:
+        name = os.ttyname(theirs)
+        command = [sys.executable, "-c", code, name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.stdout.splitlines() == [f"{name} is a terminal", "No such device or address"], done.stderr
+
+
 def test_path_with_a_null_byte() -> None:
     with pytest.raises(EvidenceError, match="cannot open"):
         open_input(Path("core\0"))
