@@ -131,6 +131,15 @@ def test_what_cannot_clean_up_ends(how, number, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_ignored_stays_ignored(number):
+    """As by nohup."""
+    code = f"import os, signal; signal.signal({number}, signal.SIG_IGN); from crashkit.cli import ending\n"
+    code += f"with ending.cleaned_up(): os.kill(os.getpid(), {number}); print('goes on')"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"goes on\n"), done.stderr
+
+
 @pytest.mark.slow
 def test_killed(begun, monkeypatch):
     """Nothing can clean up then: the next analysis does."""
@@ -192,6 +201,13 @@ class TestSweep:
     def test_leftover(self, tmp_path):
         made = self.made(tmp_path)
         assert sweep(tmp_path) == [made] and not made.exists()
+
+    def test_no_more_at_a_time_than_allowed(self, tmp_path, monkeypatch):
+        """Each analysis begins with it."""
+        monkeypatch.setattr(scratch, "_MOST_SWEPT", 2)
+        for number in range(3):
+            self.made(tmp_path, f"crashkit-scratch-gdb-{number}")
+        assert [len(sweep(tmp_path)) for _ in range(3)] == [2, 1, 0]
 
     def test_another_name(self, tmp_path):
         made = self.made(tmp_path, "crashkit-scratches")

@@ -84,13 +84,30 @@ def test_links_and_fifos_are_not_followed(store: Store, tmp_path: Path) -> None:
     (folder / "manifest.json").unlink()
     os.mkfifo(folder / "manifest.json")
     assert read_manifest(folder) is None  # and does not wait for a writer
-    (store.path / "20260102T000000-7-y").symlink_to(tmp_path)
+    other = _crash(Store(tmp_path / "other"), "20260102T000000-7-y")
+    (store.path / other.name).symlink_to(other)
     assert store.crashes() == []
     with pytest.raises(OSError):
         open_regular(folder / "manifest.json")
     (folder / "core").symlink_to(outside)
     with pytest.raises(FileExistsError):
         create(folder / "core")
+
+
+def test_what_was_left_is_not_taken_through_links(store: Store, tmp_path: Path) -> None:
+    left = Store(tmp_path / "other").begin("run")
+    left.close()
+    (store.path / ".run-1-1").symlink_to(left.path)
+    folder = store.path / ".run-2-2"
+    folder.mkdir()
+    (folder / ".lock").symlink_to(left.path / ".lock")
+    (folder / "core").touch()
+    assert store.claim(".run-1-1") is None and store.claim(".run-2-2") is None and store.abandoned("run") == []
+    (folder / ".lock").unlink()
+    (folder / ".lock").touch()
+    taken = store.claim(".run-2-2")
+    assert taken is not None
+    taken.close()
 
 
 @pytest.mark.parametrize(

@@ -351,6 +351,19 @@ class TestLimits:
             gdb.console(f"python import resource; open({str(seen)!r}, 'w').write(repr(resource.getrlimit(resource.RLIMIT_CORE)))")
         assert seen.read_text() == "(0, 0)"
 
+    def test_of_pystack(self, tmp_path, monkeypatch):
+        """As many bytes of address space as the core has, and some; no core of its own."""
+        seen = tmp_path / "limits"
+        (tmp_path / "pystack").mkdir()
+        (tmp_path / "pystack" / "__init__.py").touch()
+        limits = "[resource.getrlimit(one)[0] for one in (resource.RLIMIT_CORE, resource.RLIMIT_AS)]"
+        (tmp_path / "pystack" / "engine.py").write_text(f"import resource; open({str(seen)!r}, 'w').write(repr({limits}))")
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        monkeypatch.delitem(sys.modules, "pystack", raising=False)
+        (tmp_path / "core").write_bytes(bytes(5000))
+        ask_pystack(tmp_path / "core", Path("/bin/true"), deadline=60)
+        assert seen.read_text() == repr([0, 5000 + (8 << 30)])
+
     def test_values_are_short(self, crashed):
         local = next(crashkit("gdb", crashed).thread.natives()).locals
         assert local["text"] == '"abcdefghijklmnopqrstuvwx"...'
