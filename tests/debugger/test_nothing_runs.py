@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -361,7 +362,12 @@ class TestLimits:
         monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
         monkeypatch.delitem(sys.modules, "pystack", raising=False)
         (tmp_path / "core").write_bytes(bytes(5000))
-        ask_pystack(tmp_path / "core", Path("/bin/true"), deadline=60)
+        before = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))  # to have something to take away
+        try:
+            ask_pystack(tmp_path / "core", Path("/bin/true"), deadline=60)
+        finally:
+            resource.setrlimit(resource.RLIMIT_CORE, before)
         assert seen.read_text() == repr([0, 5000 + (8 << 30)])
 
     def test_values_are_short(self, crashed):
