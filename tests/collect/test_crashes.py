@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 from crashkit.elf.core_head import read_head
-from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
+from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit, private
 from tests.collect.test_transparent import _wait_for
 from tests.crashes import NO_GDB, NO_NAMESPACES, NO_TORCH
 
@@ -46,8 +46,7 @@ def test_a_crash_leaves_core_log_and_manifest_readable_by_us_alone(crashkit: Cra
     assert core["size"] == core["expected"] == (folder / "core").stat().st_size
     assert "Fatal Python error: Segmentation fault" in (folder / "stderr.log").read_text()
     assert "hush" not in "".join(path.read_text() for path in folder.iterdir() if path.name != "core")
-    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
-    assert folder.stat().st_mode & 0o777 == crashkit.home.stat().st_mode & 0o777 == 0o700
+    assert private(crashkit.home)
     assert list(crashkit.cwd.iterdir()) == [], "without us there had been no core in the working directory"
     assert crashkit.leftovers() == []
 
