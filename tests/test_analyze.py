@@ -89,6 +89,7 @@ class TestBadInput:
     def test_folder_without_evidence(self, capfd, tmp_path):
         expected_error(status_of(capfd, "analyze", tmp_path), "contains no crash evidence")
 
+    @pytest.mark.slow
     def test_two_cores(self, capfd, crashed):
         expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "these are 2 crashes, not one")
 

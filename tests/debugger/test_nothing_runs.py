@@ -126,6 +126,7 @@ class TestAutoLoad:
         finally:
             script.unlink()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("folder", ["", "usr/share/gdb/auto-load", "usr/lib/debug"])
     def test_script_in_a_sysroot(self, crashed, trusting, tmp_path, folder):
         """gdb looks beside the module, in its auto-load folders and in its debug folders; we tell it of the last."""

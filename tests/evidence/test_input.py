@@ -84,6 +84,7 @@ def test_compressed_file_is_told_by_its_content(tmp_path: Path, compression: str
     assert names(tmp_path) == ["core.misleading"]
 
 
+@pytest.mark.slow
 def test_beyond_the_memory_bound_a_nameless_sparse_file_is_used(tmp_path: Path, compression: str) -> None:
     core, folder = tmp_path / "core", tmp_path / "tmp"
     folder.mkdir()
@@ -96,6 +97,7 @@ def test_beyond_the_memory_bound_a_nameless_sparse_file_is_used(tmp_path: Path, 
         assert names(folder) == []
 
 
+@pytest.mark.slow
 def test_streams_behind_each_other(tmp_path: Path, compression: str) -> None:
     core = tmp_path / "core"
     core.write_bytes(COMPRESS[compression](b"one") + plain_as(compression) + COMPRESS[compression](b"three"))

@@ -166,6 +166,7 @@ def test_extra_folders_come_before_the_machines_own_file(tmp_path: Path) -> None
     assert Finder(extra_dirs=[tmp_path / "right"]).find(str(BINARY), None).path == BINARY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
