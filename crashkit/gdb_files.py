@@ -8,7 +8,7 @@ from typing import Optional
 from crashkit import isolation
 
 SAFE_START = (
-    *("-nx", "-nh", "-q"),
+    *("-nx", "-q"),
     # No scripts beside programs and libraries, no pretty-printers, no server of debug info, no libraries before we say so.
     *("-iex", "set auto-load no", "-iex", "set debuginfod enabled off", "-iex", "set auto-solib-add off"),
 )

@@ -149,7 +149,7 @@ def analyze(
         options = with_files_of(opened, options)
         finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
         if debuggers is None:
-            foreign = (*_crash_folders(opened.paths), *opened.folders)
+            foreign = (*crash_folders(opened.paths), *opened.folders)
             asked = _Asked(default_debuggers(options, finder, foreign, ahead), direct=True, living=living)
         else:
             asked = _Asked(debuggers, direct=False, living=living)
@@ -192,7 +192,8 @@ def absolute(options: Options) -> Options:
         raise EvidenceError("the working directory was removed", "Change to another folder, or pass absolute paths.") from error
 
 
-def _crash_folders(places: Sequence[Path]) -> list[Path]:
+def crash_folders(places: Sequence[Path]) -> list[Path]:
+    """The folders among these, and the crash folders of these files: what lies there came with the crash."""
     folders = [place if place.is_dir() else place.parent for place in places]
     return [folder for place, folder in zip(places, folders, strict=True) if folder == place or read_manifest(folder) is not None]
 

@@ -6,6 +6,7 @@ import gzip
 import re
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -40,6 +41,7 @@ def data(name: str) -> bytes:
     return gzip.decompress((DUMPS / "cores" / f"{name}.nvcudmp.gz").read_bytes())
 
 
+@cache
 def gpu(name: str) -> Gpu:
     """The dump as crashkit describes it."""
     return described(data(name), f"{name}.nvcudmp")

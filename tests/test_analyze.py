@@ -102,6 +102,7 @@ class TestBadInput:
         status, out, _ = status_of(capfd, "analyze", "--no-gdb", core, tmp_path / "empty")
         assert status == 0 and "empty contains no crash evidence" in out
 
+    @pytest.mark.slow
     def test_two_cores(self, capfd, crashed):
         expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "these are 2 crashes, not one")
 
@@ -177,6 +178,10 @@ class TestOutput:
         assert status_of(capfd, "analyze", crashed.core, "--no-gdb", "--out", tmp_path / "out")[0] == 0
         assert victim.read_text() == "precious"
         assert not (tmp_path / "out" / "report.json").is_symlink()
+        # Nor one by the name that it has until it is complete.
+        (tmp_path / "out" / f".report.json.{os.getpid()}").symlink_to(victim)
+        assert status_of(capfd, "analyze", crashed.core, "--no-gdb", "--out", tmp_path / "out")[0] == 1
+        assert victim.read_text() == "precious"
 
     def test_json_writes_json_and_no_files(self, capfd, crashed, tmp_path):
         core = tmp_path / "core"

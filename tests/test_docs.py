@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -62,3 +64,49 @@ def test_every_kind_of_file_in_a_bundle_is_described() -> None:
     told = " ".join((ROOT / "crashkit/crashfolder/bundle.py").read_text().split())
     (listed,) = re.findall(r'kind: str """(.*?)\.?"""', told)
     assert {"core", "gpu-core", "log", "manifest", *kinds} == {re.sub(r" \(.*?\)", "", kind) for kind in re.split(r", (?![^(]*\))", listed)}
+
+
+def defined() -> dict[str, set[str]]:
+    """The files in which each test, class of tests and test of such a class is defined; the last as `TestIt::test_this`."""
+    found: dict[str, set[str]] = {}
+    for path in (ROOT / "tests").rglob("test_*.py"):
+        for node in ast.parse(path.read_text()).body:
+            inner = (
+                [f"{node.name}::{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)]
+                if isinstance(node, ast.ClassDef)
+                else []
+            )
+            for name in (*([node.name] if isinstance(node, (ast.ClassDef, ast.FunctionDef)) else ()), *inner):
+                found.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
+    return found
+
+
+def promises() -> Iterator[tuple[str, str]]:
+    """Each promise of docs/security.md, or hole of others, and the cell of its row that names its tests."""
+    columns: list[str] = []
+    for line in (ROOT / "docs/security.md").read_text().splitlines():
+        row = line.strip("| ").split(" | ") if line.startswith("|") else []
+        if not row or not columns:
+            columns = row
+        elif line.startswith("|-"):
+            continue
+        elif columns[-1] in ("test", "tests", "held by") and "does not apply" not in line:
+            yield row[0], row[-1]
+
+
+def test_each_promise_names_a_test_that_exists() -> None:
+    """`tests/test_x.py`: `test_of_that_file`, `TestThere::test_this`; `test_whose_name_only_one_file_has`."""
+    places = defined()
+    wrong = []
+    for promise, tests in promises():
+        named = 0
+        for part in tests.split(";"):
+            (file,) = re.findall(r"`(tests/[^`]+\.py)`:", part) or [""]
+            for name in re.findall(r"`(test_\w+|Test\w+(?:::test_\w+)?)`", part):
+                named += 1
+                there = places.get(name, set())
+                if not (file in there if file else len(there) == 1):
+                    wrong.append(f"{promise}: {name} is in {sorted(there) or 'no file'}")
+        if not named and not tests.startswith("the same"):
+            wrong.append(f"{promise}: names no test")
+    assert wrong == []

@@ -149,22 +149,34 @@ def test_color_can_be_declined(name: str, environment: dict[str, str], tmp_path:
 
 
 SLOW = f"""
-import sys, time
+import sys, threading
 sys.path.insert(0, {str(ROOT)!r})
 from crashkit.cli import analyze
 from crashkit.model import Crash, Signal
+written, more, really_write = [], threading.Event(), sys.stderr.write
+def write(text):
+    count = really_write(text)  # click tries whether it takes bytes
+    written.append(text)
+    more.set()
+    return count
+sys.stderr.write = write
+def until(words):
+    while words not in "".join(written):
+        more.wait()
+        more.clear()
 analyze._PATIENCE = 0.1
 with analyze.Progress(quiet=False, renders=False) as progress:
-    time.sleep(1.5)
+    until("reading the core …")
     progress.stage("gdb", Crash(signal=Signal(number=11, name="SIG [bold]X[/]")))
-    time.sleep(0.5)
+    if "drawn" in sys.argv:
+        until("reading stacks with gdb …")
 print("done")
 """
 
 
 @pytest.mark.slow
 def test_progress_on_a_terminal_is_drawn_and_gone_at_the_end(environment: dict[str, str], tmp_path: Path) -> None:
-    shown = on_terminal([sys.executable, "-c", SLOW], tmp_path, environment, 40)
+    shown = on_terminal([sys.executable, "-c", SLOW, "drawn"], tmp_path, environment, 40)
     assert "reading the core …" in shown and "reading stacks with gdb …" in shown
     assert re.search(r"\x1b\[2KSIG \[bold\]X\[/\]\n", shown), "the first answer stands above, on a line of its own"
     assert re.search(r"\x1b\[\?25h\r(?:\x1b\[1A)?\x1b\[2Kdone\n$", shown), "the cursor is back, and the line is free"

@@ -13,7 +13,7 @@ import pytest
 
 from crashkit import scratch
 from crashkit.scratch import Scratch, sweep
-from tests.crashes import an_interpreter, python_crash
+from tests.crashes import an_interpreter, needs_gdb, python_crash
 
 ROOT = Path(__file__).parent.parent
 SLOW_GDB = "#!/bin/sh\nexec 3> '{held}'\nread -r command\n: > '{gate}'\nexec sleep 1000\n"
@@ -24,6 +24,7 @@ class Begun:
     """An analysis in the middle of a debugger's work; what holds the FIFO `held` open is that debugger."""
 
     def __init__(self, core: Path, folder: Path, tool: str) -> None:
+        self.tool = tool
         self.out, self.temporary = folder / "out", folder / "temporary"
         self.temporary.mkdir()
         gate, held = folder / "gate", folder / "held"
@@ -125,7 +126,7 @@ def test_what_cannot_clean_up_ends(how, number, tmp_path):
     assert process.stdout is not None and process.stdout.readline() == b"begun\n"
     process.send_signal(number)
     # To their ends: nobody holds them any more.
-    assert process.communicate(timeout=20) == (b"", b""), "nor is a lost exception told"
+    assert process.communicate(timeout=60) == (b"", b""), "nor is a lost exception told"
     assert process.returncode == (130 if number == signal.SIGINT else -number)
     assert list(tmp_path.iterdir()) == []
 
@@ -146,15 +147,48 @@ def test_an_interrupt_that_came_through_exec(tmp_path):
     assert (process.returncode, process.stderr) == (130, "")
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_what_is_ignored_stays_ignored(number):
+    """As by nohup."""
+    code = f"import os, signal; signal.signal({number}, signal.SIG_IGN); from crashkit.cli import ending\n"
+    code += f"with ending.cleaned_up(): os.kill(os.getpid(), {number}); print('goes on')"
+    done = subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, b"goes on\n"), done.stderr
+
+
 @pytest.mark.slow
 def test_killed(begun, monkeypatch):
     """Nothing can clean up then: the next analysis does."""
     begun.process.kill()
     begun.process.wait()
+    if begun.tool == "pystack":
+        assert begun.debugger_ended()
     left = set(begun.temporary.iterdir())
     assert left
     assert set(sweep(begun.temporary)) == left
     assert list(begun.temporary.iterdir()) == []
+
+
+ASKS = """
+import sys
+from pathlib import Path
+from crashkit.debugger.gdb.session import Session
+with Session(Path(sys.argv[1]), 100) as session:
+    session._gdb.console(f"python held = open({sys.argv[2]!r}, 'w'); print(file=held, flush=True); import time; time.sleep(1000)")
+"""
+
+
+@needs_gdb
+def test_gdb_in_the_middle_of_a_command_ends_with_us(core, tmp_path):
+    """It would not notice that nobody reads its answer before it has one."""
+    held = tmp_path / "held"
+    os.mkfifo(held)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen([sys.executable, "-c", ASKS, core, held], env=environment) as process, held.open() as alive:
+        assert alive.readline() == "\n"
+        process.kill()
+        # To its end: nobody holds it any more.
+        assert alive.read() == ""
 
 
 def test_the_next_one_sweeps(tmp_path, monkeypatch):
@@ -183,6 +217,13 @@ class TestSweep:
     def test_leftover(self, tmp_path):
         made = self.made(tmp_path)
         assert sweep(tmp_path) == [made] and not made.exists()
+
+    def test_no_more_at_a_time_than_allowed(self, tmp_path, monkeypatch):
+        """Each analysis begins with it."""
+        monkeypatch.setattr(scratch, "_MOST_SWEPT", 2)
+        for number in range(3):
+            self.made(tmp_path, f"crashkit-scratch-gdb-{number}")
+        assert [len(sweep(tmp_path)) for _ in range(3)] == [2, 1, 0]
 
     def test_another_name(self, tmp_path):
         made = self.made(tmp_path, "crashkit-scratches")

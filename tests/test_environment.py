@@ -11,6 +11,7 @@ import pytest
 from crashkit.collect.capture import watcher
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.pystack import process as pystack
+from crashkit.environment import LOADING as RULES
 from crashkit.environment import for_tool, shown
 from crashkit.gdb_files import SAFE_START
 
@@ -23,9 +24,17 @@ LOADING = {
     "MALLOC_PERTURB_": "165",
     "GLIBC_TUNABLES": "glibc.malloc.check=3",
     "GCONV_PATH": "/evil",
+    "LOCPATH": "/evil",
+    "NLSPATH": "/evil/%N",
     "OPENSSL_CONF": "/evil/openssl.cnf",
+    "OPENSSL_ENGINES": "/evil",
+    "OPENSSL_MODULES": "/evil",
     "GUILE_LOAD_PATH": "/evil",
     "BABELTRACE_PLUGIN_PATH": "/evil",
+    "LIBBABELTRACE2_PLUGIN_PATH": "/evil",
+    "GDBHISTFILE": "/evil/history",
+    "BASH_ENV": "/evil/start.sh",
+    "BASH_FUNC_ls%%": "() { :; }",
 }
 HARMLESS = {"PATH": os.environ["PATH"], "HOME": "/home/me", "LDFLAGS": "-lm", "TMPDIR": "/tmp"}
 LIBRARIES = {"LD_LIBRARY_PATH": "/opt/python/lib"}
@@ -40,6 +49,12 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_loads_code_goes_and_the_rest_stays() -> None:
     assert for_tool({**LOADING, **LIBRARIES, **HARMLESS}) == {**HARMLESS, "LC_ALL": "C.UTF-8"}
     assert for_tool({**LOADING, **LIBRARIES}, keep=tuple(LIBRARIES)) == {**LIBRARIES, "LC_ALL": "C.UTF-8"}
+
+
+def test_each_rule_has_an_example_here() -> None:
+    """Else it could go, and no test would notice."""
+    assert RULES.names <= LOADING.keys()
+    assert [prefix for prefix in RULES.prefixes if not any(name.startswith(prefix) for name in LOADING)] == []
 
 
 def test_folders_of_the_working_directory_go() -> None:

@@ -125,6 +125,7 @@ def test_beside_a_core_of_another_process(tmp_path: Path) -> None:
     assert crash.gpu == ()
 
 
+@pytest.mark.slow
 def test_beside_a_core_that_aborted_by_itself(tmp_path: Path) -> None:
     """SIGABRT alone does not make another process's dump the answer."""
     core = python_crash("faults.py", "abort", python=an_interpreter()).core

@@ -265,6 +265,35 @@ class TestEachGuard:
         answer = ask_pystack(made.core, made.program.resolve())
         assert answer.python and not witness.exists()
 
+    def test_the_standard_library_before_what_crashkit_is_imported_from(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        witness = tmp_path / "witness"
+        for name in ("json", "typing", "inspect", "enum", "contextlib"):
+            (tmp_path / f"{name}.py").write_text(f"open({str(witness)!r}, 'w').close()\nraise SystemExit(99)\n")
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        assert str(tmp_path) in isolation.module_path()
+        done = isolation.run(isolation.crashkit("--version"), 60, keep=isolation.FOR_PYTHON)
+        assert done.returncode == 0 and not witness.exists(), done.stderr
+
+    @pytest.mark.parametrize("entry", ["", ".", "../cwd"])
+    def test_no_relative_folder_to_import_from(self, entry: str, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
+        """To a child that starts elsewhere, it would be another folder than to us."""
+        monkeypatch.setattr(sys, "path", [entry, *sys.path])
+        done = isolation.run(isolation.crashkit("--version"), 60, folder=hostile.cwd, keep=isolation.FOR_PYTHON)
+        assert (done.returncode, hostile.witness) == (0, []), done.stderr
+
+    @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here")
+    @pytest.mark.parametrize("name", ["BASH_ENV", "BASH_FUNC_ls%%"])
+    def test_code_for_shells_in_the_environment(self, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Programs that crashkit needs may be scripts, as wrappers of gdb are."""
+        witness, script = tmp_path / "witness", tmp_path / "script"
+        script.write_text(f"touch {witness}\n")
+        monkeypatch.setenv(name, str(script) if name == "BASH_ENV" else f"() {{ touch {witness}\n}}")
+        command = ["bash", "-c", "ls"]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+        assert witness.exists(), "the control"
+        witness.unlink()
+        assert isolation.run([str(shutil.which("bash")), *command[1:]], 60).returncode == 0 and not witness.exists()
+
     @needs_gdb
     def test_the_folder_of_gdb(self, hostile: Hostile, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(hostile.cwd)

@@ -224,6 +224,7 @@ main()
 class TestAarch64:
     CORES = Path(__file__).parent.parent / "fixtures" / "aarch64"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("gdb", ["gdb", None])
     @pytest.mark.parametrize("name", ["plain", "handler"])
     def test_the_report_is_the_same(self, name: str, gdb: str | None, tmp_path: Path) -> None:

@@ -165,6 +165,7 @@ def test_names_of_threads(python):
     assert crash.thread.name == "crasher"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_source_locals_and_the_gil(python):
     _, crash = crash_of("threads.py", python)

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from crashkit.model import NativeFrame, PythonFrame
 from crashkit.pipeline import analyze
 from tests.crashes import an_interpreter, python_crash
 from tests.truth import backtrace, faulthandler
 
 
+@pytest.mark.slow
 def test_both_are_given_to_the_same_threads(tmp_path: Path) -> None:
     folder = python_crash("threads.py", python=an_interpreter())
     (tmp_path / "gdb.txt").write_text(folder.backtrace())

@@ -44,7 +44,7 @@ def command(
     from crashkit.evidence.core.describe import describe
     from crashkit.evidence.module_files import Finder
     from crashkit.evidence.pieces import sort_out
-    from crashkit.pipeline import Options, absolute, gdb_settings
+    from crashkit.pipeline import Options, absolute, crash_folders, gdb_settings
     from crashkit.scratch import Scratch
 
     if not commands and not (sys.stdin.isatty() and sys.stdout.isatty()):
@@ -62,8 +62,7 @@ def command(
                 f"this core was not written by a kernel: {scene.forged}", "gdb would trust it; use crashkit analyze instead."
             )
         folder = stack.enter_context(Scratch("gdb"))
-        foreign = [path if path.is_dir() else path.parent] if pieces.manifest is not None else []
-        settings = gdb_settings(options, foreign)
+        settings = gdb_settings(options, crash_folders([path]))
         started = command_line(pieces.core_input.path, scene, finder, settings, folder, commands)
         process = isolation.start(
             started,

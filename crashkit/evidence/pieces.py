@@ -170,9 +170,7 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]
     if not found and manifest is None:
         if (folder / "report.html").is_file():
-            raise _OldReport(
-                f"{folder} contains a report, not evidence", f"Open {folder / 'report.html'}, or pass the core or log itself."
-            )
+            raise _OldReport(f"{folder} contains a report, not evidence", f"Open {folder / 'report.html'}, or pass the core or log itself.")
         raise EvidenceError(f"{folder} contains no crash evidence", "Pass a core, a log or a crash folder.")
     return found
 

@@ -24,6 +24,12 @@ DEADLINE = 240
 SEGFAULT = "import ctypes; ctypes.string_at(0)"
 
 
+def private(folder: Path) -> bool:
+    """Whether nobody else can enter the folder and those in it, or read what is in them."""
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in (folder, *folder.rglob("*"))}
+    return modes <= {(True, 0o700), (False, 0o600)}
+
+
 class Crashkit:
     """The command line, with a store and a working directory below the test's folder."""
 

@@ -28,7 +28,7 @@ def make(path: Path, kind: str, folder: Path) -> None:
         path.symlink_to(folder / "secret")
 
 
-@pytest.mark.timeout(20)
+@pytest.mark.timeout(60)
 class TestBesideAProgram:
     @pytest.mark.parametrize("kind", ["fifo", "device"])
     @pytest.mark.parametrize("name", ["pyvenv.cfg", "include/python3.11/patchlevel.h", "lib/python3.11/site-packages/torch/version.py"])
@@ -37,6 +37,12 @@ class TestBesideAProgram:
         (tmp_path / "bin").mkdir()
         found = versions(str(tmp_path / "bin/python3.11"), [str(tmp_path / "lib/python3.11/site-packages")])
         assert found.get("python", "3.11") == "3.11" and "cuda" not in found
+
+    def test_only_the_beginning_is_read(self, tmp_path: Path) -> None:
+        program = tmp_path / "bin/python3.11"
+        for before, version in (("\n", "3.11.9"), ("\n" * (1 << 16), "3.11")):
+            (tmp_path / "pyvenv.cfg").write_text(f"{before}version = 3.11.9\n")
+            assert versions(str(program), [])["python"] == version
 
     @pytest.mark.parametrize("kind", ["fifo", "device"])
     def test_the_program_itself(self, tmp_path: Path, kind: str) -> None:
@@ -70,12 +76,28 @@ class TestApport:
         assert self.fetch(tmp_path) is None
         assert (tmp_path / "store" / "core").read_text() == "core\n" and unpacked.read_text()
 
-    @pytest.mark.timeout(20)
+    @pytest.mark.timeout(60)
     @pytest.mark.parametrize("kind", ["fifo", "device", "link"])
     def test_what_is_no_report(self, unpacked: Path, tmp_path: Path, kind: str) -> None:
         make(tmp_path / "crash" / "own.crash", kind, tmp_path)
         assert "no report" in str(self.fetch(tmp_path))
         assert unpacked.read_text() == ""
+
+    def test_one_of_another_death(self, unpacked: Path, tmp_path: Path) -> None:
+        """One that is older, or of another process."""
+        (tmp_path / "crash" / "own.crash").touch()
+        assert "no report" in str(handlers.fetch(APPORT, 8, time.time() - 60, None, tmp_path / "store" / "core", patience=0))
+        assert unpacked.read_text() and list((tmp_path / "store").iterdir()) == []
+        unpacked.write_text("")
+        os.utime(tmp_path / "crash" / "own.crash", (time.time() - 3600,) * 2)
+        assert "no report" in str(self.fetch(tmp_path)) and unpacked.read_text() == ""
+
+    def test_a_core_of_another_death(self, unpacked: Path, tmp_path: Path) -> None:
+        (tmp_path / "cwd").mkdir()
+        (tmp_path / "cwd" / "core").write_bytes(b"\x7fELF")
+        os.utime(tmp_path / "cwd" / "core", (time.time() - 3600,) * 2)
+        assert "no report" in str(self.fetch(tmp_path, tmp_path / "cwd"))
+        assert not (tmp_path / "store" / "core").exists()
 
     @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
     def test_one_of_somebody_else(self, unpacked: Path, tmp_path: Path) -> None:
@@ -84,7 +106,7 @@ class TestApport:
         assert "no report" in str(self.fetch(tmp_path))
         assert unpacked.read_text() == ""
 
-    @pytest.mark.timeout(20)
+    @pytest.mark.timeout(60)
     @pytest.mark.parametrize("kind", ["fifo", "device", "link"])
     def test_a_core_that_is_something_else(self, unpacked: Path, tmp_path: Path, kind: str) -> None:
         """In the working directory of what crashed."""

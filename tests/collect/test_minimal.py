@@ -80,6 +80,7 @@ def test_gdb_takes_the_core_where_a_limit_would_cut_the_kernels(crashkit: Crashk
     assert core["size"] >= core["expected"] > 1 << 20
 
 
+@pytest.mark.slow
 def test_what_keep_takes(crashkit: Crashkit) -> None:
     assert parse_keep(()) == (50, False) and parse_keep(("minimal",)) == (50, True)
     assert parse_keep(("20", "minimal", "full")) == (20, False)

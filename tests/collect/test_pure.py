@@ -41,6 +41,8 @@ def test_a_hostile_name_in_proc_stat() -> None:
 
 def test_the_pid_in_the_innermost_namespace() -> None:
     assert namespace_pid("Name:\tx\nNSpid:\t4007\t31\t7\nTgid:\t1\n") == 7
+    # Anybody may call a process so.
+    assert namespace_pid("Name:\tNSpid:\t1\nNSpid:\t4007\t7\nTgid:\t1\n") == 7
     assert namespace_pid("Name:\tx\n") is None
 
 

@@ -24,7 +24,7 @@ from crashkit.model import Crash, Process, PythonFrame, Sibling, Thread
 from crashkit.pipeline import analyze
 from crashkit.report.html import render
 from crashkit.report.text import RENDERER
-from tests.collect.conftest import Crashkit
+from tests.collect.conftest import Crashkit, private
 from tests.crashes import an_interpreter, python_crash
 
 SECRET = "s3cr3t-Of-The-Others-91"
@@ -84,7 +84,7 @@ def folder(crashkit: Crashkit) -> Path:
         assert said[-1], said
     process.communicate("\n", timeout=60)
     (crash,) = crashkit.crashes()
-    assert isinstance(crash["folder"], Path)
+    assert isinstance(crash["folder"], Path) and private(crash["folder"])
     return crash["folder"]
 
 

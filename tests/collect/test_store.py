@@ -10,7 +10,7 @@ import pytest
 
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.crashfolder.ids import identity
-from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
+from crashkit.crashfolder.manifest import MOST_MANIFEST, SCHEMA, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Retention, Store, home, overdue, prune
 from crashkit.errors import CollectError
 from tests.collect.conftest import Crashkit
@@ -40,14 +40,26 @@ def test_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     assert home() == Path("~/.local/state/crashkit").expanduser()
 
 
-def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
+def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
     (tmp_path / "open").mkdir()
-    (tmp_path / "open").chmod(0o777)
+    opened = Store(tmp_path / "open")
+    assert opened.is_there
+    (tmp_path / "open").chmod(mode)
     with pytest.raises(CollectError, match="other users"):
         Store(tmp_path / "open")
+    assert not opened.is_there
     (tmp_path / "file").touch()
     with pytest.raises(CollectError, match="cannot create the crash store"):
         Store(tmp_path / "file")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
+def test_a_store_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir(mode=0o700)
+    os.chown(tmp_path / "theirs", 65534, 65534)
+    with pytest.raises(CollectError, match="belongs to another user"):
+        Store(tmp_path / "theirs")
 
 
 def test_names() -> None:
@@ -72,13 +84,30 @@ def test_links_and_fifos_are_not_followed(store: Store, tmp_path: Path) -> None:
     (folder / "manifest.json").unlink()
     os.mkfifo(folder / "manifest.json")
     assert read_manifest(folder) is None  # and does not wait for a writer
-    (store.path / "20260102T000000-7-y").symlink_to(tmp_path)
+    other = _crash(Store(tmp_path / "other"), "20260102T000000-7-y")
+    (store.path / other.name).symlink_to(other)
     assert store.crashes() == []
     with pytest.raises(OSError):
         open_regular(folder / "manifest.json")
     (folder / "core").symlink_to(outside)
     with pytest.raises(FileExistsError):
         create(folder / "core")
+
+
+def test_what_was_left_is_not_taken_through_links(store: Store, tmp_path: Path) -> None:
+    left = Store(tmp_path / "other").begin("run")
+    left.close()
+    (store.path / ".run-1-1").symlink_to(left.path)
+    folder = store.path / ".run-2-2"
+    folder.mkdir()
+    (folder / ".lock").symlink_to(left.path / ".lock")
+    (folder / "core").touch()
+    assert store.claim(".run-1-1") is None and store.claim(".run-2-2") is None and store.abandoned("run") == []
+    (folder / ".lock").unlink()
+    (folder / ".lock").touch()
+    taken = store.claim(".run-2-2")
+    assert taken is not None
+    taken.close()
 
 
 @pytest.mark.parametrize(
@@ -91,12 +120,21 @@ def test_what_is_no_manifest(store: Store, text: str) -> None:
     assert read_manifest(folder) is None and store.crashes() == []
 
 
-def test_file_names_cannot_leave_the_folder(store: Store) -> None:
-    folder = _crash(
-        store, "20260101T000000-7-x", files=[{"name": "../x", "kind": "core"}, {"name": "core", "kind": "core"}, {"kind": "log"}]
-    )
+def test_a_manifest_too_large_is_not_read(store: Store) -> None:
+    """It is read into memory as a whole, at each `crashkit list`."""
+    folder = _crash(store, "20260101T000000-7-x", notes=["x" * (MOST_MANIFEST - 1000)])
+    assert read_manifest(folder) is not None
+    (folder / "manifest.json").write_text(json.dumps({"schema": SCHEMA, "notes": ["x" * MOST_MANIFEST]}))
+    assert read_manifest(folder) is None
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/shadow", "others/x", "..", ".", "", "a\0b", "x" * 300])
+def test_file_names_cannot_leave_the_folder(store: Store, name: str) -> None:
+    files = [{"name": name, "kind": "core"}, {"name": "core", "kind": "core"}, {"kind": "log"}]
+    folder = _crash(store, "20260101T000000-7-x", files=files, others=[name, "rank1-7"])
     manifest = read_manifest(folder)
     assert manifest is not None and [file["name"] for file in manifest["files"]] == ["core"]
+    assert manifest["others"] == ["rank1-7"]
 
 
 def test_states_of_a_core(store: Store) -> None:

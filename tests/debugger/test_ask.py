@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from crashkit import pipeline
 from crashkit.debugger.ask import ask, start
 from crashkit.debugger.contract import Answer, NativeStack, PythonStack
 from crashkit.model import Address, NativeFrame, PythonFrame, SoftError
-from crashkit.pipeline import analyze
+from crashkit.pipeline import Options, analyze
 from tests.crashes import Folder, an_interpreter, python_crash
+from tests.evidence.synthetic import EM_X86_64, header, program_header
+from tests.hostile_inputs import NOTES
 
 TID = 7
 NATIVE = {TID: NativeStack((NativeFrame(function="memcpy", pc=Address(16)),))}
@@ -182,3 +185,23 @@ class TestReport:
         second = Toy("second", Answer(native={tid: NativeStack((frame,)) for tid in tids}))
         crash = analyze(crashed.core, debuggers=(first, second))
         assert {thread.frames[0].function for thread in crash.threads} == {"theirs"}
+
+
+def test_nobody_is_asked_of_a_core_that_no_kernel_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would read the same notes over and over: this is a core in which three segments are all the same part of the file."""
+    notes = NOTES * 40
+    at = 64 + 56 * 3
+    forged, witness = tmp_path / "core", tmp_path / "gdb-was-asked"
+    forged.write_bytes(header(EM_X86_64, 3) + program_header(4, 0, at, 0, len(notes), 0) * 3 + notes)
+    gdb = tmp_path / "gdb"
+    gdb.write_text(f"#!/bin/sh\nread -r command && touch {witness}\n")
+    gdb.chmod(0o755)
+    read: list[object] = []
+    monkeypatch.setattr(pipeline, "_read_directly", lambda *arguments: read.append(arguments))
+    crash = analyze(forged, options=Options(gdb=str(gdb)))
+    assert "no kernel wrote this core" in " ".join(error.message for error in crash.soft_errors)
+    assert not witness.exists() and read == [] and crash.debugger is None
+    # The control: one segment is honest.
+    forged.write_bytes(header(EM_X86_64, 1) + program_header(4, 0, 64 + 56, 0, len(notes), 0) + notes)
+    analyze(forged, options=Options(gdb=str(gdb)))
+    assert witness.exists() and read

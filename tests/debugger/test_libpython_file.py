@@ -10,7 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from crashkit.cli.gdb import command as gdb_command
 from crashkit.crashfolder.manifest import SCHEMA
 from crashkit.debugger.gdb import libpython_file
 from crashkit.debugger.gdb.libpython_file import Choice, find_script, is_trusted
@@ -123,6 +125,14 @@ def test_a_link_is_not_what_counts(script, place):
     assert choice(link) == Choice(None, link, REFUSED_PLACE)
 
 
+def test_the_folders_that_count_are_not_those_of_a_link(script, place):
+    link = place / "links" / script.name
+    link.parent.mkdir()
+    link.symlink_to(script)
+    script.parent.chmod(0o777)
+    assert choice(link) == Choice(None, link, REFUSED_PLACE)
+
+
 @needs_root
 def test_the_next_place_is_looked_at(script, place):
     """A refused one does not keep a good one from being found."""
@@ -167,6 +177,14 @@ class TestWhatCameWithTheCrash:
         (finder.tree.sysroot / "opt").symlink_to("/usr")
         assert choice(script, finder, program="/opt/bin/python3.99").reason == REFUSED_ORIGIN
 
+    def test_a_link_of_this_machine_to_it(self, script, place):
+        """As a package's link would, whose target was unpacked over."""
+        link = place / "usr" / script.name
+        link.parent.mkdir()
+        link.symlink_to(script)
+        assert choice(link) == Choice(script)
+        assert choice(link, foreign=(script.parents[1],)) == Choice(None, link, REFUSED_ORIGIN)
+
     def test_a_path_map(self, script):
         finder = Finder(path_maps=(("/usr/bin", script.parent),))
         assert choice(script, finder, program="/usr/bin/python3.99") == Choice(None, script, REFUSED_ORIGIN)
@@ -178,6 +196,10 @@ class TestWhatCameWithTheCrash:
         assert choice(script, foreign=(script.parents[1],)) == Choice(None, script, REFUSED_ORIGIN)
         monkeypatch.chdir(script.parents[2])
         assert choice(script, foreign=(Path("prefix"),)) == Choice(None, script, REFUSED_ORIGIN)
+
+    def test_a_crash_folder_by_another_name(self, script, place):
+        (place / "other").symlink_to(script.parents[1])
+        assert choice(script, foreign=(place / "other",)) == Choice(None, script, REFUSED_ORIGIN)
 
     def test_the_root_of_another_process(self, script):
         """/proc/PID/root reads as a link to `/`."""
@@ -268,4 +290,19 @@ class TestInAReport:
             assert [error.message for error in report.soft_errors if REFUSED_ORIGIN in error.message]
             assert not witness.exists()
         analyze(core)
+        assert witness.exists(), "the control"
+
+    @pytest.mark.slow
+    def test_in_a_crash_folder_that_is_opened_in_gdb(self, planted, place, monkeypatch, capfd):
+        core, script, witness = planted
+        (place / "root" / "manifest.json").write_text(json.dumps({"schema": SCHEMA, "files": [{"name": "core", "kind": "core"}]}))
+        shutil.copy(core, place / "root" / "core")
+        monkeypatch.setattr(libpython_file, "_names", lambda _interpreter, _executable: [])
+        monkeypatch.setattr(libpython_file, "_of_this_machine", lambda _names, _interpreter: (script,))
+        for given in (place / "root", place / "root" / "core"):
+            assert not CliRunner().invoke(gdb_command, [str(given), "-c", "print 6 * 7"]).exit_code
+            said = capfd.readouterr().out
+            assert "$1 = 42" in said and f"{script} was not run: {REFUSED_ORIGIN}" in said
+            assert not witness.exists()
+        assert not CliRunner().invoke(gdb_command, [str(core), "-c", "print 6 * 7"]).exit_code
         assert witness.exists(), "the control"

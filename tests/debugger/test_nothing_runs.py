@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.server
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -125,6 +126,7 @@ class TestAutoLoad:
         finally:
             script.unlink()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("folder", ["", "usr/share/gdb/auto-load", "usr/lib/debug"])
     def test_script_in_a_sysroot(self, crashed, trusting, tmp_path, folder):
         """gdb looks beside the module, in its auto-load folders and in its debug folders; we tell it of the last."""
@@ -151,6 +153,17 @@ class TestAutoLoad:
         assert [line for line in kinds.values() if not line.removesuffix('\\n"').endswith(" is off.")] == []
 
 
+def test_libraries_of_the_process_are_not_read(crashed, tmp_path):
+    """Those that gdb finds by the link map in the core, as soon as it knows the program; only what a walk meets is placed."""
+    found = tmp_path / "found"
+    looks = f"python open({str(found)!r}, 'w').write(' '.join(one.filename for one in gdb.objfiles()))"
+    for options, read in (((), False), (("set auto-solib-add on",), True)):
+        with Gdb(60) as gdb:
+            for command in (*options, f"file {crashed.program}", f"core-file {crashed.core}", looks):
+                gdb.console(command)
+        assert ("libplanted.so" in found.read_text()) is read
+
+
 class TestStartFiles:
     @pytest.mark.slow
     @pytest.mark.parametrize("name", [".gdbinit", ".gdbearlyinit", ".config/gdb/gdbinit", ".config/gdb/gdbearlyinit"])
@@ -173,7 +186,7 @@ class TestStartFiles:
 
     def test_of_the_machine(self):
         """gdb's own start file (/etc/gdb/gdbinit) cannot be planted here; -nx is what leaves it out."""
-        with Gdb(20) as gdb:
+        with Gdb(60) as gdb:
             gdb.version()  # it has been executed when it answers
             assert b"-nx" in Path(f"/proc/{gdb.pid}/cmdline").read_bytes().split(b"\0")
 
@@ -251,7 +264,7 @@ class TestEnvironment:
         environment = {**os.environ, "LD_PRELOAD": str(library)}
         subprocess.run(["gdb", "-nx", "-batch"], env=environment, check=True, timeout=60)
         assert witnessed(witness)
-        ours = f"import os; from crashkit.debugger.gdb.process import Gdb; os.environ['LD_PRELOAD'] = {str(library)!r}; Gdb(20).version()"
+        ours = f"import os; from crashkit.debugger.gdb.process import Gdb; os.environ['LD_PRELOAD'] = {str(library)!r}; Gdb(60).version()"
         subprocess.run([sys.executable, "-c", ours], check=True, timeout=60)
         assert not witnessed(witness)
 
@@ -339,6 +352,24 @@ class TestLimits:
         with Gdb(60) as gdb:
             gdb.console(f"python import resource; open({str(seen)!r}, 'w').write(repr(resource.getrlimit(resource.RLIMIT_CORE)))")
         assert seen.read_text() == "(0, 0)"
+
+    def test_of_pystack(self, tmp_path, monkeypatch):
+        """As many bytes of address space as the core has, and some; no core of its own."""
+        seen = tmp_path / "limits"
+        (tmp_path / "pystack").mkdir()
+        (tmp_path / "pystack" / "__init__.py").touch()
+        limits = "[resource.getrlimit(one)[0] for one in (resource.RLIMIT_CORE, resource.RLIMIT_AS)]"
+        (tmp_path / "pystack" / "engine.py").write_text(f"import resource; open({str(seen)!r}, 'w').write(repr({limits}))")
+        monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+        monkeypatch.delitem(sys.modules, "pystack", raising=False)
+        (tmp_path / "core").write_bytes(bytes(5000))
+        before = resource.getrlimit(resource.RLIMIT_CORE)
+        resource.setrlimit(resource.RLIMIT_CORE, (before[1], before[1]))  # to have something to take away
+        try:
+            ask_pystack(tmp_path / "core", Path("/bin/true"), deadline=60)
+        finally:
+            resource.setrlimit(resource.RLIMIT_CORE, before)
+        assert seen.read_text() == repr([0, 5000 + (8 << 30)])
 
     def test_values_are_short(self, crashed):
         local = next(crashkit("gdb", crashed).thread.natives()).locals

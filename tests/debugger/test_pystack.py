@@ -236,7 +236,7 @@ def test_damaged_cores_are_survived(tmp_path: Path) -> None:
             copy[at : at + size] = generator.randbytes(len(copy[at : at + size]))
         damaged = tmp_path / f"core{number}"
         damaged.write_bytes(copy)
-        result = ask_pystack(damaged, made.program.resolve(), deadline=20)
+        result = ask_pystack(damaged, made.program.resolve(), deadline=60)
         assert result.python or result.soft_errors, f"seed {seed}"
         msgspec.json.encode([Thread(frames=stack.frames) for stack in (result.python or {}).values()])
         damaged.unlink()
@@ -274,7 +274,8 @@ def test_worker_that_dies_or_hangs(worker: Path, program: str, message: str, mon
     temporary = worker.with_name("temporary")
     temporary.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(temporary))
-    result = ask_pystack(worker.with_name("core"), Path("/bin/true"), deadline=1)
+    deadline = 1 if "finish" in message else 60
+    result = ask_pystack(worker.with_name("core"), Path("/bin/true"), deadline=deadline)
     assert not result.python
     # Once with locals, once without.
     assert len(result.soft_errors) == 2 and all(message in error.message for error in result.soft_errors)

@@ -179,16 +179,21 @@ def test_what_is_no_snapshot_inside_tells_nothing(tmp_path: Path, raw: Any) -> N
 
 
 class Evil:
+    def __init__(self, witness: Path) -> None:
+        self.witness = witness
+
     def __reduce__(self) -> Any:
-        return (Path.touch, (Path("/tmp/crashkit-was-here"),))
+        return (Path.touch, (self.witness,))
 
 
 def test_a_pickle_with_code_is_not_loaded(tmp_path: Path) -> None:
     path = tmp_path / "snapshot.pickle"
-    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [], "more": Evil()}))
+    path.write_bytes(pickle.dumps({"segments": [], "device_traces": [], "more": Evil(tmp_path / "ran")}))
     with path.open("rb") as file, pytest.raises(EvidenceError, match="more than plain data"):
         read_snapshot(file, str(path))
-    assert not Path("/tmp/crashkit-was-here").exists()
+    assert not (tmp_path / "ran").exists()
+    pickle.loads(path.read_bytes())
+    assert (tmp_path / "ran").exists(), "the control"
 
 
 def test_alone_it_is_no_crash(tmp_path: Path) -> None:

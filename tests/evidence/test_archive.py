@@ -291,6 +291,10 @@ def test_an_archive_is_known_by_its_contents(data, kind, tmp_path):
 def test_what_is_no_file_is_no_archive(make, tmp_path):
     make(tmp_path / "x")
     assert archive_kind(tmp_path / "x") is None
+    # It may have become that since it was looked at.
+    (tmp_path / "inner").mkdir()
+    with pytest.raises(OSError):
+        unpack(tmp_path / "x", tmp_path / "inner", Budget(1 << 20))
 
 
 def test_times_are_kept(place):

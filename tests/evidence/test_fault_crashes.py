@@ -96,6 +96,7 @@ def test_fault(kind, handler):
         assert signal.address == address
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "handler", "name", "reason"),
     [

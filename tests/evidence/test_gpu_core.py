@@ -331,6 +331,7 @@ def test_a_name_that_doubles_with_every_letter() -> None:
     assert time.process_time() - began < 1
 
 
+@pytest.mark.slow
 def test_names_are_those_of_binutils() -> None:
     """By their plain form: all functions of the images of real dumps."""
     program = which("c++filt")

@@ -84,6 +84,7 @@ def test_compressed_file_is_told_by_its_content(tmp_path: Path, compression: str
     assert names(tmp_path) == ["core.misleading"]
 
 
+@pytest.mark.slow
 def test_beyond_the_memory_bound_a_nameless_sparse_file_is_used(tmp_path: Path, compression: str) -> None:
     core, folder = tmp_path / "core", tmp_path / "tmp"
     folder.mkdir()
@@ -96,6 +97,7 @@ def test_beyond_the_memory_bound_a_nameless_sparse_file_is_used(tmp_path: Path, 
         assert names(folder) == []
 
 
+@pytest.mark.slow
 def test_streams_behind_each_other(tmp_path: Path, compression: str) -> None:
     core = tmp_path / "core"
     core.write_bytes(COMPRESS[compression](b"one") + plain_as(compression) + COMPRESS[compression](b"three"))
@@ -263,6 +265,33 @@ def test_unfit_inputs(tmp_path: Path, make, message: str) -> None:  # type: igno
     with pytest.raises(EvidenceError, match=message) as raised:
         open_input(path)
     assert raised.value.hint and "\n" not in str(raised.value)
+
+
+def test_a_terminal_does_not_become_ours(tmp_path: Path) -> None:
+    """As it would of whoever opens one and has none, as services: its hang-up would end them."""
+    code = """
+import os, sys
+from pathlib import Path
+from crashkit.errors import EvidenceError
+from crashkit.evidence.input import open_input
+try:
+    open_input(Path(sys.argv[1]))
+except EvidenceError as error:
+    print(error)
+try:
+    os.open("/dev/tty", os.O_RDONLY)
+except OSError as error:
+    print(error.strerror)
+"""
+    ours, theirs = os.openpty()
+    try:
+        name = os.ttyname(theirs)
+        command = [sys.executable, "-c", code, name]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+    finally:
+        os.close(ours)
+        os.close(theirs)
+    assert done.stdout.splitlines() == [f"{name} is a terminal", "No such device or address"], done.stderr
 
 
 def test_path_with_a_null_byte() -> None:

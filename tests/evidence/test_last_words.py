@@ -95,6 +95,7 @@ def test_of_what_is_no_exception(function: str, type_: str, what: str) -> None:
     assert second.fields == {"what": what}
 
 
+@pytest.mark.slow
 def test_of_an_abort_in_a_handler() -> None:
     _, crash = ended(library("exceptions.cpp"), "abort_in_handler")
     assert [line.text for line in said(crash)] == [
@@ -172,6 +173,7 @@ def test_of_a_stream(function: str, options: tuple[str, ...]) -> None:
     assert (crash.findings[0].id, crash.findings[0].confidence) == ("glog-check-failed", "certain")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["error", "silent"])
 def test_a_stream_that_did_not_end_the_process_or_says_nothing(function: str) -> None:
     _, crash = ended(library("stream_fatal.cpp"), function)

@@ -166,6 +166,7 @@ def test_extra_folders_come_before_the_machines_own_file(tmp_path: Path) -> None
     assert Finder(extra_dirs=[tmp_path / "right"]).find(str(BINARY), None).path == BINARY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "place",
     [
@@ -190,6 +191,37 @@ def test_separate_debug_file(tmp_path: Path, place: str) -> None:
 
     found = Finder(sysroot=tmp_path / "root", extra_dirs=[tmp_path / "extra"]).find("/usr/bin/python3", build_id)
     assert (found.path, found.debug) == (stripped, debug)
+    # Whatever it is called: gdb would show lines of another build.
+    compile_c(CRASHERS / "handlers.c", whole)
+    assert readelf_build_id(whole) != build_id
+    subprocess.run(["objcopy", "--only-keep-debug", whole, debug], check=True)
+    found = Finder(sysroot=tmp_path / "root", extra_dirs=[tmp_path / "extra"]).find("/usr/bin/python3", build_id)
+    assert (found.path, found.debug) == (stripped, None)
+
+
+def test_debug_file_that_others_share(tmp_path: Path) -> None:
+    """As dwz makes it: its section's contents are a name, and the build-id of the file with what is common to several."""
+    debug, shared, link = tmp_path / "debug", tmp_path / "shared", tmp_path / "link"
+    compile_c(CRASHERS / "no_python.c", debug)
+    compile_c(CRASHERS / "handlers.c", shared)
+    build_id = readelf_build_id(shared)
+    link.write_bytes(b"../.dwz/shared.debug\0" + bytes.fromhex(build_id))
+    subprocess.run(["objcopy", "--add-section", f".gnu_debugaltlink={link}", debug], check=True)
+    place = tmp_path / "extra" / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"
+    assert Finder(extra_dirs=[tmp_path / "extra"]).shared_debug_file(put(debug, place)) is None, "another build has its name"
+    assert Finder(extra_dirs=[tmp_path / "extra"]).shared_debug_file(debug) is None
+    put(shared, place)
+    assert Finder(extra_dirs=[tmp_path / "extra"]).shared_debug_file(debug) == place
+    assert Finder(extra_dirs=[tmp_path / "extra"]).shared_debug_file(shared) is None, "it shares nothing"
+
+
+def test_no_more_files_are_looked_at_than_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(4):
+        put(OTHER, tmp_path / f"file{number}")
+    put(BINARY, tmp_path / "file4")
+    assert Finder(extra_dirs=[tmp_path]).find("/gone", BUILD_ID).path == tmp_path / "file4"
+    monkeypatch.setattr("crashkit.evidence.module_files._MAX_SEARCHED_FILES", 3)
+    assert Finder(extra_dirs=[tmp_path]).find("/gone", BUILD_ID).path is None
 
 
 def test_debug_file_of_a_missing_module_still_helps(tmp_path: Path) -> None:
@@ -206,6 +238,16 @@ def test_source_is_looked_up_the_same_way(tmp_path: Path) -> None:
     assert finder.source("/srv/main.py") == source
     assert finder.source("/srv/other.py") is None
     assert finder.source("<frozen importlib._bootstrap>") is None
+
+
+@pytest.mark.parametrize("sysroot", [None, "root"])
+def test_a_relative_name_is_no_file_of_the_working_directory(sysroot: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody knows where the process was then."""
+    for folder in (tmp_path, tmp_path / "root"):
+        put(Path(__file__), folder / "main.py")
+    monkeypatch.chdir(tmp_path)
+    assert Finder(sysroot and tmp_path / sysroot).source("main.py") is None
+    assert Finder(sysroot and tmp_path / sysroot).find("main.py", None).path is None
 
 
 @pytest.fixture

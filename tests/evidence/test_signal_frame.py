@@ -31,6 +31,7 @@ def found_in(folder: Folder) -> SignalFrame | None:
         return signal_frame.find(core, core.statuses[0].registers["rsp"])
 
 
+@pytest.mark.slow
 @needs_gdb
 def test_registers_are_those_that_gdb_finds_by_unwinding():
     """gdb follows the unwind tables to `<signal handler called>`; below it stand the registers at the fault."""

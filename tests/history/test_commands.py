@@ -184,6 +184,7 @@ def test_what_makes_no_sense_is_usage(runner: Crashkit, arguments: tuple[str, ..
     assert runner(*arguments).returncode == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arguments", WITHOUT)
 def test_what_needs_no_database_imports_none(runner: Crashkit, arguments: tuple[str, ...]) -> None:
     command = [sys.executable, "-X", "importtime", "-m", "crashkit", *arguments]

@@ -94,6 +94,7 @@ def test_a_migration_that_fails_changes_nothing(first: str, monkeypatch: pytest.
         assert len(groups_since(connection, 0, 0, 2e9)) == 1
 
 
+@pytest.mark.slow
 def test_a_shared_history_is_changed_on_request_only(server: Server, store: Path) -> None:
     """Its other users may run the older crashkit. Crashes wait meanwhile."""
     address = server.emptied()

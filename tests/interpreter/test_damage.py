@@ -297,9 +297,9 @@ def test_values_take_bounded_time(python: Interpreter, tmp_path: Path, monkeypat
         state = state_of(core)
         assert state is not None
         frame = next(frame for frame in state.threads[0].stack.inner if frame.code and frame.code.name == "crash")
-        began = time.perf_counter()
+        began = time.process_time()
         values = {value.name: value.text for value in state.variables(frame)}
-        assert time.perf_counter() - began < _PATIENCE
+        assert time.process_time() - began < _PATIENCE
         assert values.keys() == {"many", "again"} and "not read" in values["again"]
 
 

@@ -8,6 +8,7 @@ import sys
 import types
 import typing
 from collections.abc import Iterator
+from functools import cache
 from itertools import pairwise
 
 import msgspec
@@ -215,9 +216,15 @@ def rows(struct: type[msgspec.Struct]) -> Iterator[str]:
         yield f"| `{field.encode_name}` | {shown(hints(struct)[field.name])} | {meaning.replace('|', chr(92) + '|')} |"
 
 
+@cache
+def classes(module: str) -> dict[str, ast.ClassDef]:
+    body = ast.parse(inspect.getsource(sys.modules[module])).body
+    return {one.name: one for one in body if isinstance(one, ast.ClassDef)}
+
+
 def docstrings(struct: type[msgspec.Struct]) -> dict[str, str]:
     """A field's docstring is the string that follows it in the source."""
-    body = ast.parse(inspect.getsource(struct)).body[0].body  # type: ignore[attr-defined]
+    body = classes(struct.__module__)[struct.__name__].body
     return {
         field.target.id: " ".join(text.value.value.split())
         for field, text in pairwise(body)

@@ -171,6 +171,7 @@ def made() -> Folder:
     return python_crash("threads.py", python=a_debuggable_interpreter())
 
 
+@pytest.mark.slow
 def test_the_core_alone_and_its_dump(made: Folder, tmp_path: Path) -> None:
     """faulthandler confirms the same frames as they were read out of the core."""
     core = tmp_path / "core"

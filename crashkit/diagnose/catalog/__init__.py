@@ -43,9 +43,14 @@ class Catalog(msgspec.Struct, frozen=True):
     @property
     def log_patterns(self) -> tuple[str, ...]:
         """Patterns of lines that the log reader must keep for a user's signatures, besides the built-in kinds."""
-        further = [signature for signature in self.signatures if Path(signature.file).parent != _HERE]
+        further = [signature for signature in self.signatures if not is_ours(signature)]
         found = {condition.pattern for condition in conditions(further) if condition.log == "*" and condition.pattern}
         return tuple(sorted(found))
+
+
+def is_ours(signature: Signature) -> bool:
+    """Whether it came with crashkit."""
+    return signature.file.rpartition("/")[0] == str(_HERE)
 
 
 @cache

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import msgspec
 from ahocorasick_rs import AhoCorasick
@@ -92,14 +92,11 @@ class Classifier:
     """Classifies a line: by the built-in table first, then by further patterns (kind None)."""
 
     def __init__(self, further: Sequence[str] = ()) -> None:
-        rules = [(line.kind, line.pattern, {"signal": line.signal} if line.signal else {}) for line in line_patterns()]
-        every: list[tuple[Optional[str], str, dict[str, str]]] = [*rules, *((None, pattern, {}) for pattern in further)]
-        self._rules = [(kind, re.compile(pattern), literals(pattern), told) for kind, pattern, told in every]
+        rules = _rules(tuple(further))
+        self.literals = rules.literals
+        self._rules, self._any, self._of_literal = rules.rules, rules.any, rules.of_literal
         self.too_slow: list[str] = []
         """Further patterns that took so long that they are no longer tried."""
-        self.literals = fewest(_shorten(literal) for _, _, found, _ in self._rules for literal in found)
-        self._any = AhoCorasick(list(self.literals))
-        self._of_literal = _rules_of(self.literals, tuple(found for _, _, found, _ in self._rules))
 
     def classify(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
         """Kind and fields of a significant line; None for any other line."""
@@ -119,8 +116,7 @@ class Classifier:
         """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it."""
         for line, pattern in _loose_patterns():
             if match := pattern.search(text):
-                told = {"signal": line.signal} if line.signal else {}
-                return line.kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
+                return line.kind, {**_told(line), **{name: value for name, value in match.groupdict().items() if value is not None}}
         return None
 
     def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:
@@ -133,10 +129,35 @@ class Classifier:
             return None
 
 
+class _Rule(NamedTuple):
+    kind: Optional[str]
+    pattern: re.Pattern[str]
+    required: tuple[str, ...]
+    """Texts of which a match contains at least one."""
+    told: dict[str, str]
+
+
+class _Rules(NamedTuple):
+    rules: tuple[_Rule, ...]
+    literals: tuple[str, ...]
+    any: AhoCorasick
+    """Finds all of these texts in a line."""
+    of_literal: tuple[tuple[int, ...], ...]
+    """For each of them, the rules that may match a line with it."""
+
+
 @lru_cache(maxsize=8)
-def _rules_of(kept: tuple[str, ...], required: tuple[tuple[str, ...], ...]) -> tuple[tuple[int, ...], ...]:
-    """For each kept text, the rules that may match a line with it."""
-    return tuple(tuple(index for index, texts in enumerate(required) if any(one in text for text in texts)) for one in kept)
+def _rules(further: tuple[str, ...]) -> _Rules:
+    """The same for each text of a job with hundreds of them."""
+    ours = [_Rule(line.kind, re.compile(line.pattern), literals(line.pattern), _told(line)) for line in line_patterns()]
+    rules = (*ours, *(_Rule(None, re.compile(pattern), literals(pattern), {}) for pattern in further))
+    kept = fewest(_shorten(literal) for rule in rules for literal in rule.required)
+    of_literal = (tuple(index for index, rule in enumerate(rules) if any(one in text for text in rule.required)) for one in kept)
+    return _Rules(rules, kept, AhoCorasick(list(kept)), tuple(of_literal))
+
+
+def _told(line: LinePattern) -> dict[str, str]:
+    return {"signal": line.signal} if line.signal else {}
 
 
 @cache
