@@ -59,7 +59,7 @@ def command(
         scene = describe(pieces.core, pieces.core_input, finder, options.exe)
         if scene.forged is not None:
             raise EvidenceError(
-                f"this core was not written by a kernel: {scene.forged}", "gdb would trust it; use crashkit analyze instead."
+                f"no kernel wrote this core: {scene.forged}", "gdb would trust it; use crashkit analyze instead."
             )
         folder = stack.enter_context(Scratch("gdb"))
         foreign = [path if path.is_dir() else path.parent] if pieces.manifest is not None else []
