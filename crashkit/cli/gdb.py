@@ -58,9 +58,7 @@ def command(
             raise EvidenceError(f"there is no core in {path}", "Pass a core, or the id of a crash that has one: crashkit list.")
         scene = describe(pieces.core, pieces.core_input, finder, options.exe)
         if scene.forged is not None:
-            raise EvidenceError(
-                f"no kernel wrote this core: {scene.forged}", "gdb would trust it; use crashkit analyze instead."
-            )
+            raise EvidenceError(f"no kernel wrote this core: {scene.forged}", "gdb would trust it; use crashkit analyze instead.")
         folder = stack.enter_context(Scratch("gdb"))
         foreign = [path if path.is_dir() else path.parent] if pieces.manifest is not None else []
         settings = gdb_settings(options, foreign)
