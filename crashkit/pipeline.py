@@ -663,7 +663,7 @@ def _answered(reader: DirectReader) -> Answer:
 
 
 def _not_asked(forged: str) -> Answer:
-    message = f"this core was not written by a kernel: {forged}; debuggers would trust it, so none was run"
+    message = f"no kernel wrote this core: {forged}; debuggers would trust it, so none was run"
     return Answer(soft_errors=(SoftError(stage="stacks", message=message),))
 
 

@@ -58,9 +58,7 @@ def command(
             raise EvidenceError(f"there is no core in {path}", "Pass a core, or the id of a crash that has one: crashkit list.")
         scene = describe(pieces.core, pieces.core_input, finder, options.exe)
         if scene.forged is not None:
-            raise EvidenceError(
-                f"this core was not written by a kernel: {scene.forged}", "gdb would trust it; use crashkit analyze instead."
-            )
+            raise EvidenceError(f"no kernel wrote this core: {scene.forged}", "gdb would trust it; use crashkit analyze instead.")
         folder = stack.enter_context(Scratch("gdb"))
         settings = gdb_settings(options, crash_folders([path]))
         started = command_line(pieces.core_input.path, scene, finder, settings, folder, commands)
