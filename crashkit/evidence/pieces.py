@@ -126,7 +126,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
             else:
                 others += 1
                 source.close()
-    if len(empty) == len(set(paths)):
+    if empty and len(empty) == len(set(paths)):
         raise empty[0]
     soft_errors += [
         SoftError(stage="evidence", message=str(error), hint=error.hint) for error in empty if not isinstance(error, _OldReport)
