@@ -61,6 +61,8 @@ class Source(_Fact, frozen=True):
     """True of a core that holds only what a report needs (`--minimal`)."""
     archive: Optional[str] = None
     """The bundle or other archive that it was in: `path` is a path in it then."""
+    looked_at: Optional[str] = None
+    """Why `crashkit run` looked at a process that lived: `it waits for the GPU at train.py:40 for 300 s`."""
 
 
 class Process(_Fact, frozen=True):
