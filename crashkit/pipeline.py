@@ -545,6 +545,7 @@ def _analyze_core(
     if direct is not None:
         crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash), crash, problems)
         crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
+        crash = attempt("python", "the reader of torch's forward lines", partial(direct.reader.with_forward, crash), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words = meanwhile.words

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -19,6 +20,7 @@ MOST_BYTES_OF_ONE, MOST_BYTES = 64 << 10, 64 << 20
 """Most bytes read of one module's headers and notes, and of all modules' together."""
 _MOST_MODULES = 20_000
 _PAGE = 4096
+_TORCH = re.compile(r"/libtorch(?:_cpu)?\.so[^/]*$")
 
 
 class LoadedModule(NamedTuple):
@@ -47,6 +49,11 @@ class ModuleIndex:
         if index >= 0 and address < self._modules[index].end:
             return self._modules[index]
         return None
+
+
+def has_torch(modules: Sequence[LoadedModule]) -> bool:
+    """Whether torch's engine of autograd is among them."""
+    return any(_TORCH.search(module.path) for module in modules)
 
 
 class _Header(NamedTuple):
