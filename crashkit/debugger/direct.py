@@ -11,7 +11,7 @@ from crashkit.debugger.contract import Answer, PythonStack
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene
-from crashkit.evidence.core.modules import ModuleIndex, has_torch
+from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.forward import ForwardLine
@@ -228,14 +228,15 @@ class DirectReader:
     def with_forward(self, crash: Crash) -> Crash:
         """The crash with the forward lines of threads in torch's backward pass, where torch kept them."""
         state, core = self._state, self._core
-        if state is None or not has_torch(self._scene.modules):
+        size = torch_storage(core, self._scene.modules)
+        if state is None or size is None:
             return crash
-        libraries, name = ModuleIndex(self._scene.modules), core.architecture.thread_pointer or ""
+        name = core.architecture.thread_pointer or ""
         done = []
         # The crashed thread comes first.
         for index, thread in enumerate(sorted(crash.threads, key=lambda one: not one.crashed)):
             pointer = thread.registers.get(name) if index < _THREADS_WITH_FORWARD else None
-            lines = state.forward(pointer, lambda address: libraries.at(address) is not None) if pointer else []
+            lines = state.forward(pointer, size) if pointer else []
             done.append(replace(thread, forward=tuple(map(_forward, lines[:_FORWARD_LINES]))) if lines else thread)
         threads = {thread.tid: thread for thread in done}
         return replace(crash, threads=tuple(threads[thread.tid] for thread in crash.threads))

@@ -88,8 +88,8 @@ class PythonState(NamedTuple):
     """Reads the greenlets."""
     pending_signals: Callable[[], list[Pending]]
     """Reads the signals whose Python handlers had not run yet."""
-    forward: Callable[[int, Callable[[int], bool]], list[ForwardLine]]
-    """Reads what torch's anomaly mode kept, for the thread with this thread pointer; the other tells whether an address is in a library."""
+    forward: Callable[[int, int], list[ForwardLine]]
+    """Reads what torch's anomaly mode kept, for the thread with this thread pointer, from as many bytes of torch's own variables."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -152,7 +152,7 @@ def read_python(
         tasks=lambda: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads]),
         greenlets=lambda: _greenlets(objects, frames, values, found),
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
-        forward=lambda pointer, is_library: forward_lines(objects, thread_storage.words(memory, pointer), is_library),
+        forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
         gil_waiters=tuple(dict.fromkeys(waiters)),
     )
 

@@ -13,29 +13,28 @@ from collections.abc import Iterator
 from crashkit.memory import Memory, word_at
 
 _MOST_LIBRARIES = 512
-_LARGEST, _MOST_BYTES = 128 << 10, 1 << 20
+_MOST_BESIDES = 256
+"""Bytes of the allocation behind the variables: what aligning them took, and what malloc() rounds up."""
 _ENTRY, _WORD = 16, 8
 _UNALLOCATED = (1 << 64) - 1
 
 
-def words(memory: Memory, thread_pointer: int) -> Iterator[int]:
-    """The values of these variables, of the thread with this thread pointer."""
-    for block in _blocks(memory, thread_pointer):
+def words(memory: Memory, thread_pointer: int, size: int) -> Iterator[int]:
+    """The variables, of the thread with this thread pointer, of libraries that have `size` bytes of them (PT_TLS)."""
+    for block in _blocks(memory, thread_pointer, size):
         yield from struct.unpack_from(f"{memory.word.order}{len(block) // _WORD}Q", block)
 
 
-def _blocks(memory: Memory, thread_pointer: int) -> Iterator[bytes]:
+def _blocks(memory: Memory, thread_pointer: int, size: int) -> Iterator[bytes]:
     at = memory.architecture.dynamic_thread_vector
     if at is None or memory.word.size != _WORD:
         return
     vector = word_at(memory, thread_pointer + at)
     entries = memory.read(vector + _ENTRY, _ENTRY * _MOST_LIBRARIES) if vector else b""
-    left = _MOST_BYTES
     for start, to_free in struct.iter_unpack(memory.word.order + "QQ", entries[: len(entries) // _ENTRY * _ENTRY]):
         if not to_free or start in (0, _UNALLOCATED):
             continue
         chunk = (word_at(memory, to_free - _WORD) or 0) & ~7
-        size = to_free - _WORD + chunk - start
-        if to_free <= start and 0 < size <= min(_LARGEST, left):
-            left -= size
+        room = to_free - _WORD + chunk - start
+        if to_free <= start and size <= room <= size + _MOST_BESIDES:
             yield memory.read(start, size)

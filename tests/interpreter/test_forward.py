@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Iterable
 
 import pytest
 
 from crashkit.collect.attach import attach
+from crashkit.interpreter import read
+from crashkit.interpreter.forward import ForwardLine, forward_lines
+from crashkit.interpreter.objects import Objects
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import markdown, text, wording
@@ -52,6 +56,26 @@ def test_no_line_is_claimed(kind: str) -> None:
     assert told(crashed(kind)) == {}
 
 
+def test_what_lies_beside_a_node_is_not_taken_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its neighbours in memory, from which as many words on would lead to what it has."""
+    asked: list[tuple[Objects, list[int]]] = []
+
+    def noted(objects: Objects, words: Iterable[int]) -> list[ForwardLine]:
+        # The core is closed afterwards.
+        known = list(words)
+        (node,) = (word for word in known if forward_lines(objects, [word]))
+        beside = [node + 8 * place for place in range(-40, 41) if place]
+        assert [word for word in beside if forward_lines(objects, [word])] == []
+        metadata = [word for place in range(40) if (word := objects.view.word(node + 8 * place)) > 1 << 16]
+        assert [word for word in metadata if forward_lines(objects, [word])] == []
+        asked.append((objects, known))
+        return []
+
+    monkeypatch.setattr(read, "forward_lines", noted)
+    assert told(crashed("native")) == {}
+    assert len(asked) == 1
+
+
 def test_every_format_shows_it() -> None:
     crash = crashed("native")
     place = f"anomaly.py:{line_of('NATIVE')}"
@@ -65,7 +89,7 @@ def test_every_format_shows_it() -> None:
 
 
 def test_of_a_live_process() -> None:
-    command = [sys.executable, SCRIPT, "waits"]
+    command = [sys.executable, str(SCRIPT), "waits"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "ready\n"
