@@ -61,6 +61,8 @@ class Source(_Fact, frozen=True):
     """True of a core that holds only what a report needs (`--minimal`)."""
     archive: Optional[str] = None
     """The bundle or other archive that it was in: `path` is a path in it then."""
+    looked_at: Optional[str] = None
+    """Why `crashkit run` looked at a process that lived: `it waits for the GPU at train.py:40 for 300 s`."""
 
 
 class Process(_Fact, frozen=True):
@@ -204,7 +206,7 @@ class PythonFrame(_Fact, frozen=True, tag_field="kind", tag="python"):
     """Which of the locals are arguments."""
     locals: dict[str, str] = {}
     origin: Optional[str] = msgspec.field(default=None, name="from")
-    """crashkit (read from the process's memory), libpython, pystack, faulthandler, traceback."""
+    """crashkit (read from the process's memory), libpython, pystack, faulthandler, traceback, anomaly-mode (torch's, of a forward pass)."""
     trust: Optional[str] = None
     """What other sources read in its place. confirmed: the same; contradicted: something else; alone: no other source read it."""
     confirmed_by: tuple[str, ...] = ()
@@ -268,6 +270,9 @@ class Thread(_Fact, frozen=True):
     """busy (it used the processor), blocked (it waits for another thread or for data), idle (it waits for work or for a point in time)."""
     processor: Optional[float] = None
     """Of a live thread: the share of the time that it was watched in which it ran or was ready to run, 0 to 1."""
+    forward: tuple[PythonFrame, ...] = ()
+    """Of a thread in torch's backward pass: who called, in the forward pass, the operation whose gradient it computes, innermost first.
+    Only torch's anomaly mode keeps that (`torch.autograd.set_detect_anomaly`)."""
 
     def natives(self) -> Iterator[NativeFrame]:
         """Yield the native frames, innermost first."""

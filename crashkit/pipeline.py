@@ -252,7 +252,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         asked_for = pieces.texts or options.signatures
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []
         clock.lap("log")
-        asked = asked._replace(living=asked.living or _living_of(pieces.manifest))
+        asked = asked._replace(living=asked.living or _living_of(pieces.manifest), looked_at=(pieces.manifest or {}).get("alive"))
         gpus = _describe_gpus(pieces, finder, logs, broken)
         if pieces.gpus:
             clock.lap("gpu")
@@ -550,6 +550,7 @@ def _analyze_core(
     if direct is not None:
         crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash), crash, problems)
         crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
+        crash = attempt("python", "the reader of torch's forward lines", partial(direct.reader.with_forward, crash), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words = meanwhile.words
@@ -614,7 +615,8 @@ def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct]
     )
     if asked.living is None or crash.source is None:
         return waiting
-    return replace(waiting, source=replace(crash.source, kind="live", path=f"/proc/{crash.process.pid if crash.process else ''}"))
+    path = f"/proc/{crash.process.pid if crash.process else ''}"
+    return replace(waiting, source=replace(crash.source, kind="live", path=path, looked_at=asked.looked_at))
 
 
 def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optional[_Direct]:
@@ -806,6 +808,8 @@ class _Asked(NamedTuple):
     direct: bool
     """Whether crashkit reads Python frames itself, too."""
     living: Optional[Living] = None
+    looked_at: Optional[str] = None
+    """Why it was, of a process that lived."""
 
 
 class _Direct(NamedTuple):

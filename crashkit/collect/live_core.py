@@ -45,6 +45,9 @@ _PREPARED = 64 << 20
 _LARGEST_MAPPING = 4 << 30
 """A larger one is reserved address space, as CUDA and some allocators make it."""
 _MOST_SEGMENTS = 65_000
+_VDSO = "[vdso]"
+"""The kernel's code in each process, which no file has. It is needed whole to unwind out of it, pages that the process never touched, too:
+gdb takes it only if one segment holds all of it (linux_vsyscall_range_raw, gdb/linux-tdep.c)."""
 _TOUCHED = bytes(1 if byte & 0xC0 else 0 for byte in range(256))
 """By the highest byte of a page's word: present is bit 63, swapped bit 62 (Documentation/admin-guide/mm/pagemap.rst)."""
 _FLAGS_AT = 7 if sys.byteorder == "little" else 0
@@ -128,6 +131,9 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
                 ]
                 unstopped = stopped.unstopped
                 copier = _Copier(live, pagemap, time.monotonic() + seconds, prepared)
+                for mapping in mappings:
+                    if mapping.path == _VDSO:
+                        copier.copy(mapping.start, mapping.end, untouched=True)
                 for start, end in _wanted(live, mappings, threads, python):
                     copier.copy(start, end)
             took = time.monotonic() - began
@@ -170,12 +176,10 @@ def _wanted(
     writable = [m for m in mappings if (m.permissions or "").startswith("rw")]
     yield from (piece for mapping in writable for piece in _within(python, mapping.start, mapping.end))
     for mapping in mappings:
-        # A module's first page has its build-id; the vdso is in no file.
+        # A module's first page has its build-id.
         if mapping.offset == 0 and (mapping.permissions or "").startswith("r"):
             yield mapping.start, mapping.start + _PAGE
-        elif mapping.path == "[vdso]" or (
-            mapping.offset is not None and mapping.permissions == "r--" and mapping.end - mapping.start < 1 << 20
-        ):
+        elif mapping.offset is not None and mapping.permissions == "r--" and mapping.end - mapping.start < 1 << 20:
             yield mapping.start, mapping.end  # relocated constants among them
     yield from ((m.start, m.end) for m in writable if m.offset is not None and m.end - m.start < 64 << 20)
     anonymous = [m for m in writable if m.offset is None]
@@ -214,12 +218,13 @@ class _Copier:
         self._wanted = Wanted()
         self._copied = self.left_out = 0
 
-    def copy(self, start: int, end: int) -> None:
+    def copy(self, start: int, end: int, untouched: bool = False) -> None:
+        """Copy the pages of this range; of those that the process has not touched only if `untouched`."""
         start, end = start // _PAGE * _PAGE, -(-end // _PAGE) * _PAGE
         if end - start > _LARGEST_MAPPING:
             return
         for one, other in self._wanted.new(start, end):
-            for first, last in self._there(one, other):
+            for first, last in [(one, other)] if untouched else self._there(one, other):
                 place = first
                 while place < last:
                     if self._copied >= LEAST and time.monotonic() > self._ends:

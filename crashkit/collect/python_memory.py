@@ -10,7 +10,7 @@ from typing import Optional
 from crashkit.arch import Architecture
 from crashkit.attempt import attempt
 from crashkit.elf.headers import Word
-from crashkit.evidence.core.modules import loaded_modules
+from crashkit.evidence.core.modules import loaded_modules, torch_storage
 from crashkit.evidence.interpreter import find_interpreter
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.layouts import Version
@@ -57,6 +57,10 @@ def _read(memory: LiveProcess, noted: _Noted) -> None:
         for frame in thread.stack.inner[:_FRAMES]:
             state.variables(frame)
     state.locks()
+    size = torch_storage(memory, loaded_modules(memory))
+    if memory.architecture.descriptor_at_thread_pointer and size is not None:
+        for thread in state.threads[:_THREADS]:
+            state.forward(thread.state.ident, size)
 
 
 def merged(ranges: Sequence[tuple[int, int]], most: int = _MOST_RANGES) -> list[tuple[int, int]]:

@@ -11,8 +11,10 @@ from crashkit.debugger.contract import Answer, PythonStack
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene
+from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.finding import Module
+from crashkit.interpreter.forward import ForwardLine
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.greenlets import Greenlets
 from crashkit.interpreter.layouts import Version, layout_of
@@ -32,6 +34,8 @@ _FRAMES_WITH_VARIABLES = 1000
 """At either end of a deep stack."""
 _FRAMES_WITH_ARRAYS = 20
 _THREADS_WITH_ARRAYS = 16
+_THREADS_WITH_FORWARD = 64
+_FORWARD_LINES = 20
 _MOST_NATIVE = 24
 """Native frames in which an object is looked for."""
 
@@ -221,6 +225,22 @@ class DirectReader:
         late = _late("greenlets", "greenlets", read)
         return replace(crash, greenlets=greenlets, soft_errors=(*crash.soft_errors, *late))
 
+    def with_forward(self, crash: Crash) -> Crash:
+        """The crash with the forward lines of threads in torch's backward pass, where torch kept them."""
+        state, core = self._state, self._core
+        size = torch_storage(core, self._scene.modules)
+        if state is None or size is None:
+            return crash
+        name = core.architecture.thread_pointer or ""
+        done = []
+        # The crashed thread comes first.
+        for index, thread in enumerate(sorted(crash.threads, key=lambda one: not one.crashed)):
+            pointer = thread.registers.get(name) if index < _THREADS_WITH_FORWARD else None
+            lines = state.forward(pointer, size) if pointer else []
+            done.append(replace(thread, forward=tuple(map(_forward, lines[:_FORWARD_LINES]))) if lines else thread)
+        threads = {thread.tid: thread for thread in done}
+        return replace(crash, threads=tuple(threads[thread.tid] for thread in crash.threads))
+
     def _owners_of_stacks(self, crash: Crash) -> Callable[[int], Optional[int]]:
         """The tid of the thread in whose C stack an address is.
 
@@ -318,6 +338,10 @@ class DirectReader:
             yield SoftError(
                 stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
             )
+
+
+def _forward(line: ForwardLine) -> PythonFrame:
+    return PythonFrame(function=line.function, file=line.file, line=line.line, source=line.source or None, origin="anomaly-mode")
 
 
 def _late(stage: str, what: str, read: Union[Tasks, Greenlets]) -> tuple[SoftError, ...]:

@@ -7,8 +7,10 @@ from itertools import islice
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
-from crashkit.model import Evidence, Wait
+from crashkit.model import Evidence, NativeFrame, Thread, Wait
 from crashkit.naming import tasks
+from crashkit.naming.cuda import DRIVER, SEEN_TO_WAIT, SYNCHRONISES, SYSTEM
+from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.waits import awaited, label, line_of, place, sentence
 
@@ -17,6 +19,10 @@ _BY_HANDLERS = frozenset({"event", "condition"})
 _RAN = 0.2
 """The share of the time from which a thread had something to do. To be looked at takes some: it goes back to sleep afterwards, and on a
 busy machine waits for a processor first."""
+_NEAR = 30
+"""Innermost frames among which the driver's own end, and the call that waits, stands."""
+_ASKS = 4
+"""Innermost frames among which one is the driver's where that asks for the time."""
 _INPUT = frozenset("socket pipe file open terminal".split())
 
 
@@ -146,6 +152,42 @@ def waits_for_collective(case: Case) -> Outcome:
     return _waiting(case, [wait for wait in case.crash.waits if wait.kind == "collective"], "no thread waits in a collective")
 
 
+def seen_waiting_for_gpu(case: Case) -> Outcome:
+    """`crashkit run --hang-after` watched the process wait for the GPU, and a thread of it is in CUDA's driver."""
+    source = case.crash.source
+    if source is None or source.looked_at is None:
+        return unknown("for how long it has been waiting")
+    if not source.looked_at.startswith(SEEN_TO_WAIT):
+        return no(f"it was looked at because {source.looked_at}")
+    thread = next((thread for thread in case.crash.threads if thread.activity == "busy" and _is_in_driver(thread)), None)
+    if thread is None or thread.tid is None:
+        return no("no thread that runs is in CUDA's driver")
+    return Outcome(True, (Evidence(text=source.looked_at, thread=thread.tid),), {"gpu_waiting_since": _sentence(source.looked_at)})
+
+
+def waits_for_gpu(case: Case) -> Outcome:
+    """A thread is in CUDA's driver, in a call that returns when the GPU has done its work: what launches, or asks once, is none."""
+    for stack in case.stacks:
+        call = next((native for native in stack.natives[:_NEAR] if SYNCHRONISES.fullmatch(native.name)), None)
+        if call is not None and _is_in_driver(stack.thread):
+            line = place(line_of(stack.thread))
+            text = f"{label(case.crash, stack.thread.tid or 0)} waits in {call.name}"
+            evidence = Evidence(text=text, thread=stack.thread.tid, frame=call.index)
+            return Outcome(True, (evidence,), {"gpu_call": call.name, **({"gpu_line": line} if line else {})})
+    return no("no thread waits in a synchronising call of CUDA's")
+
+
+def _is_in_driver(thread: Thread) -> bool:
+    """Whether its innermost frames are CUDA's driver, or what that calls to know the time."""
+    below = thread.frames[handler_end(thread.frames) :]
+    modules = [frame.module or "" for frame in below if isinstance(frame, NativeFrame)][:_ASKS]
+    return any(map(DRIVER.search, modules)) and all(not one or SYSTEM.search(one) or DRIVER.search(one) for one in modules[:2])
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def waits_for_input(case: Case) -> Outcome:
     """The main thread of a live process waits for a connection, a pipe or a file, and no thread is busy."""
     if not _lives(case):
@@ -194,6 +236,8 @@ FACTS = {
     "may-wait-for-a-signal": may_wait_for_a_signal,
     "lost-owner": lost_owner,
     "waits-for-collective": waits_for_collective,
+    "seen-waiting-for-gpu": seen_waiting_for_gpu,
+    "waits-for-gpu": waits_for_gpu,
     "waits-for-input": waits_for_input,
     "busy": busy,
 }

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import BinaryIO, NamedTuple, Optional
 
 ET_REL, ET_EXEC, ET_DYN, ET_CORE = 1, 2, 3, 4
-PT_LOAD, PT_NOTE = 1, 4
+PT_LOAD, PT_NOTE, PT_TLS = 1, 4, 7
 PT_GNU_EH_FRAME = 0x6474E550
 SHT_NULL, SHT_PROGBITS, SHT_NOTE, SHT_NOBITS = 0, 1, 7, 8
 SHF_EXECINSTR = 4

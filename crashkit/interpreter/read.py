@@ -8,6 +8,7 @@ from typing import NamedTuple, Optional
 from crashkit.interpreter.accessed import Accessed, Place, accessed
 from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
+from crashkit.interpreter.forward import ForwardLine, forward_lines
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.layouts import Version
@@ -33,7 +34,7 @@ from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.interpreter.visited import NativeState, Visited, visited
 from crashkit.limits import MOST_THREADS
-from crashkit.memory import Memory
+from crashkit.memory import Memory, thread_storage
 
 _MOST_VARIABLES = 64
 _THREADS_WITH_LOCKS = 500
@@ -87,6 +88,8 @@ class PythonState(NamedTuple):
     """Reads the greenlets."""
     pending_signals: Callable[[], list[Pending]]
     """Reads the signals whose Python handlers had not run yet."""
+    forward: Callable[[int, int], list[ForwardLine]]
+    """Reads what torch's anomaly mode kept, for the thread with this thread pointer, from as many bytes of torch's own variables."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -149,6 +152,7 @@ def read_python(
         tasks=lambda: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads]),
         greenlets=lambda: _greenlets(objects, frames, values, found),
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
+        forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
         gil_waiters=tuple(dict.fromkeys(waiters)),
     )
 

@@ -25,6 +25,8 @@ _WAIT = re.compile(
 )
 SYNCHRONISES = re.compile(r"cu(?:da)?(?:(?:Stream|Event|Ctx|Device|Thread)Synchronize|Mem(?:cpy|set)(?!\w*Async)\w*)(?:_v\d+)?(?:_ptsz)?")
 """The calls that return when the GPU has done its work. What merely launches may be in the driver for other reasons."""
+SEEN_TO_WAIT = "it waits for the GPU"
+"""How the reason begins for which `crashkit run --hang-after` takes a process for one that hangs (`collect/supervise/hang.py`)."""
 DRIVER = re.compile(r"/libcuda\.so[^/]*$")
 SYSTEM = re.compile(r"^(?:\[vdso\]|linux-vdso\.so\S*)$|/(?:libc|libpthread|ld|ld-linux[^/]*)[-.][^/]*$")
 """Modules whose functions the driver calls as it waits, to know the time or to let others run."""

@@ -139,6 +139,7 @@ class Page:
         self.gpu = crash.failed_gpu
         self.gpu_count = sum(len(gpu.exceptions) for gpu in crash.gpu)
         self.launch = gpu_wording.launch(crash)
+        self.forward = wording.forward_line(self.launch.thread if self.launch else self.thread)
         self.sentence = wording.sentence(crash)
         self.job = crash.job
         self.bands = job_wording.bands(crash.job.processes) if crash.job else []

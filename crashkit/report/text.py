@@ -143,6 +143,7 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     if thread and (told is None or told.chosen.why is not None):
         yield from page.field("python", "no Python frame in this thread")
     yield from _python(told, page)
+    yield from _forward(thread, page)
     for pending in (crash.python.pending_signals if crash.python else ())[:_MOST_PENDING]:
         yield from page.field("pending", wording.pending(pending), lines=2)
     if thread and wording.in_collector(thread):
@@ -208,6 +209,7 @@ def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
         if side.frame is not None:
             yield from _python_line(side.label, side.frame, page)
         yield from page.field("" if side.frame else side.label, side.text, lines=2, style=_DIM)
+        yield from _forward(side.thread, page)
     if crash.process and _process(crash).strip():
         yield from page.field("process", _process(crash).strip())
     if crash.source and crash.source.truncated:
@@ -263,6 +265,13 @@ def _python(told: answer.Answer | None, page: _Page) -> Iterator[Text]:
         yield from page.field("handling", thread.exception, lines=2)
         for raised in thread.raised[:_MOST_RAISED]:
             yield from page.field("", wording.raised(raised), lines=2)
+
+
+def _forward(thread: Thread | None, page: _Page) -> Iterator[Text]:
+    frame = wording.forward_line(thread)
+    if frame is not None:
+        yield from _python_line("forward", frame, page)
+        yield from page.field("", wording.FORWARD, style=_DIM)
 
 
 def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool = True) -> Iterator[Text]:

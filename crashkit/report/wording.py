@@ -232,6 +232,15 @@ def raised(exception: Raised) -> str:
     return f"{'from' if exception.relation == 'cause' else 'while handling'} {exception.text or 'an exception'}, {place}"
 
 
+FORWARD = "kept by torch's anomaly mode"
+"""Where the line of a forward pass comes from."""
+
+
+def forward_line(thread: Thread | None) -> PythonFrame | None:
+    """The user's own line of the forward pass whose gradient the thread computed, else the innermost one; None where torch kept none."""
+    return (own_line(thread.forward) or next(iter(thread.forward), None)) if thread else None
+
+
 def masked(crash: Crash) -> str | None:
     """How much of the report is hidden, and how to see it; None if nothing is."""
     return f"{plural(crash.masked, 'likely secret')} (crashkit analyze --show-secrets shows them)" if crash.masked else None

@@ -31,14 +31,19 @@ def placed(frames: Sequence[NativeFrame], modules: ModuleIndex, covered: Covered
             )
         )
         if frame.trust != "inline":
-            trust = _next_trust(frame, covered)
+            trust = _next_trust(frame, covered, in_module=module is not None)
     return tuple(done)
 
 
-def _next_trust(frame: NativeFrame, covered: Covered) -> Optional[str]:
-    """How an unwinder steps outward from this frame: by unwind tables, or by guessing from the code."""
+def _next_trust(frame: NativeFrame, covered: Covered, in_module: bool) -> Optional[str]:
+    """How an unwinder steps outward from this frame: by unwind tables, or by guessing from the code.
+
+    Code of no file has no tables that the debugger knows, but for the vDSO, of which it knows the names as well.
+    """
     if frame.trust == "signal":
         return "context"
     if frame.pc is None:
         return None
+    if not in_module:
+        return "cfi" if frame.function else "prologue"
     return "prologue" if covered(frame.pc) is False else "cfi"

@@ -146,7 +146,9 @@ class _Waits:
         names = [plain(frame.function or "") for frame in below if isinstance(frame, NativeFrame)]
         pythons = python_frames(thread)
         call = self.call(thread)
-        if call is None and self._living.processor.get(tid, 0.0) >= _BUSY and (name := _asks_the_gpu(below)) is not None:
+        # Of a core nobody knows who ran.
+        ran = not self._living.processor or self._living.processor.get(tid, 0.0) >= _BUSY
+        if call is None and ran and (name := _asks_the_gpu(below)) is not None:
             return Wait(thread=tid, kind="cuda", name=name)
         if call is None and not self._waits_by_name(thread, names):
             return None

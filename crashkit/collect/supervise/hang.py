@@ -17,6 +17,7 @@ from typing import NamedTuple, Optional
 from crashkit.collect.host import linux
 from crashkit.collect.supervise.gpu_watch import GpuWatch
 from crashkit.collect.supervise.sighting import printable
+from crashkit.naming.cuda import SEEN_TO_WAIT
 
 ACTIONS = ("report", "abort", "restart")
 
@@ -122,7 +123,7 @@ class HangWatch:
         places = [place for _, place in waiting.values()]
         more = len(places) - 1
         others = f", as {'do' if more > 1 else 'does'} {more} more process{'es' if more > 1 else ''}" if more else ""
-        self._waits = f"it waits for the GPU at {printable(places[0])}{others}"
+        self._waits = f"{SEEN_TO_WAIT} at {printable(places[0])}{others}"
         return max(since for since, _ in waiting.values())
 
 

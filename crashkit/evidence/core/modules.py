@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import bisect
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.elf import notes
 from crashkit.elf.file import open_elf, read_build_id
-from crashkit.elf.headers import PT_LOAD, PT_NOTE, Read, bounded, read_header, read_program_headers
+from crashkit.elf.headers import PT_LOAD, PT_NOTE, PT_TLS, Read, bounded, read_header, read_program_headers
 from crashkit.elf.notes import FileMapping
 from crashkit.memory import Memory
 
@@ -19,6 +20,8 @@ MOST_BYTES_OF_ONE, MOST_BYTES = 64 << 10, 64 << 20
 """Most bytes read of one module's headers and notes, and of all modules' together."""
 _MOST_MODULES = 20_000
 _PAGE = 4096
+_MOST_STORAGE = 1 << 20
+_TORCH = re.compile(r"/libtorch(?:_cpu)?\.so[^/]*$")
 
 
 class LoadedModule(NamedTuple):
@@ -47,6 +50,17 @@ class ModuleIndex:
         if index >= 0 and address < self._modules[index].end:
             return self._modules[index]
         return None
+
+
+def torch_storage(memory: Memory, modules: Sequence[LoadedModule]) -> Optional[int]:
+    """Bytes of thread-local variables (PT_TLS) of the library that has torch's engine of autograd; None if none of these is that."""
+    module = next((module for module in modules if _TORCH.search(module.path)), None)
+    if module is None:
+        return None
+    read = bounded(lambda offset, size: memory.read(module.base + offset, size), MOST_BYTES_OF_ONE)
+    header = read_header(read)
+    segments = read_program_headers(read, header, _MOST_SEGMENTS) if header is not None else ()
+    return next((min(one.size, _MOST_STORAGE) for one in segments if one.kind == PT_TLS), None)
 
 
 class _Header(NamedTuple):
