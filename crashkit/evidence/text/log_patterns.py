@@ -13,7 +13,7 @@ from typing import Any, Optional
 import msgspec
 from ahocorasick_rs import AhoCorasick
 
-from crashkit.evidence.text import formats
+from crashkit.evidence.text import formats, translations, windows_codes
 from crashkit.limits import PATTERN_SECONDS
 from crashkit.processor_time import TooSlow, at_most
 
@@ -62,9 +62,12 @@ def _table() -> _Table:
     return msgspec.toml.decode((Path(__file__).parent / "log_lines.toml").read_bytes(), type=_Table)
 
 
+@cache
 def line_patterns() -> tuple[LinePattern, ...]:
-    """The built-in table, in order of precedence."""
-    return _table().line
+    """The built-in tables, in order of precedence."""
+    codes = (LinePattern(one.kind, one.pattern, one.signal) for one in windows_codes.patterns())
+    translated = (LinePattern("process-end", one.pattern, one.signal) for one in translations.patterns())
+    return (*codes, *translated, *_table().line)
 
 
 def said_patterns() -> tuple[SaidPattern, ...]:

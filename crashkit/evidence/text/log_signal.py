@@ -144,7 +144,9 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     if number is None:
         return None
     address = next((address for line in lines if (address := _address(line, number)) is not None), None)
-    reason = "null-pointer" if address is not None and number == SIGSEGV and is_null(address) else None
+    # Until Mac OS X 10.6, an access to the null page was a SIGBUS.
+    by_mach = number == SIGBUS and any(line.fields.get("reason", "").startswith("KERN_") for line in lines)
+    reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
     if number == SIGSEGV and any(line.fields.get("reason") == _PROTECTION_FAULT for line in lines):
         reason = "non-canonical"
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
