@@ -245,7 +245,7 @@ TOLD = {
     "2014-07-04 13:27:20.522 Python[33727:1107] An uncaught exception was raised": "objc-uncaught-exception",
     "1   libobjc.A.dylib     0x00007fff8e883e75 objc_exception_throw + 43": "objc-uncaught-exception",
     "*** Terminating app due to uncaught exception 'NSInternalInconsistencyException', reason: "
-    "'NSWindow drag regions should only be invalidated on the Main Thread!'": "objc-uncaught-exception",
+    "'NSWindow drag regions should only be invalidated on the Main Thread!'": "gui-wrong-thread",
     "Windows fatal exception: code 0xe06d7363": "cxx-uncaught-exception",
     "Unhandled exception at 0x00007FFB in python.exe: Microsoft C++ exception: std::bad_alloc at memory location 0x0": "cxx-uncaught-exception",
     "#  EXCEPTION_ACCESS_VIOLATION (0xc0000005) at pc=0x00007ffb, pid=12, tid=34": "jvm-crash",
@@ -275,6 +275,38 @@ TOLD = {
     "Bus error (core dumped)\nshm              64M     0   64M   0% /dev/shm": "dataloader-shm-exhausted",
     "terminate called after throwing an instance of 'class_loader::LibraryLoadException'\n"
     "  what():  dlopen error: /usr/lib/libOpen3D.so: cannot allocate memory in static TLS block": "static-tls-exhausted",
+    "frame #1: c10d::ProcessGroupNCCL::WorkNCCL::checkTimeout(std::optional<long>) + 0x1d2 (0x1554 in libtorch_cuda.so)\n\n"
+    "Exception raised from ncclCommWatchdog at ../torch/csrc/distributed/c10d/ProcessGroupNCCL.cpp:1521 (most recent call first):": "nccl-watchdog-timeout",
+    "Fatal Python error: Illegal instruction\n\nCurrent thread 0x0000ffffa52c4420 (most recent call first):\n"
+    '  File "<frozen importlib._bootstrap_external>", line 1176 in create_module': "sigill-unsupported-cpu",
+    "all jobs are automatically killed because of an out-of-memory error of slurm": "host-oom-cgroup",
+    "the workers are killed w/ error 9 which is oom": "host-oom-cgroup",
+    "Exception Type:  EXC_BREAKPOINT (SIGTRAP)\nThread 0 Crashed:\n"
+    "0   AppKit            0x00000001b7367d84 -[NSApplication _crashOnException:] + 324 (NSApplication.m:6688)": "objc-uncaught-exception",
+    "*** Terminating app due to uncaught exception 'NSInternalInconsistencyException', reason: "
+    "'NSWindow should only be instantiated on the main thread!'": "gui-wrong-thread",
+    "it segfaults on deep recursion\nso the recursion limit has to be raised": "stack-overflow",
+    "mpiexec has exited due to process rank 1 with PID 23471 on\nnode n1 exiting improperly.": "launcher-child-failed",
+    "mpirun detected that one or more processes exited with non-zero status": "launcher-child-failed",
+    "'std::bad_alloc' Error": "cxx-bad-alloc",
+    'Getting "Killed" error with the whole data set': "killed-by-signal-9-unknown",
+    "训练过程中程序突然被杀死": "killed-by-signal-9-unknown",
+    "在服务器上train的时候自动kill自己": "killed-by-signal-9-unknown",
+    "==27726==  Block was alloc'd at\n==27726==    at 0x4C2DB8F: malloc (in /usr/lib/valgrind/vgpreload_memcheck-amd64-linux.so)": "valgrind-report",
+    "MPT-7B error: Assertion `ggml_nelements(src1) == 3' failed": "c-assertion-failed",
+    "segfault at 7fffbba9d040 ip 0000564c9dd8b662 sp 00007ffcbf21f540 error 6 in qrflash[564c9dd8b000+5000]": "wild-pointer",
+    "kernel: python[10098]: segfault at 5563198b0000 ip 00007f905b424c76 sp 00007ffd02bedcf8 error 5 in libc-2.23.so[7f905b2d7000+1c0000]": "wild-pointer",
+    "kernel: python[10098]: segfault at 7ffd02beda00 ip 00007f905b424c76 sp 00007ffd02beda08 error 6 in libc-2.23.so[7f905b2d7000+1c0000]": "stack-overflow",
+    "kernel: python[10098]: segfault at 7f905b424000 ip 00007f905b424c76 sp 00007ffd02beda08 error 7 in libc-2.23.so[7f905b2d7000+1c0000]": "write-to-readonly",
+    "Zugriffsverletzungen\nBeim lesen von Adresse 20424752.": "windows-access-violation",
+    "Access violation at address 00405F3C in module 'app.exe'. Read of address 00000010": "windows-access-violation",
+    "Zugriffsverletzung bei Adresse 00405F3C in Modul 'app.exe'. Lesen von Adresse 00000010": "windows-access-violation",
+    "Segmentation fault at address 0x0": "null-deref",
+    "Invalid memory access (signal 11) at address 0x8": "null-deref",
+    "previously allocated by thread T0 here:\n    #0 0x1081dc9ef (libclang_rt.asan_osx_dynamic.dylib+0x2b9ef)": "asan-report",
+    "> RuntimeError: cuda runtime error (35) : CUDA driver version is insufficient for CUDA runtime version at /x/THCGeneral.cpp:70": "cuda-driver-mismatch",
+    "Attempting to use an MPI routine before initializing MPICH": "mpi-abi-mismatch",
+    "*** The MPI_Comm_rank() function was called before MPI_INIT was invoked.": "mpi-abi-mismatch",
 }
 
 
@@ -344,6 +376,14 @@ def test_signature(text: str, tmp_path: Path) -> None:
         "Exception: EXC_BAD_ACCESS is what it would be",
         "AddressSanitizer: built with gcc",
         "Stack overflow has an answer\nSegmentation fault",
+        "Exception raised from check at ../c10/cuda/impl/CUDAGuardImpl.h:30 (most recent call first):",
+        "the frames of watchdogHandler are shown",
+        "the process was killed by its owner, not by memory",
+        "an access violation of the rules at address 12",
+        "==12== Copyright (C) 2002-2017, and GNU GPL'd, by Julian Seward et al.",
+        "Assertion `deep recursion` is a name",
+        "the recursion limit is 1000",
+        "the mpirun has exited",
     ],
 )
 def test_look_alike(text: str, tmp_path: Path) -> None:

@@ -13,7 +13,9 @@ from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SI
 SIGKILL, SIGTERM = 9, 15
 
 # Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
-_WRITE, _FETCH = 2, 16
+_PRESENT, _WRITE, _FETCH = 1, 2, 16
+_NEAR_STACK = 64 << 10
+"""Bytes from the stack pointer: nothing is mapped there only where the stack is used up."""
 
 _TRAPS = {
     "general protection": SIGSEGV,
@@ -205,5 +207,13 @@ def _page_fault(line: LogLine) -> Signal:
     """The signal from the kernel's own line: arch/x86/mm/fault.c, show_signal_msg."""
     address, error = int(line.fields["address"][:16], 16), int(line.fields["error"][:16], 16)
     access = "execute" if error & _FETCH else "write" if error & _WRITE else "read"
-    reason = "null-pointer" if is_null(address) else None
-    return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=reason)
+    return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=_why(line, address, error))
+
+
+def _why(line: LogLine, address: int, error: int) -> Optional[str]:
+    if is_null(address):
+        return "null-pointer"
+    if not error & _PRESENT:
+        sp = int(line.fields["sp"][:16], 16)
+        return "stack-overflow" if abs(address - sp) <= _NEAR_STACK and not error & _FETCH else None
+    return "read-only" if error & _WRITE else None
