@@ -5,6 +5,7 @@ from __future__ import annotations
 import gettext
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -46,6 +47,11 @@ def _said(message: str, domain: str) -> Iterator[tuple[str, str]]:
             yield catalog.parent.parent.name, said
 
 
+def _known(classifier: Classifier, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
+    found = classifier.classify(text)
+    return found if found is not None and found[0] != "told" else classifier.loosely(text)
+
+
 @pytest.fixture(scope="module")
 def classifier() -> Classifier:
     return Classifier()
@@ -60,7 +66,8 @@ def test_each_language(message: str, domain: str, classifier: Classifier) -> Non
     missed = []
     for language, said in known:
         for form in FORMS:
-            found = classifier.classify(form.format(said=said))
+            text = form.format(said=said)
+            found = _known(classifier, text)
             if found is None or (found[0], found[1].get("signal")) != ("process-end", ENDS[message]):
                 missed.append((language, form.format(said=said), found))
     assert missed == []
@@ -85,5 +92,5 @@ def test_each_language(message: str, domain: str, classifier: Classifier) -> Non
     ],
 )
 def test_ordinary_words(text: str, classifier: Classifier) -> None:
-    found = classifier.classify(text)
+    found = _known(classifier, text)
     assert found is None or found[0] == "told"

@@ -66,8 +66,17 @@ def _table() -> _Table:
 def line_patterns() -> tuple[LinePattern, ...]:
     """The built-in tables, in order of precedence."""
     codes = (LinePattern(one.kind, one.pattern, one.signal) for one in windows_codes.patterns())
-    translated = (LinePattern("process-end", one.pattern, one.signal) for one in translations.patterns())
-    return (*codes, *translated, *_table().line)
+    return (*codes, *_process_ends(translations.common()), *_table().line)
+
+
+@cache
+def loose_line_patterns() -> tuple[LinePattern, ...]:
+    """Those for short texts, besides `line_patterns`."""
+    return _process_ends(translations.every())
+
+
+def _process_ends(several: Iterable[translations.Translated]) -> tuple[LinePattern, ...]:
+    return tuple(LinePattern("process-end", one.pattern, one.signal) for one in several)
 
 
 def said_patterns() -> tuple[SaidPattern, ...]:
@@ -144,7 +153,8 @@ def _rules_of(kept: tuple[str, ...], required: tuple[tuple[str, ...], ...]) -> t
 
 @cache
 def _loose_patterns() -> tuple[tuple[LinePattern, re.Pattern[str]], ...]:
-    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in line_patterns() if line.kind != _ONLY_AS_IT_IS)
+    lines = (*loose_line_patterns(), *line_patterns())
+    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in lines if line.kind != _ONLY_AS_IT_IS)
 
 
 @cache

@@ -29,6 +29,7 @@ class _Signal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    common: tuple[str, ...]
     signal: tuple[_Signal, ...]
 
 
@@ -40,16 +41,38 @@ class Translated(NamedTuple):
 
 
 @cache
-def patterns() -> tuple[Translated, ...]:
-    """The most telling ones first."""
-    table = msgspec.toml.decode(Path(__file__).with_name("translations.toml").read_bytes(), type=_Table)
-    return tuple(Translated(signal.name, pattern) for signal in table.signal for pattern in _patterns(signal))
+def _table() -> _Table:
+    return msgspec.toml.decode(Path(__file__).with_name("translations.toml").read_bytes(), type=_Table)
+
+
+@cache
+def common() -> tuple[Translated, ...]:
+    """For logs of any size."""
+    kept = set(_table().common)
+    return tuple(one for signal in _table().signal for one in _translated(_only(signal, kept)))
+
+
+@cache
+def every() -> tuple[Translated, ...]:
+    """For short texts."""
+    return tuple(one for signal in _table().signal for one in _translated(signal))
+
+
+def _only(signal: _Signal, kept: set[str]) -> _Signal:
+    several = {name: tuple(text for text in getattr(signal, name) if text in kept) for name in ("anywhere", "alone", "shell")}
+    return msgspec.structs.replace(signal, **several)
+
+
+def _translated(signal: _Signal) -> Iterator[Translated]:
+    return (Translated(signal.name, pattern) for pattern in _patterns(signal))
 
 
 def _patterns(signal: _Signal) -> Iterator[str]:
     if signal.anywhere:
         yield _any(signal.anywhere)
     words = (*signal.anywhere, *signal.alone, *signal.shell)
+    if not words:
+        return
     for before in (_AFTER_PID, _JOB, _MAKE):
         yield before + _any(words) + _ENDS
     yield r"(?<!\w)" + _any(words) + _DUMPED

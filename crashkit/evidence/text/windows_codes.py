@@ -10,7 +10,10 @@ from typing import NamedTuple, Optional
 import msgspec
 
 # Where a code is a code without its `0x`: Windows Error Reporting, its .wer files and events, WinDbg.
-_LABEL = r"(?:xception[ _]?[Cc]ode[\"']? {0,8}[:=]? {0,20}[\"']?|\.Value=|- code |\bP[789]: {1,4}|[A-Z]_)"
+_LABEL = (
+    r"(?:xception[ _]?[Cc]ode[\"']? {0,8}[:=]? {0,20}[\"']?|\.Value=|- code |FAILURE_BUCKET_ID: .{0,200}_"
+    r"|P7:  {0,4}|P8:  {0,4}|P9:  {0,4})"
+)
 _FIELD = {"windows-exception": "message", "windows-exit": "status"}
 
 
@@ -43,9 +46,11 @@ def _patterns(code: _Code) -> Iterator[str]:
     """As a number with and without a sign, and in hexadecimal; the Java virtual machine's report tells more than the code in it."""
     upper = f"{code.value:08X}"
     spelt = dict.fromkeys((upper, upper.lower(), upper[0] + upper[1:].lower(), upper[0].lower() + upper[1:]))
-    digits = f"(?:{'|'.join(spelt)})"
     signed = rf"|-{(1 << 32) - code.value}" if code.value >> 31 else ""
-    decimal = rf"(?<![\d.])(?:{code.value}{signed})(?!\d|\.\d)"
-    for found in (decimal, rf"0[xX](?:[fF]{{8}})?{digits}(?![0-9A-Za-z]|\) at pc=)", rf"{_LABEL}{digits}(?![0-9A-Za-z])"):
-        name = _FIELD.get(code.kind)
-        yield f"(?P<{name}>{found})" if name else found
+    found = [rf"(?<![\d.])(?:{code.value}{signed})(?!\d|\.\d)"]
+    # Each by itself: of alternatives that begin alike, no longer text would be known by which to find the line.
+    found += [rf"0x{digits}(?![0-9A-Za-z]|\) at pc=)" for digits in spelt]
+    found.append(rf"{_LABEL}(?:{'|'.join(spelt)})(?![0-9A-Za-z])")
+    name = _FIELD.get(code.kind)
+    for pattern in found:
+        yield f"(?P<{name}>{pattern})" if name else pattern
