@@ -302,6 +302,8 @@ TOLD = {
     "Access violation at address 00405F3C in module 'app.exe'. Read of address 00000010": "windows-access-violation",
     "Zugriffsverletzung bei Adresse 00405F3C in Modul 'app.exe'. Lesen von Adresse 00000010": "windows-access-violation",
     "Segmentation fault at address 0x0": "null-deref",
+    'It crashes: Thread 1 "python3" received signal SIGILL, Illegal instruction.': "sigill-unsupported-cpu",
+    "Multiprocess executor: child process for step train was\nterminated by signal 11 (SIGSEGV).": "supervisor-worker-crashed",
     "Invalid memory access (signal 11) at address 0x8": "null-deref",
     "previously allocated by thread T0 here:\n    #0 0x1081dc9ef (libclang_rt.asan_osx_dynamic.dylib+0x2b9ef)": "asan-report",
     "> RuntimeError: cuda runtime error (35) : CUDA driver version is insufficient for CUDA runtime version at /x/THCGeneral.cpp:70": "cuda-driver-mismatch",

@@ -422,8 +422,9 @@ class _Log:
         return (*found[:MOST_OF_A_KIND], *self.retold(file, found))
 
     def typed(self, file: BinaryIO) -> tuple[LogLine, ...]:
-        """What was typed of a cause, where only the end is known."""
-        return tuple(line for line in self._typed(file) if line.kind != hearsay.KIND and line.kind not in _ENDS)
+        """What was typed, or broken over two lines, of a cause, where only the end is known."""
+        several = (*self._broken_messages(file), *self._typed(file))
+        return tuple(line for line in several if line.kind != hearsay.KIND and line.kind not in _ENDS)
 
     def causes_told(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """What somebody says of a cause, where only the end is known."""

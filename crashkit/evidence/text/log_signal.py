@@ -56,6 +56,7 @@ _TEXTS = {
 # Lines that name the signal which ended the process itself, best first; then those of its launcher or server.
 _NAMED = (
     "process-end",
+    "gdb-signal",
     "qemu-signal",
     "shell",
     "jvm",
