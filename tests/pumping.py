@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, Optional
 import crashkit
 from crashkit.diagnose.catalog import builtin, conditions
 from crashkit.diagnose.signature import FramePattern
-from crashkit.evidence.text.log_patterns import line_patterns, said_patterns
+from crashkit.evidence.text.log_patterns import line_patterns, loose_line_patterns, said_patterns
 from crashkit.evidence.text.mentions import mention_patterns
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
@@ -122,7 +122,7 @@ def _of_tables() -> Iterator[Place]:
         yield Place("log_lines.toml said", re.compile(said.pattern), ("search",))
     for mention in mention_patterns():
         yield Place("mentions.toml", re.compile(mention), ("search",))
-    for line in line_patterns():
+    for line in (*line_patterns(), *loose_line_patterns()):
         yield Place(f"log_lines.toml {line.kind}", re.compile(line.pattern), ("search",))
     for signature in builtin().signatures:
         for condition in conditions([signature]):

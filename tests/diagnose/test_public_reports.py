@@ -32,6 +32,7 @@ HALVES = {
     "fifth-second": 1,
     "sixth-first": 0,
     "sixth-second": 1,
+    "seventh-first": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -100,6 +101,7 @@ def verdicts() -> dict[str, list[Verdict]]:
         "fifth, second half": [judged(report) for report in reports("fifth-second")],
         "sixth, first half": [judged(report) for report in reports("sixth-first")],
         "sixth, second half": [judged(report) for report in reports("sixth-second")],
+        "seventh, first half": [judged(report) for report in reports("seventh-first")],
     }
 
 

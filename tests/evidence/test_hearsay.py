@@ -38,7 +38,7 @@ SAID = {
     "Segmentation faut on Ubuntu": "SIGSEGV",
     "Jupyter kernel keeps dying when I run model.fit": None,
     "Python has encountered a problem and needs to close": None,
-    "The terminal process terminated with exit code: 3221225781": None,
+    "The terminal process terminated with exit code: 3221226091": None,
     "Microsoft Visual C++ Runtime Library: this application has requested the Runtime to terminate it in an unusual way": None,
     "it returns 139": "SIGSEGV",
     "exit code was -11": "SIGSEGV",

@@ -11,6 +11,8 @@ _LAYOUT = Layout(
         re.compile(r"^Process: +(?P<name>\S.{0,200}?) \[(?P<pid>\d+)\]$"),
         re.compile(r"^Crashed Thread: +(?P<thread>\d+)"),
         re.compile(r"^Exception Type: +(?P<exception>EXC_\w+)(?: \((?P<signal>SIG[A-Z]+)\))?"),
+        re.compile(r"^Exception: +(?P<exception>EXC_\w+) \(0x(?P<exception_code>[0-9a-f]{4})\)$"),  # until 10.5
+        re.compile(r"^Codes: +(?P<reason>KERN_\w+) \(0x[0-9a-f]{4}\) at (?P<address>0x[0-9a-f]+)$"),
         re.compile(r"^Exception (?:Codes|Subtype): +(?P<reason>KERN_\w+|EXC_\w+)(?: at (?P<address>0x[0-9a-f]+))?"),
         re.compile(r"^Termination (?:Reason|Signal): +(?P<termination>.+)$"),
         re.compile(r"^Code Type: +(?P<architecture>\S+)"),
@@ -30,8 +32,8 @@ _LAYOUT = Layout(
         r"^(?:|-+|Translated Report.*|[A-Z][\w /]+: .*|abort\(\) called|Application Specific Information:|.*__TEXT .*|-->.*|VM Region.*)$"
     ),
     end=re.compile(r"^(?:Binary Images:|Thread \d+ crashed with .*|External Modification Summary:)"),
-    starts=(re.compile(r"^(?:Process: +\S.{0,200} \[\d+\]|Exception Type: +EXC_\w+|Crashed Thread: +\d+|Thread \d+ Crashed)"),),
+    starts=(re.compile(r"^(?:Process: +\S.{0,200} \[\d+\]|Exception(?: Type)?: +EXC_\w+|Crashed Thread: +\d+|Thread \d+ Crashed)"),),
     facts=frozenset({"signal", "exception"}),
 )
 
-FORMAT = format_of(_LAYOUT, ("Process: ", "Exception Type: ", "Crashed Thread: ", " Crashed"), "apple")
+FORMAT = format_of(_LAYOUT, ("Process: ", "Exception Type: ", "Exception: ", "Crashed Thread: ", " Crashed"), "apple")

@@ -31,6 +31,7 @@ _ABSENCE = (
 )
 _DENIES = re.compile(rf"\b(?:{_REPAIRS}|{_ABSENCE})\b|(?:signal|sigaction|kill)\(")
 _BETWEEN = re.compile(r"(?<=[.!?;]) {1,4}|, {1,4}(?=(?:I|we|but|so|then|and then)\b)")
+_CAUSES = re.compile(r"\b[Ss]tack [Oo]verflow\b")
 _UNDOES = re.compile(rf"\b(?:{_REPAIRS})\b")
 """Of handlers, of repairs, of guesses, and of what does not happen."""
 
@@ -43,6 +44,11 @@ def denies(text: str) -> bool:
 def undoes(text: str) -> bool:
     """Whether the text speaks of handlers, of repairs, or of guesses: what is missing may be what a message says."""
     return _UNDOES.search(text) is not None
+
+
+def tells_cause(text: str) -> bool:
+    """Whether the text tells why, and not only that it ended."""
+    return _CAUSES.search(text) is not None
 
 
 def clauses(text: str) -> list[str]:

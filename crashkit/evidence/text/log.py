@@ -64,6 +64,7 @@ _SUPPORTING = frozenset(
         "fork-warning",
         "c10-raised",
         "recursion",
+        "shm-small",
         "llvm-program",
         "triton-code",
     }
@@ -124,7 +125,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             told = log.told(source.file)
             found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
         elif alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
-            found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file)))
+            found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file), *log.causes_told(source.file)))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -421,8 +422,13 @@ class _Log:
         return (*found[:MOST_OF_A_KIND], *self.retold(file, found))
 
     def typed(self, file: BinaryIO) -> tuple[LogLine, ...]:
-        """What was typed of a cause, where only the end is known."""
-        return tuple(line for line in self._typed(file) if line.kind != hearsay.KIND and line.kind not in _ENDS)
+        """What was typed, or broken over two lines, of a cause, where only the end is known."""
+        several = (*self._broken_messages(file), *self._typed(file))
+        return tuple(line for line in several if line.kind != hearsay.KIND and line.kind not in _ENDS)
+
+    def causes_told(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """What somebody says of a cause, where only the end is known."""
+        return tuple(line for line in self.told(file) if hearsay.tells_cause(line.text))
 
     def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """Messages in other words, in lines of which nothing is known."""

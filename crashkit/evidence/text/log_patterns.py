@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 import msgspec
 from ahocorasick_rs import AhoCorasick
 
-from crashkit.evidence.text import formats
+from crashkit.evidence.text import formats, translations, windows_codes
 from crashkit.limits import PATTERN_SECONDS
 from crashkit.processor_time import TooSlow, at_most
 
@@ -62,9 +62,21 @@ def _table() -> _Table:
     return msgspec.toml.decode((Path(__file__).parent / "log_lines.toml").read_bytes(), type=_Table)
 
 
+@cache
 def line_patterns() -> tuple[LinePattern, ...]:
-    """The built-in table, in order of precedence."""
-    return _table().line
+    """The built-in tables, in order of precedence."""
+    codes = (LinePattern(one.kind, one.pattern, one.signal) for one in windows_codes.patterns())
+    return (*codes, *_process_ends(translations.common()), *_table().line)
+
+
+@cache
+def loose_line_patterns() -> tuple[LinePattern, ...]:
+    """Those for short texts, besides `line_patterns`."""
+    return _process_ends(translations.every())
+
+
+def _process_ends(several: Iterable[translations.Translated]) -> tuple[LinePattern, ...]:
+    return tuple(LinePattern("process-end", one.pattern, one.signal) for one in several)
 
 
 def said_patterns() -> tuple[SaidPattern, ...]:
@@ -162,7 +174,8 @@ def _told(line: LinePattern) -> dict[str, str]:
 
 @cache
 def _loose_patterns() -> tuple[tuple[LinePattern, re.Pattern[str]], ...]:
-    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in line_patterns() if line.kind != _ONLY_AS_IT_IS)
+    lines = (*loose_line_patterns(), *line_patterns())
+    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in lines if line.kind != _ONLY_AS_IT_IS)
 
 
 @cache

@@ -13,7 +13,9 @@ from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SI
 SIGKILL, SIGTERM = 9, 15
 
 # Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
-_WRITE, _FETCH = 2, 16
+_PRESENT, _WRITE, _FETCH = 1, 2, 16
+_NEAR_STACK = 64 << 10
+"""Bytes from the stack pointer: nothing is mapped there only where the stack is used up."""
 
 _TRAPS = {
     "general protection": SIGSEGV,
@@ -54,6 +56,7 @@ _TEXTS = {
 # Lines that name the signal which ended the process itself, best first; then those of its launcher or server.
 _NAMED = (
     "process-end",
+    "gdb-signal",
     "qemu-signal",
     "shell",
     "jvm",
@@ -144,7 +147,9 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
     if number is None:
         return None
     address = next((address for line in lines if (address := _address(line, number)) is not None), None)
-    reason = "null-pointer" if address is not None and number == SIGSEGV and is_null(address) else None
+    # Until Mac OS X 10.6, an access to the null page was a SIGBUS.
+    by_mach = number == SIGBUS and any(line.fields.get("reason", "").startswith("KERN_") for line in lines)
+    reason = "null-pointer" if address is not None and (number == SIGSEGV or by_mach) and is_null(address) else None
     if number == SIGSEGV and any(line.fields.get("reason") == _PROTECTION_FAULT for line in lines):
         reason = "non-canonical"
     return Signal(number=number, name=signal_name(number), address=address, reason=reason)
@@ -203,5 +208,13 @@ def _page_fault(line: LogLine) -> Signal:
     """The signal from the kernel's own line: arch/x86/mm/fault.c, show_signal_msg."""
     address, error = int(line.fields["address"][:16], 16), int(line.fields["error"][:16], 16)
     access = "execute" if error & _FETCH else "write" if error & _WRITE else "read"
-    reason = "null-pointer" if is_null(address) else None
-    return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=reason)
+    return Signal(number=SIGSEGV, name="SIGSEGV", address=Address(address), access=access, reason=_why(line, address, error))
+
+
+def _why(line: LogLine, address: int, error: int) -> Optional[str]:
+    if is_null(address):
+        return "null-pointer"
+    if not error & _PRESENT:
+        sp = int(line.fields["sp"][:16], 16)
+        return "stack-overflow" if abs(address - sp) <= _NEAR_STACK and not error & _FETCH else None
+    return "read-only" if error & _WRITE else None

@@ -1,0 +1,90 @@
+"""What shells and the C library say of a signal in other languages (translations.toml), as patterns of log lines. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+_DUMPED = (
+    r" ?[(\uff08«][^)\uff09»]{0,60}(?:[Cc]ore|CORE|转储|傾印|吐核|轉儲|ダンプ|コア|덤프|[Дд]амп|памят|памет"
+    r"|пам[\x27\u2019]ят|Speicheraus|Speicherab|geheugendump"
+    r"|minnes|zrzut|n[úu]cleo|kjerne|kerne|muisti|bellek|çekirdek|mem[oò]r|obraz|výpis|izpis|избачај|đổ lõi)"
+)
+_AFTER_PID = r"^(?:[^\d\s][^:\uff1a]{0,200} ?[:\uff1a] ?[^\d:\uff1a]{1,12}\d{1,7} ?[:\uff1a] {0,8})?\d{1,10} {1,8}"
+_JOB = r"^\[\d{1,4}\][-+]? {1,8}(?:\d{1,10} {1,8})?"
+_MAKE = r"\*\*\* \[[^\]]{0,200}\] "
+_ENDS = r"(?! ?\((?:Killed|Terminated)\))(?: {2,}| ?[(\uff08]|$)"
+
+
+class _Signal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    anywhere: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    shell: tuple[str, ...] = ()
+
+
+class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    common: tuple[str, ...]
+    signal: tuple[_Signal, ...]
+
+
+class Translated(NamedTuple):
+    """A pattern, and the signal that it tells of."""
+
+    signal: str
+    pattern: str
+
+
+@cache
+def _table() -> _Table:
+    return msgspec.toml.decode(Path(__file__).with_name("translations.toml").read_bytes(), type=_Table)
+
+
+@cache
+def common() -> tuple[Translated, ...]:
+    """For logs of any size."""
+    kept = set(_table().common)
+    return tuple(one for signal in _table().signal for one in _translated(_only(signal, kept)))
+
+
+@cache
+def every() -> tuple[Translated, ...]:
+    """For short texts."""
+    return tuple(one for signal in _table().signal for one in _translated(signal))
+
+
+def _only(signal: _Signal, kept: set[str]) -> _Signal:
+    several = {name: tuple(text for text in getattr(signal, name) if text in kept) for name in ("anywhere", "alone", "shell")}
+    return msgspec.structs.replace(signal, **several)
+
+
+def _translated(signal: _Signal) -> Iterator[Translated]:
+    return (Translated(signal.name, pattern) for pattern in _patterns(signal))
+
+
+def _patterns(signal: _Signal) -> Iterator[str]:
+    if signal.anywhere:
+        yield _any(signal.anywhere)
+    words = (*signal.anywhere, *signal.alone, *signal.shell)
+    if not words:
+        return
+    for before in (_AFTER_PID, _JOB, _MAKE):
+        yield before + _any(words) + _ENDS
+    yield r"(?<!\w)" + _any(words) + _DUMPED
+    if signal.alone:
+        yield r"^(?:.*[:\uff1a] ?)?" + _any(signal.alone) + r"\.?$"
+
+
+def _any(texts: tuple[str, ...]) -> str:
+    """Longer ones first: one may begin with another."""
+    return f"(?:{'|'.join(map(_literal, sorted(texts, key=lambda text: (-len(text), text))))})"
+
+
+def _literal(text: str) -> str:
+    """Apostrophes are written in two ways."""
+    return re.escape(text).replace("\\ ", " ").replace("\u2019", "[\x27\u2019]")
