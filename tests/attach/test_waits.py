@@ -102,6 +102,16 @@ def tells_no_owner(crash: Crash) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_a_condition_does_not_hold_its_lock_while_it_waits(python: Interpreter, tmp_path: Path) -> None:
+    crash = seen(python, programs.NOTIFIED, tmp_path, 3)
+    found = waits(crash)
+    two = next(thread.tid for thread in crash.threads if thread.name == "two" or thread.tid == found["two"].thread)
+    assert (found["one"].kind, found["one"].held_by, found["one"].cycle) == ("lock", two, False)
+    assert "deadlock-locks" not in ids(crash)
+
+
+@pytest.mark.slow
 def test_queue_never_filled(tmp_path: Path) -> None:
     tells_the_queue(seen(an_interpreter(), programs.QUEUE, tmp_path))
 
