@@ -14,18 +14,14 @@ from typing import Optional
 from crashkit.evidence.text.listing import Ended, Listing, format_of, of_shell
 
 _STATE = '"State": {'
-_ROW = re.compile(
-    r"^[0-9a-f]{12,64} {1,20}[^\s].{0,1000}? {2,}"
-    r"(?P<status>Up |Created|Paused|Restarting \(\d+\)|Exited \((?P<code>\d{1,3})\)|Dead|Removal In Progress)"
-)
+_ENDED = re.compile(r"(?<=  )(?:Up |Created|Paused|Restarting \(\d{1,3}\)|Exited \((?P<code>\d{1,3})\)|Dead|Removal In Progress)")
 
 
 def _read(lines: Iterable[str]) -> Iterator[Ended]:
     for line in lines:
-        if match := _ROW.match(line):
-            name = line.split()[-1]
+        if match := _ENDED.search(line):
             status = of_shell(int(match["code"])) if match["code"] else None
-            yield Ended(name, line.strip(), status, runs=match["status"].startswith("Up"))
+            yield Ended(line.split()[-1], line.strip(), status, runs=match[0].startswith("Up"))
 
 
 _FACT = re.compile(r'^ *"(?P<key>Running|OOMKilled|ExitCode|Name)": "?/?(?P<value>[\w.-]{1,200})"?,?$')
