@@ -41,6 +41,8 @@ class Parsed:
         """A text that is no Python, or Python of a later version, tells nothing."""
         self._functions: dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._values: dict[str, set[Optional[int]]] = {}
+        self._taken: dict[Standing, tuple[Expression, ...]] = {}
+        """Thousands of tasks may stand at one line."""
         if len(text) > _LONGEST:
             return
         try:
@@ -56,10 +58,11 @@ class Parsed:
 
     def taken(self, at: Standing) -> tuple[Expression, ...]:
         """What the function has taken and not released; nothing if the source is not that of what ran."""
-        node = self._functions.get((at.name, at.first_line))
-        if node is None or not _waits_there(node, at):
-            return ()
-        return tuple(_before(node.body, (), at))
+        if at not in self._taken:
+            node = self._functions.get((at.name, at.first_line))
+            known = node is not None and _waits_there(node, at)
+            self._taken[at] = tuple(_before(node.body, (), at)) if node is not None and known else ()
+        return self._taken[at]
 
     def first_value(self, name: str) -> Optional[int]:
         """The value with which each semaphore of this name, be it a variable or an attribute, is made; None if it is not known."""
