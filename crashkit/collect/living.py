@@ -33,10 +33,13 @@ class Watch:
         self._began = time.monotonic()
         self._before = _spent(pid)
 
-    def shares(self, seconds: float = SECONDS) -> dict[int, float]:
-        """The share of the time since the watch began, at least `seconds`, in which each thread ran or was ready to run."""
-        time.sleep(max(0.0, self._began + seconds - time.monotonic()))
-        took = time.monotonic() - self._began
+    def shares(self, seconds: float = SECONDS, stopped: float = 0.0) -> dict[int, float]:
+        """The share of the time since the watch began, at least `seconds`, in which each thread ran or was ready to run.
+
+        `stopped`: seconds within which it could not run, since we had stopped it.
+        """
+        time.sleep(max(0.0, self._began + seconds + stopped - time.monotonic()))
+        took = time.monotonic() - self._began - stopped
         return {tid: share(self._before[tid], now, took) for tid, now in _spent(self._pid).items() if tid in self._before}
 
 
@@ -46,9 +49,9 @@ def share(before: Spent, after: Spent, seconds: float) -> float:
     return min(1.0, (ran + (ready if ran >= _WOKEN else 0)) / 1e9 / seconds)
 
 
-def living(pid: int, watch: Watch) -> Living:
-    """Look at the process; what may not be read or is gone is left out."""
-    shares = {tid: round(share, 2) for tid, share in watch.shares().items()}
+def living(pid: int, watch: Watch, stopped: float = 0.0) -> Living:
+    """Look at the process; what may not be read or is gone is left out. `stopped`: for how many seconds of the watch it was stopped."""
+    shares = {tid: round(share, 2) for tid, share in watch.shares(stopped=stopped).items()}
     return Living(processor=shares, files=open_files(pid), children=children(pid), opening_fifos=opening_fifos(pid))
 
 
