@@ -230,7 +230,7 @@ def test_circles_over_a_core(kind: str, tmp_path: Path) -> None:
     body, names, stuck = STUCK[kind]
     with cores_land_in_cwd(), running(an_interpreter(), program(body, names), tmp_path) as (process, _):
         until_asleep(process.pid, 1)
-        leaves_core(process, signal.SIGQUIT)
+        leaves_core(process, signal.SIGABRT)
     crash = analyze(tmp_path / "core", options=WITHOUT_GDB)
     assert cycle(crash) == stuck
     assert [finding.id for finding in crash.findings] == ["deadlock-tasks"]
@@ -243,7 +243,7 @@ def test_circles_over_a_core(kind: str, tmp_path: Path) -> None:
 def test_a_source_that_changed_tells_nothing(tmp_path: Path) -> None:
     with cores_land_in_cwd(), running(an_interpreter(), program(BARE, "one, two"), tmp_path) as (process, _):
         until_asleep(process.pid, 1)
-        leaves_core(process, signal.SIGQUIT)
+        leaves_core(process, signal.SIGABRT)
     later = (tmp_path / "core").stat().st_mtime + 60
     os.utime(tmp_path / "program.py", (later, later))
     crash = analyze(tmp_path / "core", options=WITHOUT_GDB)
