@@ -686,11 +686,13 @@ class Task(_Fact, frozen=True):
     awaited_by: tuple[int, ...] = ()
     """Indices into `tasks` of those that wait for it."""
     lock: Optional[str] = None
-    """What the program calls the lock that it waits for."""
+    """What the program calls the lock, semaphore, event, condition, barrier or queue that it waits for."""
     held_by: Optional[int] = None
-    """Index into `tasks` of the one that holds this lock."""
+    """Index into `tasks` of the one that holds this lock; of a semaphore, of one that does."""
     held_at: Optional[int] = None
-    """Index of the frame of that task whose `async with` block holds it."""
+    """Index of the frame of that task that took it."""
+    detail: Optional[str] = None
+    """What else is known of it: `not set`, `2 of 3 have come`, `taken; asyncio does not record by whom`."""
     cycle: bool = False
     """True for the tasks of a deadlock: each waits for one that waits for it in turn."""
     frames: tuple[PythonFrame, ...] = ()

@@ -75,7 +75,7 @@ from crashkit.stacks.gil import with_gil
 from crashkit.stacks.handler import settle
 from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.living import Living, of_json
-from crashkit.stacks.source import Sources, readable_text
+from crashkit.stacks.source import Sources, readable_source, readable_text
 from crashkit.stacks.waits import with_waits
 
 DEADLINE = 120.0
@@ -548,7 +548,8 @@ def _analyze_core(
             "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
         )
     if direct is not None:
-        crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash), crash, problems)
+        ran = partial(_source_that_ran, _locator(crash, finder), crash)
+        crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash, ran), crash, problems)
         crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
         crash = attempt("python", "the reader of torch's forward lines", partial(direct.reader.with_forward, crash), crash, problems)
     clock.lap("stacks")
@@ -791,6 +792,14 @@ def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:
     """Finds source files; a relative name (CPython 3.8 and older) counts from where the process was started."""
     base = crash.process.environment.get("PWD", "") if crash.process else ""
     return lambda name: finder.source(name if name.startswith("/") else f"{base}/{name}")
+
+
+def _source_that_ran(locate: Callable[[str], Optional[Path]], crash: Crash, name: str) -> Optional[str]:
+    """The text of a source; None if it cannot be read or was changed after the crash."""
+    path = locate(name)
+    read = readable_source(path) if path is not None else None
+    crashed_at = _modified(Path(crash.source.path)) if crash.source is not None and crash.source.kind != "live" else None
+    return read[0] if read is not None and (crashed_at is None or read[1] <= crashed_at) else None
 
 
 def _modified(path: Path) -> Optional[float]:

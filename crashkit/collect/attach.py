@@ -33,7 +33,7 @@ def attach(pid: int, options: Options, keep: Optional[Path] = None) -> Crash:
             raise CollectError(
                 f"cannot write a core to {path}: {error.strerror}", "Choose a new file on a disk with enough space."
             ) from error
-        seen = living(pid, watch)
+        seen = living(pid, watch, taken.stopped_seconds)
         crash = analyze(path, options=replace(options, sysroot=options.sysroot or _root(pid)), living=seen)
     notes = [SoftError(stage="attach", message=message, hint=hint) for message, hint in _missing(taken.left_out, taken.unstopped)]
     seconds = {"stopped": round(taken.stopped_seconds, 3), **crash.seconds}

@@ -45,7 +45,7 @@ def _take(pid: int, inbox: Work, prepare: bool) -> None:
     try:
         watch = Watch(pid)
         taken = take_core(pid, inbox.path / core, prepare=prepare)
-        found: dict[str, Any] = as_json(living(pid, watch))
+        found: dict[str, Any] = as_json(living(pid, watch, taken.stopped_seconds))
         found["stopped"] = round(taken.stopped_seconds, 3)
         if taken.left_out:
             found["left_out"] = taken.left_out

@@ -21,6 +21,7 @@ from crashkit.interpreter.layouts import Version, layout_of
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
 from crashkit.interpreter.read import PythonState, PythonThread, read_python
+from crashkit.interpreter.task_locks import ReadSource
 from crashkit.interpreter.tasks import Tasks, TaskState
 from crashkit.interpreter.visited import NativeState
 from crashkit.memory import mapping_at
@@ -168,11 +169,11 @@ class DirectReader:
         """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
         return self._state.gil_waiters if self._state is not None else ()
 
-    def with_tasks(self, crash: Crash) -> Crash:
-        """The crash with asyncio's tasks, without the values of their variables."""
+    def with_tasks(self, crash: Crash, source: ReadSource = lambda _name: None) -> Crash:
+        """The crash with asyncio's tasks, without the values of their variables. `source`: what they ran, where it is at hand."""
         if self._state is None:
             return crash
-        read = self._state.tasks()
+        read = self._state.tasks(source)
         stuck = read.stuck()
         found = _those_in_question_first(read.found, stuck)
         places = {task.address: index for index, task in enumerate(found)}
@@ -194,6 +195,7 @@ class DirectReader:
                 lock=lock.name if (lock := wanted[index]) is not None else None,
                 held_by=places.get(lock.holder) if lock is not None else None,
                 held_at=lock.frame if lock is not None and lock.holder in places else None,
+                detail=lock.detail if lock is not None else None,
                 cycle=task.address in stuck,
                 frames=tuple(self._frame(frame, False) for frame in task.frames),
             )

@@ -23,6 +23,8 @@ FRAMES = 40
 """Innermost frames of a thread that are searched."""
 _NAMED_FRAMES = 6
 """Innermost frames whose variables are searched for locks."""
+_NEAR = 4
+"""Innermost frames among which one is that of `Condition.wait`, if the thread waits there."""
 _MOST_GLOBALS = 2000
 _PATIENCE = 2.0
 """Seconds of processor time after which no more frames are searched: containers that are damaged can take long to look through."""
@@ -124,9 +126,9 @@ class LockReader:
         awaited: dict[int, Awaited] = {}
         for ident, native_id, frames in threads:
             held: list[Held] = []
+            released = self._released(frames)
             for index, frame in enumerate(frames[:FRAMES] if time.thread_time() < self._ends else ()):
-                for address in self._held_by(frame):
-                    held.append(Held(address, index))
+                held += [Held(address, index) for address in self._held_by(frame) if address != released]
                 if index < _NAMED_FRAMES or (held and held[-1].frame == index):
                     self._look_around(frame)
             if wanted := self._awaited(frames):
@@ -145,6 +147,20 @@ class LockReader:
         except Unreadable:
             pass
         return found
+
+    def _released(self, frames: Sequence[FrameState]) -> Optional[int]:
+        """The lock of the condition that the thread waits for: the block that it stands in does not have it meanwhile."""
+        for frame in frames[:_NEAR]:
+            if frame.code is None or (frame.code.file or "").rpartition("/")[2] != "threading.py":
+                return None
+            if frame.code.name == "wait":
+                try:
+                    own = next((one.value for one in self._frames.variables(frame, 1) if one.name == "self"), 0)
+                    if own and (lock := self._inner(own)) is not None:
+                        return lock
+                except Unreadable:
+                    return None
+        return None
 
     def _left_by(self, value: int) -> Optional[int]:
         """The lock that this object leaves: a bound `__exit__`, or from 3.14 on the lock itself beside an unbound one."""

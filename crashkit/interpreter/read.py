@@ -17,7 +17,7 @@ from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.signals import VARIABLE, Pending, pending
-from crashkit.interpreter.task_locks import TaskLocks
+from crashkit.interpreter.task_locks import ReadSource, TaskLocks
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
     ThreadState,
@@ -82,8 +82,8 @@ class PythonState(NamedTuple):
     """Reads the files of what was imported, one for each package, from this memory and these constants: it takes many pages."""
     locks: Callable[[], PythonLocks]
     """Reads the locks that the threads hold and want."""
-    tasks: Callable[[], Tasks]
-    """Reads asyncio's tasks."""
+    tasks: Callable[[ReadSource], Tasks]
+    """Reads asyncio's tasks, with the sources of what they run."""
     greenlets: Callable[[], Greenlets]
     """Reads the greenlets."""
     pending_signals: Callable[[], list[Pending]]
@@ -149,7 +149,7 @@ def read_python(
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
-        tasks=lambda: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads]),
+        tasks=lambda source: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads], source),
         greenlets=lambda: _greenlets(objects, frames, values, found),
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
         forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
@@ -180,12 +180,14 @@ def _loaded(objects: Objects, found: Found) -> list[str]:
     return [file for interpreter in found.interpreters for file in loaded_files(objects, interpreter)]
 
 
-def _tasks(objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
+def _tasks(
+    objects: Objects, frames: Frames, values: Values, found: Found, stacks: Sequence[tuple[int, Sequence[FrameState]]], source: ReadSource
+) -> Tasks:
     offsets = OFFSETS.get((found.version.major, found.version.minor))
     if offsets is None or objects.view.word_size != 8:
         return Tasks()
     reader = TaskReader(objects, frames, values, offsets)
-    each = [reader.read(interpreter, stacks) for interpreter in found.interpreters]
+    each = [reader.read(interpreter, stacks, source) for interpreter in found.interpreters]
     return Tasks(
         tuple(task for one in each for task in one.found),
         all(one.in_time for one in each),

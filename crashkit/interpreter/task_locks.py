@@ -1,15 +1,19 @@
-"""asyncio's locks: for which one a task waits, which task holds it, and which tasks wait for each other in a circle.
+"""What of asyncio's a task waits for (locks, semaphores, events, ...), which tasks hold it, and which wait for each other in a circle.
 
-A `Lock` of asyncio's (Lib/asyncio/locks.py) does not record its owner either: it is the task in whose coroutine the lock's `__aexit__` is
-kept by an `async with` block (`kept_values`).
+asyncio (Lib/asyncio/locks.py, queues.py) does not record who has a `Lock` or a `Semaphore`. It is the task in whose coroutine the
+`__aexit__` is kept by an `async with` block (`kept_values`), or the one whose source says that it has taken it where it stands
+(`acquired.py`).
+`Condition.wait` releases the lock of the block that it stands in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+from crashkit.interpreter.acquired import Expression, Parsed, Standing
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.locks import bound_to, kept_values
 from crashkit.interpreter.objects import Objects
@@ -27,19 +31,31 @@ _MOST_FRAMES = 40
 _NAMED_FRAMES = 2
 _MOST_ATTRIBUTES = 100
 _MOST_GLOBALS = 2000
+_MOST_HOLDERS = 1000
+_LOCK, _SEMAPHORE = "lock", "semaphore"
+_METHODS = {"locks.py": frozenset({"acquire", "wait", "wait_for"}), "queues.py": frozenset({"get", "put", "join"})}
+"""Methods of asyncio's that wait, by file."""
 _LIMITS = frozenset({"Timeout", "CancelScope"})
 """Classes of asyncio, async_timeout and anyio whose block ends at a time: what stands in it does not wait for ever."""
 
 
+ReadSource = Callable[[str], Optional[str]]
+"""The text of a source that the process named so; None if there is none, or another one than it ran."""
+
+
 class TaskLock(NamedTuple):
-    """The lock that a task waits for."""
+    """What a task waits for."""
 
     name: Optional[str]
     """What a variable or an attribute calls it."""
-    holder: int
-    """The address of the task that holds it; 0 if it is not known."""
-    frame: Optional[int]
-    """Index of the frame of that task whose block it is."""
+    holder: int = 0
+    """The address of the task that holds it, of several the first; 0 if it is not known, or there cannot be one."""
+    frame: Optional[int] = None
+    """Index of the frame of that task that took it."""
+    detail: Optional[str] = None
+    """Why it waits, as the object says: `not set`, `2 of 3 have come`."""
+    holders: tuple[int, ...] = ()
+    """Of a semaphore: the tasks one of which has to release it, if all of them are known; else nothing. Of a lock, the holder."""
 
 
 class TaskLocks(NamedTuple):
@@ -54,74 +70,181 @@ class TaskLocks(NamedTuple):
 NONE = TaskLocks({}, frozenset())
 
 
+class _Wanted(NamedTuple):
+    """What one task waits for."""
+
+    address: int
+    kind: str
+    """lock, semaphore, or the name of another class."""
+    method: str
+
+
 class TaskLockReader:
     """Reads the locks of one interpreter's tasks."""
 
-    def __init__(self, objects: Objects, frames: Frames, values: Values) -> None:
-        self._objects, self._frames, self._values = objects, frames, values
+    def __init__(self, objects: Objects, frames: Frames, values: Values, source: ReadSource = lambda _name: None) -> None:
+        self._objects, self._frames, self._values, self._source = objects, frames, values, source
+        self._parsed: dict[str, Parsed] = {}
 
     def read(self, tasks: Sequence[TaskState]) -> TaskLocks:
-        """The locks that these tasks wait for."""
-        waiting: dict[int, int] = {}
-        holders: dict[int, tuple[int, int]] = {}
+        """What these tasks wait for."""
+        waiting: dict[int, _Wanted] = {}
+        holders: dict[int, dict[tuple[int, int], None]] = {}
         names: dict[int, Optional[str]] = {}
+        details: dict[_Wanted, Optional[str]] = {}
         limited: set[int] = set()
         try:
             with self._objects.within(_SECONDS):
                 for task in tasks:
-                    if task.state == "waiting" and (lock := self._wanted(task.frames)):
-                        waiting[task.address] = lock
-                if not waiting:
-                    return NONE
-                locks = set(waiting.values())
+                    if task.state == "waiting" and (wanted := self._wanted(task.frames)):
+                        waiting[task.address] = wanted
+                locks = {one.address for one in waiting.values() if one.kind in (_LOCK, _SEMAPHORE)}
+                for task in tasks if locks else ():
+                    for held, index in self._held(task.frames, locks, limited, task.address):
+                        if held in locks and len(found := holders.setdefault(held, {})) < _MOST_HOLDERS:
+                            found[task.address, index] = None
                 for task in tasks:
-                    for held, index in self._held(task.frames, limited, task.address):
-                        if held in locks:
-                            holders.setdefault(held, (task.address, index))
-                for task in tasks:
-                    lock = waiting.get(task.address, 0)
-                    if lock and lock not in names:
-                        names[lock] = self._name(lock, task.frames)
+                    wanted = waiting.get(task.address)
+                    if wanted and wanted.address not in names:
+                        names[wanted.address] = self._name(wanted.address, task.frames)
+                    if wanted and wanted not in details:
+                        with suppress(Unreadable):
+                            details[wanted] = self._detail(wanted)
         except TimeUp:
             pass
-        wanted = {}
-        for address, lock in waiting.items():
-            holder, frame = holders.get(lock, (0, None))
-            wanted[address] = TaskLock(names.get(lock), holder, frame)
-        return TaskLocks(wanted, frozenset(limited))
+        told = {}
+        for address, wanted in waiting.items():
+            found = holders.get(wanted.address, {})
+            all_known = self._all_known(wanted, names.get(wanted.address), found, tasks)
+            told[address] = self._told(wanted, names.get(wanted.address), found, details.get(wanted), all_known)
+        return TaskLocks(told, frozenset(limited))
 
-    def _wanted(self, frames: Sequence[FrameState]) -> int:
-        """The address of the lock; 0 if the task waits for something else, or for a lock that was released already."""
+    def _told(
+        self, wanted: _Wanted, name: Optional[str], found: Mapping[tuple[int, int], None], detail: Optional[str], all_known: bool
+    ) -> TaskLock:
+        if wanted.kind == _LOCK and len({task for task, _ in found}) > 1:
+            # Only one has it. Who only seems to is not known.
+            return TaskLock(name, detail=detail)
+        if not found:
+            return TaskLock(name, detail=detail)
+        task, frame = next(iter(found))
+        others = tuple(dict.fromkeys(one for one, _ in found))
+        return TaskLock(name, task, frame, f"{len(others)} tasks have it" if len(others) > 1 else None, others if all_known else ())
+
+    def _all_known(self, wanted: _Wanted, name: Optional[str], found: Mapping[tuple[int, int], None], tasks: Sequence[TaskState]) -> bool:
+        """Whether nobody else can have it."""
+        if wanted.kind != _SEMAPHORE:
+            return wanted.kind == _LOCK
+        with suppress(Unreadable, TimeUp):
+            first = self._number(wanted.address, "_bound_value")
+            if first is None and name is not None:
+                last = name.rpartition(".")[2]
+                codes = (frame.code for task in tasks for frame in task.frames if _place(frame)[0] != "asyncio")
+                files = dict.fromkeys(code.file for code in codes if code is not None and code.file)
+                told = {value for file in files if (value := self._of(file).first_value(last))}
+                first = next(iter(told)) if len(told) == 1 else None
+            value = self._number(wanted.address, "_value")
+            return first is not None and value is not None and first - value == len(found)
+        return False
+
+    def _wanted(self, frames: Sequence[FrameState]) -> Optional[_Wanted]:
+        """What the innermost frames wait for; None if it is nothing of these, or a lock that was released already."""
+        found = None
         for frame in frames[:_NEAR]:
             folder, file, name = _place(frame)
             if folder != "asyncio":
-                return 0
-            if (file, name) == ("locks.py", "acquire"):
-                try:
-                    own = next((one.value for one in self._frames.variables(frame, 1) if one.name == "self"), 0)
-                    return own if own and self._is_locked(own) else 0
-                except Unreadable:
-                    return 0
-        return 0
-
-    def _is_locked(self, address: int) -> bool:
-        """Whether it is a lock, which a semaphore is not, and taken."""
-        taken = self._objects.attribute(address, "_locked")
-        return bool(taken and self._objects.integer(taken))
-
-    def _held(self, frames: Sequence[FrameState], limited: set[int], task: int) -> Iterator[tuple[int, int]]:
-        """The objects of `async with` blocks, each with the index of its frame; notes whether a block ends at a time."""
-        for index, frame in enumerate(frames[:_MOST_FRAMES]):
+                break
+            if name not in _METHODS.get(file, ()):
+                continue
             try:
+                own = next((one.value for one in self._frames.variables(frame, 1) if one.name == "self"), 0)
+                if own and name == "acquire":
+                    # A condition that was notified waits for its lock, whatever waits for the condition.
+                    return self._taken(own)
+                if own:
+                    found = _Wanted(own, self._values.type_name(self._objects.type_of(own)).rpartition(".")[2], name)
+            except Unreadable:
+                return None
+        return found
+
+    def _taken(self, address: int) -> Optional[_Wanted]:
+        """A lock or a semaphore that is taken."""
+        locked = self._objects.attribute(address, "_locked")
+        if locked is not None:
+            return _Wanted(address, _LOCK, "acquire") if self._objects.integer(locked) else None
+        return _Wanted(address, _SEMAPHORE, "acquire") if self._number(address, "_value") == 0 else None
+
+    def _detail(self, wanted: _Wanted) -> Optional[str]:
+        """What the object says of why it waits. Raises Unreadable."""
+        number = {name: self._number(wanted.address, name) for name in ("_count", "_parties", "_maxsize", "_unfinished_tasks")}
+        if wanted.kind in (_LOCK, _SEMAPHORE):
+            return "taken; asyncio does not record by whom"
+        if wanted.kind == "Barrier":
+            return f"{number['_count']} of {number['_parties']} have come" if number["_parties"] else None
+        if wanted.method == "join":
+            return f"task_done() is still to come {_times(number['_unfinished_tasks'] or 0)}"
+        if wanted.method == "put":
+            return f"full, with {number['_maxsize']}" if number["_maxsize"] else None
+        return {"wait": "not set", "get": "empty"}.get(wanted.method) if wanted.kind != "Condition" else "not notified"
+
+    def _number(self, address: int, name: str) -> Optional[int]:
+        value = self._objects.attribute(address, name)
+        return self._objects.integer(value) if value else None
+
+    def _held(self, frames: Sequence[FrameState], locks: set[int], limited: set[int], task: int) -> Iterator[tuple[int, int]]:
+        """What the task holds, each with the index of its frame; notes whether a block ends at a time."""
+        released = self._released(frames)
+        for index, frame in enumerate(frames[:_MOST_FRAMES]):
+            blocks: set[int] = set()
+            with suppress(Unreadable):
                 for value in kept_values(self._objects, self._frames, frame):
                     own = bound_to(self._objects, self._values, value)
                     if own is None:
                         continue
                     if self._values.type_name(self._objects.type_of(own)).rpartition(".")[2] in _LIMITS:
                         limited.add(task)
-                    yield self._inner(own), index
-            except Unreadable:
-                continue
+                    if (lock := self._inner(own)) not in released:
+                        blocks.add(lock)
+                        yield lock, index
+            for lock in self._acquired(frame):
+                if lock in locks and lock not in released | blocks:
+                    yield lock, index
+
+    def _released(self, frames: Sequence[FrameState]) -> set[int]:
+        """The lock of the condition that the task waits for: released meanwhile, also while it waits to have it again."""
+        found: set[int] = set()
+        for frame in frames[:_NEAR]:
+            if _place(frame) == ("asyncio", "locks.py", "wait"):
+                with suppress(Unreadable):
+                    own = next((one.value for one in self._frames.variables(frame, 1) if one.name == "self"), 0)
+                    found.add(self._inner(own) if own else 0)
+        return found
+
+    def _acquired(self, frame: FrameState) -> Iterator[int]:
+        """What the frame has taken with a bare `acquire()`, as its source says."""
+        code, position = frame.code, frame.position
+        if code is None or not code.file or not code.name or position is None or not position.line or _place(frame)[0] == "asyncio":
+            return
+        standing = Standing(code.name.rpartition(".")[2], code.first_line, position.line, position.column)
+        for names in self._of(code.file).taken(standing):
+            with suppress(Unreadable):
+                if value := self._value(names, frame):
+                    yield self._inner(value)
+
+    def _value(self, names: Expression, frame: FrameState) -> int:
+        """What the frame's variable, or the attribute of an attribute of it, is; 0 if there is none. Raises Unreadable."""
+        value = next((one.value for one in self._frames.variables(frame, 64) if one.name == names[0]), 0)
+        if not value:
+            value = self._objects.item(self._objects.view.word(frame.address + self._frames.globals_at), names[0]) or 0
+        for name in names[1:]:
+            value = (self._objects.attribute(value, name) or 0) if value else 0
+        return value
+
+    def _of(self, file: str) -> Parsed:
+        if file not in self._parsed:
+            self._objects.view.check_time()
+            self._parsed[file] = Parsed(self._source(file) or "")
+        return self._parsed[file]
 
     def _inner(self, address: int) -> int:
         """The lock of a condition, or the object itself."""
@@ -134,28 +257,54 @@ class TaskLockReader:
         own = [frame for frame in frames if _place(frame)[0] != "asyncio"][:_NAMED_FRAMES]
         for frame in own:
             for variable in self._frames.variables(frame, 64):
-                if variable.value == lock:
+                if self._is(variable.value, lock):
                     return variable.name
                 try:
                     for item in islice(self._objects.attributes(variable.value), _MOST_ATTRIBUTES):
-                        if item.value == lock:
+                        if self._is(item.value, lock):
                             return f"{variable.name}.{self._objects.text(item.key, 100)}"
                 except Unreadable:
                     continue
             try:
                 contents = self._objects.view.word(frame.address + self._frames.globals_at)
                 for item in self._objects.dictionary(contents, _MOST_GLOBALS):
-                    if item.value == lock:
+                    if self._is(item.value, lock):
                         return self._objects.text(item.key, 100)
             except Unreadable:
                 continue
         return None
+
+    def _is(self, address: int, lock: int) -> bool:
+        """Whether it is the lock, or the condition that has it."""
+        if address == lock:
+            return True
+        try:
+            named = self._values.type_name(self._objects.type_of(address)).rpartition(".")[2] == "Condition"
+            return named and self._inner(address) == lock
+        except Unreadable:
+            return False
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"
 
 
 def _place(frame: FrameState) -> tuple[str, str, str]:
     """The folder, the file and the function, each without what stands before."""
     folder, _, file = (frame.code.file or "" if frame.code else "").rpartition("/")
     return folder.rpartition("/")[2], file, (frame.code.name or "" if frame.code else "").rpartition(".")[2]
+
+
+def stuck_in_circles(needs_all: Mapping[int, Iterable[int]], needs_one: Mapping[int, Iterable[int]]) -> set[int]:
+    """As `in_circles`, of those that need all of what they wait for, and of those to whom any one of it is enough."""
+    edges = {one: {*needs_all.get(one, ()), *needs_one.get(one, ())} for one in {*needs_all, *needs_one}}
+    while True:
+        stuck = in_circles(edges)
+        free = [one for one, others in needs_one.items() if one in edges and not stuck.issuperset(others)]
+        if not free:
+            return stuck
+        for one in free:
+            del edges[one]
 
 
 def in_circles(edges: Mapping[int, Iterable[int]]) -> set[int]:

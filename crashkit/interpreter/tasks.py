@@ -20,7 +20,7 @@ from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.futures import FUNCTION, GATHER, MOST_AWAITED, Futures
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.task_lists import listed
-from crashkit.interpreter.task_locks import NONE, TaskLockReader, TaskLocks, in_circles
+from crashkit.interpreter.task_locks import NONE, ReadSource, TaskLockReader, TaskLocks, stuck_in_circles
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import TimeUp, Unreadable
@@ -49,9 +49,10 @@ _SUSPENDED = -1
 """`PyFrameState`, also of a 3.13 that distinguishes `await` and `yield`."""
 _COROUTINES = frozenset({"coroutine", "generator", "async_generator"})
 _STAND_INS = frozenset({"coroutine_wrapper", "async_generator_asend", "async_generator_athrow"})
-_TASK = "_asyncio.Task"
+_TASK, _FUTURE = "_asyncio.Task", "_asyncio.Future"
 _TYPES = {
     ("asyncio.tasks", "_CTask"): _TASK,
+    ("asyncio.futures", "_CFuture"): _FUTURE,
     ("types", "CoroutineType"): "coroutine",
     ("types", "GeneratorType"): "generator",
     ("types", "AsyncGeneratorType"): "async_generator",
@@ -161,14 +162,16 @@ class Tasks(NamedTuple):
     def stuck(self) -> set[int]:
         """The addresses of the tasks that wait for each other in a circle, for locks or for each other's end, without a time limit."""
         limited = {address for task in self.found if task.waits_for == _TIMED for address in (task.address, *task.awaits)}
-        edges = {}
+        needs_all, needs_one = {}, {}
         for task in self.found:
             if task.state != "waiting" or task.address in limited or task.address in self.locks.limited:
                 continue
             lock = self.locks.wanted.get(task.address)
             others = task.awaits if task.waits_for in _FOR_ALL or _is_group(task) else ()
-            edges[task.address] = (*others, *((lock.holder,) if lock is not None and lock.holder else ()))
-        return in_circles(edges)
+            needs_all[task.address] = others
+            if lock is not None and lock.holders:
+                needs_one[task.address] = lock.holders
+        return stuck_in_circles(needs_all, needs_one)
 
 
 def _is_group(task: TaskState) -> bool:
@@ -182,14 +185,14 @@ class TaskReader:
     def __init__(self, objects: Objects, frames: Frames, values: Values, offsets: Offsets) -> None:
         self._objects, self._frames, self._values, self._at = objects, frames, values, offsets.behind(objects.head)
         self._view = objects.view
-        self._tasks: dict[int, bool] = {}
+        self._known_bases: dict[int, frozenset[str]] = {}
         self._known: dict[int, str] = {}
         self._idents: dict[int, Optional[int]] = {}
         self._futures = Futures(objects, self._type_name, self._is_task)
         self._places: list[int] = []
         self._know_completions = False
 
-    def read(self, interpreter: int, stacks: Sequence[tuple[int, Sequence[FrameState]]]) -> Tasks:
+    def read(self, interpreter: int, stacks: Sequence[tuple[int, Sequence[FrameState]]], source: ReadSource = lambda _name: None) -> Tasks:
         """The tasks that have not ended, running ones first. `stacks`: each thread's ident and frames, innermost first."""
         found: list[TaskState] = []
         places = self._places = []
@@ -212,7 +215,7 @@ class TaskReader:
             done = True
         except TimeUp:
             pass
-        locks = TaskLockReader(self._objects, self._frames, self._values).read(found)
+        locks = TaskLockReader(self._objects, self._frames, self._values, source).read(found)
         return Tasks(tuple(found), all_counted and done, 0 if done else len(places) - read, all_counted, locks)
 
     def _find(self, interpreter: int, places: list[int], running: set[int]) -> bool:
@@ -243,7 +246,8 @@ class TaskReader:
         """Types by the names that modules give them: what C calls them is in a file that may be missing."""
         self._known.clear()
         with suppress(Unreadable):
-            modules = {"asyncio.tasks": contents, "types": module_contents(self._objects, interpreter, "types")}
+            modules = {name: module_contents(self._objects, interpreter, name) for name in ("asyncio.futures", "types")}
+            modules["asyncio.tasks"] = contents
             for (module, name), kind in _TYPES.items():
                 place = modules[module]
                 with suppress(Unreadable):
@@ -284,18 +288,26 @@ class TaskReader:
             return
 
     def _is_task(self, address: int) -> bool:
-        """Whether its type is `_asyncio.Task` or inherits from it."""
-        kind = self._objects.type_of(address)
-        if kind not in self._tasks:
-            self._tasks[kind] = False
-            base = kind
+        return _TASK in self._bases(address)
+
+    def _bases(self, address: int) -> frozenset[str]:
+        """The names of its type and of those that it inherits from."""
+        kind = base = self._objects.type_of(address)
+        if kind not in self._known_bases:
+            names = []
             for _ in range(_MOST_BASES):
-                if self._type_name(base) == _TASK:
-                    self._tasks[kind] = True
+                names.append(self._type_name(base))
                 base = self._view.word(base + self._objects.layout.type.base)
                 if not base:
                     break
-        return self._tasks[kind]
+            self._known_bases[kind] = frozenset(names)
+        return self._known_bases[kind]
+
+    def _is_done(self, waiter: int) -> bool:
+        """Whether what a task waits for is done: the loop has only to run the task. A future of Python code is not read."""
+        with suppress(Unreadable):
+            return not self._bases(waiter).isdisjoint((_FUTURE, _TASK)) and self._view.int32(waiter + self._at.state) != _PENDING
+        return False
 
     def _task(self, address: int, running: bool, places: dict[int, tuple[int, Sequence[FrameState]]]) -> TaskState:
         view, at = self._view, self._at
@@ -306,7 +318,9 @@ class TaskReader:
             frames = _above(place[1], awaiting[0]) or frames
             ident = self._idents[loop] = place[0]
         waiter = view.word(address + at.waiter)
-        awaits, waits_for = self._awaited(waiter, frames) if waiter not in (0, self._values.nothing) else ((), None)
+        awaits, waits_for = (
+            self._awaited(waiter, frames) if waiter not in (0, self._values.nothing) and not self._is_done(waiter) else ((), None)
+        )
         return TaskState(
             address,
             self._name(address),

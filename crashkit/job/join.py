@@ -19,7 +19,7 @@ from crashkit.job.collectives import Progress, Seen
 from crashkit.job.operations import POINT_TO_POINT, first_own, has_called, of_thread, operation, place_of, stood_in, waits
 from crashkit.job.recording import Recording
 from crashkit.job.sentences import ranks, what_happened
-from crashkit.job.word import SERVICES, Who, Word
+from crashkit.job.word import LISTINGS, SERVICES, Who, Word
 from crashkit.model import Job, JobCause, JobCollective, JobPlace, JobProcess, Thread
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.signals import SIGABRT, signal_name
@@ -28,6 +28,7 @@ SIGINT, SIGKILL, SIGSEGV, SIGTERM = 2, 9, 11, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
 _ADDED = frozenset({"killed", "alive", "stood"})
 """What only adds to a process. A launcher that was looked at while it lived is none of the job's."""
+_MOST_LISTED = 4
 MOST_ALSO = 16
 MOST_WORLD = 1_000_000
 """Ranks that a job may say it has."""
@@ -85,7 +86,7 @@ def _of_attempt(cause: Optional[JobCause], several: bool) -> Optional[JobCause]:
 
 def _kind(words: Iterable[Word], recordings: Sequence[Recording]) -> Optional[str]:
     launchers = {word.launcher for word in words if word.launcher}
-    if service := next((name for name in SERVICES if name in launchers), None):
+    if service := next((name for name in (*SERVICES, *LISTINGS) if name in launchers), None):
         return service
     if "srun" in launchers:
         return "slurm"
@@ -383,7 +384,9 @@ class _Round:
         person: Optional[_Person] = None
         also: list[_Person] = []
         seen_first = next((one for one in weak if any(word.launcher in SERVICES for word in one.of("first"))), None)
-        if seen_first is not None:
+        if len(own) + len(weak) > 1 and all(_is_listed(one) for one in ordered):
+            cause = _of_list([one for one in ordered if failures[id(one)] in (classes.OWN, "weak")], self.number)
+        elif seen_first is not None:
             person, also = seen_first, own
             cause = _cause(person, "likely", self.number, "the first service that ended with an error")
         elif own:
@@ -443,7 +446,7 @@ class _Round:
         role = {classes.OWN: "failed", "weak": "failed", classes.PEER: "lost-peer", classes.STOPPED: "stopped", "ended": "ended"}
         status = person.exit
         spoken = person.last_words
-        if status is not None and status in (-SIGTERM, -SIGKILL) and failure == "weak" and not is_root:
+        if status is not None and status in (-SIGTERM, -SIGKILL) and failure == "weak" and not is_root and not _is_listed(person):
             failure = classes.STOPPED
         return JobProcess(
             rank=person.who.rank,
@@ -586,6 +589,24 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
         confidence=confidence,
         because=because,
     )
+
+
+def _of_list(failed: Sequence[_Person], attempt: int) -> JobCause:
+    several = f"{len(failed)} processes"
+    told = [f"{one.who.name} ({one.what()})" for one in failed[:_MOST_LISTED]]
+    more = f", and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
+    return JobCause(
+        name=several,
+        attempt=attempt,
+        what=f"{several} failed: {', '.join(told)}{more}",
+        confidence="certain",
+        because="the list tells how each ended, but not which was the first, nor whether they belong together",
+    )
+
+
+def _is_listed(person: _Person) -> bool:
+    """Whether only a list of processes tells of it, whose order says nothing of who failed first."""
+    return all(word.launcher in LISTINGS for word in person.words)
 
 
 def _waited_in_vain(person: _Person) -> bool:

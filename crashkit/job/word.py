@@ -9,6 +9,9 @@ from crashkit.model import JobPlace, Thread
 SERVICES = ("docker compose", "foreman", "honcho", "overmind")
 """Launchers of services, which have names and do not need each other as ranks do. They tell of each end as they see it."""
 
+LISTINGS = ("docker", "podman", "kubernetes", "slurm")
+"""Who lists processes that ended. They need not belong together, and the order of a list is none of time."""
+
 
 class Who(NamedTuple):
     """A process as far as a line, a file's name or a launcher's summary identifies it."""

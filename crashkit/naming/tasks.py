@@ -9,6 +9,10 @@ from crashkit.naming.own_code import own_line
 
 _NAMED = 3
 """Tasks that are named one by one."""
+_NOUNS = {"Semaphore": "semaphore", "Event": "event", "Condition": "condition", "Barrier": "barrier", "Queue": "queue"}
+"""By the end of the name of asyncio's class. A condition that was notified waits for its lock."""
+_OF_QUEUE = {"get": "an item of ", "put": "room in ", "join": "all items of "}
+"""What is waited for, by the method of a queue."""
 
 
 def task_of(crash: Crash, thread: Thread | None) -> Task | None:
@@ -62,10 +66,20 @@ def state(crash: Crash, task: Task) -> str:
 def _awaited(crash: Crash, task: Task) -> str:
     if task.held_by is not None and 0 <= task.held_by < len(crash.tasks):
         holder = crash.tasks[task.held_by]
-        what = f"the lock {task.lock}" if task.lock else "a lock"
-        return f"{what}, held by {'itself' if holder is task else f'{name(holder)} in {_held_in(holder, task.held_at)}'}"
+        more = f" ({task.detail})" if task.detail else ""
+        return f"{_object(task)}{more}, held by {'itself' if holder is task else f'{name(holder)} in {_held_in(holder, task.held_at)}'}"
     others = [name(crash.tasks[index]) for index in task.awaits_tasks if 0 <= index < len(crash.tasks)]
+    if not others and task.detail:
+        return f"{_object(task)} ({task.detail})"
     return _listed(others) if others else "a Future" if task.awaits in (None, "Future") else str(task.awaits)
+
+
+def _object(task: Task) -> str:
+    """`the lock shared.first`, `room in the queue jobs`, `an event`."""
+    kind, _, method = (task.awaits or "").removesuffix("()").partition(".")
+    noun = next((noun for ending, noun in _NOUNS.items() if kind.endswith(ending)), "lock")
+    article, named = ("the", f" {task.lock}") if task.lock else ("an" if noun == "event" else "a", "")
+    return f"{_OF_QUEUE.get(method, '') if noun == 'queue' else ''}{article} {noun}{named}"
 
 
 def _held_in(holder: Task, index: int | None) -> str:

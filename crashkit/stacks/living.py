@@ -24,6 +24,8 @@ class Living(NamedTuple):
     files: Mapping[int, OpenFile] = {}
     """By descriptor."""
     children: tuple[int, ...] = ()
+    opening_fifos: frozenset[int] = frozenset()
+    """The threads that wait in open() for the other end of a FIFO."""
 
 
 def as_json(seen: Living) -> dict[str, Any]:
@@ -32,6 +34,7 @@ def as_json(seen: Living) -> dict[str, Any]:
         "processor": {str(tid): share for tid, share in seen.processor.items()},
         "files": {str(number): list(file) for number, file in seen.files.items()},
         "children": list(seen.children),
+        "opening_fifos": sorted(seen.opening_fifos),
     }
 
 
@@ -44,6 +47,7 @@ def of_json(told: object) -> Optional[Living]:
             int(number): OpenFile(str(kind), str(name), process if isinstance(process, int) else None)
             for number, (kind, name, process) in told["files"].items()
         }
-        return Living({int(tid): float(share) for tid, share in told["processor"].items()}, files, tuple(map(int, told["children"])))
+        shares = {int(tid): float(share) for tid, share in told["processor"].items()}
+        return Living(shares, files, tuple(map(int, told["children"])), frozenset(map(int, told.get("opening_fifos", ()))))
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

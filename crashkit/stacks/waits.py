@@ -176,7 +176,7 @@ class _Waits:
         if call.name in _FILE_CALLS:
             return self._file(tid, first, _FILE_CALLS[call.name])
         if call.name in _OPENS:
-            return Wait(thread=tid, kind="open", name=self._path(call))
+            return Wait(thread=tid, kind="open", name=self._path(tid, call))
         if call.name in _POLL:
             if call.name in ("poll", "ppoll") and call.arguments[1] == 1 and len(data := self._read(first, 4)) == 4:
                 return self._file(tid, struct.unpack("=i", data)[0], "poll")
@@ -187,7 +187,7 @@ class _Waits:
             return Wait(thread=tid, kind="child", name=f"process {known}" if known else None, process=known)
         return Wait(thread=tid, kind=_CALLS.get(call.name, call.name))
 
-    def _path(self, call: Blocked) -> Optional[str]:
+    def _path(self, tid: int, call: Blocked) -> Optional[str]:
         """The path that the call opens, and what for: of a FIFO, another process has to do the opposite."""
         at = _OPENS[call.name]
         path, flags = call.arguments[at : at + 2]
@@ -197,6 +197,8 @@ class _Waits:
         if not text or not end:
             return None
         how = f" {_ACCESS[flags & 3]}" if flags & 3 < len(_ACCESS) else ""
+        if tid in self._living.opening_fifos and flags & 3 < 2:
+            how += f", a FIFO that nobody has open {_ACCESS[1 - (flags & 3)]}"
         return text.decode("utf-8", "replace") + how
 
     def _file(self, tid: int, descriptor: int, kind: str) -> Wait:

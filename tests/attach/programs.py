@@ -77,6 +77,28 @@ def read():
     + "update()\n"
 )
 
+NOTIFIED = (
+    HEAD
+    + """
+changed = threading.Condition(threading.Lock())
+wakes, never = threading.Event(), threading.Event()
+def one():
+    with changed:
+        wakes.set()
+        changed.wait()
+def two():
+    wakes.wait()
+    with changed:
+        changed.notify()
+        never.wait()
+threads = [threading.Thread(target=f, name=f.__name__, daemon=True) for f in (two, one)]
+[t.start() for t in threads]
+"""
+    + READY
+    + "threads[0].join()\n"
+)
+"""A condition releases its lock while it waits, and then waits to have it again."""
+
 FINISHED_WITH = (
     HEAD
     + """

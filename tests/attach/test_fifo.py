@@ -23,7 +23,10 @@ send()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("mode", "how"), [("w", "for writing"), ("r", "for reading")])
+@pytest.mark.parametrize(
+    ("mode", "how"),
+    [("w", "for writing, a FIFO that nobody has open for reading"), ("r", "for reading, a FIFO that nobody has open for writing")],
+)
 def test_the_other_end_is_not_open(mode: str, how: str, tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "queue")
     with running(an_interpreter(), OPENS.format(mode=mode), tmp_path) as (process, _):

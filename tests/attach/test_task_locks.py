@@ -95,22 +95,24 @@ async def two(shared):
         pass
 """
 LEFT_BEFORE = """
+async def takes(lock):
+    await lock.acquire()
 async def one(shared):
     for _ in [0]:
         for _ in [0]:
             for _ in [0]:
                 async with shared.first: pass
-    await shared.first.acquire()
+    await takes(shared.first)
     shared.has_first.set(); await shared.has_second.wait()
-    await shared.second.acquire()
+    await takes(shared.second)
 async def two(shared):
     for _ in [0]:
         for _ in [0]:
             for _ in [0]:
                 async with shared.second: pass
-    await shared.second.acquire()
+    await takes(shared.second)
     shared.has_second.set(); await shared.has_first.wait()
-    await shared.first.acquire()
+    await takes(shared.first)
 """
 """Nothing tells who has the locks, though both tasks were in such a block before."""
 WAIT_FOR = CROSSED.replace("async with shared.second:  # one waits", "await asyncio.wait_for(shared.second.acquire(), 3600)\n        if 1:")

@@ -387,6 +387,12 @@ def test_the_signal_is_that_of_the_stacks_which_are_shown(tmp_path: Path, text: 
 
 
 OPENING_LINES = (
+    "CONTAINER ID   IMAGE     COMMAND   CREATED   STATUS    PORTS     NAMES",
+    "CONTAINER ID  IMAGE       COMMAND     CREATED     STATUS      PORTS       NAMES",
+    '        "State": {',
+    "NAME    READY   STATUS    RESTARTS   AGE",
+    "Containers:",
+    "JobID|JobName|State|ExitCode",
     "Fatal Python error: Aborted",
     "Timeout (0:00:01)!",
     "~~~~~~~~~~~~~~~~~~~~~~ Stack of fetcher (140262755694272) ~~~~~~~~~~~~~~~~~~~~~~",

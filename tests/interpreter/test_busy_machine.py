@@ -17,7 +17,11 @@ def read(core: Path) -> tuple[object, object, list[object]]:
     with opened(core) as memory:
         state = state_of(memory)
         assert state is not None
-        return state.tasks(), state.locks(), [state.variables(frame) for thread in state.threads for frame in thread.stack.inner]
+        return (
+            state.tasks(lambda _name: None),
+            state.locks(),
+            [state.variables(frame) for thread in state.threads for frame in thread.stack.inner],
+        )
 
 
 @pytest.mark.slow

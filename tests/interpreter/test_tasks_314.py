@@ -95,7 +95,7 @@ def test_a_live_process_as_asyncio_itself_shows_it(inside: Path) -> None:
                 assert found is not None
                 state = read_python(live, [Module(found.module, None)], Version(3, 14), {})
                 assert state is not None
-                tasks, in_time = state.tasks()[:2]
+                tasks, in_time = state.tasks(lambda _name: None)[:2]
         finally:
             child.kill()
     assert in_time

@@ -416,6 +416,8 @@ class Supervisor:
         return max(0.01, self._next_walk - time.monotonic())
 
     def _step(self, timeout: float) -> None:
+        # Who died before the command did may only be seen in the turn after that in which the command is reaped.
+        had_ended = self._status is not None
         rest = self._tail.rest()
         interest = self._tail.interest() if not rest else None
         if interest is not None:
@@ -464,7 +466,7 @@ class Supervisor:
         self._read_log(now)
         self._let_go_of_signals(now)
         self._look_for_hang(now)
-        self._close_incident(now)
+        self._close_incident(now, had_ended)
         self._start_worker()
 
     # Signals
@@ -765,8 +767,8 @@ class Supervisor:
             self._incident.add(one, now)
         self._living = []
 
-    def _close_incident(self, now: float) -> None:
-        """Hand it over once nothing more belongs to it."""
+    def _close_incident(self, now: float, has_ended: bool) -> None:
+        """Hand it over once nothing more belongs to it. `has_ended`: the command, and all deaths before its own have been seen."""
         if self._incident is None:
             if self._living and now - self._siblings_taken > SAME_INCIDENT:
                 self._forget_living()
@@ -774,7 +776,7 @@ class Supervisor:
         if self._taking and not self._told_to_end:
             return
         pending = self._wanted or self._unclaimed or self._cores.busy
-        if self._told_to_end or (not pending and self._incident.is_over(now, self._status is not None)):
+        if self._told_to_end or (not pending and self._incident.is_over(now, has_ended)):
             self._tail.catch_up()
             whole = self._incident.whole(self._tail.tail())
             self._forget([one for one in (whole, *whole.others) if one.alive is None])

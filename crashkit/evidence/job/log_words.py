@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Optional, Union
 
-from crashkit.evidence.job import paths, services
+from crashkit.evidence.job import listed, paths, services
 from crashkit.evidence.text import faulthandler, traceback
 from crashkit.evidence.text.faulthandler import FaultDump
 from crashkit.evidence.text.prefixes import clean
@@ -312,7 +312,7 @@ class LogWords:
         for name in list(self._open):
             self._close(name)
         self.words.sort(key=lambda word: word.line)
-        self.words = services.under_one_name(self.words)
+        self.words = services.under_one_name(self.words) or listed.words(file)
         return self.words
 
     def _who(self, name: str) -> Who:

@@ -1,0 +1,177 @@
+"""What a function has taken with a bare `await lock.acquire()` when it stands at a line, and the first values of semaphores: by its source.
+
+Neither a lock nor a frame of asyncio's records that. So only what is sure counts: an acquire() that every way to the line passes, and
+behind which nothing is passed that may release it. Pure.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Optional
+
+_LONGEST = 1 << 20
+"""Characters of a source that is parsed."""
+_MOST_NAMES = 8
+_SEMAPHORES = frozenset({"Semaphore", "BoundedSemaphore"})
+_MAY_RELEASE = re.compile(r"release|unlock", re.IGNORECASE)
+"""A called name with one of these words in it may release what was taken."""
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+Expression = tuple[str, ...]
+"""`self.pool.lock` as its names."""
+
+
+class Standing(NamedTuple):
+    """Where a function stands."""
+
+    name: str
+    first_line: int
+    """Of its decorators or its `def`."""
+    line: int
+    column: Optional[int] = None
+    """In bytes; up to 3.10 it is not known."""
+
+
+class Parsed:
+    """One source file."""
+
+    def __init__(self, text: str) -> None:
+        """A text that is no Python, or Python of a later version, tells nothing."""
+        self._functions: dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self._values: dict[str, set[Optional[int]]] = {}
+        self._taken: dict[Standing, tuple[Expression, ...]] = {}
+        """Thousands of tasks may stand at one line."""
+        if len(text) > _LONGEST:
+            return
+        try:
+            tree = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            return
+        for node in ast.walk(tree):
+            if isinstance(node, _FUNCTIONS):
+                first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+                self._functions[node.name, first] = node
+            elif isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
+                self._add_value(node, node.value)
+
+    def taken(self, at: Standing) -> tuple[Expression, ...]:
+        """What the function has taken and not released; nothing if the source is not that of what ran."""
+        if at not in self._taken:
+            node = self._functions.get((at.name, at.first_line))
+            known = node is not None and _waits_there(node, at)
+            self._taken[at] = tuple(_before(node.body, (), at)) if node is not None and known else ()
+        return self._taken[at]
+
+    def first_value(self, name: str) -> Optional[int]:
+        """The value with which each semaphore of this name, be it a variable or an attribute, is made; None if it is not known."""
+        found = self._values.get(name, set())
+        return next(iter(found)) if len(found) == 1 else None
+
+    def _add_value(self, node: ast.Assign | ast.AnnAssign, call: ast.Call) -> None:
+        made = _names(call.func)
+        if not made or made[-1] not in _SEMAPHORES:
+            return
+        given = [*call.args, *(one.value for one in call.keywords if one.arg == "value")]
+        first = given[0] if given else ast.Constant(1)
+        value = first.value if isinstance(first, ast.Constant) and type(first.value) is int else None
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        for target in targets:
+            several = isinstance(target, (ast.Tuple, ast.List))
+            for one in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
+                if names := _names(one):
+                    self._values.setdefault(names[-1], set()).add(None if several else value)
+
+
+def _waits_there(function: ast.AST, at: Standing) -> bool:
+    """Whether the function awaits something at that line: if not, the file has changed since it was loaded."""
+    awaits = (node for node in ast.walk(function) if isinstance(node, (ast.Await, ast.AsyncWith, ast.AsyncFor)))
+    return any(node.lineno <= at.line <= (node.end_lineno or node.lineno) for node in awaits)
+
+
+def _before(block: Sequence[ast.stmt], held: Sequence[Expression], at: Standing) -> Sequence[Expression]:
+    """What is held at that place, which is within one of these statements."""
+    for statement in block:
+        if _contains(statement, at):
+            return _within(statement, held, at)
+        held = _after(statement, held)
+    return held
+
+
+def _within(statement: ast.stmt, held: Sequence[Expression], at: Standing) -> Sequence[Expression]:
+    if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
+        # An earlier turn of the loop may have released it.
+        held = _kept(statement, held)
+    if isinstance(statement, ast.Try) and not any(_contains(one, at) for one in statement.body):
+        # How far the body came is not known, unless all of it was run.
+        if any(_contains(one, at) for one in statement.orelse):
+            for one in statement.body:
+                held = _after(one, held)
+        else:
+            for part in (*statement.body, *statement.handlers, *statement.orelse):
+                held = _kept(part, held)
+    for block in _blocks(statement):
+        if any(_contains(one, at) for one in block):
+            return _before(block, held, at)
+    return held
+
+
+def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
+    for field in ("body", "orelse", "finalbody"):
+        block = getattr(statement, field, None)
+        if isinstance(block, list):
+            yield block
+    for handler in (*getattr(statement, "handlers", ()), *getattr(statement, "cases", ())):
+        yield handler.body
+
+
+def _after(statement: ast.stmt, held: Sequence[Expression]) -> Sequence[Expression]:
+    """What is held behind a statement."""
+    held = _kept(statement, held)
+    value = getattr(statement, "value", None) if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)) else None
+    taken = _acquired(value.value) if isinstance(value, ast.Await) else None
+    return [*held, taken] if taken else held
+
+
+def _acquired(value: ast.expr) -> Optional[Expression]:
+    """`lock` of `lock.acquire()`, and of `wait_for(lock.acquire(), 5)`, which raises if it takes too long."""
+    if not isinstance(value, ast.Call):
+        return None
+    names = _names(value.func)
+    if names and names[-1] == "wait_for" and value.args:
+        return _acquired(value.args[0])
+    return names[:-1] if names and names[-1] == "acquire" and not value.args else None
+
+
+def _kept(node: ast.AST, held: Sequence[Expression]) -> Sequence[Expression]:
+    """What is still held if anything of this may have run. A variable that is set anew may name another lock."""
+    for one in ast.walk(node) if held else ():
+        if isinstance(one, ast.Call):
+            called = one.func.attr if isinstance(one.func, ast.Attribute) else one.func.id if isinstance(one.func, ast.Name) else ""
+            if called == "release" and (names := _names(one.func)):
+                held = [lock for lock in held if lock != names[:-1]]
+            elif _MAY_RELEASE.search(called):
+                return []
+        elif isinstance(one, (ast.Name, ast.Attribute)) and not isinstance(one.ctx, ast.Load):
+            names = _names(one)
+            held = [lock for lock in held if names is None or lock[: len(names)] != names]
+    return held
+
+
+def _contains(node: ast.stmt, at: Standing) -> bool:
+    start, end = (node.lineno, node.col_offset), (node.end_lineno or node.lineno, node.end_col_offset or 0)
+    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+        return False
+    if at.column is None:
+        return start[0] <= at.line <= end[0]
+    return start <= (at.line, at.column) < end
+
+
+def _names(node: ast.expr) -> Optional[Expression]:
+    """`a.b.c` as its names; None for anything else."""
+    found: list[str] = []
+    while isinstance(node, ast.Attribute) and len(found) < _MOST_NAMES:
+        found.append(node.attr)
+        node = node.value
+    return (node.id, *reversed(found)) if isinstance(node, ast.Name) else None
