@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,14 +69,10 @@ def defined() -> dict[str, set[str]]:
     """The files in which each test, class of tests and test of such a class is defined; the last as `TestIt::test_this`."""
     found: dict[str, set[str]] = {}
     for path in (ROOT / "tests").rglob("test_*.py"):
-        for node in ast.parse(path.read_text()).body:
-            inner = (
-                [f"{node.name}::{one.name}" for one in node.body if isinstance(one, ast.FunctionDef)]
-                if isinstance(node, ast.ClassDef)
-                else []
-            )
-            for name in (*([node.name] if isinstance(node, (ast.ClassDef, ast.FunctionDef)) else ()), *inner):
-                found.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
+        inside = ""
+        for indent, kind, name in re.findall(r"^( {4})?(class|def) (\w+)", path.read_text(), re.M):
+            inside = inside if indent else f"{name}::" if kind == "class" else ""
+            found.setdefault(f"{inside}{name}" if indent else name, set()).add(path.relative_to(ROOT).as_posix())
     return found
 
 

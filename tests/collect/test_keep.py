@@ -52,8 +52,12 @@ def test_a_core_leaves_room_on_the_disk(tmp_path: Path, monkeypatch: pytest.Monk
 def test_only_a_file_is_read_where_a_rank_writes_its_errors(kind: str, tmp_path: Path) -> None:
     path = tmp_path / "stderr"
     (tmp_path / "secret").write_text("secret")
-    make = {"file": lambda: path.write_text("gave up"), "fifo": lambda: os.mkfifo(path), "link": lambda: path.symlink_to("secret")}
-    make.get(kind, lambda: path.symlink_to("/dev/zero"))()
+    if kind == "file":
+        path.write_text("gave up")
+    elif kind == "fifo":
+        os.mkfifo(path)
+    else:
+        path.symlink_to("secret" if kind == "link" else "/dev/zero")
     process = snapshot(os.getpid())
     assert process is not None
     seen = Sighting(0.0, process.pid, process.start, signal.SIGSEGV, False, False, process._replace(stderr=str(path)), None, b"", None)
