@@ -46,7 +46,8 @@ def _facts(crash: Crash) -> str:
         rows.append(("Thread", f"{wording.thread_label(thread)}, {wording.plural(len(crash.threads), 'thread')} in total"))
     side = gpu_wording.launch(crash)
     if frame := wording.forward_line(side.thread if side else thread):
-        rows.append(("Forward", f"{frame.function or '(no name)'} ({wording.full_place(frame)}), {wording.FORWARD}"))
+        place = f" ({wording.full_place(frame)})" if frame.file else ""
+        rows.append(("Forward", f"{frame.function or '(no name)'}{place}, {wording.FORWARD}"))
     if crash.process and crash.process.versions:
         rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in crash.process.versions.items())))
     if crash.fingerprint and crash.fingerprint.hash:

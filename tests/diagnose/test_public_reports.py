@@ -33,6 +33,8 @@ HALVES = {
     "sixth-first": 0,
     "sixth-second": 1,
     "seventh-first": 0,
+    "seventh-second": 1,
+    "seventh-late": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -86,7 +88,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to sixth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to seventh sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -102,6 +104,8 @@ def verdicts() -> dict[str, list[Verdict]]:
         "sixth, first half": [judged(report) for report in reports("sixth-first")],
         "sixth, second half": [judged(report) for report in reports("sixth-second")],
         "seventh, first half": [judged(report) for report in reports("seventh-first")],
+        "seventh, second half": [judged(report) for report in reports("seventh-second")],
+        "seventh, found after the first half was handed over": [judged(report) for report in reports("seventh-late")],
     }
 
 
