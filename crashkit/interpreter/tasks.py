@@ -245,14 +245,15 @@ class TaskReader:
     def _learn_types(self, interpreter: int, contents: int) -> None:
         """Types by the names that modules give them: what C calls them is in a file that may be missing."""
         self._known.clear()
-        with suppress(Unreadable):
-            modules = {name: module_contents(self._objects, interpreter, name) for name in ("asyncio.futures", "types")}
-            modules["asyncio.tasks"] = contents
-            for (module, name), kind in _TYPES.items():
-                place = modules[module]
-                with suppress(Unreadable):
-                    if place and (address := self._objects.item(place, name)):
-                        self._known.setdefault(address, kind)
+        modules = {"asyncio.tasks": contents}
+        for module, name in _TYPES:
+            if module not in modules:
+                modules[module] = 0
+                with suppress(Unreadable):  # what is left of memory may lack one of them
+                    modules[module] = module_contents(self._objects, interpreter, module) or 0
+            with suppress(Unreadable):
+                if modules[module] and (address := self._objects.item(modules[module], name)):
+                    self._known.setdefault(address, _TYPES[module, name])
 
     def _type_name(self, kind: int) -> str:
         return self._known.get(kind) or self._values.type_name(kind)

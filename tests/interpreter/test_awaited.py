@@ -21,4 +21,6 @@ def test_it_is_told_as_the_program_called_it(python: Interpreter) -> None:
     named = [task for task in crash.tasks if not re.fullmatch(r"Task-\d+", task.name or "")]
     assert [task.awaits for task in named] == [task.name for task in named]
     assert len(named) == (16 if python.version >= (3, 9) else 15)
-    assert {state(crash, task) for task in named} >= {"waiting for Lock.acquire()", "waiting for a Future"}
+    said = {state(crash, task) for task in named}
+    assert said >= {"waiting for the lock (taken; asyncio does not record by whom)", "waiting for a Future", "waiting for as_completed()"}
+    assert said >= {"waiting for an event (not set)", "waiting for room in a queue (full, with 1)", "waiting for shield()"}
