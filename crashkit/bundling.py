@@ -22,7 +22,7 @@ from crashkit import __version__
 from crashkit.attempt import attempt
 from crashkit.crashfolder.bundle import EVIDENCE, ROOT, SCHEMA, SUFFIX, WARNING, WARNING_MINIMAL, BundleManifest, Member, write_bundle
 from crashkit.crashfolder.files import is_regular, open_real
-from crashkit.crashfolder.manifest import OTHERS, SOURCE, File, Manifest, read_manifest
+from crashkit.crashfolder.manifest import OTHERS, RECORDED, SOURCE, File, Manifest, read_manifest
 from crashkit.debugger.direct import DirectReader
 from crashkit.elf.file import read_build_id
 from crashkit.elf.twin import BIG, write_twin
@@ -97,9 +97,11 @@ def bundle(
         binary = list(_binary_evidence(pieces, [one.member.name for one in (*texts, *kept)], _written(small, crash, pieces)))
         root = sorted([*chosen.modules(), *chosen.sources(), *chosen.packages()], key=lambda member: member.name)
         snapshots = list(_snapshots(pieces, masking))
-        manifest = _manifest(pieces, (*texts, *kept, *snapshots, *binary), masking)
+        recordings = list(_recordings(pieces))
+        further = (*texts, *kept, *snapshots, *recordings)
+        manifest = _manifest(pieces, (*further, *binary), masking)
         others = _others(pieces, masking)
-        members = masking.again([*manifest, *(one.member for one in (*texts, *kept, *snapshots)), *others.texts, *_first_of_each(root)])
+        members = masking.again([*manifest, *(one.member for one in further), *others.texts, *_first_of_each(root)])
         # A minimal core has what the report needs; what the others' cores hold nobody has gone through.
         living = () if minimal else others.cores
         facts = BundleManifest(
@@ -199,6 +201,16 @@ def _snapshots(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
         yield _Piece(path.name, Member(f"{EVIDENCE}/{names[-1]}", "allocator-snapshot", data, _modified(path)))
 
 
+def _recordings(pieces: Pieces) -> Iterator[_Piece]:
+    """Flight recorder dumps as they are: what they contain are names of functions and files, sizes and times."""
+    if pieces.manifest is None or pieces.folder is None:
+        return
+    for file in pieces.manifest.get("files", []):
+        path = pieces.folder / str(file.get("name"))
+        if file.get("kind") == RECORDED and is_regular(path):
+            yield _Piece(path.name, Member(f"{EVIDENCE}/{path.name}", RECORDED, path, _modified(path)))
+
+
 def _binary_evidence(pieces: Pieces, taken: Sequence[str], small: Optional[Path]) -> Iterator[_Piece]:
     """GPU cores, then the core, or the `small` one: it is the largest, and more can be done without its end than without anything else."""
     gpus = [("gpu-core", source) for _, source in sorted(pieces.gpus, key=lambda gpu: gpu.source.original.name)]
@@ -264,6 +276,9 @@ def _others(pieces: Pieces, masking: _Masking) -> _Others:
         for file in manifest.get("files", []):
             path, kind = folder / str(file.get("name")), str(file.get("kind"))
             if not is_regular(path) or path.name == "manifest.json":
+                continue
+            if kind == RECORDED:
+                texts.append(Member(f"{place}/{path.name}", kind, path, _modified(path)))
                 continue
             if kind in ("core", "gpu-core"):
                 cores.append(Member(f"{place}/{path.name}", kind, path, _modified(path)))

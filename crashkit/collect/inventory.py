@@ -6,9 +6,9 @@ import contextlib
 import stat
 from collections.abc import Iterable
 
-from crashkit.collect.host.cuda import SUFFIXES
+from crashkit.collect.host.cuda import RECORDING, SUFFIXES
 from crashkit.crashfolder.files import open_regular
-from crashkit.crashfolder.manifest import SNAPSHOT, SOURCE, File
+from crashkit.crashfolder.manifest import RECORDED, SNAPSHOT, SOURCE, File
 from crashkit.crashfolder.work import Work
 from crashkit.elf.core_head import read_head
 
@@ -31,6 +31,7 @@ def inventory(work: Work, known: Iterable[File] = ()) -> list[File]:
     names = work.names()
     kinds = {name: kind for name, kind in KINDS.items() if name in names}
     kinds.update((name, "gpu-core") for name in names if name.endswith(SUFFIXES))
+    kinds.update((name, RECORDED) for name in names if name.startswith(RECORDING))
     files: list[File] = []
     for name, kind in kinds.items():
         status = work.stat(name)

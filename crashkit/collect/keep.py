@@ -26,7 +26,7 @@ from crashkit.collect.inventory import inventory
 from crashkit.collect.supervise.core_watch import CoreFile
 from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say, taken_of
 from crashkit.collect.supervise.stderr_tail import KEPT
-from crashkit.crashfolder.files import create, open_regular
+from crashkit.crashfolder.files import create, is_regular, open_regular
 from crashkit.crashfolder.ids import identity
 from crashkit.crashfolder.manifest import OTHERS, SCHEMA, File, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Store, prune, temporary_store
@@ -139,6 +139,11 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
                 os.rename(path, path.name, dst_dir_fd=work.descriptor)
                 os.chmod(path.name, 0o600, dir_fd=work.descriptor)
                 dumps.append(path.name)
+        recording = f"{cuda.RECORDING}{seen.rank}"
+        if is_regular(settings.gpu_folder / recording):
+            with _optional(recording, notes):
+                os.rename(settings.gpu_folder / recording, recording, dst_dir_fd=work.descriptor)
+                os.chmod(recording, 0o600, dir_fd=work.descriptor)
     if dumps:
         files, left_out = _copy_gpu_files(dumps, seen, settings, work, clean)
         manifest["files"] = [*manifest.get("files", []), *files]

@@ -49,8 +49,8 @@ class BundledFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     name: str
     """Its name in the archive."""
     kind: str
-    """core, gpu-core, allocator-snapshot, log, manifest, module, unwind-tables (a large module of which only that is here), debug-info,
-    source, package."""
+    """core, gpu-core, allocator-snapshot, flight-recorder, log, manifest, module, unwind-tables (a large module of which only that is
+    here), debug-info, source, package."""
     size: int
     """Bytes."""
     sha256: str

@@ -13,7 +13,7 @@ from crashkit.limits import LONGEST_FILE_NAME
 SCHEMA = "crashkit.manifest/1"
 OTHERS = "others"
 """The folder of the other processes of an incident, each in a crash folder of its own."""
-SOURCE, SNAPSHOT = "source", "allocator-snapshot"
+SOURCE, SNAPSHOT, RECORDED = "source", "allocator-snapshot", "flight-recorder"
 """Kinds of files that explain a GPU core: a kernel's source or what torch.compile generated, and what torch's allocator dumped."""
 _NAME = "manifest.json"
 _TEMPORARY = ".manifest"
@@ -25,8 +25,8 @@ class File(TypedDict, total=False):
 
     name: str
     kind: str
-    """core, log, faulthandler, gdb, kernel-log, gpu-core, rank-log (a rank's own stderr), error-file (torchelastic's), source and
-    allocator-snapshot (what explains a GPU core)."""
+    """core, log, faulthandler, gdb, kernel-log, gpu-core, rank-log (a rank's own stderr), error-file (torchelastic's), flight-recorder (a
+    rank's dump), source and allocator-snapshot (what explains a GPU core)."""
     size: int
     expected: int
     """For a core: size in bytes by its headers. If it exceeds `size`, the core is truncated."""

@@ -11,6 +11,7 @@
       gdb.txt             stacks taken by gdb at the fatal signal (--capture ptrace)
       dmesg.log           the kernel's messages since the command started, if readable
       *.nvcudmp           GPU core dumps
+      nccl_trace_rank_N   the dump of torch's flight recorder of this rank (crashkit run --cuda)
       report.json, report.html, analysis.log
 
 Folders are 0700, files 0600. The state of a crash shows in its folder:

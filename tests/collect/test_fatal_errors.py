@@ -44,3 +44,12 @@ def test_whom_a_tracer_just_let_go_is_about_to_die() -> None:
     assert not errors.is_due(50.0, held) and errors.awaited
     assert not errors.is_due(50.01, free)
     assert errors.is_due(50.0 + PATIENCE, free), "it does not wait for ever"
+
+
+def test_the_time_since_it_was_let_go_counts() -> None:
+    """Not since some earlier look: within that time it was held, let go, and is about to die."""
+    errors = FatalErrors()
+    errors.seen(1, 10.0, is_told=False)
+    assert not errors.is_due(10.0 + PATIENCE - 0.1, held)
+    assert not errors.is_due(10.0 + PATIENCE, free)
+    assert errors.is_due(10.0 + 2 * PATIENCE, free)

@@ -42,7 +42,7 @@ def test_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
 def test_a_store_that_others_can_write_to_is_refused(tmp_path: Path, mode: int) -> None:
-    (tmp_path / "open").mkdir()
+    (tmp_path / "open").mkdir(mode=0o700)  # whatever the umask is
     opened = Store(tmp_path / "open")
     assert opened.is_there
     (tmp_path / "open").chmod(mode)

@@ -1,4 +1,5 @@
-"""The variables that make the CUDA driver leave core dumps (cuda-gdb manual, "GPU core dump support"). Pure but for `dumping`."""
+"""The variables that make the CUDA driver leave core dumps (cuda-gdb manual, "GPU core dump support"), and torch its flight recorder's
+(torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp). Pure but for `dumping`."""
 
 from __future__ import annotations
 
@@ -14,12 +15,19 @@ LIGHTWEIGHT = "skip_nonrelocated_elf_images,skip_global_memory,skip_shared_memor
 """CUDA_COREDUMP_GENERATION_FLAGS, CUDA 12.5 and newer: registers, kernels and code without memory, so megabytes instead of gigabytes."""
 
 SUFFIXES = (".nvcudmp", ".nvcudmp.gz")
+RECORDING = "nccl_trace_rank_"
+"""How a rank's flight recorder dump is called; its rank follows."""
+_COLLECTIVES = "2000"
+"""That each rank remembers: as many as torch's documentation proposes."""
+_OLDER = {"TORCH_FR_BUFFER_SIZE": "TORCH_NCCL_TRACE_BUFFER_SIZE", "TORCH_FR_DUMP_TEMP_FILE": "TORCH_NCCL_DEBUG_INFO_TEMP_FILE"}
+"""What torch called a variable before; it still reads that, too."""
 
 
 def variables(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Variables to add for GPU core dumps into `folder` (absolute); variables that the user set stay as they are.
+    """Variables to add for GPU core dumps and flight recorder dumps into `folder` (absolute); variables that the user set stay as they are.
 
-    Also enables dumps on request: a hung process writes one when a MiB is written to its pipe in `folder`.
+    Also enables dumps on request: a hung process writes one when a MiB is written to its pipe in `folder`. The flight recorder does nothing
+    in a process that has no NCCL process group.
     """
     wanted = {
         "CUDA_ENABLE_COREDUMP_ON_EXCEPTION": "1",
@@ -28,8 +36,11 @@ def variables(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
         "CUDA_COREDUMP_PIPE": f"{folder}/gpu-pipe.%h.%p",
         "CUDA_COREDUMP_SHOW_PROGRESS": "1",
         "CUDA_COREDUMP_GENERATION_FLAGS": LIGHTWEIGHT,
+        "TORCH_FR_BUFFER_SIZE": _COLLECTIVES,
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "1",
+        "TORCH_FR_DUMP_TEMP_FILE": f"{folder}/{RECORDING}",
     }
-    return {name: value for name, value in wanted.items() if name not in environment}
+    return {name: value for name, value in wanted.items() if name not in environment and _OLDER.get(name) not in environment}
 
 
 def dumps(folder: Path, pid: int) -> list[Path]:

@@ -34,10 +34,11 @@ class FatalErrors:
 
     def is_due(self, now: float, is_held: Callable[[], bool]) -> bool:
         """Whether nothing else came; once. `is_held`: whether a tracer holds a process, which then dies only when it is let go."""
-        if not self._until or now < self._until:
+        if not self._until:
             return False
         if is_held():
             self._until = now + PATIENCE
+        if now < self._until:
             return False
         self._until = 0.0
         return True

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit.attempt import failed
-from crashkit.crashfolder.manifest import OTHERS, Manifest, read_manifest
+from crashkit.crashfolder.manifest import OTHERS, RECORDED, Manifest, read_manifest
 from crashkit.elf.headers import of_file
 from crashkit.environment import RESTARTS, number, rank, world_size
 from crashkit.errors import EvidenceError
@@ -175,12 +175,15 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
     found.words.append(word)
     for file in manifest.get("files", []):
         name, kind = file.get("name", ""), file.get("kind")
-        if kind not in ("log", "rank-log", "faulthandler", "error-file"):
+        if kind not in ("log", "rank-log", "faulthandler", "error-file", RECORDED):
             continue
         # A launcher's ranks share its stderr.
         is_own = kind != "log" or manifest.get("is_command", True) or path.parent.name == OTHERS
         try:
             with open_input(path / name) as source:
+                if kind == RECORDED:
+                    found.recordings.append(read_recording(source.file, str(path / name)))
+                    continue
                 if kind == "error-file":
                     found.words += error_file.words(source.file.read(error_file.LARGEST), str(path), who) or []
                     continue
