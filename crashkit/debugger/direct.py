@@ -234,14 +234,13 @@ class DirectReader:
         if state is None or size is None:
             return crash
         name = core.architecture.thread_pointer or ""
-        done = []
+        threads = list(crash.threads)
         # The crashed thread comes first.
-        for index, thread in enumerate(sorted(crash.threads, key=lambda one: not one.crashed)):
-            pointer = thread.registers.get(name) if index < _THREADS_WITH_FORWARD else None
-            lines = state.forward(pointer, size) if pointer else []
-            done.append(replace(thread, forward=tuple(map(_forward, lines[:_FORWARD_LINES]))) if lines else thread)
-        threads = {thread.tid: thread for thread in done}
-        return replace(crash, threads=tuple(threads[thread.tid] for thread in crash.threads))
+        for index in sorted(range(len(threads)), key=lambda index: not threads[index].crashed)[:_THREADS_WITH_FORWARD]:
+            pointer = threads[index].registers.get(name)
+            if lines := state.forward(pointer, size) if pointer else []:
+                threads[index] = replace(threads[index], forward=tuple(map(_forward, lines[:_FORWARD_LINES])))
+        return replace(crash, threads=tuple(threads))
 
     def _owners_of_stacks(self, crash: Crash) -> Callable[[int], Optional[int]]:
         """The tid of the thread in whose C stack an address is.

@@ -8,6 +8,7 @@ from typing import Optional
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.job.sentences import failed_first, ranks, what_happened, who
+from crashkit.job.word import LISTINGS
 from crashkit.model import Evidence, Job, JobCollective
 
 _STOPPED = "SIGTERM"
@@ -32,6 +33,8 @@ def job_rank_failed(case: Case) -> Outcome:
         return known
     if _first_collective(job) is not None:
         return no("the ranks disagreed about a collective")
+    if job.kind in LISTINGS and job.root_cause.rank is None:
+        return no("a list of processes does not show which failed first, nor whether they belong together")
     if job.root_cause.confidence == "possible":
         return unknown("which process failed first")
     return Outcome(True, known.evidence, {"first": _sentence(failed_first(job.root_cause)), "followed": _followed(job)}, known.why)

@@ -22,7 +22,7 @@ from crashkit.job.sentences import ranks, what_happened
 from crashkit.job.word import LISTINGS, SERVICES, Who, Word
 from crashkit.model import Job, JobCause, JobCollective, JobPlace, JobProcess, Thread
 from crashkit.naming.own_code import python_frames
-from crashkit.naming.signals import SIGABRT, signal_name
+from crashkit.naming.signals import REQUESTS, SIGABRT, signal_name
 
 SIGINT, SIGKILL, SIGSEGV, SIGTERM = 2, 9, 11, 15
 _FAULTS = frozenset({4, 5, 6, 7, 8, 11, 31})
@@ -384,8 +384,9 @@ class _Round:
         person: Optional[_Person] = None
         also: list[_Person] = []
         seen_first = next((one for one in weak if any(word.launcher in SERVICES for word in one.of("first"))), None)
-        if len(own) + len(weak) > 1 and all(_is_listed(one) for one in ordered):
-            cause = _of_list([one for one in ordered if failures[id(one)] in (classes.OWN, "weak")], self.number)
+        if ordered and all(map(_is_listed, ordered)):
+            failed = [one for one in ordered if failures[id(one)] in (classes.OWN, "weak") and -(one.exit or 0) not in REQUESTS]
+            cause = _of_list(failed, self.number) if failed else None
         elif seen_first is not None:
             person, also = seen_first, own
             cause = _cause(person, "likely", self.number, "the first service that ended with an error")
@@ -446,7 +447,8 @@ class _Round:
         role = {classes.OWN: "failed", "weak": "failed", classes.PEER: "lost-peer", classes.STOPPED: "stopped", "ended": "ended"}
         status = person.exit
         spoken = person.last_words
-        if status is not None and status in (-SIGTERM, -SIGKILL) and failure == "weak" and not is_root and not _is_listed(person):
+        asked = -(status or 0) in REQUESTS if _is_listed(person) else status in (-SIGTERM, -SIGKILL)
+        if asked and failure == "weak" and not is_root:
             failure = classes.STOPPED
         return JobProcess(
             rank=person.who.rank,
@@ -592,21 +594,23 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
 
 
 def _of_list(failed: Sequence[_Person], attempt: int) -> JobCause:
-    several = f"{len(failed)} processes"
+    several = f"{len(failed)} processes" if len(failed) > 1 else failed[0].who.name or "a process"
     told = [f"{one.who.name} ({one.what()})" for one in failed[:_MOST_LISTED]]
     more = f", and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
     return JobCause(
         name=several,
         attempt=attempt,
-        what=f"{several} failed: {', '.join(told)}{more}",
+        what=f"{several} failed: {', '.join(told)}{more}" if len(failed) > 1 else failed[0].what(),
         confidence="certain",
-        because="the list tells how each ended, but not which was the first, nor whether they belong together",
+        because="the list tells how each ended, but not which was the first, nor whether they belong together"
+        if len(failed) > 1
+        else "no other process of the list was ended by a signal that nobody asked for",
     )
 
 
 def _is_listed(person: _Person) -> bool:
     """Whether only a list of processes tells of it, whose order says nothing of who failed first."""
-    return all(word.launcher in LISTINGS for word in person.words)
+    return bool(person.words) and all(word.launcher in LISTINGS for word in person.words)
 
 
 def _waited_in_vain(person: _Person) -> bool:

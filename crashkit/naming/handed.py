@@ -42,7 +42,7 @@ def handed_on(thread: Thread) -> frozenset[str]:
         if _FOREIGN.fullmatch(name) or _FOREIGN_FILES.search(module):
             return _through_libffi(inside)
         if _WRAPPERS.fullmatch(name):
-            return frozenset({NONE})
+            return frozenset({NONE} if inside <= _NEAR else ())
     # Where libffi is part of a stripped interpreter, and before the native stack has been read, what called it tells.
     caller = next(iter(python_frames(thread)), None)
     reads = caller is not None and "/ctypes/" in (caller.file or "") and caller.function in _READS

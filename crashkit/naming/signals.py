@@ -13,6 +13,8 @@ SI_KERNEL = 128
 SI_QUEUE = -1
 SI_TKILL = -6
 
+REQUESTS = frozenset({1, 2, 15})
+"""SIGHUP, SIGINT and SIGTERM: somebody asks the process to end."""
 SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGSEGV, SIGSYS = 4, 5, 6, 7, 8, 11, 31
 
 _SIGNALS = (

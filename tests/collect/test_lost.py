@@ -114,12 +114,13 @@ def _is_closed(descriptor: int) -> bool:
     return False
 
 
-def test_nobody_asks_for_the_health_any_more() -> None:
+def test_nobody_asks_for_the_health_any_more(capfd: pytest.CaptureFixture[str]) -> None:
     probe = Probe("http://127.0.0.1:9/", interval=1000)
     assert not probe.answered()
     os.kill(probe.pid, signal.SIGKILL)
     os.waitpid(probe.pid, 0)
-    assert probe.answered(), "the command is not said to hang"
+    assert probe.answered() and probe.answered(), "the command is not said to hang"
+    assert capfd.readouterr().err.count("no longer checked") == 1
 
 
 # Locks, not pids

@@ -125,7 +125,7 @@ TOLD = {
     "pods-of-all": (PODS_OF_ALL, "kubernetes", {"worker-0": -11, "worker-1": -11, "front": None}, {"worker-0", "worker-1"}),
     "described": (DESCRIBED, "kubernetes", {"trainer": -9, "sidecar": None}, {"trainer"}),
     "sacct": (SACCT, "slurm", {"4711": None, "4712": -11, "4713": -9, "4714": 0, "4715": None}, {"4711", "4712", "4713"}),
-    "parsable": (PARSABLE, "slurm", {"12_1": 0, "12_2": -11, "12_3": -15}, {"12_2", "12_3"}),
+    "parsable": (PARSABLE, "slurm", {"12_1": 0, "12_2": -11, "12_3": -15}, {"12_2"}),
 }
 OUT_OF_MEMORY = {"inspect": "trainer", "pods": "memory-demo-2", "described": "trainer", "sacct": "4711"}
 
@@ -133,6 +133,31 @@ OUT_OF_MEMORY = {"inspect": "trainer", "pods": "memory-demo-2", "described": "tr
 def read(text: str, folder: Path) -> Crash:
     (folder / "said.txt").write_text(text)
     return analyze(folder / "said.txt", options=Options(gdb=None))
+
+
+STOPPED = """\
+CONTAINER ID   IMAGE   COMMAND              CREATED         STATUS                       PORTS   NAMES
+09d93464c2f7   web     "gunicorn app:app"   3 minutes ago   Exited (143) 2 minutes ago           web
+af3b1e5c0a01   sh      "sh"                 2 hours ago     Exited (130) 1 hour ago              sh
+"""
+
+
+def test_what_was_stopped_has_not_crashed(tmp_path: Path) -> None:
+    assert {finding.id for finding in read(STOPPED, tmp_path).findings} == {"killed-by-sigterm"}
+
+
+def test_a_container_whose_child_was_killed_runs_again(tmp_path: Path) -> None:
+    """The kernel killed a process of it, and it ended with status 0."""
+    waiting = "Waiting\n      Reason:       CrashLoopBackOff"
+    running = "Running\n      Started:      Mon, 16 Nov 2026 10:12:07 +0000"
+    text = DESCRIBED.replace(waiting, running).replace("Exit Code:    137", "Exit Code:    0")
+    job = read(text, tmp_path).job
+    assert job is not None and [one.name for one in job.processes if one.role in ("failed", "root-cause")] == ["trainer"]
+
+
+@pytest.mark.parametrize("name", ["docker", "podman", "sacct"])
+def test_a_list_does_not_show_that_others_followed(name: str, tmp_path: Path) -> None:
+    assert "job-rank-failed" not in {finding.id for finding in read(TOLD[name][0], tmp_path).findings}
 
 
 @pytest.mark.parametrize("before", ["", "$ the command\n"], ids=["alone", "behind-the-command"])

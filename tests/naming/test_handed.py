@@ -75,6 +75,7 @@ CTYPES = ("ffi_call_unix64", "ffi_call", "_ctypes_callproc", "PyCFuncPtr_call")
         (natives("at::native::index_select", "THPVariable_index_select"), 8, {"dim": "8"}, None),
         (natives("Engine::run", "pybind11::cpp_function::dispatcher"), 8, {"size": "8", "state": "None"}, "state"),
         (natives("Engine::run", "pybind11::cpp_function::dispatcher"), 0, {"size": "0"}, None),
+        (natives(*"abcdef", "pybind11::cpp_function::dispatcher"), 8, {"options": "None"}, None),
         (natives("close_file", "file_dealloc", *CTYPES), 0, {"size": "0"}, None),
         # An address that is no small number is told by itself, whatever ran in between.
         (natives("read_row", "run"), 0x7F00_1000_0018, {"row": str(0x7F00_1000_0000)}, "row"),

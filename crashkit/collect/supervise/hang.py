@@ -16,7 +16,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.collect.host import linux
 from crashkit.collect.supervise.gpu_watch import GpuWatch
-from crashkit.collect.supervise.sighting import printable
+from crashkit.collect.supervise.sighting import printable, say
 from crashkit.naming.cuda import SEEN_TO_WAIT
 
 ACTIONS = ("report", "abort", "restart")
@@ -132,6 +132,7 @@ class Probe:
 
     def __init__(self, address: str, interval: float) -> None:
         self._reader, writer = os.pipe()
+        self._has_ended = False
         os.set_blocking(self._reader, False)
         self.pid = os.fork()
         if self.pid == 0:
@@ -150,7 +151,9 @@ class Probe:
     def answered(self) -> bool:
         """Whether it answered since the last time. Nobody asks any more if something has ended this process: that is no hang."""
         with contextlib.suppress(BlockingIOError):
-            os.read(self._reader, 65536)
+            if not os.read(self._reader, 65536) and not self._has_ended:
+                self._has_ended = True
+                say("the process that asks for the health of the command was ended: its health is no longer checked")
             return True
         return False
 

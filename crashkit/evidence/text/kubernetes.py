@@ -50,7 +50,7 @@ def _containers(lines: Iterable[str]) -> Iterator[Ended]:
             told = f"{reason}, {line.strip()}" if reason else line.strip()
             found.setdefault(name, []).append(Ended(name, told, of_shell(int(match["code"])), reason == _OUT_OF_MEMORY))
     for states in found.values():
-        yield next((one for one in states if one.status), states[0])
+        yield next((one for one in states if one.crashed or one.status), states[0])
 
 
 PODS = Listing(

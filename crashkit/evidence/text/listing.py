@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from crashkit.evidence.text.reader import Format, Note, Reader
-from crashkit.naming.signals import signal_name
+from crashkit.naming.signals import REQUESTS, signal_name
 
 _MOST_ROWS = 10_000
 _SHELL = 128
@@ -30,8 +30,8 @@ class Ended(NamedTuple):
 
     @property
     def crashed(self) -> bool:
-        """Whether a signal ended it, or the lack of memory."""
-        return self.out_of_memory or (self.status is not None and self.status < 0)
+        """Whether a signal ended it that nobody sends to ask for that, or the lack of memory."""
+        return self.out_of_memory or (self.status is not None and self.status < 0 and -self.status not in REQUESTS)
 
 
 Read = Callable[[Iterable[str]], Iterator[Ended]]
