@@ -16,7 +16,11 @@ _LONGEST = 1 << 20
 _MOST_NAMES = 8
 _SEMAPHORES = frozenset({"Semaphore", "BoundedSemaphore"})
 _MAY_RELEASE = re.compile(r"release|unlock", re.IGNORECASE)
-"""A called name with one of these words in it may release what was taken."""
+"""A name with one of these words in it may release what was taken, also where it is only handed on, to be called later."""
+_RUN_FIRST = ("test", "items", "iter", "subject", "value")
+"""Fields of a statement that may have been run, at least in part, when it stands in it."""
+_TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))
+"""`try` with `except*` is a statement of its own, from 3.11 on."""
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 Expression = tuple[str, ...]
@@ -103,7 +107,9 @@ def _within(statement: ast.stmt, held: Sequence[Expression], at: Standing) -> Se
     if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
         # An earlier turn of the loop may have released it.
         held = _kept(statement, held)
-    if isinstance(statement, ast.Try) and not any(_contains(one, at) for one in statement.body):
+    for part in _run_first(statement):
+        held = _kept(part, held)
+    if isinstance(statement, _TRIES) and not any(_contains(one, at) for one in statement.body):
         # How far the body came is not known, unless all of it was run.
         if any(_contains(one, at) for one in statement.orelse):
             for one in statement.body:
@@ -115,6 +121,15 @@ def _within(statement: ast.stmt, held: Sequence[Expression], at: Standing) -> Se
         if any(_contains(one, at) for one in block):
             return _before(block, held, at)
     return held
+
+
+def _run_first(statement: ast.stmt) -> Iterator[ast.AST]:
+    """The parts of a statement, besides its blocks, that may have been run: its conditions, its context managers, what it awaits."""
+    for name in _RUN_FIRST:
+        field = getattr(statement, name, None)
+        yield from field if isinstance(field, list) else [field] if field is not None else []
+    for case in getattr(statement, "cases", ()):
+        yield from [case.pattern, *([case.guard] if case.guard is not None else [])]
 
 
 def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
@@ -147,15 +162,17 @@ def _acquired(value: ast.expr) -> Optional[Expression]:
 def _kept(node: ast.AST, held: Sequence[Expression]) -> Sequence[Expression]:
     """What is still held if anything of this may have run. A variable that is set anew may name another lock."""
     for one in ast.walk(node) if held else ():
-        if isinstance(one, ast.Call):
-            called = one.func.attr if isinstance(one.func, ast.Attribute) else one.func.id if isinstance(one.func, ast.Name) else ""
-            if called == "release" and (names := _names(one.func)):
-                held = [lock for lock in held if lock != names[:-1]]
-            elif _MAY_RELEASE.search(called):
-                return []
-        elif isinstance(one, (ast.Name, ast.Attribute)) and not isinstance(one.ctx, ast.Load):
-            names = _names(one)
+        if not isinstance(one, (ast.Name, ast.Attribute)):
+            continue
+        names = _names(one)
+        if not isinstance(one.ctx, ast.Load):
             held = [lock for lock in held if names is None or lock[: len(names)] != names]
+            continue
+        last = one.attr if isinstance(one, ast.Attribute) else one.id
+        if last == "release" and names and names[:-1]:
+            held = [lock for lock in held if lock != names[:-1]]
+        elif _MAY_RELEASE.search(last):
+            return []
     return held
 
 

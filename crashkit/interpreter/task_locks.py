@@ -9,6 +9,7 @@ asyncio (Lib/asyncio/locks.py, queues.py) does not record who has a `Lock` or a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional
@@ -56,6 +57,8 @@ class TaskLock(NamedTuple):
     """Why it waits, as the object says: `not set`, `2 of 3 have come`."""
     holders: tuple[int, ...] = ()
     """Of a semaphore: the tasks one of which has to release it, if all of them are known; else nothing. Of a lock, the holder."""
+    lock: int = 0
+    """The address of what it waits for."""
 
 
 class TaskLocks(NamedTuple):
@@ -64,7 +67,7 @@ class TaskLocks(NamedTuple):
     wanted: Mapping[int, TaskLock]
     """By the address of the task that waits."""
     limited: frozenset[int]
-    """Addresses of tasks that wait for a lock, or hold one, in a block that ends at a time."""
+    """Addresses of tasks that stand in a block that ends at a time, and of those of which there was no time to find out."""
 
 
 NONE = TaskLocks({}, frozenset())
@@ -92,7 +95,9 @@ class TaskLockReader:
         holders: dict[int, dict[tuple[int, int], None]] = {}
         names: dict[int, Optional[str]] = {}
         details: dict[_Wanted, Optional[str]] = {}
+        complete: set[_Wanted] = set()
         limited: set[int] = set()
+        unread = {task.address for task in tasks}
         try:
             with self._objects.within(_SECONDS):
                 for task in tasks:
@@ -103,49 +108,80 @@ class TaskLockReader:
                     for held, index in self._held(task.frames, locks, limited, task.address):
                         if held in locks and len(found := holders.setdefault(held, {})) < _MOST_HOLDERS:
                             found[task.address, index] = None
+                    unread.discard(task.address)
                 for task in tasks:
                     wanted = waiting.get(task.address)
                     if wanted and wanted.address not in names:
                         names[wanted.address] = self._name(wanted.address, task.frames)
                     if wanted and wanted not in details:
+                        details[wanted] = None
                         with suppress(Unreadable):
                             details[wanted] = self._detail(wanted)
+                complete.update(self._complete(dict.fromkeys(waiting.values()), names, holders, tasks))
+                for task in tasks:
+                    # Who waits for no task and no lock can be in no circle.
+                    if task.awaits and task.address in unread:
+                        for _ in self._held(task.frames, locks, limited, task.address):
+                            pass
+                        unread.discard(task.address)
+                unread.clear()
         except TimeUp:
             pass
-        told = {}
-        for address, wanted in waiting.items():
+        told: dict[_Wanted, TaskLock] = {}
+        for wanted in dict.fromkeys(waiting.values()):
             found = holders.get(wanted.address, {})
-            all_known = self._all_known(wanted, names.get(wanted.address), found, tasks)
-            told[address] = self._told(wanted, names.get(wanted.address), found, details.get(wanted), all_known)
-        return TaskLocks(told, frozenset(limited))
+            told[wanted] = self._told(wanted, names.get(wanted.address), found, details.get(wanted), wanted in complete)
+        return TaskLocks({address: told[wanted] for address, wanted in waiting.items()}, frozenset(limited | unread))
 
     def _told(
         self, wanted: _Wanted, name: Optional[str], found: Mapping[tuple[int, int], None], detail: Optional[str], all_known: bool
     ) -> TaskLock:
-        if wanted.kind == _LOCK and len({task for task, _ in found}) > 1:
-            # Only one has it. Who only seems to is not known.
-            return TaskLock(name, detail=detail)
-        if not found:
-            return TaskLock(name, detail=detail)
+        # Only one has a lock. Who only seems to is not known.
+        if not found or (wanted.kind == _LOCK and len({task for task, _ in found}) > 1):
+            return TaskLock(name, detail=detail, lock=wanted.address)
         task, frame = next(iter(found))
         others = tuple(dict.fromkeys(one for one, _ in found))
-        return TaskLock(name, task, frame, f"{len(others)} tasks have it" if len(others) > 1 else None, others if all_known else ())
+        several = f"{len(others)} tasks have it" if len(others) > 1 else None
+        return TaskLock(name, task, frame, several, others if all_known or wanted.kind == _LOCK else (), wanted.address)
 
-    def _all_known(self, wanted: _Wanted, name: Optional[str], found: Mapping[tuple[int, int], None], tasks: Sequence[TaskState]) -> bool:
-        """Whether nobody else can have it."""
-        if wanted.kind != _SEMAPHORE:
-            return wanted.kind == _LOCK
-        with suppress(Unreadable, TimeUp):
-            first = self._number(wanted.address, "_bound_value")
-            if first is None and name is not None:
-                last = name.rpartition(".")[2]
-                codes = (frame.code for task in tasks for frame in task.frames if _place(frame)[0] != "asyncio")
-                files = dict.fromkeys(code.file for code in codes if code is not None and code.file)
-                told = {value for file in files if (value := self._of(file).first_value(last))}
-                first = next(iter(told)) if len(told) == 1 else None
-            value = self._number(wanted.address, "_value")
-            return first is not None and value is not None and first - value == len(found)
-        return False
+    def _complete(
+        self,
+        waiting: Iterable[_Wanted],
+        names: Mapping[int, Optional[str]],
+        holders: Mapping[int, Mapping[tuple[int, int], None]],
+        tasks: Sequence[TaskState],
+    ) -> Iterator[_Wanted]:
+        """The semaphores that nobody has but those found. Raises TimeUp."""
+        files: Optional[Sequence[str]] = None
+        for wanted in waiting:
+            found = holders.get(wanted.address)
+            if wanted.kind != _SEMAPHORE or not found:
+                continue
+            if files is None:
+                files = self._files(tasks)
+            with suppress(Unreadable):
+                if self._taken_units(wanted.address, names.get(wanted.address), files) == len(found):
+                    yield wanted
+
+    def _files(self, tasks: Sequence[TaskState]) -> Sequence[str]:
+        """The sources of the tasks, but for asyncio's. Raises TimeUp."""
+        files: dict[str, None] = {}
+        for task in tasks:
+            self._objects.view.check_time()
+            for frame in task.frames:
+                if frame.code is not None and frame.code.file and frame.code.file not in files and _place(frame)[0] != "asyncio":
+                    files[frame.code.file] = None
+        return tuple(files)
+
+    def _taken_units(self, address: int, name: Optional[str], files: Sequence[str]) -> Optional[int]:
+        """How often a semaphore is taken; None if it is not known with what value it began. Raises Unreadable, TimeUp."""
+        value = self._number(address, "_value")
+        first = self._number(address, "_bound_value")
+        if first is None and name is not None:
+            last = name.rpartition(".")[2]
+            told = {one for file in files if (one := self._of(file).first_value(last))}
+            first = next(iter(told)) if len(told) == 1 else None
+        return first - value if first is not None and value is not None else None
 
     def _wanted(self, frames: Sequence[FrameState]) -> Optional[_Wanted]:
         """What the innermost frames wait for; None if it is nothing of these, or a lock that was released already."""
@@ -295,33 +331,45 @@ def _place(frame: FrameState) -> tuple[str, str, str]:
     return folder.rpartition("/")[2], file, (frame.code.name or "" if frame.code else "").rpartition(".")[2]
 
 
-def stuck_in_circles(needs_all: Mapping[int, Iterable[int]], needs_one: Mapping[int, Iterable[int]]) -> set[int]:
-    """As `in_circles`, of those that need all of what they wait for, and of those to whom any one of it is enough."""
-    edges = {one: {*needs_all.get(one, ()), *needs_one.get(one, ())} for one in {*needs_all, *needs_one}}
-    while True:
-        stuck = in_circles(edges)
-        free = [one for one, others in needs_one.items() if one in edges and not stuck.issuperset(others)]
-        if not free:
-            return stuck
-        for one in free:
-            del edges[one]
+def stuck_in_circles(needs_all: Mapping[int, Iterable[int]], waits: Mapping[int, int], holders: Mapping[int, Iterable[int]]) -> set[int]:
+    """As `in_circles`, of those that need all of what they wait for, and of those that wait for a lock: any one of its holders is enough.
+
+    `waits` has the lock of each of these, `holders` those of each lock. Thousands may wait for one that hundreds have, so a lock is one
+    thing between them.
+    """
+    edges: dict[int, Iterable[int]] = {**needs_all}
+    # An address is never negative.
+    edges.update((one, (~lock,)) for one, lock in waits.items())
+    edges.update((~lock, holders[lock]) for lock in set(waits.values()))
+    return {one for one in in_circles(edges, {~lock for lock in waits.values()}) if one >= 0}
 
 
-def in_circles(edges: Mapping[int, Iterable[int]]) -> set[int]:
-    """Who waits for each other in a circle, or between two circles. Each needs all that it waits for."""
-    ahead = {one: {other for other in others if other in edges} for one, others in edges.items()}
+def in_circles(edges: Mapping[int, Iterable[int]], any_is_enough: AbstractSet[int] = frozenset()) -> set[int]:
+    """Who waits for each other in a circle, or between two circles. Each needs all that it waits for, but to some any one is enough."""
+    ahead: dict[int, set[int]] = {}
+    free: list[int] = []
+    for one, others in edges.items():
+        wanted = set(others)
+        ahead[one] = {other for other in wanted if other in edges}
+        if not ahead[one] or (one in any_is_enough and len(ahead[one]) < len(wanted)):
+            free.append(one)
     behind: dict[int, set[int]] = {one: set() for one in ahead}
     for one, others in ahead.items():
         for other in others:
             behind[other].add(one)
-    for forth, back in ((ahead, behind), (behind, ahead)):
-        ends = [one for one, others in forth.items() if not others]
-        while ends:
-            gone = ends.pop()
-            forth.pop(gone, None)
-            for other in back.pop(gone, ()):
-                if other in forth:
-                    forth[other].discard(gone)
-                    if not forth[other]:
-                        ends.append(other)
+    _take_away(free, ahead, behind, any_is_enough)
+    _take_away([one for one, others in behind.items() if not others], behind, ahead, frozenset())
     return set(ahead)
+
+
+def _take_away(ends: list[int], forth: dict[int, set[int]], back: dict[int, set[int]], any_is_enough: AbstractSet[int]) -> None:
+    """Take away these, and whatever then has no way forth any more; or, of some, one way less."""
+    while ends:
+        gone = ends.pop()
+        for other in forth.pop(gone, ()):
+            back[other].discard(gone)
+        for other in back.pop(gone, ()):
+            if other in forth:
+                forth[other].discard(gone)
+                if not forth[other] or other in any_is_enough:
+                    ends.append(other)

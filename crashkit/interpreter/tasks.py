@@ -162,7 +162,7 @@ class Tasks(NamedTuple):
     def stuck(self) -> set[int]:
         """The addresses of the tasks that wait for each other in a circle, for locks or for each other's end, without a time limit."""
         limited = {address for task in self.found if task.waits_for == _TIMED for address in (task.address, *task.awaits)}
-        needs_all, needs_one = {}, {}
+        needs_all, waits, holders = {}, {}, {}
         for task in self.found:
             if task.state != "waiting" or task.address in limited or task.address in self.locks.limited:
                 continue
@@ -170,8 +170,9 @@ class Tasks(NamedTuple):
             others = task.awaits if task.waits_for in _FOR_ALL or _is_group(task) else ()
             needs_all[task.address] = others
             if lock is not None and lock.holders:
-                needs_one[task.address] = lock.holders
-        return stuck_in_circles(needs_all, needs_one)
+                waits[task.address] = lock.lock
+                holders[lock.lock] = lock.holders
+        return stuck_in_circles(needs_all, waits, holders)
 
 
 def _is_group(task: TaskState) -> bool:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from crashkit.collect.attach import attach
 from crashkit.interpreter.acquired import Parsed, Standing
-from crashkit.interpreter.task_locks import stuck_in_circles
-from crashkit.interpreter.tasks import OFFSETS
+from crashkit.interpreter.code import Code
+from crashkit.interpreter.frames import FrameState
+from crashkit.interpreter.task_locks import TaskLock, TaskLockReader, TaskLocks, _Wanted, stuck_in_circles
+from crashkit.interpreter.tasks import OFFSETS, Tasks, TaskState
+from crashkit.interpreter.view import TimeUp
 from crashkit.model import Crash
 from crashkit.naming import tasks as wording
 from crashkit.pipeline import Options, analyze
@@ -58,6 +66,17 @@ async def two(shared):
     async with shared.pool:
         pass
 """
+LIMITED_JOIN = """
+async def one(shared):
+    shared.two_is_there = asyncio.get_running_loop().create_future()
+    async with asyncio.timeout(3600):
+        await (await shared.two_is_there)
+async def two(shared):
+    await asyncio.sleep(0)
+    shared.two_is_there.set_result(asyncio.current_task())
+    await next(task for task in asyncio.all_tasks() if task.get_name() == "one")
+"""
+"""They wait for each other, but not for ever, and for no lock."""
 ALL_OF_A_POOL = """
 async def holder(shared):
     async with shared.pool:
@@ -280,6 +299,16 @@ def test_what_each_waits_for(python: Interpreter, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_who_waits_for_each_other_for_a_time_is_in_no_deadlock(tmp_path: Path) -> None:
+    python = next((one for one in interpreters() if one.version >= (3, 11, 0)), None)
+    if python is None:
+        pytest.skip("no interpreter with asyncio.timeout")
+    crash = attached(python, LIMITED_JOIN, "one, two", tmp_path)
+    assert (named(crash)["one"].awaits, named(crash)["two"].awaits) == ("two", "one")
+    assert cycle(crash) == set() and not crash.findings
+
+
+@pytest.mark.slow
 def test_a_barrier_says_how_many_have_come(tmp_path: Path) -> None:
     python = next((one for one in interpreters() if one.version >= (3, 11, 0)), None)
     if python is None:
@@ -381,6 +410,160 @@ def test_first_values() -> None:
     assert [parsed.first_value(name) for name in "abcde"] == [1, None, 4, None, None]
 
 
+RELEASED_SOMEHOW = {
+    "handed-on": "loop.call_later(1.0, self.limit.release)",
+    "in-a-variable": "done = self.limit.release; done()",
+    "in-a-block": "async with self.unlocked(self.limit):",
+    "as-a-condition": "if self.release_all():",
+    "as-a-subject": "match self.release_all():\n     case _:",
+    "as-what-is-iterated": "for one in self.release_all():",
+    "where-it-stands": "",
+}
+TRY = """
+async def work(self):
+    await self.limit.acquire()
+    try:
+        self.limit.release()
+        await self.event.wait()
+    except* ValueError:
+        await here()
+"""
+
+
+@pytest.mark.parametrize("kind", RELEASED_SOMEHOW)
+def test_what_may_have_been_released_is_not_taken(kind: str) -> None:
+    there = "await here(self.limit.release)" if kind == "where-it-stands" else "await here()"
+    text = f"async def work(self):\n    await self.limit.acquire()\n    {RELEASED_SOMEHOW[kind]}\n"
+    kept = f"async def work(self):\n    await self.limit.acquire()\n    {there.replace('self.limit.release', '')}\n"
+    text += f"{' ' * (8 if text.endswith(':' + chr(10)) else 4)}{there}\n"
+    for source, taken in ((text, ()), (kept, (("self", "limit"),))):
+        lines = source.splitlines()
+        line = next(number for number, line in enumerate(lines, 1) if "here" in line)
+        assert Parsed(source).taken(Standing("work", 1, line, lines[line - 1].index("await"))) == taken
+        assert Parsed(source).taken(Standing("work", 1, line)) == taken
+
+
+def test_what_a_block_for_groups_of_exceptions_may_have_released() -> None:
+    line = TRY.splitlines().index("        await here()") + 1
+    assert Parsed(TRY).taken(Standing("work", 2, line, 8)) == ()
+    if sys.version_info >= (3, 11):
+        assert Parsed(TRY.replace("self.limit.release", "print")).taken(Standing("work", 2, line, 8)) == (("self", "limit"),)
+
+
 def test_any_one_of_several_may_be_enough() -> None:
-    assert stuck_in_circles({1: [], 2: [3], 3: []}, {1: [2, 4], 3: [1]}) == set()
-    assert stuck_in_circles({2: [3], 4: [3]}, {1: [2, 4], 3: [1]}) == {1, 2, 3, 4}
+    assert stuck_in_circles({1: [], 2: [3], 3: []}, {1: 11, 3: 13}, {11: [2, 4], 13: [1]}) == set()
+    assert stuck_in_circles({2: [3], 4: [3]}, {1: 11, 3: 13}, {11: [2, 4], 13: [1]}) == {1, 2, 3, 4}
+    # Whoever has the lock that 1 waits for is stuck, but not in a circle with it.
+    assert stuck_in_circles({5: [6], 6: [5]}, {1: 11, 2: 12}, {11: [2], 12: [5]}) == {5, 6}
+    # 9 will release it, so 1 waits for nobody who is in a circle or behind one.
+    assert stuck_in_circles({2: [5], 5: [6], 6: [5]}, {1: 11}, {11: [2, 9]}) == {5, 6}
+    # 4 goes on, hence 3, hence 2, whatever else has what these wait for; 2 does not hold up 1 any more.
+    assert stuck_in_circles({1: [2], 4: []}, {2: 12, 3: 13}, {12: [1, 3], 13: [2, 4]}) == set()
+
+
+SOURCE_FILE, OWN_SOURCE = "/program.py", "self.pool = asyncio.Semaphore(2)"
+POOL, FIRST, WAITERS = 1 << 30, 1 << 20, 3000
+
+
+def waiting_task(address: int, *awaits: int, waits_for: str = "Semaphore.acquire()") -> TaskState:
+    code = SimpleNamespace(file=SOURCE_FILE, name="work", first_line=1)
+    frame = FrameState(address, cast(Code, code), None, True)
+    return TaskState(address, None, "waiting", None, (frame,), awaits, waits_for)
+
+
+class Stub(TaskLockReader):
+    """Of tasks all of which wait for one semaphore that the first two have; each counts what is read of it."""
+
+    def __init__(self, seconds_left: bool = True) -> None:
+        self.counted: Counter[str] = Counter()
+        self.limits: set[int] = set()
+        self.timed, self.seconds_left = False, seconds_left
+        stub = cast(Any, SimpleNamespace(within=self.within, view=self, integer=lambda value: value - 1))
+        stub.attribute = self.attribute
+        super().__init__(stub, cast(Any, None), cast(Any, None), lambda name: OWN_SOURCE if name == SOURCE_FILE else None)
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        self.timed = True
+        yield
+        self.timed = False
+
+    def check_time(self) -> None:
+        self.counted["check_time"] += 1
+        assert self.timed
+
+    def attribute(self, address: int, name: str) -> int | None:
+        assert self.timed and address == POOL
+        self.counted[name] += 1
+        return 1 if name == "_value" else None
+
+    def _wanted(self, frames: Sequence[FrameState]) -> _Wanted | None:
+        return _Wanted(POOL, "semaphore", "acquire") if frames[0].address >= FIRST else None
+
+    def _held(self, frames: Sequence[FrameState], locks: set[int], limited: set[int], task: int) -> Iterator[tuple[int, int]]:
+        self.counted["held"] += 1
+        if not self.seconds_left:
+            raise TimeUp
+        if task in self.limits:
+            limited.add(task)
+        if task in (FIRST, FIRST + 1):
+            yield POOL, 0
+
+    def _name(self, lock: int, frames: Sequence[FrameState]) -> str | None:
+        self.counted["name"] += 1
+        return "self.pool"
+
+    def _files(self, tasks: Sequence[TaskState]) -> Sequence[str]:
+        self.counted["files"] += 1
+        return super()._files(tasks)
+
+
+def test_what_many_wait_for_is_read_once() -> None:
+    reader = Stub()
+    tasks = [waiting_task(FIRST + number) for number in range(WAITERS)]
+    locks = reader.read(tasks)
+    assert {one.holders for one in locks.wanted.values()} == {(FIRST, FIRST + 1)} and len(locks.wanted) == WAITERS
+    assert reader.counted["_bound_value"] == reader.counted["files"] == reader.counted["name"] == 1
+    assert reader.counted["_value"] <= 2 and reader.counted["check_time"] < 2 * WAITERS
+    assert Tasks(tuple(tasks), locks=locks).stuck() == set(locks.wanted) & {FIRST, FIRST + 1}
+
+
+def test_where_nobody_is_found_to_have_it_nothing_is_counted() -> None:
+    reader = Stub()
+    locks = reader.read([waiting_task(FIRST + 2 + number) for number in range(9)])
+    assert {one.holders for one in locks.wanted.values()} == {()}
+    assert not reader.counted["files"] and not reader.counted["_bound_value"]
+
+
+class Counted(tuple[int, ...]):
+    """Counts how often one of it is looked at."""
+
+    looked = 0
+
+    def __iter__(self) -> Iterator[int]:
+        for one in super().__iter__():
+            Counted.looked += 1
+            yield one
+
+
+def test_the_holders_of_a_lock_are_looked_at_once_for_all_its_waiters() -> None:
+    holders = Counted(range(FIRST, FIRST + 1000))
+    tasks = tuple(waiting_task(FIRST + number) for number in range(WAITERS))
+    lock = TaskLock("pool", FIRST, 0, None, holders, POOL)
+    Counted.looked = 0
+    assert Tasks(tasks, locks=TaskLocks({one.address: lock for one in tasks}, frozenset())).stuck() == set(range(FIRST, FIRST + 1000))
+    assert Counted.looked <= 4 * len(holders)
+
+
+@pytest.mark.parametrize(("limited", "stuck"), [(set(), {1, 2}), ({1}, set())])
+def test_limits_count_where_nobody_waits_for_a_lock(limited: set[int], stuck: set[int]) -> None:
+    reader = Stub()
+    reader.limits = limited
+    tasks = (waiting_task(1, 2, waits_for="Task"), waiting_task(2, 1, waits_for="Task"), waiting_task(3, waits_for="sleep()"))
+    assert Tasks(tasks, locks=reader.read(tasks)).stuck() == stuck
+    assert reader.counted["held"] == 2
+
+
+def test_who_may_stand_in_a_limit_that_was_not_read_is_not_stuck() -> None:
+    tasks = (waiting_task(1, 2, waits_for="Task"), waiting_task(2, 1, waits_for="Task"))
+    assert Tasks(tasks, locks=Stub(seconds_left=False).read(tasks)).stuck() == set()
