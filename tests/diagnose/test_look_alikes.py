@@ -12,6 +12,7 @@ import msgspec
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
+from crashkit.errors import EvidenceError
 from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Crash, PythonRuntime
 
@@ -338,3 +339,61 @@ def test_no_deadlock_over_a_gil_that_is_off() -> None:
         subject = msgspec.structs.replace(crash(**case.crash), python=PythonRuntime(version="3.14.0", free_threaded=free_threaded))
         found.append("deadlock-gil-native-lock" in {finding.id for finding in diagnose(subject, load_catalog()).findings})
     assert found == [True, False]
+
+
+VALGRIND = (
+    "==7== HEAP SUMMARY:\n==7==     in use at exit: 72 bytes in 2 blocks\n==7== \n"
+    "==7== 72 bytes in 2 blocks are still reachable in loss record 1 of 1\n"
+    "==7==    at 0x4848899: {allocator} (in /usr/libexec/valgrind/vgpreload_memcheck-amd64-linux.so)\n"
+    "==7==    by 0x109171: load (table.c:31)\n==7==    by 0x1091A5: main (main.c:9)\n==7== \n"
+    "==7== LEAK SUMMARY:\n==7==    still reachable: 72 bytes in 2 blocks\n==7== ERROR SUMMARY: 0 errors from 0 contexts (suppressed: 0 from 0)\n"
+)
+HEALTHY = {
+    "a leaf of CPUID": "CPU:\n   0x80000003 0x00: eax=0x37692029 ebx=0x30323539 ecx=0x20204658 edx=0x00000000\n",
+    "a number of tokens": "processed 2147483651 tokens\n",
+    "a number of bytes": "wrote 1073741845 bytes\n",
+    "the id of a row": "id 3221225725 stored\n",
+    "a 32-bit address": "mapped the buffer at 0xc0000008\n",
+    **{
+        f"valgrind: {name} still reachable": VALGRIND.format(allocator=name)
+        for name in ("malloc", "calloc", "operator new(unsigned long)", "strdup")
+    },
+    "valgrind: a file left open": "==7== FILE DESCRIPTORS: 4 open at exit.\n==7== Open file descriptor 3: /etc/passwd\n==7==    at 0x49C0D3B: open (open64.c:41)\n==7==    by 0x109171: main (main.c:9)\n",
+    "a count in a table": "Status der Aufträge\n9 Fertig\n14 Abgebrochen\n",
+    "a job of a table": "1042  Abandon    12:30\n",
+    "the state of a task": "任务 17 状态: 已中止\n",
+    "a menu": "3 取消\n",
+    "an assertion of a test": "Assertion failed: response.status == 200\n\n1 failed, 30 passed in 2.10s\n",
+    "workers that are stopped while idle": "INFO autoscaler: killed 3 idle workers to free memory\n",
+    "a pod that was replaced": "previous pod 'Terminated' after rollout\n",
+    "a job that was stopped": "$ kill %1\n[1]+  Terminated              sleep 100\n",
+    "a test of an exception": "test_bad_alloc: caught std::bad_alloc as expected\n",
+}
+
+
+@pytest.mark.parametrize("name", HEALTHY)
+def test_a_healthy_log_tells_of_no_crash(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    path.write_text(HEALTHY[name])
+    try:
+        subject = crash_of_log(path, read_log(path))
+    except EvidenceError:
+        return
+    assert subject.signal is None
+    assert not diagnose(subject, load_catalog()).findings
+
+
+@pytest.mark.parametrize(
+    ("text", "identity"),
+    [
+        ("==7==    at 0x10916B: store (table.c:31)\n==7==    by 0x1091A5: main (main.c:9)\n", "valgrind-report"),
+        ("Assertion failed: node->next != NULL\n", "c-assertion-failed"),
+        ("run.sh: line 3: 811 Terminated              python app.py\n", "killed-by-sigterm"),
+        ("python was killed by the OS for memory\n", "killed-by-signal-9-unknown"),
+    ],
+)
+def test_what_resembles_a_healthy_log(text: str, identity: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.log"
+    path.write_text(text)
+    found = [finding.id for finding in diagnose(crash_of_log(path, read_log(path)), load_catalog()).findings]
+    assert identity in found

@@ -90,8 +90,35 @@ def test_each_language(message: str, domain: str, classifier: Classifier) -> Non
         "La instrucció no és permesa aquí",
         "浮点异常处理",
         "1024 Abgebrochene Verbindungen",
+        "14 Abgebrochen",
+        "12 Abandon",
+        "1042  Abandon    12:30",
+        "任务 17 状态: 已中止",
+        "任务 17 状态：已放弃",
+        "Status: Abgebrochen",
+        "3 取消",
+        "5 Annulé",
+        "3 Annullato",
+        "12 Avbruten",
+        "3 중지됨",
+        "3 中止",
     ],
 )
 def test_ordinary_words(text: str, classifier: Classifier) -> None:
     found = _known(classifier, text)
     assert found is None or found[0] == "told"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "12345 Abgebrochen             (Speicherabzug geschrieben) python app.py",
+        "12345 Abandon                 (core dumped) python app.py",
+        "12345 已放弃               (核心已转储) python app.py",
+        "Abandon",
+        "已中止",
+    ],
+)
+def test_an_ordinary_word_with_what_a_shell_adds(text: str, classifier: Classifier) -> None:
+    found = _known(classifier, text)
+    assert found is not None and (found[0], found[1].get("signal")) == ("process-end", "SIGABRT")

@@ -22,7 +22,8 @@ _REPAIRS = (
     r"(?:could|may|might|would|should) (?:be|have)"
     r"|[Hh]andl(?:ers?|es?|ing)|[Rr]egister(?:s|ed|ing)?|[Ii]nstall(?:s|ing)|[Ii]nstalled (?:a|the|for)\b|was installed"
     r"|[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?"
-    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Rr]ecover(?:s|ed|y|ing)?|[Rr]eporter|[Rr]eporting|[Cc]rashlytics|[Hh]ow to"
+    r"|[Pp]revent(?:s|ed|ing)?|[Ii]gnor(?:es?|ed|ing)|[Rr]ecover(?:s|ed|y|ing)?|[Rr]eporter|[Rr]eporting|[Cc]rashlytics"
+    r"|(?<!work )(?<!works )(?<!working )as expected|[Cc]aught (?:an? |the )?std::\w{1,40}|[Hh]ow to"
 )
 _ABSENCE = (
     rf"0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"

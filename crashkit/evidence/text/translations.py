@@ -11,11 +11,12 @@ from typing import NamedTuple
 import msgspec
 
 _DUMPED = (
-    r" ?[(\uff08«][^)\uff09»]{0,60}(?:[Cc]ore|CORE|转储|傾印|吐核|轉儲|ダンプ|コア|덤프|[Дд]амп|памят|памет"
+    r" {0,20}[(\uff08«][^)\uff09»]{0,60}(?:[Cc]ore|CORE|转储|傾印|吐核|轉儲|ダンプ|コア|덤프|[Дд]амп|памят|памет"
     r"|пам[\x27\u2019]ят|Speicheraus|Speicherab|geheugendump"
     r"|minnes|zrzut|n[úu]cleo|kjerne|kerne|muisti|bellek|çekirdek|mem[oò]r|obraz|výpis|izpis|избачај|đổ lõi)"
 )
-_AFTER_PID = r"^(?:[^\d\s][^:\uff1a]{0,200} ?[:\uff1a] ?[^\d:\uff1a]{1,12}\d{1,7} ?[:\uff1a] {0,8})?\d{1,10} {1,8}"
+# Not without the head: `14 Abgebrochen` is a row of a table.
+_AFTER_PID = r"^[^\d\s][^:\uff1a]{0,200} ?[:\uff1a] ?[^\d:\uff1a]{1,12}\d{1,7} ?[:\uff1a] {0,8}\d{1,10} {1,8}"
 _JOB = r"^\[\d{1,4}\][-+]? {1,8}(?:\d{1,10} {1,8})?"
 _MAKE = r"\*\*\* \[[^\]]{0,200}\] "
 _ENDS = r"(?! ?\((?:Killed|Terminated)\))(?: {2,}| ?[(\uff08]|$)"
@@ -25,6 +26,7 @@ class _Signal(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     name: str
     anywhere: tuple[str, ...] = ()
     alone: tuple[str, ...] = ()
+    whole: tuple[str, ...] = ()
     shell: tuple[str, ...] = ()
 
 
@@ -59,7 +61,7 @@ def every() -> tuple[Translated, ...]:
 
 
 def _only(signal: _Signal, kept: set[str]) -> _Signal:
-    several = {name: tuple(text for text in getattr(signal, name) if text in kept) for name in ("anywhere", "alone", "shell")}
+    several = {name: tuple(text for text in getattr(signal, name) if text in kept) for name in ("anywhere", "alone", "whole", "shell")}
     return msgspec.structs.replace(signal, **several)
 
 
@@ -70,7 +72,7 @@ def _translated(signal: _Signal) -> Iterator[Translated]:
 def _patterns(signal: _Signal) -> Iterator[str]:
     if signal.anywhere:
         yield _any(signal.anywhere)
-    words = (*signal.anywhere, *signal.alone, *signal.shell)
+    words = (*signal.anywhere, *signal.alone, *signal.whole, *signal.shell)
     if not words:
         return
     for before in (_AFTER_PID, _JOB, _MAKE):
@@ -78,6 +80,8 @@ def _patterns(signal: _Signal) -> Iterator[str]:
     yield r"(?<!\w)" + _any(words) + _DUMPED
     if signal.alone:
         yield r"^(?:.*[:\uff1a] ?)?" + _any(signal.alone) + r"\.?$"
+    if signal.whole:
+        yield "^" + _any(signal.whole) + r"\.?$"
 
 
 def _any(texts: tuple[str, ...]) -> str:
