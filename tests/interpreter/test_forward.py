@@ -5,14 +5,16 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterable
+from types import SimpleNamespace
 
 import pytest
 
 from crashkit.collect.attach import attach
+from crashkit.debugger import direct
 from crashkit.interpreter import read
 from crashkit.interpreter.forward import ForwardLine, forward_lines
 from crashkit.interpreter.objects import Objects
-from crashkit.model import Crash
+from crashkit.model import Address, Crash, Thread
 from crashkit.pipeline import Options, analyze
 from crashkit.report import markdown, text, wording
 from crashkit.report.html import render
@@ -97,3 +99,16 @@ def test_of_a_live_process() -> None:
         finally:
             process.kill()
     assert told(crash) == {"MainThread": ("loss_of", line_of("FUNCTION"))}
+
+
+def test_threads_without_a_tid_keep_their_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a damaged core has them. What reads the memory is a stand-in."""
+    monkeypatch.setattr(direct, "torch_storage", lambda *_: 64)
+    reader = object.__new__(direct.DirectReader)
+    line = ForwardLine("/srv/app.py", 7, "loss", "")
+    reader._state = SimpleNamespace(forward=lambda pointer, _size: [line] if pointer == 2 else [])  # type: ignore[assignment]
+    reader._core = SimpleNamespace(architecture=SimpleNamespace(thread_pointer="fs_base"))  # type: ignore[assignment]
+    reader._scene = SimpleNamespace(modules=())  # type: ignore[assignment]
+    threads = tuple(Thread(name=name, crashed=name == "b", registers={"fs_base": Address(at)}) for at, name in enumerate("abc", 1))
+    found = reader.with_forward(Crash(threads=threads)).threads
+    assert [(one.name, [frame.line for frame in one.forward]) for one in found] == [("a", []), ("b", [7]), ("c", [])]
