@@ -203,12 +203,9 @@ def _snapshots(pieces: Pieces, masking: _Masking) -> Iterator[_Piece]:
 
 def _recordings(pieces: Pieces) -> Iterator[_Piece]:
     """Flight recorder dumps as they are: what they contain are names of functions and files, sizes and times."""
-    if pieces.manifest is None or pieces.folder is None:
-        return
-    for file in pieces.manifest.get("files", []):
-        path = pieces.folder / str(file.get("name"))
-        if file.get("kind") == RECORDED and is_regular(path):
-            yield _Piece(path.name, Member(f"{EVIDENCE}/{path.name}", RECORDED, path, _modified(path)))
+    for file in pieces.kept:
+        if file.kind == RECORDED:
+            yield _Piece(file.path.name, Member(f"{EVIDENCE}/{file.path.name}", RECORDED, file.path, _modified(file.path)))
 
 
 def _binary_evidence(pieces: Pieces, taken: Sequence[str], small: Optional[Path]) -> Iterator[_Piece]:

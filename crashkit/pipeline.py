@@ -209,7 +209,7 @@ def gdb_settings(options: Options, foreign: Sequence[Path] = ()) -> GdbSettings:
     """How gdb is run for these options."""
     folders = [Path(DEBUG_ROOT), *options.extra_dirs]
     if options.sysroot:
-        folders.insert(0, options.sysroot / "usr/lib/debug")
+        folders.insert(0, options.sysroot / DEBUG_ROOT.lstrip("/"))
     return GdbSettings(
         options.gdb,
         options.deadline,

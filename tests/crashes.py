@@ -341,6 +341,17 @@ def compile_c(source: Path, program: Path, python: Interpreter | None = None) ->
     assert done.returncode == 0, f"{source.name} could not be built:\n{done.stderr}"
 
 
+def library_crash(source: str, script: str, folder: Path, python: Interpreter) -> Folder:
+    """The crash of a script in which {library} stands for the path of a library, built with gcc from a source of fixtures/crashers."""
+    compiler = shutil.which("gcc")
+    if compiler is None:
+        pytest.skip(NO_COMPILER)
+    library, program = folder / Path(source).with_suffix(".so"), folder / "program.py"
+    subprocess.run([compiler, "-g", "-shared", "-fPIC", CRASHERS / source, "-o", library], check=True, timeout=DEADLINE)
+    program.write_text(script.format(library=str(library)))
+    return python_crash(program, python=python)
+
+
 def _once(name: str, make) -> Folder:
     root = Path(os.environ["CRASHKIT_TEST_CRASHES"])
     folder = root / name

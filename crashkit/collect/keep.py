@@ -136,14 +136,12 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
     if settings.gpu_folder is not None:
         for path in cuda.dumps(settings.gpu_folder, _own_pid(seen)):
             with _optional(path.name, notes):
-                os.rename(path, path.name, dst_dir_fd=work.descriptor)
-                os.chmod(path.name, 0o600, dir_fd=work.descriptor)
+                _move(path, work)
                 dumps.append(path.name)
-        recording = f"{cuda.RECORDING}{seen.rank}"
-        if is_regular(settings.gpu_folder / recording):
-            with _optional(recording, notes):
-                os.rename(settings.gpu_folder / recording, recording, dst_dir_fd=work.descriptor)
-                os.chmod(recording, 0o600, dir_fd=work.descriptor)
+        recording = settings.gpu_folder / f"{cuda.RECORDING}{seen.rank}"
+        if is_regular(recording):
+            with _optional(recording.name, notes):
+                _move(recording, work)
     if dumps:
         files, left_out = _copy_gpu_files(dumps, seen, settings, work, clean)
         manifest["files"] = [*manifest.get("files", []), *files]
@@ -158,6 +156,12 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
         manifest["killed"] = {"by": "oom" if found else seen.killed["by"], "evidence": [*found, *seen.killed["evidence"]]}
     manifest["notes"] = list(map(clean.text, notes))
     return manifest
+
+
+def _move(path: Path, work: Work) -> None:
+    """Move what the process wrote into the crash folder. Raises OSError."""
+    os.rename(path, path.name, dst_dir_fd=work.descriptor)
+    os.chmod(path.name, 0o600, dir_fd=work.descriptor)
 
 
 def _copy_gpu_files(dumps: list[str], seen: Sighting, settings: RunSettings, work: Work, clean: _Clean) -> tuple[list[File], list[str]]:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from crashkit.attempt import failed
 from crashkit.crashfolder.files import is_regular
-from crashkit.crashfolder.manifest import SNAPSHOT, SOURCE, Manifest, read_manifest
+from crashkit.crashfolder.manifest import RECORDED, SNAPSHOT, SOURCE, Manifest, read_manifest
 from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
 from crashkit.evidence.archive import kind_of_head
@@ -64,7 +64,7 @@ class Pieces(NamedTuple):
     snapshots: tuple[Snapshot, ...] = ()
     """Of torch's allocator."""
     kept: tuple[KeptFile, ...] = ()
-    """Sources of GPU kernels and snapshots of torch's allocator that the collector copied into the crash folder."""
+    """Sources of GPU kernels, snapshots of torch's allocator and dumps of its flight recorder in the crash folder."""
 
 
 def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
@@ -145,7 +145,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
 
 def _kept(folder: Path, manifest: Manifest) -> tuple[KeptFile, ...]:
     files = ((file.get("path", ""), str(file.get("kind")), folder / file.get("name", "")) for file in manifest.get("files", []))
-    return tuple(KeptFile(*file) for file in files if file[1] in (SOURCE, SNAPSHOT) and is_regular(file[2]))
+    return tuple(KeptFile(*file) for file in files if file[1] in (SOURCE, SNAPSHOT, RECORDED) and is_regular(file[2]))
 
 
 def _refuse_archive(source: Input, piece: Path) -> None:

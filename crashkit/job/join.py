@@ -594,17 +594,18 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
 
 
 def _of_list(failed: Sequence[_Person], attempt: int) -> JobCause:
-    several = f"{len(failed)} processes" if len(failed) > 1 else failed[0].who.name or "a process"
+    if len(failed) == 1:
+        because = "no other process of the list was ended by a signal that nobody asked for"
+        return _cause(failed[0], "certain", attempt, because)
+    several = f"{len(failed)} processes"
     told = [f"{one.who.name} ({one.what()})" for one in failed[:_MOST_LISTED]]
     more = f", and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
     return JobCause(
         name=several,
         attempt=attempt,
-        what=f"{several} failed: {', '.join(told)}{more}" if len(failed) > 1 else failed[0].what(),
+        what=f"{several} failed: {', '.join(told)}{more}",
         confidence="certain",
-        because="the list tells how each ended, but not which was the first, nor whether they belong together"
-        if len(failed) > 1
-        else "no other process of the list was ended by a signal that nobody asked for",
+        because="the list tells how each ended, but not which was the first, nor whether they belong together",
     )
 
 

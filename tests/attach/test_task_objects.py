@@ -298,11 +298,17 @@ def test_what_each_waits_for(python: Interpreter, tmp_path: Path) -> None:
     assert cycle(crash) == set() and not crash.findings
 
 
-@pytest.mark.slow
-def test_who_waits_for_each_other_for_a_time_is_in_no_deadlock(tmp_path: Path) -> None:
+def _with_asyncio(name: str) -> Interpreter:
+    """An interpreter that has what came with 3.11."""
     python = next((one for one in interpreters() if one.version >= (3, 11, 0)), None)
     if python is None:
-        pytest.skip("no interpreter with asyncio.timeout")
+        pytest.skip(f"no interpreter with asyncio.{name}")
+    return python
+
+
+@pytest.mark.slow
+def test_who_waits_for_each_other_for_a_time_is_in_no_deadlock(tmp_path: Path) -> None:
+    python = _with_asyncio("timeout")
     crash = attached(python, LIMITED_JOIN, "one, two", tmp_path)
     assert (named(crash)["one"].awaits, named(crash)["two"].awaits) == ("two", "one")
     assert cycle(crash) == set() and not crash.findings
@@ -310,9 +316,7 @@ def test_who_waits_for_each_other_for_a_time_is_in_no_deadlock(tmp_path: Path) -
 
 @pytest.mark.slow
 def test_a_barrier_says_how_many_have_come(tmp_path: Path) -> None:
-    python = next((one for one in interpreters() if one.version >= (3, 11, 0)), None)
-    if python is None:
-        pytest.skip("no interpreter with asyncio.Barrier")
+    python = _with_asyncio("Barrier")
     crash = attached(python, BARRIER, "one, two", tmp_path)
     assert {task.detail for task in crash.tasks if task.name != "Task-1"} == {"2 of 3 have come"}
     assert wording.wait(crash, named(crash)["two"]).endswith("for the barrier shared.gate (2 of 3 have come)")

@@ -277,14 +277,20 @@ class TestInAReport:
         interpreter = next(module for module in report.modules if module.path == report.python.executable)
         assert interpreter.found and Path(interpreter.found).is_relative_to(place / "root") and interpreter.symbols == "full"
 
-    @pytest.mark.slow
-    def test_in_a_crash_folder(self, planted, place, monkeypatch):
-        """Whether the folder is given or the core in it."""
-        core, script, witness = planted
+    @pytest.fixture
+    def in_crash_folder(self, planted, place, monkeypatch) -> tuple[Path, Path, Path]:
+        """What is planted, with the root folder made a crash folder of the core."""
+        core, script, _ = planted
         (place / "root" / "manifest.json").write_text(json.dumps({"schema": SCHEMA, "files": [{"name": "core", "kind": "core"}]}))
         shutil.copy(core, place / "root" / "core")
         monkeypatch.setattr(libpython_file, "_names", lambda _interpreter, _executable: [])
         monkeypatch.setattr(libpython_file, "_of_this_machine", lambda _names, _interpreter: (script,))
+        return planted
+
+    @pytest.mark.slow
+    def test_in_a_crash_folder(self, in_crash_folder, place):
+        """Whether the folder is given or the core in it."""
+        core, _, witness = in_crash_folder
         for given in (place / "root", place / "root" / "core"):
             report = analyze(given)
             assert [error.message for error in report.soft_errors if REFUSED_ORIGIN in error.message]
@@ -293,12 +299,8 @@ class TestInAReport:
         assert witness.exists(), "the control"
 
     @pytest.mark.slow
-    def test_in_a_crash_folder_that_is_opened_in_gdb(self, planted, place, monkeypatch, capfd):
-        core, script, witness = planted
-        (place / "root" / "manifest.json").write_text(json.dumps({"schema": SCHEMA, "files": [{"name": "core", "kind": "core"}]}))
-        shutil.copy(core, place / "root" / "core")
-        monkeypatch.setattr(libpython_file, "_names", lambda _interpreter, _executable: [])
-        monkeypatch.setattr(libpython_file, "_of_this_machine", lambda _names, _interpreter: (script,))
+    def test_in_a_crash_folder_that_is_opened_in_gdb(self, in_crash_folder, place, capfd):
+        core, script, witness = in_crash_folder
         for given in (place / "root", place / "root" / "core"):
             assert not CliRunner().invoke(gdb_command, [str(given), "-c", "print 6 * 7"]).exit_code
             said = capfd.readouterr().out

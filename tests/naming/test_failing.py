@@ -14,7 +14,7 @@ from crashkit.naming.failing import said, where
 from crashkit.pipeline import analyze
 from crashkit.report import html, markdown, text, wording
 
-from ..crashes import CRASHERS, NO_COMPILER, an_interpreter, crash, needs_binutils, needs_gdb, needs_x86_64, python_crash
+from ..crashes import NO_COMPILER, an_interpreter, crash, library_crash, needs_binutils, needs_gdb, needs_x86_64
 
 LIBC, FFI, APP = "/lib/x86_64-linux-gnu/libc.so.6", "/lib/libffi.so.8", "/srv/app"
 SEGV = Signal(number=11, name="SIGSEGV", code=1, code_name="SEGV_MAPERR", address=Address(0), reason="null-pointer", access="read")
@@ -78,16 +78,10 @@ release(library.reserve(100))
 @needs_gdb
 def test_the_library_that_called_the_c_library_is_named(tmp_path: Path) -> None:
     """glibc found the error in code of its own; whose code it is to look at comes next."""
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip(NO_COMPILER)
-    library, script = tmp_path / "libtwice.so", tmp_path / "releases.py"
-    subprocess.run([compiler, "-g", "-shared", "-fPIC", CRASHERS / "twice_freed.c", "-o", library], check=True)
-    script.write_text(RELEASES.format(library=str(library)))
-    told = analyze(python_crash(script, python=an_interpreter()).core)
+    told = analyze(library_crash("twice_freed.c", RELEASES, tmp_path, an_interpreter()).core)
     first_screen = "\n".join(text.summary(told, None, color=False, width=160))
-    assert "release (releases.py:8)" in first_screen and ", called by release\n" in first_screen
-    assert "called by release  twice_freed.c:6 in libtwice.so" in first_screen
+    assert "release (program.py:8)" in first_screen and ", called by release\n" in first_screen
+    assert "called by release  twice_freed.c:6 in twice_freed.so" in first_screen
     assert "<dt>Called by</dt>" in html.render(told)
 
 

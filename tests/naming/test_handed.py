@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from crashkit.naming.values import bad_pointer
 from crashkit.pipeline import analyze
 from crashkit.report.answer import answer
 from crashkit.report.text import first_answer
-from tests.crashes import CRASHERS, NO_COMPILER, a_debuggable_interpreter, needs_gdb, python_crash
+from tests.crashes import a_debuggable_interpreter, library_crash, needs_gdb
 
 LOADS = """
 import ctypes
@@ -29,15 +27,9 @@ load({library!r})
 @pytest.mark.slow
 def test_a_constructor_of_a_library_gets_no_value_of_the_line_that_loads_it(tmp_path: Path) -> None:
     """`mode` is 0 in that line and in ctypes' own."""
-    compiler = shutil.which("gcc")
-    if compiler is None:
-        pytest.skip(NO_COMPILER)
-    library, script = tmp_path / "plugin.so", tmp_path / "loads.py"
-    subprocess.run([compiler, "-g", "-shared", "-fPIC", CRASHERS / "plugin.c", "-o", library], check=True)
-    script.write_text(LOADS.format(library=str(library)))
     early: list[str] = []
     crash = analyze(
-        python_crash(script, python=a_debuggable_interpreter()).core,
+        library_crash("plugin.c", LOADS, tmp_path, a_debuggable_interpreter()).core,
         progress=lambda stage, so_far: early.append(first_answer(so_far)) if stage == "gdb" else None,
     )
     assert "used as a pointer" not in early[0]

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import BinaryIO, Optional
 
-from crashkit.evidence.text import containers, kubernetes, sacct
+from crashkit.evidence.text.formats import LISTINGS
 from crashkit.evidence.text.listing import Ended, Rows
 from crashkit.evidence.text.prefixes import clean
-from crashkit.evidence.text.reader import Format
 from crashkit.job.word import Who, Word
 
-_FORMATS: tuple[Format[Rows], ...] = (*containers.FORMATS, *kubernetes.FORMATS, sacct.FORMAT)
-_OPENERS = tuple(opener.encode() for one in _FORMATS for opener in one.openers)
+_OPENERS = tuple(opener.encode() for one in LISTINGS for opener in one.openers)
 _LARGEST = 4 << 20
 """Bytes of the beginning of a file that may hold listings."""
 
@@ -48,6 +46,6 @@ def _ended(lines: Iterable[bytes]) -> Iterator[tuple[str, int, Ended]]:
             yield from ((rows.listing.launcher, began, one) for one in rows.processes())
             rows = None
         if rows is None:
-            rows, began = next((rows for one in _FORMATS if (rows := one.opens(text)) is not None), None), number
+            rows, began = next((rows for one in LISTINGS if (rows := one.opens(text)) is not None), None), number
     if rows is not None:
         yield from ((rows.listing.launcher, began, one) for one in rows.processes())

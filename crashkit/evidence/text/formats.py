@@ -23,8 +23,11 @@ from crashkit.evidence.text import (
     traceback,
     valgrind,
 )
+from crashkit.evidence.text.listing import Rows
 from crashkit.evidence.text.reader import Format
 
+LISTINGS: tuple[Format[Rows], ...] = (*containers.FORMATS, *kubernetes.FORMATS, sacct.FORMAT)
+"""Those that list several processes (`listing.py`)."""
 FORMATS: tuple[Format[Any], ...] = (
     faulthandler.FORMAT,
     traceback.FORMAT,
@@ -40,7 +43,5 @@ FORMATS: tuple[Format[Any], ...] = (
     rust.FORMAT,
     glibc_backtrace.FORMAT,
     *c10.FORMATS,
-    *containers.FORMATS,
-    *kubernetes.FORMATS,
-    sacct.FORMAT,
+    *LISTINGS,
 )
