@@ -6,8 +6,8 @@ import os
 import time
 from typing import NamedTuple, Optional
 
+from crashkit.collect.host.proc import numbers, text_of
 from crashkit.collect.open_files import open_files, opening_fifos
-from crashkit.collect.proc import numbers, text_of
 from crashkit.stacks.living import Living
 
 SECONDS = 0.25

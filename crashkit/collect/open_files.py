@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Optional
 
-from crashkit.collect.proc import numbers, text_of
+from crashkit.collect.host.proc import numbers, text_of
 from crashkit.collect.unix_peers import unix_peers
 from crashkit.stacks.living import OpenFile
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from crashkit.collect.host.proc import text_of
 from crashkit.crashfolder.files import open_real
 from crashkit.environment import PLACE, rank
 from crashkit.evidence.package_versions import package_paths, package_versions
@@ -146,11 +147,7 @@ def working_folder() -> str:
 
 
 def _read(pid: int, name: str, limit: int = _MAX_TEXT) -> str:
-    try:
-        with open(f"/proc/{pid}/{name}", "rb") as file:
-            return file.read(limit).decode("utf-8", "replace")
-    except OSError:
-        return ""
+    return text_of(f"/proc/{pid}/{name}", limit)
 
 
 def _link(pid: int, name: str) -> Optional[str]:
