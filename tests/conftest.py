@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Generator
@@ -51,6 +52,9 @@ def _skip_without_its_tool() -> Generator[None, object, object]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A script's background command inherits both ignored, and its crashing programs would, too.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGQUIT, signal.SIG_DFL)
     if "CRASHKIT_TEST_CRASHES" not in os.environ:
         _made.append(tempfile.mkdtemp(prefix="crashkit-test-crashes-"))
         os.environ["CRASHKIT_TEST_CRASHES"] = _made[0]  # the workers inherit it
