@@ -20,7 +20,7 @@ from typing import BinaryIO, Optional
 
 from crashkit import __version__, isolation, scratch
 from crashkit.collect.host import cuda, handlers, linux, oom
-from crashkit.collect.host.limits import FILTER, all_limits
+from crashkit.collect.host.limits import FILTER, all_limits, allow_large_files
 from crashkit.collect.host.snapshot import versions
 from crashkit.collect.inventory import inventory
 from crashkit.collect.supervise.core_watch import CoreFile
@@ -605,6 +605,7 @@ def process(seen: Sighting, settings: RunSettings) -> None:
         mend = f"its core stays at {place}; crashkit list tries again" if place else "it has no core"
         say(f"{_describe(seen, {})}: cannot be written to the crash store {settings.store.path}: {reason}; {mend}")
         return
+    allow_large_files()  # the manifest has the limit
     what = _describe(seen, manifest)
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
         say(f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again")

@@ -42,16 +42,21 @@ from crashkit.naming.waits import sentence as waits_sentence
 
 SIGNALS = {
     "SIGABRT": "Abort",
+    "SIGALRM": "A timer expired",
     "SIGBUS": "Bus error",
     "SIGFPE": "Arithmetic fault",
+    "SIGHUP": "Hangup",
     "SIGILL": "Illegal instruction",
     "SIGINT": "Interrupt",
     "SIGKILL": "Killed",
+    "SIGPIPE": "Broken pipe",
+    "SIGPROF": "A profiler's timer expired",
     "SIGQUIT": "Quit",
     "SIGSEGV": "Segmentation fault",
     "SIGSYS": "Forbidden system call",
     "SIGTERM": "Terminated",
     "SIGTRAP": "Trap",
+    "SIGVTALRM": "A CPU timer expired",
     "SIGXCPU": "CPU time limit reached",
     "SIGXFSZ": "File size limit reached",
 }

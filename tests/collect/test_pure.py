@@ -128,6 +128,8 @@ def _facts(**changes: object) -> Facts:
         (_facts(writable=False, folder="/no-such-folder"), True, "does not exist"),
         (_facts(free=1000), True, "free"),
         (_facts(free=50 << 20), False, "free"),
+        (_facts(file_limit=1 << 20), False, "ulimit -f"),
+        (_facts(file_limit=0, folder=None), False, "ulimit -f"),
         (_facts(pattern=parse(""), folder=None), True, "core_pattern is empty"),
         (_facts(pattern=parse("|/x/systemd-coredump %P"), folder=None, container=True), True, "container"),
         (_facts(pattern=parse("|/x/systemd-coredump %P"), folder=None, coredumpctl=True, hard_limit=0), True, "hard limit"),
@@ -143,7 +145,7 @@ def test_what_stands_between_a_crash_and_its_core(facts: Facts, fatal: bool, wor
 def test_nothing_stands_there() -> None:
     assert judge(_facts()) == []
     assert judge(_facts(pattern=parse("|/x/systemd-coredump %P"), folder=None, coredumpctl=True)) == []
-    assert judge(_facts(pattern=parse("|/x/apport"), folder=None, hard_limit=0)) == []
+    assert judge(_facts(pattern=parse("|/x/apport"), folder=None, hard_limit=0, file_limit=0)) == []
 
 
 def test_words_of_the_command_line() -> None:

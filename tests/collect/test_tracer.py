@@ -148,6 +148,21 @@ def test_no_whole_core_is_on_a_disk_at_any_moment(crashkit: Crashkit, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("hard", [resource.RLIM_INFINITY, 1 << 20], ids=["soft", "hard"])
+def test_a_limit_on_file_sizes_does_not_cut_the_core(crashkit: Crashkit, hard: int) -> None:
+    """The command keeps the limit."""
+    crashkit.environment["BALLAST"] = "100"
+    program = "import resource; print(resource.getrlimit(resource.RLIMIT_FSIZE)[0], flush=True)\n" + PROGRAM
+    done = crashkit.python(program, options=(), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard)))
+    assert done.returncode == 128 + signal.SIGSEGV and done.stdout.split() == [str(1 << 20)]
+    assert "ulimit -f" in done.stderr and "minimal cores are kept" in done.stderr
+    (crash,) = crashkit.crashes()
+    report = json.loads((crash["folder"] / "report.json").read_text())
+    assert report["source"]["minimal"] and not report["source"].get("missing") and crash["limits"]["RLIMIT_FSIZE"] == [1 << 20, hard]
+    assert any("'k9': 9" in str(frame.get("locals")) for thread in report["threads"] for frame in thread["frames"])
+
+
+@pytest.mark.slow
 def test_a_command_that_does_not_crash_runs_as_it_would(crashkit: Crashkit) -> None:
     """Children, threads, programs executed by a thread, stops, signals that have a handler or are ignored."""
     code = """

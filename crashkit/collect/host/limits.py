@@ -56,6 +56,15 @@ def allow_core(cuda: bool = False, raise_limit: bool = True) -> list[str]:
     return failures
 
 
+def allow_large_files() -> None:
+    """Raise this process's limit on file sizes as far as it may: reports and cores in memory are files, too."""
+    limit = resource.RLIMIT_FSIZE
+    for most in (resource.RLIM_INFINITY, resource.getrlimit(limit)[1]):
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(limit, (most, most))
+            return
+
+
 def all_limits() -> dict[str, tuple[int, int]]:
     """Soft and hard value of every limit of this process, by name; -1 is unlimited."""
     limits = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -29,6 +30,8 @@ class Facts(NamedTuple):
     coredumpctl: bool
     container: bool
     suid_dumpable: int
+    file_limit: int = -1
+    """Bytes that a file may have, by the soft limit; -1 is unlimited. A core that the kernel writes is a file (core(5))."""
 
 
 class Problem(NamedTuple):
@@ -78,6 +81,7 @@ def gather(cwd: str) -> Facts:
         isolation.find_program("coredumpctl") is not None and os.path.isdir("/run/systemd/system"),
         in_container(),
         _number("/proc/sys/fs/suid_dumpable"),
+        resource.getrlimit(resource.RLIMIT_FSIZE)[0],
     )
 
 
@@ -154,7 +158,18 @@ def _pattern_problems(facts: Facts) -> list[Problem]:
 
 
 def _folder_problems(facts: Facts) -> list[Problem]:
-    if facts.folder is None or facts.pattern.kind != "file":
+    if facts.pattern.kind != "file":
+        return []
+    if 0 <= facts.file_limit < _TYPICAL:
+        return [
+            Problem(
+                f"files are cut off at {facts.file_limit} bytes, and so are cores (ulimit -f)",
+                "Raise it where the command is started: ulimit -f unlimited, LimitFSIZE=infinity (systemd), --ulimit fsize=-1 (docker)",
+                False,
+                scarce=True,
+            )
+        ]
+    if facts.folder is None:
         return []
     if not facts.writable:
         return [

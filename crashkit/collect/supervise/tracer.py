@@ -19,6 +19,7 @@ from typing import NamedTuple, Optional
 
 from crashkit import isolation
 from crashkit.collect.host import linux
+from crashkit.collect.host.limits import allow_large_files
 from crashkit.collect.supervise.sighting import say
 from crashkit.crashfolder.work import Work
 from crashkit.memory import ptrace
@@ -93,6 +94,8 @@ def watcher(inbox: Work, take: Take) -> Callable[[int], int]:
             for number in range(1, signal.NSIG):
                 with contextlib.suppress(OSError, ValueError):
                     signal.signal(number, signal.SIG_DFL)
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # an OSError can be told
+            allow_large_files()
             signal.set_wakeup_fd(-1)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             os.chdir(isolation.NEUTRAL_FOLDER)

@@ -19,7 +19,20 @@ from crashkit.arch.operands import Access, Decoded
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
 from crashkit.naming.addresses import fill_of, is_null
-from crashkit.naming.signals import SI_KERNEL, SI_USER, SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP, code_name, signal_name
+from crashkit.naming.signals import (
+    SI_KERNEL,
+    SI_USER,
+    SIGABRT,
+    SIGBUS,
+    SIGFPE,
+    SIGILL,
+    SIGSEGV,
+    SIGSYS,
+    SIGTRAP,
+    SIGXFSZ,
+    code_name,
+    signal_name,
+)
 
 _TOP = 2**64
 _KERNEL_HALF = 1 << 63
@@ -261,6 +274,10 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
         )
     if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code != SI_USER:
         return _reason(signal, "abort", "the process aborted itself")
+    if own and signal.number == SIGXFSZ and signal.code == SI_USER and not _raises(signal.number, scene):
+        # generic_write_check_limits() in fs/read_write.c names the process itself as the sender.
+        signal = msgspec.structs.replace(signal, sender_pid=None)
+        return _reason(signal, None, "a write would have made a file larger than the process may (RLIMIT_FSIZE)")
     if own and (handled or signal.code == SI_USER):
         return _reason(signal, "raised", "the process sent the signal to itself")
     if own and scene.stack:

@@ -8,9 +8,28 @@ from typing import Optional
 
 from crashkit.model import Address, LogLine, Process, Signal
 from crashkit.naming.addresses import is_null
-from crashkit.naming.signals import SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP, signal_name, signal_number
-
-SIGKILL, SIGTERM = 9, 15
+from crashkit.naming.signals import (
+    SIGABRT,
+    SIGALRM,
+    SIGBUS,
+    SIGFPE,
+    SIGHUP,
+    SIGILL,
+    SIGKILL,
+    SIGPROF,
+    SIGQUIT,
+    SIGSEGV,
+    SIGSYS,
+    SIGTERM,
+    SIGTRAP,
+    SIGUSR1,
+    SIGUSR2,
+    SIGVTALRM,
+    SIGXCPU,
+    SIGXFSZ,
+    signal_name,
+    signal_number,
+)
 
 # Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
 _PRESENT, _WRITE, _FETCH = 1, 2, 16
@@ -51,6 +70,16 @@ _TEXTS = {
     "exc_bad_access": SIGSEGV,
     "killed": SIGKILL,
     "terminated": SIGTERM,
+    "hangup": SIGHUP,
+    "quit": SIGQUIT,
+    "alarm": SIGALRM,
+    "virtual time alarm": SIGVTALRM,
+    "profile signal": SIGPROF,
+    "user-defined signal 1": SIGUSR1,
+    "user-defined signal 2": SIGUSR2,
+    "cpu limit exceeded": SIGXCPU,
+    "file size limit exceeded": SIGXFSZ,
+    "invalid system call": SIGSYS,
 }
 
 # Lines that name the signal which ended the process itself, best first; then those of its launcher or server.

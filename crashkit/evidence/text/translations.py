@@ -19,6 +19,8 @@ _DUMPED = (
 _AFTER_PID = r"^[^\d\s][^:\uff1a]{0,200} ?[:\uff1a] ?[^\d:\uff1a]{1,12}\d{1,7} ?[:\uff1a] {0,8}\d{1,10} {1,8}"
 _JOB = r"^\[\d{1,4}\][-+]? {1,8}(?:\d{1,10} {1,8})?"
 _MAKE = r"\*\*\* \[[^\]]{0,200}\] "
+# bash's LONGEST_SIGNAL_DESC (siglist.h): the command follows such a text after one space, or none.
+_PADDED_TO = 24
 _ENDS = r"(?! ?\((?:Killed|Terminated)\))(?: {2,}| ?[(\uff08]|$)"
 
 
@@ -77,6 +79,8 @@ def _patterns(signal: _Signal) -> Iterator[str]:
         return
     for before in (_AFTER_PID, _JOB, _MAKE):
         yield before + _any(words) + _ENDS
+    if long := tuple(word for word in words if len(word) >= _PADDED_TO - 1):
+        yield _AFTER_PID + _any(long)
     yield r"(?<!\w)" + _any(words) + _DUMPED
     if signal.alone:
         yield r"^(?:.*[:\uff1a] ?)?" + _any(signal.alone) + r"\.?$"
