@@ -56,6 +56,7 @@ CAUSES = (
     Cause("refcount-none-dealloc", pythons=("3.8", "3.11"), old=True),
     Cause("mmap-file-truncated-sigbus"),
     Cause("dataloader-worker-sigbus"),
+    Cause("shared-memory-sigbus"),
     cxx("cxx-uncaught-exception"),
     cxx("cxx-throw-in-destructor"),
     cxx("cxx-terminate-no-exception"),

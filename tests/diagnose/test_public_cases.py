@@ -697,6 +697,30 @@ CASES = {
         "dataloader-worker-sigbus",
         {"signal": "SIGBUS", "code": "BUS_ADRERR", "frames": "THFloatTensor_rawCopy > THFloatTensor_copy > py /x.py:1 collate"},
     ),
+    "nccl-segment-without-space": Case(
+        "",
+        "shared-memory-sigbus",
+        {
+            "signal": "SIGBUS",
+            "code": "BUS_ADRERR",
+            "address": 0x7F0000001000,
+            "mapped": "/dev/shm/nccl-shm-send-1f0ab",
+            "frames": "memset > shmOpen [libnccl.so.2] > " + WORKER,
+        },
+        forbid=("dataloader-*", "mmap-file-truncated-sigbus"),
+    ),
+    "memory-file-made-smaller": Case(
+        "",
+        "shared-memory-sigbus",
+        {
+            "signal": "SIGBUS",
+            "code": "BUS_ADRERR",
+            "address": 0x7F0000001000,
+            "mapped": "/memfd:arrow (deleted)",
+            "frames": "memcpy > " + WORKER,
+        },
+        forbid=("dataloader-*", "mmap-file-truncated-sigbus"),
+    ),
     "fh-314-c-stack": Case(
         "https://docs.python.org/3.15/library/faulthandler.html",
         "null-deref",
