@@ -8,6 +8,7 @@ from itertools import chain, islice
 from typing import Optional
 
 from crashkit.interpreter.arrays import Arrays
+from crashkit.interpreter.foreign import Foreign
 from crashkit.interpreter.objects import BYTES, DICTIONARY, EXCEPTION, HEAP_TYPE, INT, LIST, TEXT, TUPLE, TYPE, Objects
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.view import Unreadable
@@ -35,6 +36,7 @@ class Values:
         self._spent = self._ends = 0.0
         self._interpreter = interpreter
         self._arrays: Optional[Arrays] = None
+        self._foreign: Optional[Foreign] = None
 
     def text(self, address: int) -> str:
         """The object as text of at most 200 characters; what cannot be read, in angle brackets."""
@@ -104,6 +106,8 @@ class Values:
             return f"<class {self.type_name(address)!r}>"
         if self._objects.view.word_size == 8 and (described := self.arrays.text(address, kind)):
             return f"<{name} {described}>"
+        if self._objects.view.word_size == 8 and (described := self.foreign.text(address, kind, name)):
+            return described
         fields = self._fields(address, outside) if flags & HEAP_TYPE else ""
         return f"<{name}({fields}) at {address:#x}>" if fields else f"<{name} at {address:#x}>"
 
@@ -113,6 +117,13 @@ class Values:
         if self._arrays is None:
             self._arrays = Arrays(self._objects, self._interpreter)
         return self._arrays
+
+    @property
+    def foreign(self) -> Foreign:
+        """Describes what ctypes and cffi hold."""
+        if self._foreign is None:
+            self._foreign = Foreign(self._objects, self._interpreter)
+        return self._foreign
 
     def _fields(self, address: int, outside: tuple[int, ...]) -> str:
         """The attributes of an instance. Those of attributes in turn are left out."""

@@ -15,6 +15,8 @@ from crashkit.naming.own_code import is_own, python_frames
 _NAMES = re.compile(r"[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)*")
 _STRINGS = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|#.*")
 _NUMBER = re.compile(r"-?\d{1,20}")
+# A pointer of ctypes or cffi.
+_POINTER = re.compile(r"<[\w.]+(?: '[^']*')? (0x[\da-f]{1,16}|NULL)>")
 # Reprs that say nothing beyond the name.
 _DULL = re.compile(r"<(?:module|function|class|method|built-in|bound method|staticmethod|classmethod)\b|<[\w.]+ at (?:remote )?0x\w+>$")
 _FIELD = 4096
@@ -106,6 +108,7 @@ def bad_pointer(thread: Thread, signal: Signal | None) -> Value | None:
 def _pointers(frame: PythonFrame, address: int, handed: frozenset[str]) -> Iterator[Value]:
     mentioned = used(frame)
     if is_null(address):
+        mentioned = sorted(mentioned, key=lambda value: not _POINTER.fullmatch(value.text))  # a pointer before a mere number
         # Small numbers are common: only one that is used in this very line counts, and that was handed to the code which failed.
         exact = [value for value in mentioned if _number(value.text) == address and (ADDRESS if address else ZERO) in handed]
         nothing = [value for value in mentioned if _number(value.text) == 0 and ZERO in handed]
@@ -124,4 +127,6 @@ def zeros(frame: PythonFrame, signal: Signal | None) -> list[Value]:
 
 
 def _number(text: str) -> int | None:
+    if pointer := _POINTER.fullmatch(text):
+        return 0 if pointer[1] == "NULL" else int(pointer[1], 16)
     return int(text) % _WORD if _NUMBER.fullmatch(text) else None

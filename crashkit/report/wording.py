@@ -45,7 +45,6 @@ SIGNALS = {
     "SIGALRM": "A timer expired",
     "SIGBUS": "Bus error",
     "SIGFPE": "Arithmetic fault",
-    "SIGHUP": "Hangup",
     "SIGILL": "Illegal instruction",
     "SIGINT": "Interrupt",
     "SIGKILL": "Killed",

@@ -1,4 +1,4 @@
-"""numpy's arrays, torch's tensors and objects with slots, held to what the program said of them."""
+"""numpy's arrays, torch's tensors, pointers of ctypes and cffi, and objects with slots, held to what the program said of them."""
 
 from __future__ import annotations
 
@@ -93,3 +93,27 @@ def test_of_objects_with_slots(python: Interpreter) -> None:
         "deeper": f"<Deeper(a=None, password='hunter2', x=1, y=2j, name='n') at {at['deeper']}>",
     }
     assert "hunter2" not in of_frames(analyze(made.core, options=Options(gdb=None)))["deeper"]
+
+
+def check_pointers(made: Folder, form: str, count: int) -> None:
+    truth, ours = told(made), shown(made)
+    pointers = {name: one for name, one in truth.items() if len(one) == 2}
+    assert len(pointers) == count
+    for name, (kind, value) in pointers.items():
+        assert ours[name] == form.format(kind, hex(int(value)) if value else "NULL")
+    numbers = {name: one[0] for name, one in truth.items() if len(one) == 1}
+    assert {name: ours[name] for name in numbers} == numbers
+    assert all(re.fullmatch(r"<[\w.]+ at 0x[0-9a-f]+>", ours[name]) for name, one in truth.items() if not one), ours
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_of_ctypes(python: Interpreter) -> None:
+    check_pointers(python_crash("arrays.py", "ctypes", python=python), "<{} {}>", 7)
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.11", "3.13"))
+def test_of_cffi(python: Interpreter) -> None:
+    check_pointers(python_crash("arrays.py", "cffi", str(folder_with(python, "cffi")), python=python), "<cdata '{}' {}>", 4)

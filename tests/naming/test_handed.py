@@ -59,6 +59,9 @@ CTYPES = ("ffi_call_unix64", "ffi_call", "_ctypes_callproc", "PyCFuncPtr_call")
         (natives("memcpy", *CTYPES), 0x18, {"size": "7", "buffer": "24"}, "buffer"),
         (natives("memcpy", *CTYPES), 0x10, {"size": "7", "buffer": "0"}, "buffer"),
         (natives("memcpy", *CTYPES), 0x10, {"size": "7", "buffer": "None"}, "buffer"),
+        (natives("memcpy", *CTYPES), 0x18, {"size": "c_int(24)", "buffer": "<c_void_p 0x18>"}, "buffer"),
+        (natives("memcpy", *CTYPES), 0x10, {"flags": "0", "into": "<LP_c_int NULL>"}, "into"),
+        (natives("strlen", *CTYPES), 0x7F00_1000_03E8, {"text": "<cdata 'char *' 0x7f0010000000>"}, "text"),
         # Far inside of a library only the very address says something.
         (natives("lookup", "find", "read_row", "decode", "run", *CTYPES), 0x10, {"flags": "0"}, None),
         (natives("lookup", "find", "read_row", "decode", "run", *CTYPES), 0x10, {"flags": "16"}, "flags"),
