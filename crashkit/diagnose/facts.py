@@ -15,6 +15,7 @@ from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
+from crashkit.diagnose.pointer_facts import POINTER_FACTS
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
@@ -703,6 +704,7 @@ FACTS: dict[str, Fact] = {
     "many-streams": many_streams,
     "garbage-index": garbage_index,
     **ARRAY_FACTS,
+    **POINTER_FACTS,
     **CALLBACK_FACTS,
     **GPU_MEMORY_FACTS,
     **JOB_FACTS,

@@ -110,23 +110,24 @@ def _pointers(frame: PythonFrame, address: int, handed: frozenset[str]) -> Itera
     if is_null(address):
         mentioned = sorted(mentioned, key=lambda value: not _POINTER.fullmatch(value.text))  # a pointer before a mere number
         # Small numbers are common: only one that is used in this very line counts, and that was handed to the code which failed.
-        exact = [value for value in mentioned if _number(value.text) == address and (ADDRESS if address else ZERO) in handed]
-        nothing = [value for value in mentioned if _number(value.text) == 0 and ZERO in handed]
+        exact = [value for value in mentioned if number(value.text) == address and (ADDRESS if address else ZERO) in handed]
+        nothing = [value for value in mentioned if number(value.text) == 0 and ZERO in handed]
         yield from exact or nothing or [value for value in mentioned if value.text == "None" and NONE in handed]
         return
     others = (Value(name, text, frame) for name, text in frame.locals.items())
-    near = [value for value in (*mentioned, *others) if (number := _number(value.text)) is not None and 0 <= address - number < _FIELD]
-    yield from sorted(near, key=lambda value: address - (_number(value.text) or 0))
+    near = [value for value in (*mentioned, *others) if (found := number(value.text)) is not None and 0 <= address - found < _FIELD]
+    yield from sorted(near, key=lambda value: address - (number(value.text) or 0))
 
 
 def zeros(frame: PythonFrame, signal: Signal | None) -> list[Value]:
     """The variables in the line that are 0, where an integer division failed."""
     if signal is None or signal.name != "SIGFPE" or signal.reason not in (None, "integer-divide"):
         return []
-    return [value for value in used(frame) if _number(value.text) == 0][:_MOST]
+    return [value for value in used(frame) if number(value.text) == 0][:_MOST]
 
 
-def _number(text: str) -> int | None:
+def number(text: str) -> int | None:
+    """The number or the address of a pointer that a variable has, as an unsigned word; None for any other value."""
     if pointer := _POINTER.fullmatch(text):
         return 0 if pointer[1] == "NULL" else int(pointer[1], 16)
     return int(text) % _WORD if _NUMBER.fullmatch(text) else None

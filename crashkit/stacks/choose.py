@@ -12,7 +12,7 @@ from crashkit.debugger.contract import PythonStack
 from crashkit.model import PythonFrame, SoftError, Thread
 from crashkit.stacks.trust import Pair, is_same, judged, origin, told
 
-_UNREAD = re.compile(r"<[\w.]{1,200}(?: object)? at (?:remote )?0x[0-9a-f]{1,16}>")
+_UNREAD = re.compile(r"<[\w.]{1,200}(?:\(\)| object)? at (?:remote )?0x[0-9a-f]{1,16}>")
 """An object of which only the type was read, as libpython.py and PyStack write it."""
 
 

@@ -95,21 +95,28 @@ def test_of_objects_with_slots(python: Interpreter) -> None:
     assert "hunter2" not in of_frames(analyze(made.core, options=Options(gdb=None)))["deeper"]
 
 
-def check_pointers(made: Folder, form: str, count: int) -> None:
-    truth, ours = told(made), shown(made)
+def check_pointers(made: Folder, form: str, count: int, gdb: str | None = None) -> None:
+    truth, ours = told(made), shown(made, gdb)
     pointers = {name: one for name, one in truth.items() if len(one) == 2}
     assert len(pointers) == count
     for name, (kind, value) in pointers.items():
         assert ours[name] == form.format(kind, hex(int(value)) if value else "NULL")
     numbers = {name: one[0] for name, one in truth.items() if len(one) == 1}
     assert {name: ours[name] for name in numbers} == numbers
-    assert all(re.fullmatch(r"<[\w.]+ at 0x[0-9a-f]+>", ours[name]) for name, one in truth.items() if not one), ours
+    assert all(re.fullmatch(r"<[\w.]+ at (?:remote )?0x[0-9a-f]+>", ours[name]) for name, one in truth.items() if not one), ours
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_of_ctypes(python: Interpreter) -> None:
     check_pointers(python_crash("arrays.py", "ctypes", python=python), "<{} {}>", 7)
+
+
+@pytest.mark.slow
+@needs_gdb
+def test_of_ctypes_beside_libpython() -> None:
+    """Which shows some as objects without attributes."""
+    check_pointers(python_crash("arrays.py", "ctypes", python=a_debuggable_interpreter()), "<{} {}>", 7, "gdb")
 
 
 @pytest.mark.network

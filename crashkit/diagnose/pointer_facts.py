@@ -1,0 +1,113 @@
+"""Pointers that a Python line handed to native code through ctypes or cffi, where the address that failed is no null pointer. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from crashkit.diagnose.case import MEMORY_FAULTS, Case
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.model import Evidence
+from crashkit.naming.addresses import is_null
+from crashkit.naming.handed import ADDRESS, handed_on
+from crashkit.naming.own_code import python_frames
+from crashkit.naming.values import Value, bad_pointer, number, used
+
+_INT = 1 << 32
+"""ctypes passes and returns a number as a C int, unless it is told otherwise (`argtypes`, `restype`)."""
+_SIGNED = (1 << 64) - (1 << 31)
+_NEAR = 4096
+_GONE = frozenset({"unmapped", "no-access", "non-canonical"})
+_CALLED = re.compile(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
+
+
+def argument_cut(case: Case) -> Outcome:
+    """A variable of the line has an address of which the fault address is the lower 32 bits, and there is memory at the whole one."""
+    address = _handed_address(case)
+    if isinstance(address, Outcome):
+        return address
+    if not _is_of_32_bits(address):
+        return no("the fault address has more than 32 bits")
+    for value in _values(case):
+        whole = number(value.text)
+        if whole is None or _is_of_32_bits(whole):
+            continue
+        mapping = next((one for one in case.crash.mappings if one.start <= whole < one.end), None)
+        if mapping is not None and 0 <= address % _INT - whole % _INT < _NEAR:
+            return _outcome(case, value, f"there is memory at {whole:#x}, of which {address % _INT:#x} is the lower half")
+    return no("no variable of the line has an address that ends like the fault address")
+
+
+def result_cut(case: Case) -> Outcome:
+    """The fault address has 32 bits, a variable of the line has it, and there is memory at an address that ends in the same ones."""
+    address = _handed_address(case)
+    if isinstance(address, Outcome):
+        return address
+    if not _is_of_32_bits(address):
+        return no("the fault address has more than 32 bits")
+    value = _value(case)
+    if value is None:
+        return no("no variable of the line has the fault address")
+    found = _completed(address % _INT, case)
+    if found is None:
+        return no("there is no memory at any address that ends like the fault address")
+    return _outcome(case, value, f"this is {address % _INT:#x}, and there is memory at {found:#x}, whose lower half it is")
+
+
+def pointer_handed_on(case: Case) -> Outcome:
+    """A variable of the line has the fault address, or one just before it, and nothing is there."""
+    address = _handed_address(case)
+    if isinstance(address, Outcome):
+        return address
+    value = _value(case)
+    return no("no variable of the line has the fault address") if value is None else _outcome(case, value, "nothing is mapped there")
+
+
+def _handed_address(case: Case) -> int | Outcome:
+    """The fault address, if the code that failed may have got it of a Python line."""
+    signal = case.crash.signal
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or case.crashed is None:
+        return unknown("the fault address")
+    if is_null(signal.address):
+        return no("it is a null pointer")
+    if signal.reason is None:
+        return unknown("whether there is memory at the address")
+    if signal.reason not in _GONE:
+        return no("there is memory at the address")
+    if ADDRESS not in handed_on(case.crashed.thread):
+        return no("the code that failed was not called through ctypes or cffi")
+    return int(signal.address)
+
+
+def _is_of_32_bits(address: int) -> bool:
+    return address < _INT or address >= _SIGNED
+
+
+def _value(case: Case) -> Optional[Value]:
+    return bad_pointer(case.crashed.thread, case.crash.signal) if case.crashed is not None else None
+
+
+def _values(case: Case) -> list[Value]:
+    frames = python_frames(case.crashed.thread) if case.crashed is not None else []
+    return [value for frame in frames[:2] for value in used(frame)]
+
+
+def _completed(low: int, case: Case) -> Optional[int]:
+    """The first address of memory with these lower 32 bits, rather of memory that may be written."""
+    for mapping in sorted(case.crash.mappings, key=lambda one: "w" not in (one.permissions or "")):
+        whole = mapping.start - mapping.start % _INT + low
+        whole += _INT if whole < mapping.start else 0
+        if _INT <= whole < mapping.end:
+            return whole
+    return None
+
+
+def _outcome(case: Case, value: Value, why: str) -> Outcome:
+    called = _CALLED.search(value.frame.source or "")
+    tid = case.crashed.thread.tid if case.crashed is not None else None
+    fields = {"variable": value.name, "value": value.text, "why": why}
+    evidence = Evidence(text=f"{value.name} = {value.text}; {why}", thread=tid)
+    return Outcome(True, (evidence,), fields if called is None else {**fields, "callee": called[0]})
+
+
+POINTER_FACTS = {"argument-cut": argument_cut, "result-cut": result_cut, "pointer-handed-on": pointer_handed_on}

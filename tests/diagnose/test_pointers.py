@@ -1,0 +1,91 @@
+"""A pointer that a Python line handed to C through ctypes: cut to 32 bits, or of memory that is gone."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.facts import FACTS
+from crashkit.model import Address, Crash, Mapping, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.pipeline import analyze
+from crashkit.report.text import first_answer
+from tests.crashes import Interpreter, an_interpreter, python_crash, some_interpreters
+
+SIGNATURES = {
+    "result": ("ctypes-pointer-truncated", "likely", "restype"),
+    "text": ("ctypes-pointer-truncated", "likely", "restype"),
+    "argument": ("ctypes-pointer-truncated", "certain", "libc.memset.argtypes"),
+    "dangling": ("foreign-pointer-dangling", "likely", "keep what owns the memory"),
+    "behind": ("foreign-pointer-dangling", "likely", "keep what owns the memory"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SIGNATURES)
+def test_the_pointer_is_named(kind: str) -> None:
+    _check(kind, an_interpreter())
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("python", some_interpreters("3.6", "3.8", "3.11", "3.13"))
+@pytest.mark.parametrize("kind", SIGNATURES)
+def test_with_every_version(kind: str, python: Interpreter) -> None:
+    _check(kind, python)
+
+
+def _check(kind: str, python: Interpreter) -> None:
+    crash = analyze(python_crash("pointers.py", kind, python=python).core)
+    (finding,) = crash.findings
+    assert (finding.id, finding.confidence) == SIGNATURES[kind][:2], finding
+    assert SIGNATURES[kind][2] in finding.fix[0] and f"{kind} (pointers.py:" in first_answer(crash)
+
+
+WHOLE = 0x7F12_3456_7000
+MAPPINGS = (Mapping(start=Address(WHOLE), end=Address(WHOLE + 0x1000), permissions="rw-"),)
+THROUGH = ("memset", "ffi_call_unix64", "ffi_call_int", "_ctypes_callproc")
+
+
+def crash(address: int, natives: tuple[str, ...] = THROUGH, reason: str = "unmapped", **values: int) -> Case:
+    line = PythonFrame(function="f", file="/srv/app.py", line=3, source=f"lib.memset({', '.join(values)})", locals=_texts(values))
+    frames = (*(NativeFrame(function=name) for name in natives), line)
+    return Case(
+        Crash(
+            signal=Signal(number=11, name="SIGSEGV", address=Address(address), reason=reason),
+            threads=(Thread(tid=1, crashed=True, frames=frames),),
+            mappings=MAPPINGS,
+        )
+    )
+
+
+def _texts(values: dict[str, int]) -> dict[str, str]:
+    return {name: str(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("case", "holding"),
+    [
+        (crash(0x3456_7010, block=WHOLE + 0x10), {"argument-cut"}),
+        (crash(0x3456_7030, block=WHOLE + 0x10), {"argument-cut"}),  # a field
+        (crash(0x3456_7010, block=0x3456_7010), {"result-cut", "pointer-handed-on"}),
+        (crash(0x3456_9010, block=0x3456_9010), {"pointer-handed-on"}),  # no memory ends like it
+        (crash(0x7F99_3456_7010, block=0x7F99_3456_7010), {"pointer-handed-on"}),
+        (crash(0x3456_7010, block=WHOLE + 0x1010), set()),  # there is no memory at the whole address
+        (crash(0x3456_7010, ("memset", "Engine::run"), block=0x3456_7010), set()),
+        (crash(0x3456_7010, reason="read-only", block=0x3456_7010), set()),
+        (crash(0x10, block=16), set()),
+        (crash(0x3456_7010, size=100), set()),
+    ],
+)
+def test_what_is_a_pointer_of_the_line(case: Case, holding: set[str]) -> None:
+    names = ("argument-cut", "result-cut", "pointer-handed-on")
+    assert {name for name in names if FACTS[name](case).holds} == holding
+
+
+def test_a_negative_number_is_the_same_address() -> None:
+    low = WHOLE % (1 << 32) | 1 << 31
+    mapping = replace(MAPPINGS[0], start=Address(0x7F00 << 32 | low), end=Address((0x7F00 << 32 | low) + 0x1000))
+    number = low - (1 << 32)
+    case = crash(number % (1 << 64), block=number)
+    outcome = FACTS["result-cut"](Case(replace(case.crash, mappings=(mapping,))))
+    assert outcome.holds and hex(0x7F00 << 32 | low) in outcome.evidence[0].text
