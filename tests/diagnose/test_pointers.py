@@ -67,6 +67,7 @@ def _texts(values: dict[str, int]) -> dict[str, str]:
     [
         (crash(0x3456_7010, block=WHOLE + 0x10), {"argument-cut"}),
         (crash(0x3456_7030, block=WHOLE + 0x10), {"argument-cut"}),  # a field
+        (crash(0x9999_0010, block=WHOLE + 0x10), set()),
         (crash(0x3456_7010, block=0x3456_7010), {"result-cut", "pointer-handed-on"}),
         (crash(0x3456_9010, block=0x3456_9010), {"pointer-handed-on"}),  # no memory ends like it
         (crash(0x7F99_3456_7010, block=0x7F99_3456_7010), {"pointer-handed-on"}),
