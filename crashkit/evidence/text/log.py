@@ -67,6 +67,7 @@ _SUPPORTING = frozenset(
         "shm-small",
         "llvm-program",
         "triton-code",
+        "test-summary",
     }
 )
 
