@@ -140,7 +140,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
         return _page_fault(kernel)
     numbers = (
         told,
-        next((_TRAPS[line.fields["trap"]] for line in lines if line.kind == "kernel-trap"), None),
+        next((_TRAPS[line.fields["trap"].lower()] for line in lines if line.kind == "kernel-trap"), None),
         *(number for kind in _NAMED for line in lines if line.kind == kind and (number := named(line.fields))),
         next((_BY_KIND[line.kind] for line in lines if line.kind in _BY_KIND), None),
         status - 128 if status is not None and 128 < status <= 192 else None,
