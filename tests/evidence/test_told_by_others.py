@@ -327,6 +327,8 @@ TOLD = {
     "#2  0x7f13 in zmq::zmq_abort (errmsg_=<optimized out>) at src/err.cpp:87\n#3  0x7f14 in f () at a.cpp:3": "c-assertion-failed",
     "the container restarts in a loop (with code 132), no logs": "sigill-unsupported-cpu",
     "my_app exited 132": "sigill-unsupported-cpu",
+    "7b606d820b89   app   Restarting (132) 15 seconds ago": "sigill-unsupported-cpu",
+    "[Rank 14] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800834 m": "nccl-watchdog-timeout",
     "DataLoader process (pid 3063) exited is killed by signal: Killed": "dataloader-worker-killed-sigkill",
     "DataLoader worker (pid   3063) is killed by signal: 9.": "dataloader-worker-killed-sigkill",
     "The Python kernel terminated unexpectedly. Restarting.": "supervisor-worker-crashed",

@@ -170,10 +170,11 @@ class _Chosen(NamedTuple):
 class _Open:
     """A multi-line text that is being read."""
 
-    def __init__(self, format: Format[Any], reader: Reader, number: int, text: str) -> None:
+    def __init__(self, format: Format[Any], reader: Reader, number: int, start: int, text: str) -> None:
         self.format = format
         self.reader = reader
         self.number = number
+        self._places = [(number, start)]
         self.indent = _indent(text)
         self.taken = 1
         self.missed = 0
@@ -181,6 +182,17 @@ class _Open:
     def feed(self, text: str) -> bool:
         """Feed the line, without the indentation of the text's first line."""
         return self.reader.feed(text[min(self.indent, _indent(text)) :])
+
+    def took(self, number: int, start: int) -> None:
+        """The reader has taken the line with this number and offset."""
+        self.taken += 1
+        self.missed = 0
+        if self.reader.quotes:
+            self._places.append((number, start))
+
+    def place(self, note: Note) -> tuple[int, int]:
+        """Number and offset of the line at which the note stands."""
+        return self._places[min(note.behind, len(self._places) - 1)]
 
 
 class _Log:
@@ -237,8 +249,7 @@ class _Log:
                 self._miss(other)
         current = self._open.get(who)
         if current is not None and self._feed(who, current, inner):
-            current.taken += 1
-            current.missed = 0
+            current.took(number, self._start)
             if current.reader.ended or current.taken > MOST_BLOCK_LINES:
                 self._close(who)
             return
@@ -246,7 +257,7 @@ class _Log:
         if opened is not None:
             self._close(who)
             if len(self._open) < MOST_BLOCKS:
-                self._open[who] = _Open(*opened, number, inner)
+                self._open[who] = _Open(*opened, number, self._start, inner)
                 self.starts[number] = self._start
         elif current is not None:
             self._miss(who)
@@ -300,7 +311,9 @@ class _Log:
                 return
             _keep(self._texts[closing.format], (who, closing.reader, closing.number))
             for note in notes:
-                self._add(closing.number, who, note.text, *self._kind(note))
+                number, start = closing.place(note)
+                self.starts[number] = start
+                self._add(number, who, note.text, *self._kind(note))
         except Exception as error:
             self._failed(f"the reader of {type(closing.reader).__name__}", error)
 

@@ -135,7 +135,7 @@ class Classifier:
         return None
 
     def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str], str]]:
-        """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it. With what matched."""
+        """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it. And what matched."""
         for line, pattern in _loose_patterns():
             if match := pattern.search(text):
                 return (
