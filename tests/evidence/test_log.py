@@ -392,6 +392,7 @@ OPENING_LINES = (
     '        "State": {',
     "NAME    READY   STATUS    RESTARTS   AGE",
     "Containers:",
+    'Thread 0x7F768F77C740 (idle): "MainThread"',
     "JobID|JobName|State|ExitCode",
     "Fatal Python error: Aborted",
     "Timeout (0:00:01)!",

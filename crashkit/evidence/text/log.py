@@ -68,6 +68,7 @@ _SUPPORTING = frozenset(
         "llvm-program",
         "triton-code",
         "test-summary",
+        "windows-null-address",
     }
 )
 
