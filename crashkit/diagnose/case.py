@@ -162,6 +162,12 @@ def _compiled_for_names(pattern: str) -> re.Pattern[str]:
 
 
 @lru_cache(maxsize=4096)
+def compiled_loosely(pattern: str) -> re.Pattern[str]:
+    """The same, for letters of any case."""
+    return re.compile(pattern, re.IGNORECASE)
+
+
+@lru_cache(maxsize=4096)
 def compiled(pattern: str) -> re.Pattern[str]:
     """The compiled regular expression, cached."""
     return re.compile(pattern)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Optional, Union
 
 from crashkit.diagnose import gpu as gpu_core
-from crashkit.diagnose.case import FAULTS, Case, Native, Stack, compiled
+from crashkit.diagnose.case import FAULTS, Case, Native, Stack, compiled, compiled_loosely
 from crashkit.diagnose.facts import FACTS, fault_address, frames_undecided
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
@@ -197,7 +197,7 @@ def _log(condition: Condition, case: Case) -> Outcome:
         if condition.log != "*" and line.kind != condition.log:
             continue
         match: Optional[re.Match[str]] = None
-        if condition.pattern is not None and (match := compiled(condition.pattern).search(line.text)) is None:
+        if condition.pattern is not None and (match := _in_line(condition.pattern, line)) is None:
             continue
         hits.append((position, line))
         named = match.groupdict() if match else {}
@@ -210,6 +210,11 @@ def _log(condition: Condition, case: Case) -> Outcome:
         )
     fields.setdefault("line", hits[0][1].text)
     return Outcome(True, tuple(Evidence(text=line.text, log=position) for position, line in hits[:MOST_LOG_EVIDENCE]), fields)
+
+
+def _in_line(pattern: str, line: LogLine) -> Optional[re.Match[str]]:
+    """The match in the line; whatever the case of the letters, if somebody typed it in another one (`evidence.text.hearsay`)."""
+    return (compiled_loosely if "loosely" in line.fields else compiled)(pattern).search(line.text)
 
 
 def _exit(condition: Condition, case: Case) -> Outcome:

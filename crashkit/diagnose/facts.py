@@ -13,6 +13,7 @@ from crashkit.diagnose.callback_facts import CALLBACK_FACTS
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
+from crashkit.diagnose.loading_facts import LOADING_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
 from crashkit.diagnose.pointer_facts import POINTER_FACTS
@@ -50,6 +51,14 @@ _LOCK_WAIT = re.compile(
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
 
 _NULL_ARGUMENT = re.compile(r"(?:\w+@entry=)?0x(?:0|[0-9a-f]{1,3})(?: <error: .{0,200}>)?$")
+_MAY_BE_NULL = re.compile(
+    r"(?:k|kw|kwds|kwargs|kwnames|keywords|closure|locals|globals|name|qualname|def\w*|kwdefs|options?|opts|flags?|attrs?|fmt|format|env|timeout"
+    r"|next|prev\w*|parent|context|ctx|userdata|user_data|opaque|result\w*|ret\w*|err\w*|exc\w*|status|callback|cb|hook|cleanup|argv|envp"
+    r"|tstate|version|skip\w*|stop\w*|unused|reserved|ignored|dummy|length|len|size|n|count|modname|filename|file)"
+)
+"""Parameters that are often null on purpose."""
+_COPIES = re.compile(r"_*(?:str|mem|wcs|wmem|raw)[a-z]\w*")
+"""Functions of the C library that use the pointers of their caller; those written in assembler have no arguments in gdb."""
 
 _EVALUATION = re.compile(r"_?PyEval_EvalFrame\w*")
 _BYTECODE_LOCKS = re.compile(
@@ -447,16 +456,45 @@ def null_thread_state(case: Case) -> Outcome:
 
 
 def null_argument(case: Case) -> Outcome:
-    """A debugger shows that the first argument of the function that failed is a null pointer; the fault address is not known."""
+    """A debugger shows that the function that failed was called with a null pointer; the fault address is not known."""
     signal = case.crash.signal
     if signal is None or signal.address is not None:
         return no("the fault address is known, or there was no fault")
-    frame = next(iter(case.crashed.natives), None) if case.crashed is not None else None
-    name, value = next(iter(frame.frame.args.items()), (None, "")) if frame is not None else (None, "")
-    if frame is None or name is None or case.crashed is None or _NULL_ARGUMENT.match(value.strip()) is None:
-        return no("the first argument of the function that failed is not a null pointer")
+    frame = _with_arguments(case.crashed)
+    if case.crashed is None or frame is None:
+        return no("the arguments of the function that failed are not known")
+    found = next((one for one in enumerate(frame.frame.args.items()) if _is_null_argument(one[0], *one[1])), None)
+    if found is None:
+        return no("no argument of the function that failed is a null pointer")
+    name, value = found[1]
     evidence = Evidence(text=f"{frame.name} ({name}={value})", thread=case.crashed.thread.tid, frame=frame.index)
     return Outcome(True, (evidence,), {"address": "not known", "culprit": name, "culprit_value": value})
+
+
+def _with_arguments(stack: Optional[Stack]) -> Optional[Native]:
+    """The function that failed; its caller, if it is one of the C library that a debugger shows without arguments."""
+    frames = stack.natives[:2] if stack is not None else []
+    inner = next(iter(frames), None)
+    if inner is not None and not inner.frame.args and _COPIES.fullmatch(inner.name):
+        return next(iter(frames[1:]), None)
+    return inner
+
+
+def _is_null_argument(position: int, name: str, value: str) -> bool:
+    """Whether it is a null pointer that the function may have used: its first, one that a debugger could not read, or no optional one."""
+    if _NULL_ARGUMENT.match(value.strip()) is None:
+        return False
+    return position == 0 or "<error: " in value or (is_zero(value) and _MAY_BE_NULL.fullmatch(name) is None)
+
+
+def went_on(case: Case) -> Outcome:
+    """After its messages a test suite reached its end, and no process of it is known to have died."""
+    if case.crash.signal is not None:
+        return no(f"{case.crash.signal.name} ended a process")
+    last = max((place for place, line in enumerate(case.crash.log) if line.kind == "test-summary"), default=0)
+    if not any(line.kind == "c-assert-part" for line in case.crash.log[:last]):
+        return no("no test suite reached its end after a failed assertion")
+    return Outcome(True, (Evidence(text=case.crash.log[last].text, log=last),))
 
 
 def is_zero(value: Optional[str]) -> bool:
@@ -698,6 +736,7 @@ FACTS: dict[str, Fact] = {
     "program-counter-zero": program_counter_zero,
     "null-thread-state": null_thread_state,
     "null-argument": null_argument,
+    "went-on": went_on,
     "fatal-error-words": fatal_error_words,
     "lock-inversion": lock_inversion,
     "user-division": user_division,
@@ -708,4 +747,5 @@ FACTS: dict[str, Fact] = {
     **CALLBACK_FACTS,
     **GPU_MEMORY_FACTS,
     **JOB_FACTS,
+    **LOADING_FACTS,
 }

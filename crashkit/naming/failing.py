@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from crashkit.model import Frame, NativeFrame, PythonFrame, Signal
 from crashkit.naming.cython import cython_name
 from crashkit.naming.functions import libc_name, short_function
+from crashkit.naming.handed import is_foreign_call
 from crashkit.naming.machinery import handler_end, is_outermost, machinery_end
 
 # Libraries that do what they are told, and interpreters.
@@ -20,8 +21,9 @@ _BASE = re.compile(
 def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None:
     """Index of the native frame that failed, named or not: the innermost one, without what ends the process on its behalf.
 
-    It is below a signal handler, unless `signal` is a fault of the handler itself. None if there is no such frame, and where the stack
-    breaks off within a handler that hid the fault.
+    It is below a signal handler, unless `signal` is a fault of the handler itself. Where Python code called what ends the process through
+    ctypes or cffi, nothing native failed but that. None if there is no such frame, and where the stack breaks off within a handler that
+    hid the fault.
     """
     start = handler_end(frames)
     if signal is not None and signal.recovered and not start:
@@ -30,6 +32,8 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
         start = 0
     natives = [index for index in range(start, len(frames)) if isinstance(frames[index], NativeFrame)]
     ends = machinery_end([frames[index].function for index in natives])  # type: ignore[union-attr]
+    if ends and ends < len(natives) and is_foreign_call(frames[natives[ends]]):  # type: ignore[arg-type]
+        return natives[ends - 1]
     return natives[ends] if ends < len(natives) else None
 
 

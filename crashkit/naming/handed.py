@@ -39,7 +39,7 @@ def handed_on(thread: Thread) -> frozenset[str]:
         name, module = plain(frame.function or ""), frame.module or ""
         if _BY_ITSELF.fullmatch(name) or _LOADER.search(module):
             return frozenset()
-        if _FOREIGN.fullmatch(name) or _FOREIGN_FILES.search(module):
+        if is_foreign_call(frame):
             return _through_libffi(inside)
         if _WRAPPERS.fullmatch(name):
             return frozenset({NONE} if inside <= _NEAR else ())
@@ -47,6 +47,11 @@ def handed_on(thread: Thread) -> frozenset[str]:
     caller = next(iter(python_frames(thread)), None)
     reads = caller is not None and "/ctypes/" in (caller.file or "") and caller.function in _READS
     return _through_libffi(len(natives)) if reads else frozenset()
+
+
+def is_foreign_call(frame: NativeFrame) -> bool:
+    """Whether the frame is one of libffi, ctypes or cffi on the way to a C function that Python code named."""
+    return _FOREIGN.fullmatch(plain(frame.function or "")) is not None or _FOREIGN_FILES.search(frame.module or "") is not None
 
 
 def _through_libffi(inside: int) -> frozenset[str]:

@@ -102,6 +102,12 @@ FACTS_TOLD = {
         crash(NativeFrame(function="f", args={"handle": "0x0"}), signal=NOWHERE),
         crash(NativeFrame(function="f", args={"handle": "0x0"}), signal=Signal(number=11, name="SIGSEGV", address=Address(1 << 40))),
     ),
+    "went-on": Told(
+        Crash(log=(LogLine(text="Assertion failed: a", kind="c-assert-part"), LogLine(text="Ran 3 tests in", kind="test-summary"))),
+        Crash(log=(LogLine(text="Ran 3 tests in", kind="test-summary"), LogLine(text="Assertion failed: a", kind="c-assert-part"))),
+    ),
+    "in-constructor": Told(crash("fill_table", "call_init", "_dl_init"), crash("f", "_dl_fini", "exit"), EMPTY),
+    "foreign-abort": Told(crash("raise", "abort", "ffi_call"), crash("raise", "abort", "f", "ffi_call"), EMPTY),
     "fatal-error-words": Told(crash(NativeFrame(function="Py_FatalError", args={"msg": '0x55 "no memory"'})), PLAIN),
     "user-division": Told(PLAIN, crash("_dl_init")),
     "many-streams": Told(Crash(log=(LogLine(text="x.record_stream(y)"),)), PLAIN),

@@ -452,7 +452,7 @@ CASES = {
     ),
     "neg-sigfpe-static-init": Case(
         "https://github.com/pytorch/pytorch/issues/16183",
-        None,
+        "library-init-crash",
         {
             "signal": "SIGFPE",
             "code": "FPE_INTDIV",

@@ -35,6 +35,7 @@ HALVES = {
     "seventh-first": 0,
     "seventh-second": 1,
     "seventh-late": 0,
+    "eighth-first": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -88,7 +89,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to seventh sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to eighth sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -106,6 +107,7 @@ def verdicts() -> dict[str, list[Verdict]]:
         "seventh, first half": [judged(report) for report in reports("seventh-first")],
         "seventh, second half": [judged(report) for report in reports("seventh-second")],
         "seventh, found after the first half was handed over": [judged(report) for report in reports("seventh-late")],
+        "eighth, first half": [judged(report) for report in reports("eighth-first")],
     }
 
 

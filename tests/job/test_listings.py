@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from crashkit.errors import EvidenceError
+from crashkit.evidence.text.log import read_log
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 
@@ -247,3 +248,15 @@ def test_a_log_goes_on_behind_a_list(tmp_path: Path) -> None:
     crash = read(DOCKER + "trainer gone\nFatal Python error: Segmentation fault\n\nCurrent thread 0x00007f00 (most recent call first):\n"
                  '  File "train.py", line 3 in step\n', tmp_path)  # fmt: skip
     assert any(line.kind == "fatal-python-error" for line in crash.log)
+
+
+@pytest.mark.parametrize("text", [DOCKER, PODMAN, PODS, PODS_OF_ALL, DESCRIBED])
+def test_each_row_is_quoted_with_its_own_line(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text(f"$ which list is it\n{text}")
+    rows = path.read_text().splitlines()
+    quoted = [line for line in read_log(path).lines if line.kind in ("oom-event", "exit-status")]
+    assert quoted
+    for line in quoted:
+        assert line.line is not None and line.text.rpartition(", ")[2] == rows[line.line - 1].strip()
+        assert not line.before or line.before[-1].strip() == rows[line.line - 2].strip()

@@ -18,10 +18,10 @@ _ENDED = re.compile(r"(?<=  )(?:Up |Created|Paused|Restarting \(\d{1,3}\)|Exited
 
 
 def _read(lines: Iterable[str]) -> Iterator[Ended]:
-    for line in lines:
+    for row, line in enumerate(lines):
         if match := _ENDED.search(line):
             status = of_shell(int(match["code"])) if match["code"] else None
-            yield Ended(line.split()[-1], line.strip(), status, runs=match[0].startswith("Up"))
+            yield Ended(line.split()[-1], line.strip(), status, runs=match[0].startswith("Up"), row=row)
 
 
 _FACT = re.compile(r'^ *"(?P<key>Running|OOMKilled|ExitCode|Name)": "?/?(?P<value>[\w.-]{1,200})"?,?$')
@@ -30,16 +30,19 @@ _FACT = re.compile(r'^ *"(?P<key>Running|OOMKilled|ExitCode|Name)": "?/?(?P<valu
 def _inspected(lines: Iterable[str]) -> Iterator[Ended]:
     """The first name behind a state is the container's own."""
     state: Optional[dict[str, str]] = {}
-    for line in lines:
+    told = 0
+    for row, line in enumerate(lines):
         if line.strip() == _STATE:
             state = {}
         elif state is not None and (match := _FACT.match(line)):
             state.setdefault(match["key"], match["value"])
+            told = row if match["key"] == "ExitCode" else told
             if match["key"] == "Name":
                 code = state.get("ExitCode", "")
                 out_of_memory, runs = state.get("OOMKilled") == "true", state.get("Running") == "true"
                 text = ", ".join(f"{key}: {state[key]}" for key in ("Name", "ExitCode", "OOMKilled") if key in state)
-                yield Ended(match["value"], text, of_shell(int(code)) if code.isdecimal() and not runs else None, out_of_memory, runs)
+                status = of_shell(int(code)) if code.isdecimal() and not runs else None
+                yield Ended(match["value"], text, status, out_of_memory, runs, told)
                 state = None
 
 

@@ -47,6 +47,11 @@ def undoes(text: str) -> bool:
     return _UNDOES.search(text) is not None
 
 
+def denies_around(text: str, message: str) -> bool:
+    """As `denies`, of a text with this message in it, which may say itself that something is missing."""
+    return undoes(text) if denies(message) else denies(text)
+
+
 def tells_cause(text: str) -> bool:
     """Whether the text tells why, and not only that it ended."""
     return _CAUSES.search(text) is not None

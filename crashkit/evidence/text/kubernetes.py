@@ -23,13 +23,13 @@ _CODE = re.compile(r"^ *Exit Code: +(?P<code>\d{1,3})$")
 
 
 def _pods(lines: Iterable[str]) -> Iterator[Ended]:
-    for line in lines:
+    for row, line in enumerate(lines):
         if match := _POD.match(line):
             status, said = match["status"], _STATUS.match(match["status"])
             number = None
             if said is not None:
                 number = of_shell(int(said["code"])) if said["code"] else -int(said["signal"])
-            yield Ended(match["name"], line.strip(), number, status.endswith(_OUT_OF_MEMORY), status == "Running")
+            yield Ended(match["name"], line.strip(), number, status.endswith(_OUT_OF_MEMORY), status == "Running", row)
 
 
 def _containers(lines: Iterable[str]) -> Iterator[Ended]:
@@ -37,18 +37,18 @@ def _containers(lines: Iterable[str]) -> Iterator[Ended]:
     name: Optional[str] = None
     found: dict[str, list[Ended]] = {}
     state, reason = "", ""
-    for line in lines:
+    for row, line in enumerate(lines):
         if match := _CONTAINER.match(line):
             name, state, reason = match["name"], "", ""
         elif match := _STATE.match(line):
             state, reason = match["state"], ""
             if name is not None and state == "Running":
-                found.setdefault(name, []).append(Ended(name, line.strip(), runs=True))
+                found.setdefault(name, []).append(Ended(name, line.strip(), runs=True, row=row))
         elif match := _REASON.match(line):
             reason = match["reason"]
         elif (match := _CODE.match(line)) and name is not None and state == "Terminated":
             told = f"{reason}, {line.strip()}" if reason else line.strip()
-            found.setdefault(name, []).append(Ended(name, told, of_shell(int(match["code"])), reason == _OUT_OF_MEMORY))
+            found.setdefault(name, []).append(Ended(name, told, of_shell(int(match["code"])), reason == _OUT_OF_MEMORY, row=row))
     for states in found.values():
         yield next((one for one in states if one.crashed or one.status), states[0])
 

@@ -27,6 +27,8 @@ class Ended(NamedTuple):
     """Negative for a signal; None if it runs, or is not told."""
     out_of_memory: bool = False
     runs: bool = False
+    row: int = 0
+    """Which line behind the head tells it, from 0."""
 
     @property
     def crashed(self) -> bool:
@@ -55,6 +57,8 @@ class Listing:
 class Rows(Reader):
     """Collects the lines of one listing."""
 
+    quotes = True
+
     def __init__(self, listing: Listing) -> None:
         self.listing = listing
         self._lines: list[str] = []
@@ -79,9 +83,9 @@ class Rows(Reader):
 
 def _notes(one: Ended) -> Iterator[Note]:
     if one.out_of_memory:
-        yield Note(one.text, "oom-event", {"name": one.name})
+        yield Note(one.text, "oom-event", {"name": one.name}, behind=1 + one.row)
     if one.status is not None and one.status < 0:
-        yield Note(one.text, "exit-status", {"name": one.name, "status": str(_SHELL - one.status)})
+        yield Note(one.text, "exit-status", {"name": one.name, "status": str(_SHELL - one.status)}, behind=1 + one.row)
 
 
 def format_of(listing: Listing) -> Format[Rows]:

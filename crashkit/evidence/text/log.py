@@ -20,13 +20,13 @@ from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
 from crashkit.evidence.text import formats, hearsay, log_signal, mentions, retold
-from crashkit.evidence.text.log_patterns import Classifier, fewest, said
+from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Stacks
 from crashkit.evidence.text.several import Dump, Known, Part, Source, at_another_time, of_source, parts, right_one, right_source
 from crashkit.evidence.text.skim import telling_lines
-from crashkit.evidence.text.wrapping import bare, unfold, views
+from crashkit.evidence.text.wrapping import bare, escaped, unfold, views
 from crashkit.limits import LONGEST_LINE, PATTERN_SECONDS
 from crashkit.model import Crash, LogLine, Process, PythonRuntime, Signal, SoftError, Thread
 from crashkit.model import Source as Origin
@@ -67,12 +67,17 @@ _SUPPORTING = frozenset(
         "shm-small",
         "llvm-program",
         "triton-code",
+        "test-summary",
+        "windows-null-address",
     }
 )
 
 
 # Lines that tell how a process ended, and not why.
 _ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status"})
+
+# Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
+_VAGUE = ("c-assert-part", hearsay.KIND)
 
 
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,6 +131,9 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
         elif alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
             found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file), *log.causes_told(source.file)))
+        elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
+            signal, process = log_signal.of_lines(whole, None)
+            found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
 
 
@@ -163,10 +171,11 @@ class _Chosen(NamedTuple):
 class _Open:
     """A multi-line text that is being read."""
 
-    def __init__(self, format: Format[Any], reader: Reader, number: int, text: str) -> None:
+    def __init__(self, format: Format[Any], reader: Reader, number: int, start: int, text: str) -> None:
         self.format = format
         self.reader = reader
         self.number = number
+        self._places = [(number, start)]
         self.indent = _indent(text)
         self.taken = 1
         self.missed = 0
@@ -174,6 +183,17 @@ class _Open:
     def feed(self, text: str) -> bool:
         """Feed the line, without the indentation of the text's first line."""
         return self.reader.feed(text[min(self.indent, _indent(text)) :])
+
+    def took(self, number: int, start: int) -> None:
+        """The reader has taken the line with this number and offset."""
+        self.taken += 1
+        self.missed = 0
+        if self.reader.quotes:
+            self._places.append((number, start))
+
+    def place(self, note: Note) -> tuple[int, int]:
+        """Number and offset of the line at which the note stands."""
+        return self._places[min(note.behind, len(self._places) - 1)]
 
 
 class _Log:
@@ -197,7 +217,7 @@ class _Log:
 
     def read(self, file: BinaryIO) -> None:
         openers = [opener for format in self._formats for opener in format.openers]
-        texts = fewest((*self._classifier.literals, *openers))
+        texts = fewest((*self._classifier.literals, *openers, *filter(None, map(escaped, self._classifier.literals))))
         for number, start, raw in telling_lines(file, texts, lambda: bool(self._open)):
             self._cut += len(raw) >= LONGEST_LINE
             try:
@@ -230,8 +250,7 @@ class _Log:
                 self._miss(other)
         current = self._open.get(who)
         if current is not None and self._feed(who, current, inner):
-            current.taken += 1
-            current.missed = 0
+            current.took(number, self._start)
             if current.reader.ended or current.taken > MOST_BLOCK_LINES:
                 self._close(who)
             return
@@ -239,7 +258,7 @@ class _Log:
         if opened is not None:
             self._close(who)
             if len(self._open) < MOST_BLOCKS:
-                self._open[who] = _Open(*opened, number, inner)
+                self._open[who] = _Open(*opened, number, self._start, inner)
                 self.starts[number] = self._start
         elif current is not None:
             self._miss(who)
@@ -293,7 +312,9 @@ class _Log:
                 return
             _keep(self._texts[closing.format], (who, closing.reader, closing.number))
             for note in notes:
-                self._add(closing.number, who, note.text, *self._kind(note))
+                number, start = closing.place(note)
+                self.starts[number] = start
+                self._add(number, who, note.text, *self._kind(note))
         except Exception as error:
             self._failed(f"the reader of {type(closing.reader).__name__}", error)
 
@@ -312,9 +333,9 @@ class _Log:
         told = None
         for view in views(text):
             found = self._classifier.classify(view)
-            if found is not None and found[0] != hearsay.KIND:
+            if found is not None and found[0] not in _VAGUE:
                 return found
-            told = told or found
+            told = min((told, found), key=lambda one: _VAGUE.index(one[0]) if one is not None else len(_VAGUE))
         return told
 
     def _add(self, number: int, who: str, text: str, kind: Optional[str], fields: Mapping[str, str]) -> None:
@@ -411,12 +432,30 @@ class _Log:
                 found.append(LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields)))
         return tuple(found[:MOST_OF_A_KIND])
 
+    def whole_messages(self, file: BinaryIO, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """The lines, of which some are known as more once the line behind them is added: a terminal or a mail had broken them."""
+        rows = _rows(file, MOST_REJOINED)
+        return tuple(self._whole(line, rows[line.line - 1 : line.line + 1]) if line.line and not line.process else line for line in lines)
+
+    def _whole(self, line: LogLine, rows: Sequence[str]) -> LogLine:
+        if len(rows) < 2 or not rows[1].strip() or self._kind_of(rows[0]) != line.kind:
+            return line
+        text = f"{rows[0].strip()} {rows[1].strip()}"
+        kind, fields = self._classified(text) or (None, {})
+        if kind in (None, self._kind_of(rows[1]), *_VAGUE, *_SUPPORTING, *_ENDS) or precedence(kind) >= precedence(line.kind):
+            return line
+        return msgspec.structs.replace(line, text=text[:LONGEST_TEXT], kind=kind, fields=dict(fields))
+
+    def _kind_of(self, row: str) -> Optional[str]:
+        found = self._classified(row)
+        return found[0] if found is not None else None
+
     def _typed(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """Messages that somebody typed, in letters of another case."""
         found = []
         for number, row in enumerate(_rows(file, MOST_TYPED), 1):
             known = next((known for view in views(row) if (known := self._classifier.loosely(view))), None)
-            if known is not None and known[0] not in _SUPPORTING and not hearsay.denies(row):
+            if known is not None and known[0] not in _SUPPORTING and not hearsay.denies_around(row, known[2]):
                 fields = {**known[1], "loosely": "in other letters"}
                 found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
         return (*found[:MOST_OF_A_KIND], *self.retold(file, found))

@@ -70,6 +70,16 @@ def line_patterns() -> tuple[LinePattern, ...]:
 
 
 @cache
+def _precedences() -> dict[str, int]:
+    return {line.kind: place for place, line in reversed(tuple(enumerate(line_patterns())))}
+
+
+def precedence(kind: Optional[str]) -> int:
+    """Where the first pattern of that kind stands: what is more particular stands first. A kind without a pattern comes last."""
+    return _precedences().get(kind or "", len(line_patterns()))
+
+
+@cache
 def loose_line_patterns() -> tuple[LinePattern, ...]:
     """Those for short texts, besides `line_patterns`."""
     return _process_ends(translations.every())
@@ -124,11 +134,15 @@ class Classifier:
                 return kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
         return None
 
-    def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str]]]:
-        """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it."""
+    def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str], str]]:
+        """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it. And what matched."""
         for line, pattern in _loose_patterns():
             if match := pattern.search(text):
-                return line.kind, {**_told(line), **{name: value for name, value in match.groupdict().items() if value is not None}}
+                return (
+                    line.kind,
+                    {**_told(line), **{name: value for name, value in match.groupdict().items() if value is not None}},
+                    match[0],
+                )
         return None
 
     def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:

@@ -139,6 +139,8 @@ _BY_KIND = {
 _PROTECTION_FAULT = "EXC_I386_GPFLT"
 
 _FAULTS = (SIGSEGV, SIGBUS)
+_FATAL = (SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGSEGV)
+"""Of which a status of 128 and more tells: a program may use any other number itself (billiard's 155 is its own)."""
 
 
 def of_lines(lines: Sequence[LogLine], told: Optional[int]) -> tuple[Optional[Signal], Optional[Process]]:
@@ -167,7 +169,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
         return _page_fault(kernel)
     numbers = (
         told,
-        next((_TRAPS[line.fields["trap"]] for line in lines if line.kind == "kernel-trap"), None),
+        next((_TRAPS[line.fields["trap"].lower()] for line in lines if line.kind == "kernel-trap"), None),
         *(number for kind in _NAMED for line in lines if line.kind == kind and (number := named(line.fields))),
         next((_BY_KIND[line.kind] for line in lines if line.kind in _BY_KIND), None),
         status - 128 if status is not None and 128 < status <= 192 else None,
@@ -219,11 +221,11 @@ def _address(line: LogLine, number: int) -> Optional[Address]:
 
 
 def _status(line: LogLine) -> Optional[int]:
-    """The status as a shell reports it; torchrun writes a signal as a negative number."""
-    if line.kind not in ("exit-status", "launcher-child"):
+    """The status as a shell reports it; torchrun writes a signal as a negative number. A supervisor's counts where it is a signal's."""
+    if line.kind not in ("exit-status", "launcher-child", "supervisor-exit"):
         return None
-    value = _number(line.fields["status"])
-    if value is None:
+    value = _number(line.fields.get("status", ""))
+    if value is None or (line.kind == "supervisor-exit" and value - 128 not in _FATAL):
         return None
     return 128 - value if -64 <= value < 0 else value
 

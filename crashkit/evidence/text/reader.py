@@ -26,6 +26,8 @@ class Note(NamedTuple):
     fields: Mapping[str, str] = {}
     classified: bool = False
     """True if the table of log lines may give it a more specific kind and more fields."""
+    behind: int = 0
+    """At which line of the text it stands, counted from the first one; only of readers that quote lines (`Reader.quotes`)."""
 
 
 class Reader(ABC):
@@ -33,6 +35,8 @@ class Reader(ABC):
 
     ended = False
     """True once the last line of the text was fed."""
+    quotes = False
+    """Whether its notes stand at lines of their own (`Note.behind`), and not at the first one of the text."""
 
     @property
     def crashed_threads(self) -> frozenset[int]:

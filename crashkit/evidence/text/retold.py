@@ -22,6 +22,8 @@ from crashkit.evidence.text.log_patterns import line_patterns, parser
 
 LEAST = 16
 """Letters of the words of a message by which it can be known."""
+LEAST_CUT = 26
+"""The same, of one whose first or last word was cut off."""
 _LONGEST_GAP = 80
 """Letters between two of its pieces."""
 _MOST_WORDINGS = 24
@@ -92,7 +94,21 @@ def messages() -> tuple[Message, ...]:
             pieces = _pieces(wording.split(_GAP))
             if sum(map(len, pieces)) >= LEAST:
                 found.setdefault((line.kind, pieces), Message(line.kind, line.signal, pieces, len(found), _says_not(wording)))
+    # After all whole ones, which count more.
+    for line in line_patterns():
+        if line.kind not in table.left_out:
+            for cut in (cut for wording in _wordings(parser.parse(line.pattern)) for cut in _cut(wording)):
+                pieces = _pieces(cut.split(_GAP))
+                if sum(map(len, pieces)) >= LEAST_CUT:
+                    found.setdefault((line.kind, pieces), Message(line.kind, line.signal, pieces, len(found), _says_not(cut)))
     return tuple(found.values())
+
+
+def _cut(wording: str) -> tuple[str, ...]:
+    """The message without its first word, and without its last."""
+    first, _, rest = wording.strip().partition(" ")
+    before, _, last = wording.strip().rpartition(" ")
+    return tuple(text for text, missing in ((rest, first), (before, last)) if text and _GAP not in missing)
 
 
 def _says_not(wording: str) -> bool:

@@ -22,7 +22,7 @@ _NO_SIGNAL = 125
 def _read(lines: Iterable[str]) -> Iterator[Ended]:
     """One for each job: of its steps the one that tells most."""
     jobs: dict[str, list[Ended]] = {}
-    for line in lines:
+    for row, line in enumerate(lines):
         job, state, code = _JOB.match(line), _STATE.search(line), _CODE.search(line)
         if job is None or state is None or code is None:
             continue
@@ -30,7 +30,7 @@ def _read(lines: Iterable[str]) -> Iterator[Ended]:
         signal, status = int(code["signal"]), int(code["status"])
         runs = state["state"] == "RUNNING"
         ended = None if runs or signal == _NO_SIGNAL else -signal if signal else of_shell(status)
-        jobs.setdefault(job["job"], []).append(Ended(job["job"], line.strip(), ended, out_of_memory, runs))
+        jobs.setdefault(job["job"], []).append(Ended(job["job"], line.strip(), ended, out_of_memory, runs, row))
     for steps in jobs.values():
         # What the launcher of the batch script ended with follows from its steps.
         yield max(reversed(steps), key=lambda one: (one.out_of_memory, one.crashed, bool(one.status)))

@@ -6,9 +6,10 @@ the text: so a line is tried as it stands first.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Optional
 
 import msgspec
 
@@ -167,6 +168,11 @@ def unfold(text: str) -> tuple[str, ...]:
         return ()
     start = _OPENS.match(text)
     return _unescaped(text[start.end() :] if start else text)
+
+
+def escaped(text: str) -> Optional[str]:
+    """The text as JSON writes it in ASCII; None if that is the same."""
+    return None if text.isascii() else json.dumps(text)[1:-1]
 
 
 def _unescaped(text: str) -> tuple[str, ...]:

@@ -1,0 +1,68 @@
+"""What ran because a library was loaded (its constructors), or because Python code named it (C functions through ctypes). Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Optional
+
+from crashkit.diagnose.case import Case, Native
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.model import Evidence
+from crashkit.naming.failing import code_in
+from crashkit.naming.handed import is_foreign_call
+
+_RUNS = re.compile(
+    r"call_init|_dl_init|do_init_fini|"  # glibc's elf/dl-init.c, musl's ldso/dynlink.c
+    r".*ImageLoaderMachO::do(?:ModInitFunctions|Initialization|ImageInit).*|.*dyld[34]::.*[rR]un(?:All)?Initializers\w*.*|"  # macOS's dyld
+    r"LdrpCallInitRoutine\w*"  # Windows
+)
+"""What runs the constructors of a library that was loaded."""
+_LOADER = re.compile(r"/ld-(?:linux|musl|\d)[^/]*$|/ld\.so\.1$")
+_LOADS = re.compile(r"_*dl_?open\w*|dlopen\w*|_dl_catch_(?:error|exception)|_?PyImport_\w+|py_dl_open|_imp_create_dynamic\w*")
+
+
+def in_constructor(case: Case) -> Outcome:
+    """The crashed thread ran a constructor of a library that was just being loaded."""
+    if case.crashed is None:
+        return unknown("the crashed thread")
+    natives = case.crashed.failing
+    runs = next((place for place, native in enumerate(natives) if _RUNS.fullmatch(native.name)), None)
+    if runs is None:
+        runs = _unnamed(natives)
+    if not runs:
+        return no("no constructor of a library was running")
+    inner = natives[runs - 1]
+    fields = {"constructor": inner.name or code_in(inner.frame)}
+    module = next((native.module for native in reversed(natives[:runs]) if native.module), "")
+    if module:
+        fields["library"] = module.rpartition("/")[2]
+    evidence = Evidence(text=natives[runs].name or code_in(natives[runs].frame), thread=case.crashed.thread.tid, frame=natives[runs].index)
+    return Outcome(True, (evidence,), fields)
+
+
+def _unnamed(natives: list[Native]) -> Optional[int]:
+    """Where the loader, without symbols, called code of a library, and was itself called to load one."""
+    for place in range(1, len(natives)):
+        loader, inner = natives[place], natives[place - 1]
+        if not loader.name and _LOADER.search(loader.module) and inner.module and not _LOADER.search(inner.module):
+            return place if any(_LOADS.fullmatch(native.name) for native in natives[place + 1 :]) else None
+    return None
+
+
+def foreign_abort(case: Case) -> Outcome:
+    """Python code called abort(), or another function that ends the process, through ctypes or cffi."""
+    stack = case.crashed
+    if stack is None:
+        return unknown("the crashed thread")
+    natives = stack.failing
+    ended = len(stack.natives) - len(natives)
+    if not ended or not natives or not is_foreign_call(natives[0].frame):
+        return no("what ends the process was not called through ctypes or cffi")
+    way = "cffi" if any("_cffi_backend" in native.module for native in natives) else "ctypes"
+    caller = next((frame.function for _, frame in stack.pythons), None)
+    last = stack.natives[ended - 1]
+    evidence = Evidence(text=f"{last.name}, called through {way}", thread=stack.thread.tid, frame=last.index)
+    return Outcome(True, (evidence,), {"function": f"{caller or 'Python code'}, through {way},"})
+
+
+LOADING_FACTS = {"in-constructor": in_constructor, "foreign-abort": foreign_abort}

@@ -1,0 +1,119 @@
+"""Each form of each known line, as people pass it on: what is read of it is what is read of the line alone.
+
+Where a form comes out otherwise for a reason, it stands below with that reason.
+"""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Optional
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.errors import EvidenceError
+from crashkit.evidence.text.log import crash_of_log, read_log
+from crashkit.evidence.text.log_patterns import line_patterns
+
+from .samples import every_line
+
+SAMPLES = every_line()
+
+
+def test_nearly_every_pattern_has_a_sample() -> None:
+    assert len(SAMPLES) > 1000
+    assert len({kind for kind, _ in SAMPLES}) > 0.97 * len({line.kind for line in line_patterns()})
+
+
+def read(text: str, path: Path) -> Optional[tuple[Optional[str], Optional[str]]]:
+    """The signal and the first finding; None where the text is refused."""
+    path.write_text(text + "\n")
+    try:
+        found = read_log(path)
+    except EvidenceError:
+        return None
+    findings = diagnose(crash_of_log(path, found), load_catalog())
+    assert not [error for error in findings.soft_errors if error.stage == "diagnose" or "reader" in error.message]
+    return found.signal.name if found.signal else None, findings.findings[0].id if findings.findings else None
+
+
+SAME: dict[str, Callable[[str], str]] = {
+    "a logger": lambda text: f"2024-05-01 12:00:00,123 - app.main - ERROR - {text}",
+    "JSON": lambda text: json.dumps({"level": "error", "message": text}),
+    "docker's JSON": lambda text: json.dumps({"log": f"{text}\n", "stream": "stderr"}),
+    "quoted": lambda text: f"> {text}",
+    "in ticks": lambda text: f"`{text}`",
+    "in stars": lambda text: f"**{text}**",
+    "an item": lambda text: f"- {text}",
+    "an error": lambda text: f"Error: {text}",
+}
+OTHERWISE = {
+    # A logger's single word; what is one word of a report alone may be told; a frame's number is taken for one of a list.
+    "Aborted",
+    "OOMkilled",
+    "7: acore::panicking::panic",
+    "7: arust_begin_unwind",
+    "7: acore::option::unwrap_failed",
+    "7: acore::result::unwrap_failed",
+    "7: astd::panicking::begin_panic",
+    # A line of the Java virtual machine's report in Markdown is a heading.
+    "# Problematic frame:",
+    "forrtl: severe (174):",
+    "segfault (11) at a nip",
+    "a.c:7: a: Assertion failed",
+    # Stars of its own.
+    "+++ Timeout +++",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", SAME)
+def test_the_same_is_read(how: str, tmp_path: Path) -> None:
+    path = tmp_path / "posted.log"
+    alone = {text: read(text, path) for _, text in SAMPLES}
+    different = {
+        text: (alone[text], found)
+        for text in alone
+        if text not in OTHERWISE and alone[text] is not None and (found := read(SAME[how](text), path)) != alone[text]
+    }
+    assert different == {}
+
+
+def broken(text: str) -> str:
+    if len(text) > 60:
+        return "\n".join(textwrap.wrap(text, 80, break_long_words=False, break_on_hyphens=False))
+    middle = text.find(" ", len(text) // 2)
+    return text if middle < 0 else f"{text[:middle]}\n{text[middle + 1 :]}"
+
+
+def without_last(text: str) -> str:
+    return text.rpartition(" ")[0] if text.count(" ") > 3 else text
+
+
+def without_first(text: str) -> str:
+    return text.partition(" ")[2] if text.count(" ") > 3 else text
+
+
+NEAR: dict[str, tuple[Callable[[str], str], float]] = {
+    "in small letters": (str.lower, 0.98),
+    "in capitals": (str.upper, 0.98),
+    "broken at the width of a terminal": (broken, 0.98),
+    "behind other words": (lambda text: f"epoch 3 loss 0.1 {text}", 0.9),
+    "the last word cut off": (without_last, 0.68),
+    "the first word cut off": (without_first, 0.68),
+}
+"""What changes the text itself, and of how many lines the same cause must be named."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", NEAR)
+def test_most_causes_are_still_named(how: str, tmp_path: Path) -> None:
+    """None of them is too much for a reader."""
+    change, share = NEAR[how]
+    path = tmp_path / "posted.log"
+    known = {text: found for _, text in SAMPLES if (found := read(text, path)) is not None and found[1] is not None}
+    named = [text for text in known if (changed := read(change(text), path)) is not None and changed[1] == known[text][1]]
+    assert len(named) >= share * len(known), sorted(set(known) - set(named))
