@@ -393,6 +393,7 @@ OPENING_LINES = (
     "NAME    READY   STATUS    RESTARTS   AGE",
     "Containers:",
     "JobID|JobName|State|ExitCode",
+    "JobId=7 JobName=train",
     "Fatal Python error: Aborted",
     "Timeout (0:00:01)!",
     "~~~~~~~~~~~~~~~~~~~~~~ Stack of fetcher (140262755694272) ~~~~~~~~~~~~~~~~~~~~~~",

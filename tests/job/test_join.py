@@ -301,7 +301,7 @@ def test_where_those_stood_that_did_not_come() -> None:
         ((2, 0), "ranks 0 and 2"),
         ((0, 1), "ranks 0 and 1"),
         ((0, 1, 2), "ranks 0 to 2"),
-        ((0, 1, 2, 8, 9), "ranks 0 to 2 and 8, 9"),
+        ((0, 1, 2, 8, 9), "ranks 0 to 2, 8 and 9"),
         ((0, 2, 4, 6), "ranks 0, 2, 4 and 6"),
         ((0, 2, 4, 6, 8), "5 ranks (0, 2, 4, 6, ...)"),
     ],

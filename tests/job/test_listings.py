@@ -1,12 +1,14 @@
 """What docker, kubectl, SLURM and others say of processes that ended: which process, how, and whether for lack of memory.
 
-None of these programs can be had here. The texts have the forms that their documentation and sources print: named at each.
+Most of these programs cannot be had here. The texts have the forms that their documentation and sources print: named at each. What SLURM
+printed is in fixtures/jobs/slurm-lists.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -111,6 +113,12 @@ def inspected(*states: tuple[str, int, bool, bool]) -> str:
     ]
     return json.dumps(told, indent=4) + "\n"
 
+
+LISTS = Path(__file__).parents[2] / "fixtures" / "jobs" / "slurm-lists"
+# What ran as each of these jobs, and how SLURM 22.05.8 lists it: 5 ran out of memory, 7 ended with a shell's 139, 11 had a task that read a
+# null pointer, 18 was ended at its time limit, 19 by scancel, 24 had a task that ran out of memory, 25 ended well.
+SLURM_SAYS = {"5": None, "7": -11, "11": -15, "18": -15, "19": -15, "24": 1, "25": 0}
+SLURM_FAILED = {"5", "7", "24"}
 
 TOLD = {
     "docker": (DOCKER, "docker", {"trainer": -9, "web": None, "job": -11, "once": 0}, {"trainer", "job"}),
@@ -247,3 +255,25 @@ def test_a_log_goes_on_behind_a_list(tmp_path: Path) -> None:
     crash = read(DOCKER + "trainer gone\nFatal Python error: Segmentation fault\n\nCurrent thread 0x00007f00 (most recent call first):\n"
                  '  File "train.py", line 3 in step\n', tmp_path)  # fmt: skip
     assert any(line.kind == "fatal-python-error" for line in crash.log)
+
+
+@pytest.mark.parametrize(("file", "ends"), [("scontrol.txt", SLURM_SAYS), ("jobcomp.txt", {**SLURM_SAYS, "18": 0, "19": 0})])
+def test_what_slurm_listed(file: str, ends: dict[str, Optional[int]]) -> None:
+    crash = analyze(LISTS / file, options=Options(gdb=None))
+    assert crash.job is not None and crash.job.kind == "slurm"
+    assert {one.name: one.exit for one in crash.job.processes} == ends
+    assert {one.name for one in crash.job.processes if one.role == "failed"} == SLURM_FAILED
+    assert {one.name for one in crash.job.processes if one.role == "stopped"} == {"11", "18", "19"}
+    assert crash.job.root_cause is not None and crash.job.root_cause.confidence == "certain"
+
+
+@pytest.mark.parametrize("file", ["sacct.txt", "sacct-parsable.txt"])
+def test_what_sacct_listed(file: str) -> None:
+    """It shows a shell's 139 and 143 as 11 and 15; jobs whose task failed as `0:15`, since srun ended the others."""
+    crash = analyze(LISTS / file, options=Options(gdb=None))
+    assert crash.job is not None and len(crash.job.processes) == 25
+    ends = {one.name: one.exit for one in crash.job.processes}
+    assert (ends["7"], ends["20"], ends["25"]) == (-11, -15, 0)
+    # 15 is the one whose other tasks srun had to kill.
+    assert {one.name for one in crash.job.processes if one.role == "failed"} == {"3", "4", "5", "7", "15", "24"}
+    assert crash.job.root_cause is not None and crash.job.root_cause.confidence == "likely"

@@ -27,11 +27,16 @@ class Ended(NamedTuple):
     """Negative for a signal; None if it runs, or is not told."""
     out_of_memory: bool = False
     runs: bool = False
+    stopped: bool = False
+    """Whether its launcher says that it ended it."""
+    unsure: bool = False
+    """Whether the status may mean something else."""
 
     @property
     def crashed(self) -> bool:
         """Whether a signal ended it that nobody sends to ask for that, or the lack of memory."""
-        return self.out_of_memory or (self.status is not None and self.status < 0 and -self.status not in REQUESTS)
+        by_signal = self.status is not None and self.status < 0 and -self.status not in REQUESTS
+        return self.out_of_memory or (by_signal and not self.stopped)
 
 
 Read = Callable[[Iterable[str]], Iterator[Ended]]
@@ -50,6 +55,8 @@ class Listing:
     row: re.Pattern[str]
     """Each line of the listing, else it has ended."""
     read: Read
+    head_tells: bool = False
+    """Whether the head is the first row, too."""
 
 
 class Rows(Reader):
@@ -88,7 +95,12 @@ def format_of(listing: Listing) -> Format[Rows]:
     """The format of texts with such a listing."""
 
     def opens(text: str) -> Optional[Rows]:
-        return Rows(listing) if listing.head.match(text) else None
+        if not listing.head.match(text):
+            return None
+        rows = Rows(listing)
+        if listing.head_tells:
+            rows.feed(text)
+        return rows
 
     return Format(openers=listing.openers, opens=opens)
 
