@@ -390,6 +390,7 @@ OPENING_LINES = (
     "CONTAINER ID   IMAGE     COMMAND   CREATED   STATUS    PORTS     NAMES",
     "CONTAINER ID  IMAGE       COMMAND     CREATED     STATUS      PORTS       NAMES",
     '        "State": {',
+    '          "State": {',
     "NAME    READY   STATUS    RESTARTS   AGE",
     "Containers:",
     "JobID|JobName|State|ExitCode",

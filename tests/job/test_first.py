@@ -130,7 +130,7 @@ def test_what_failed_first(name: str, crashes: dict[str, Crash]) -> None:
 def test_every_recorded_job_is_checked() -> None:
     # Of this one the log alone cannot tell, and the aborted rank left no dump.
     assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {
-        *TRUTH, *STOPPED, *SINGLE, "fr-size", "nccl", "services", "slurm-lists",
+        *TRUTH, *STOPPED, *SINGLE, "fr-size", "nccl", "services", "slurm-lists", "podman-lists",
     }  # fmt: skip
 
 

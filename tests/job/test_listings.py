@@ -1,7 +1,7 @@
 """What docker, kubectl, SLURM and others say of processes that ended: which process, how, and whether for lack of memory.
 
 Most of these programs cannot be had here. The texts have the forms that their documentation and sources print: named at each. What SLURM
-printed is in fixtures/jobs/slurm-lists.
+and podman printed is in fixtures/jobs.
 """
 
 from __future__ import annotations
@@ -114,7 +114,8 @@ def inspected(*states: tuple[str, int, bool, bool]) -> str:
     return json.dumps(told, indent=4) + "\n"
 
 
-LISTS = Path(__file__).parents[2] / "fixtures" / "jobs" / "slurm-lists"
+JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
+LISTS = JOBS / "slurm-lists"
 # What ran as each of these jobs, and how SLURM 22.05.8 lists it: 5 ran out of memory, 7 ended with a shell's 139, 11 had a task that read a
 # null pointer, 18 was ended at its time limit, 19 by scancel, 24 had a task that ran out of memory, 25 ended well.
 SLURM_SAYS = {"5": None, "7": -11, "11": -15, "18": -15, "19": -15, "24": 1, "25": 0}
@@ -277,3 +278,17 @@ def test_what_sacct_listed(file: str) -> None:
     # 15 is the one whose other tasks srun had to kill.
     assert {one.name for one in crash.job.processes if one.role == "failed"} == {"3", "4", "5", "7", "15", "24"}
     assert crash.job.root_cause is not None and crash.job.root_cause.confidence == "likely"
+
+
+PODMAN_SAYS = {"segfault": -11, "raise": 1, "memory": -9, "once": 0, "stopped": -15, "stubborn": -9, "killed": -9, "web": None}
+
+
+@pytest.mark.parametrize("file", ["ps.txt", "ps-no-trunc.txt", "inspect.json"])
+def test_what_podman_listed(file: str) -> None:
+    """`memory` was killed by the kernel, which podman 4.3.1 with runc and cgroup v1 does not say."""
+    crash = analyze(JOBS / "podman-lists" / file, options=Options(gdb=None))
+    assert crash.job is not None and crash.job.kind == "podman"
+    ends = {one.name: one.exit for one in crash.job.processes}
+    assert ends == (PODMAN_SAYS if file.endswith(".txt") else {name: PODMAN_SAYS[name] for name in ("segfault", "memory", "web")})
+    failed = {one.name for one in crash.job.processes if one.role == "failed"}
+    assert failed == {name for name in ends if name in ("segfault", "raise", "memory", "stubborn", "killed")}
