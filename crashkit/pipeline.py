@@ -37,7 +37,7 @@ from crashkit.diagnose.case import FAULTS
 from crashkit.diagnose.catalog import configured
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
-from crashkit.evidence import siblings
+from crashkit.evidence import kernel_log, siblings
 from crashkit.evidence.bundle import Opened, open_archives
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
@@ -351,7 +351,15 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], j
                 logs.append(_read_log(text, patterns, known, alone=True))
         if not logs:
             raise problems[0]
-    return logs
+    manifest = pieces.manifest
+    if manifest is None:
+        return logs
+    said = [line for log in logs if not _is_kernels(log.text) for line in log.evidence.lines]
+    return [log._replace(evidence=kernel_log.of_process(log.evidence, manifest, said)) if _is_kernels(log.text) else log for log in logs]
+
+
+def _is_kernels(text: Input) -> bool:
+    return text.original.name.startswith("dmesg")
 
 
 def _read_log(text: Input, patterns: Sequence[str], known: Known, alone: bool) -> _Log:
@@ -380,7 +388,7 @@ def _idents(core: Core) -> frozenset[int]:
 
 def _last_lines(pieces: Pieces) -> tuple[str, ...]:
     """Of the process's own log: not of the kernel's."""
-    own = [text for text in pieces.texts if not text.original.name.startswith("dmesg")]
+    own = [text for text in pieces.texts if not _is_kernels(text)]
     return last_lines(max(own, key=lambda text: text.original.name.startswith("stderr")).file) if own else ()
 
 

@@ -152,8 +152,8 @@ def _gather(seen: Sighting, settings: RunSettings, store: Store, work: Work, cle
         with _optional("dmesg.log", notes):
             work.write("dmesg.log", ("\n".join(lines) + "\n").encode())
     if seen.killed is not None:
-        found = oom.oom_lines(lines or [], seen.pid)
-        manifest["killed"] = {"by": "oom" if found else seen.killed["by"], "evidence": [*found, *seen.killed["evidence"]]}
+        by, evidence = oom.confirm(seen.killed["by"], seen.killed["evidence"], lines or [], seen.pid)
+        manifest["killed"] = {"by": by, "evidence": evidence}
     manifest["notes"] = list(map(clean.text, notes))
     return manifest
 

@@ -6,6 +6,7 @@ import os
 import time
 from typing import NamedTuple, Optional
 
+from crashkit.collect.child_processes import awaited_children
 from crashkit.collect.host.proc import numbers, text_of
 from crashkit.collect.open_files import open_files, opening_fifos
 from crashkit.stacks.living import Living
@@ -52,7 +53,8 @@ def share(before: Spent, after: Spent, seconds: float) -> float:
 def living(pid: int, watch: Watch, stopped: float = 0.0) -> Living:
     """Look at the process; what may not be read or is gone is left out. `stopped`: for how many seconds of the watch it was stopped."""
     shares = {tid: round(share, 2) for tid, share in watch.shares(stopped=stopped).items()}
-    return Living(processor=shares, files=open_files(pid), children=children(pid), opening_fifos=opening_fifos(pid))
+    found = children(pid)
+    return Living(shares, open_files(pid), found, opening_fifos(pid), awaited_children(pid, found))
 
 
 def children(pid: int) -> tuple[int, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+
+from msgspec.structs import replace
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
@@ -12,7 +14,7 @@ from crashkit.naming import tasks
 from crashkit.naming.cuda import DRIVER, SEEN_TO_WAIT, SYNCHRONISES, SYSTEM
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import python_frames
-from crashkit.naming.waits import awaited, label, line_of, place, sentence
+from crashkit.naming.waits import KINDS, awaited, label, line_of, place, sentence
 
 _MOST_EVIDENCE = 12
 _BY_HANDLERS = frozenset({"event", "condition"})
@@ -24,6 +26,9 @@ _NEAR = 30
 _ASKS = 4
 """Innermost frames among which one is the driver's where that asks for the time."""
 _INPUT = frozenset("socket pipe file open terminal".split())
+_OUTSIDE = frozenset("child collective cuda".split())
+"""Waits of the main thread beside which a background thread that reads an idle pipe or connection explains nothing."""
+Fact = Callable[[Case], Outcome]
 
 
 def deadlock(case: Case) -> Outcome:
@@ -189,15 +194,61 @@ def _sentence(text: str) -> str:
 
 
 def waits_for_input(case: Case) -> Outcome:
-    """The main thread of a live process waits for a connection, a pipe or a file, and no thread is busy."""
+    """A thread of a live process waits for a connection, a pipe or a file, no thread is busy, and the main thread waits for nothing else
+    that is outside of the process: of several such waits, the main thread's is the answer."""
     if not _lives(case):
         return unknown("what the file descriptors were")
+    told = _inputs(case)
+    if not told and (why := _not_input(case)):
+        return no(why)
+    return _waiting(case, told, "no thread waits for a connection, a pipe or a file")
+
+
+def _inputs(case: Case) -> list[Wait]:
+    """The waits for input that may be why the process hangs, the main thread's first."""
+    if _not_input(case):
+        return []
+    main = _main(case)
+    waits = [wait for wait in _blocked(case) if wait.kind in _INPUT]
+    return sorted(waits, key=lambda wait: wait.thread != main)
+
+
+def _not_input(case: Case) -> str:
+    if any(thread.activity == "busy" for thread in case.crash.threads):
+        return "a thread is busy"
+    own = next((wait for wait in _blocked(case) if wait.thread == _main(case)), None)
+    return f"the main thread waits for {KINDS[own.kind]}" if own is not None and own.kind in _OUTSIDE else ""
+
+
+def _main(case: Case) -> int | None:
+    return case.crash.process.pid if case.crash.process is not None else None
+
+
+def _blocked(case: Case) -> Iterator[Wait]:
+    activity = {thread.tid: thread.activity for thread in case.crash.threads}
+    return (wait for wait in case.crash.waits if activity.get(wait.thread) == "blocked")
+
+
+def _input_of_kind(kind: str) -> Fact:
+    """The fact that what is waited for first is of this kind, by which the remedy differs."""
+
+    def fact(case: Case) -> Outcome:
+        told = _inputs(case)
+        return _waiting(case, told[:1], "") if told and told[0].kind == kind else no(f"what is waited for is no {kind}")
+
+    return fact
+
+
+def waits_for_child(case: Case) -> Outcome:
+    """The main thread of a live process waits for a child process, and no thread is busy."""
+    if not _lives(case):
+        return unknown("whether the child ran")
     if any(thread.activity == "busy" for thread in case.crash.threads):
         return no("a thread is busy")
-    main = case.crash.process.pid if case.crash.process is not None else None
-    activity = {thread.tid: thread.activity for thread in case.crash.threads}
-    waits = [wait for wait in case.crash.waits if wait.kind in _INPUT and activity.get(wait.thread) == "blocked"]
-    return _waiting(case, sorted(waits, key=lambda wait: wait.thread != main), "no thread waits for a connection, a pipe or a file")
+    waits = [wait for wait in _blocked(case) if wait.kind == "child" and wait.thread == _main(case)]
+    outcome = _waiting(case, waits, "the main thread does not wait for a child process")
+    child = waits[0].process if waits else None
+    return replace(outcome, fields={**outcome.fields, "child": str(child)}) if child is not None else outcome
 
 
 def busy(case: Case) -> Outcome:
@@ -239,5 +290,7 @@ FACTS = {
     "seen-waiting-for-gpu": seen_waiting_for_gpu,
     "waits-for-gpu": waits_for_gpu,
     "waits-for-input": waits_for_input,
+    **{f"waits-for-input-{kind}": _input_of_kind(kind) for kind in sorted(_INPUT)},
+    "waits-for-child": waits_for_child,
     "busy": busy,
 }

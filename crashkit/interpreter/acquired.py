@@ -1,7 +1,8 @@
 """What a function has taken with a bare `await lock.acquire()` when it stands at a line, and the first values of semaphores: by its source.
 
 Neither a lock nor a frame of asyncio's records that. So only what is sure counts: an acquire() that every way to the line passes, and
-behind which nothing is passed that may release it. Pure.
+behind which nothing is passed that may release it. A lock may have several names (`lock = shared.first`): whether what was released is
+another one, only the values of the names tell. Pure.
 """
 
 from __future__ import annotations
@@ -9,14 +10,18 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Optional
 
 _LONGEST = 1 << 20
 """Characters of a source that is parsed."""
 _MOST_NAMES = 8
 _SEMAPHORES = frozenset({"Semaphore", "BoundedSemaphore"})
-_MAY_RELEASE = re.compile(r"release|unlock", re.IGNORECASE)
-"""A name with one of these words in it may release what was taken, also where it is only handed on, to be called later."""
+_MAY_RELEASE = re.compile(r"release|unlock|__a?exit__|aclose|pop_all", re.IGNORECASE)
+"""A name with one of these words in it may release what was taken, also where it is only handed on, to be called later, or is a text, as
+in `getattr(lock, "release")`. A stack of contexts releases by the last ones."""
+_RUNS_TEXT = frozenset({"exec", "eval"})
+_TAKES = frozenset({"acquire", "__aenter__"})
 _RUN_FIRST = ("test", "items", "iter", "subject", "value")
 """Fields of a statement that may have been run, at least in part, when it stands in it."""
 _TRIES = (ast.Try, getattr(ast, "TryStar", ast.Try))
@@ -25,6 +30,14 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 Expression = tuple[str, ...]
 """`self.pool.lock` as its names."""
+
+
+class Taken(NamedTuple):
+    """What was taken."""
+
+    lock: Expression
+    unless: tuple[Expression, ...] = ()
+    """What was released since: if one of these is the same lock, or is not known any more, nothing is taken."""
 
 
 class Standing(NamedTuple):
@@ -45,7 +58,7 @@ class Parsed:
         """A text that is no Python, or Python of a later version, tells nothing."""
         self._functions: dict[tuple[str, int], ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._values: dict[str, set[Optional[int]]] = {}
-        self._taken: dict[Standing, tuple[Expression, ...]] = {}
+        self._taken: dict[Standing, tuple[Taken, ...]] = {}
         """Thousands of tasks may stand at one line."""
         if len(text) > _LONGEST:
             return
@@ -60,7 +73,7 @@ class Parsed:
             elif isinstance(node, (ast.Assign, ast.AnnAssign)) and isinstance(node.value, ast.Call):
                 self._add_value(node, node.value)
 
-    def taken(self, at: Standing) -> tuple[Expression, ...]:
+    def taken(self, at: Standing) -> tuple[Taken, ...]:
         """What the function has taken and not released; nothing if the source is not that of what ran."""
         if at not in self._taken:
             node = self._functions.get((at.name, at.first_line))
@@ -94,7 +107,7 @@ def _waits_there(function: ast.AST, at: Standing) -> bool:
     return any(node.lineno <= at.line <= (node.end_lineno or node.lineno) for node in awaits)
 
 
-def _before(block: Sequence[ast.stmt], held: Sequence[Expression], at: Standing) -> Sequence[Expression]:
+def _before(block: Sequence[ast.stmt], held: Sequence[Taken], at: Standing) -> Sequence[Taken]:
     """What is held at that place, which is within one of these statements."""
     for statement in block:
         if _contains(statement, at):
@@ -103,7 +116,7 @@ def _before(block: Sequence[ast.stmt], held: Sequence[Expression], at: Standing)
     return held
 
 
-def _within(statement: ast.stmt, held: Sequence[Expression], at: Standing) -> Sequence[Expression]:
+def _within(statement: ast.stmt, held: Sequence[Taken], at: Standing) -> Sequence[Taken]:
     if isinstance(statement, (ast.For, ast.AsyncFor, ast.While)):
         # An earlier turn of the loop may have released it.
         held = _kept(statement, held)
@@ -141,39 +154,68 @@ def _blocks(statement: ast.stmt) -> Iterator[Sequence[ast.stmt]]:
         yield handler.body
 
 
-def _after(statement: ast.stmt, held: Sequence[Expression]) -> Sequence[Expression]:
+def _after(statement: ast.stmt, held: Sequence[Taken]) -> Sequence[Taken]:
     """What is held behind a statement."""
     held = _kept(statement, held)
     value = getattr(statement, "value", None) if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)) else None
     taken = _acquired(value.value) if isinstance(value, ast.Await) else None
-    return [*held, taken] if taken else held
+    return [*held, Taken(taken)] if taken else held
 
 
 def _acquired(value: ast.expr) -> Optional[Expression]:
-    """`lock` of `lock.acquire()`, and of `wait_for(lock.acquire(), 5)`, which raises if it takes too long."""
+    """`lock` of `lock.acquire()`, of `wait_for(lock.acquire(), 5)`, which raises if it takes too long, and of
+    `stack.enter_async_context(lock)` of an AsyncExitStack, which releases it where its block ends."""
     if not isinstance(value, ast.Call):
         return None
     names = _names(value.func)
     if names and names[-1] == "wait_for" and value.args:
         return _acquired(value.args[0])
-    return names[:-1] if names and names[-1] == "acquire" and not value.args else None
+    if names and names[-1] == "enter_async_context" and len(value.args) == 1:
+        return _names(value.args[0])
+    return names[:-1] if names and names[-1] in _TAKES and not value.args else None
 
 
-def _kept(node: ast.AST, held: Sequence[Expression]) -> Sequence[Expression]:
+def _kept(node: ast.AST, held: Sequence[Taken]) -> Sequence[Taken]:
     """What is still held if anything of this may have run. A variable that is set anew may name another lock."""
-    for one in ast.walk(node) if held else ():
-        if not isinstance(one, (ast.Name, ast.Attribute)):
-            continue
-        names = _names(one)
-        if not isinstance(one.ctx, ast.Load):
-            held = [lock for lock in held if names is None or lock[: len(names)] != names]
-            continue
-        last = one.attr if isinstance(one, ast.Attribute) else one.id
-        if last == "release" and names and names[:-1]:
-            held = [lock for lock in held if lock != names[:-1]]
-        elif _MAY_RELEASE.search(last):
-            return []
-    return held
+    if not held:
+        return held
+    released: list[Expression] = []
+    handed: set[Optional[Expression]] = set()
+    stored: list[Optional[Expression]] = []
+    attributes: set[str] = set()
+    for one in ast.walk(node):
+        if isinstance(one, ast.Call):
+            if _may_call_anything(one):
+                return []
+            # Whom the lock itself is given to may release it; a stack of contexts does so at the end of its block.
+            if not (isinstance(one.func, ast.Attribute) and one.func.attr == "enter_async_context"):
+                handed.update(_names(argument) for argument in (*one.args, *(keyword.value for keyword in one.keywords)))
+        elif isinstance(one, ast.Constant):
+            if isinstance(one.value, str) and one.value.isidentifier() and _MAY_RELEASE.search(one.value):
+                return []
+        elif isinstance(one, (ast.Name, ast.Attribute)):
+            names = _names(one)
+            last = one.attr if isinstance(one, ast.Attribute) else one.id
+            if not isinstance(one.ctx, ast.Load):
+                stored.append(names)
+                attributes.update((last,) if isinstance(one, ast.Attribute) else ())
+            elif last == "release" and names and names[:-1]:
+                released.append(names[:-1])
+            elif _MAY_RELEASE.search(last):
+                return []
+    kept = [taken._replace(unless=(*taken.unless, *released)) for taken in held if taken.lock not in released and taken.lock not in handed]
+    return [taken for taken in kept if not any(_is_set_anew(name, stored, attributes) for name in (taken.lock, *taken.unless))]
+
+
+def _is_set_anew(name: Expression, stored: Sequence[Optional[Expression]], attributes: AbstractSet[str]) -> bool:
+    """Whether one of its names was: an attribute also through another name of its object."""
+    return any(other is None or name[: len(other)] == other for other in stored) or not attributes.isdisjoint(name[1:])
+
+
+def _may_call_anything(call: ast.Call) -> bool:
+    """Whether what is called, or a method's name, is not in the source: `getattr(lock, name)()`."""
+    name = call.func.id if isinstance(call.func, ast.Name) else call.func.attr if isinstance(call.func, ast.Attribute) else ""
+    return name in _RUNS_TEXT or (name == "getattr" and len(call.args) > 1 and not isinstance(call.args[1], ast.Constant))
 
 
 def _contains(node: ast.stmt, at: Standing) -> bool:

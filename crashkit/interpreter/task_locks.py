@@ -262,10 +262,13 @@ class TaskLockReader:
         if code is None or not code.file or not code.name or position is None or not position.line or _place(frame)[0] == "asyncio":
             return
         standing = Standing(code.name.rpartition(".")[2], code.first_line, position.line, position.column)
-        for names in self._of(code.file).taken(standing):
+        for taken in self._of(code.file).taken(standing):
             with suppress(Unreadable):
-                if value := self._value(names, frame):
-                    yield self._inner(value)
+                value = self._value(taken.lock, frame)
+                lock = self._inner(value) if value else 0
+                others = [self._value(names, frame) for names in taken.unless] if lock else []
+                if lock and all(other and self._inner(other) != lock for other in others):
+                    yield lock
 
     def _value(self, names: Expression, frame: FrameState) -> int:
         """What the frame's variable, or the attribute of an attribute of it, is; 0 if there is none. Raises Unreadable."""

@@ -65,7 +65,8 @@ def join(words: Sequence[Word], recordings: Sequence[Recording] = (), kind: Opti
     world = {process.rank for process in everyone if process.rank is not None}
     job = Job(
         kind=kind or _kind(words, recordings),
-        world_size=max(len(members), len(world)) or len(judged[-1].processes),
+        # Of one rank alone, nothing says how many there were.
+        world_size=(max(len(members), len(world)) or len(judged[-1].processes)) if len(everyone) > 1 else None,
         attempts=len(judged) if several else None,
         processes=tuple(everyone),
         root_cause=_of_attempt(main.cause, several),
@@ -274,8 +275,14 @@ class _Round:
 
     @property
     def is_job(self) -> bool:
-        """Whether these are several processes, and something names them as a job's."""
-        return len(self.people) > 1 and any((who.rank, who.name) != (None, None) for who in (one.who for one in self.people.values()))
+        """Whether these are several processes, and something names them as a job's.
+
+        A launcher that tells the end of rank 1 has started rank 0, too, though it need not tell of it.
+        """
+        people = self.people.values()
+        if len(people) > 1:
+            return any((one.who.rank, one.who.name) != (None, None) for one in people)
+        return any(one.who.rank and word.launcher for one in people for word in one.of("exit"))
 
     def _is_there(self, who: Who) -> bool:
         return who.pid in self._ranks_by_pid or any(person.who.pid == who.pid for person in self.people.values())
@@ -594,9 +601,10 @@ def _cause(person: _Person, confidence: str, attempt: int, because: Optional[str
 
 
 def _of_list(failed: Sequence[_Person], attempt: int) -> JobCause:
+    sure = "likely" if any(word.unsure for one in failed for word in one.of("exit")) else "certain"
     if len(failed) == 1:
         because = "no other process of the list was ended by a signal that nobody asked for"
-        return _cause(failed[0], "certain", attempt, because)
+        return _cause(failed[0], sure, attempt, because)
     several = f"{len(failed)} processes"
     told = [f"{one.who.name} ({one.what()})" for one in failed[:_MOST_LISTED]]
     more = f", and {len(failed) - _MOST_LISTED} more" if len(failed) > _MOST_LISTED else ""
@@ -604,7 +612,7 @@ def _of_list(failed: Sequence[_Person], attempt: int) -> JobCause:
         name=several,
         attempt=attempt,
         what=f"{several} failed: {', '.join(told)}{more}",
-        confidence="certain",
+        confidence=sure,
         because="the list tells how each ended, but not which was the first, nor whether they belong together",
     )
 

@@ -17,11 +17,13 @@ def ranks(numbers: Iterable[int]) -> str:
     if not ordered:
         return "no rank"
     parts = [
-        f"{first} to {last}" if last > first + 1 else f"{first}, {last}" if last > first else str(first) for first, last in spans(ordered)
+        part
+        for first, last in spans(ordered)
+        for part in ((f"{first} to {last}",) if last > first + 1 else (str(first), str(last))[: 1 + last - first])
     ]
     if len(parts) > _MOST:
         return f"{len(ordered):,} ranks ({', '.join(parts[:_MOST])}, ...)"
-    shown = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0].replace(", ", " and ")
+    shown = ", ".join(parts[:-1]) + f" and {parts[-1]}" if len(parts) > 1 else parts[0]
     return f"rank {shown}" if len(ordered) == 1 else f"ranks {shown}"
 
 

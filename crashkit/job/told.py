@@ -6,7 +6,7 @@ from typing import Optional
 
 from msgspec.structs import replace
 
-from crashkit.job.classes import PEER, of_exception
+from crashkit.job.classes import PEER, is_launchers, of_exception
 from crashkit.job.join import Joined
 from crashkit.model import Crash, JobCause, LogLine, Process, Signal
 from crashkit.naming.signals import signal_name
@@ -15,6 +15,7 @@ from crashkit.naming.signals import signal_name
 _OF_A_PROCESS = frozenset({"launcher-child", "launcher-signal", "sigterm-banner", "process-end", "exit-status"})
 _OF_COLLECTIVES = frozenset({"nccl-timeout", "nccl-last", "nccl-heartbeat", "gloo-timeout", "nccl-error", "nccl-remote"})
 _SHELL = 128
+SIGKILL = 9
 
 
 def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
@@ -36,7 +37,7 @@ def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
     known = crash.process or Process()
     is_its_own = pid is not None and cause is not None and pid == cause.pid
     told = crash.signal if crash.signal is not None and crash.signal.number == number else None
-    threads = crash.threads if thread is not None or is_its_own else ()
+    threads = crash.threads if thread is not None or (is_its_own and _may_be_its_own(crash, number)) else ()
     if thread is not None and not _shows(crash, joined):
         threads = (replace(thread, crashed=True),)
     return replace(
@@ -48,8 +49,14 @@ def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
             exit_status=_SHELL + number if number else status if status is not None and status > 0 else None,
         ),
         threads=threads,
-        crashed_thread=thread.tid if thread is not None else crash.crashed_thread if is_its_own else None,
+        crashed_thread=thread.tid if thread is not None else crash.crashed_thread if threads else None,
     )
+
+
+def _may_be_its_own(crash: Crash, number: int) -> bool:
+    """Whether these stacks may be those of a process that this signal ended: SIGKILL leaves none, and the launcher writes to that log."""
+    frames = (frame for thread in crash.threads for frame in thread.pythons())
+    return number != SIGKILL and not any(is_launchers(frame.file or "") for frame in frames)
 
 
 def _shows(crash: Crash, joined: Joined) -> bool:

@@ -64,6 +64,9 @@ class Word(NamedTuple):
     group: Optional[str] = None
     """progress: the process group, as sequence numbers are of one."""
 
+    unsure: bool = False
+    """exit: whether the status may mean something else."""
+
     @property
     def has_stack(self) -> bool:
         """Whether a stack was said with it."""

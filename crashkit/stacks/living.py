@@ -26,6 +26,8 @@ class Living(NamedTuple):
     children: tuple[int, ...] = ()
     opening_fifos: frozenset[int] = frozenset()
     """The threads that wait in open() for the other end of a FIFO."""
+    awaited_children: Mapping[int, str] = {}
+    """What those are that a thread waits for, by pid: `process 812 (sleep 60): it waits for a point in time`."""
 
 
 def as_json(seen: Living) -> dict[str, Any]:
@@ -35,6 +37,7 @@ def as_json(seen: Living) -> dict[str, Any]:
         "files": {str(number): list(file) for number, file in seen.files.items()},
         "children": list(seen.children),
         "opening_fifos": sorted(seen.opening_fifos),
+        "awaited_children": {str(pid): words for pid, words in seen.awaited_children.items()},
     }
 
 
@@ -48,6 +51,8 @@ def of_json(told: object) -> Optional[Living]:
             for number, (kind, name, process) in told["files"].items()
         }
         shares = {int(tid): float(share) for tid, share in told["processor"].items()}
-        return Living(shares, files, tuple(map(int, told["children"])), frozenset(map(int, told.get("opening_fifos", ()))))
+        opening = frozenset(map(int, told.get("opening_fifos", ())))
+        awaited = {int(pid): str(words) for pid, words in told.get("awaited_children", {}).items()}
+        return Living(shares, files, tuple(map(int, told["children"])), opening, awaited)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

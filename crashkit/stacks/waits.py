@@ -61,7 +61,7 @@ _WITHIN = 4
 _LOCKS = ("lock", "semaphore", "futex", "condition-variable")
 """What waiting in Python code looks like from below."""
 
-_FILE_CALLS = {
+FILE_CALLS = {
     **dict.fromkeys("read write pread64 pwrite64 readv writev fsync fdatasync fcntl flock".split(), "file"),
     **dict.fromkeys("connect accept accept4 sendto recvfrom sendmsg recvmsg recvmmsg".split(), "socket"),
 }
@@ -83,12 +83,17 @@ _POOL = re.compile(
     r".*(?:concurrent/futures/thread\.py:_worker|multiprocessing/pool\.py:(?:worker|_handle_\w+)|socketserver\.py:serve_forever)"
 )
 _LISTENS = frozenset(("accept", "accept4"))
-_NO_FILE = 1 << 31
+NO_FILE = 1 << 31
 
 # linux/futex.h
 _PRIVATE, _OPERATION = 0x80, 0x7F
 _WAITING = frozenset({0, 6, 9})
 """FUTEX_WAIT, FUTEX_LOCK_PI, FUTEX_WAIT_BITSET: their fourth argument is the time limit."""
+
+
+def kind_of_call(name: str) -> str:
+    """What a thread in this system call waits for, as `Wait.kind`, as far as the call alone tells; else the call's name."""
+    return "poll" if name in _POLL else FILE_CALLS.get(name) or ("open" if name in _OPENS else _CALLS.get(name, name))
 
 
 def with_waits(
@@ -100,9 +105,9 @@ def with_waits(
     stuck = cycles({tid: wait.held_by for tid, wait in waits.items() if wait.held_by is not None})
     marked = [replace(wait, cycle=tid in stuck) for tid, wait in waits.items()]
     threads = tuple(_with_activity(thread, waits.get(thread.tid or -1), living, found.call(thread)) for thread in crash.threads)
-    return replace(
-        crash, threads=threads, waits=tuple(sorted(marked, key=lambda wait: (not wait.cycle, not wait.lost, wait.held_by is None)))
-    )
+    main = crash.process.pid if crash.process is not None else None
+    told = sorted(marked, key=lambda wait: (not wait.cycle, not wait.lost, wait.held_by is None, wait.thread != main))
+    return replace(crash, threads=threads, waits=tuple(told))
 
 
 def cycles(edges: Mapping[int, int]) -> set[int]:
@@ -173,8 +178,8 @@ class _Waits:
         first = call.arguments[0] if call.arguments else 0
         if call.name == "futex":
             return self._futex(tid, first, names)
-        if call.name in _FILE_CALLS:
-            return self._file(tid, first, _FILE_CALLS[call.name])
+        if call.name in FILE_CALLS:
+            return self._file(tid, first, FILE_CALLS[call.name])
         if call.name in _OPENS:
             return Wait(thread=tid, kind="open", name=self._path(tid, call))
         if call.name in _POLL:
@@ -183,8 +188,10 @@ class _Waits:
             return Wait(thread=tid, kind="poll")
         if call.name in ("wait4", "waitid"):
             pid = first if call.name == "wait4" else call.arguments[1] if first == 1 else 0
-            known = pid if 0 < pid < _NO_FILE else next(iter(self._living.children), None) if len(self._living.children) == 1 else None
-            return Wait(thread=tid, kind="child", name=f"process {known}" if known else None, process=known)
+            known = pid if 0 < pid < NO_FILE else next(iter(self._living.children), None) if len(self._living.children) == 1 else None
+            told = self._living.awaited_children
+            name = told.get(known, f"process {known}") if known else "; ".join(told.values()) or None
+            return Wait(thread=tid, kind="child", name=name, process=known)
         return Wait(thread=tid, kind=_CALLS.get(call.name, call.name))
 
     def _path(self, tid: int, call: Blocked) -> Optional[str]:
@@ -204,7 +211,7 @@ class _Waits:
     def _file(self, tid: int, descriptor: int, kind: str) -> Wait:
         known = self._living.files.get(descriptor & 0xFFFFFFFF)
         if known is None:
-            return Wait(thread=tid, kind=kind, name=f"file descriptor {descriptor}" if descriptor < _NO_FILE else None)
+            return Wait(thread=tid, kind=kind, name=f"file descriptor {descriptor}" if descriptor < NO_FILE else None)
         return Wait(thread=tid, kind=known.kind, name=known.name, process=known.process)
 
     def _futex(self, tid: int, address: int, names: Sequence[str]) -> Wait:

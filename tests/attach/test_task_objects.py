@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from crashkit.collect.attach import attach
-from crashkit.interpreter.acquired import Parsed, Standing
+from crashkit.interpreter.acquired import Parsed, Standing, Taken
 from crashkit.interpreter.code import Code
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.task_locks import TaskLock, TaskLockReader, TaskLocks, _Wanted, stuck_in_circles
@@ -94,8 +94,29 @@ async def three(shared):
             pass
 """
 """Who has the lock needs a unit of the pool, and whoever has one needs the lock."""
+OTHER_RELEASED = BARE.replace(
+    "    await shared.first.acquire()\n",
+    "    await shared.first.acquire()\n    other = asyncio.Lock()\n    await other.acquire()\n    other.release()\n",
+)
+"""What was released is another lock."""
+STACK = """
+import contextlib
+async def one(shared):
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(shared.first)
+        shared.has_first.set(); await shared.has_second.wait()
+        await shared.second.acquire()
+async def two(shared):
+    async with contextlib.AsyncExitStack() as stack:
+        await stack.enter_async_context(shared.second)
+        shared.has_second.set(); await shared.has_first.wait()
+        async with shared.first:
+            pass
+"""
 STUCK = {
     "bare": (BARE, "one, two", {"one", "two"}),
+    "other-released": (OTHER_RELEASED, "one, two", {"one", "two"}),
+    "stack": (STACK, "one, two", {"one", "two"}),
     "semaphores": (SEMAPHORES, "one, two", {"one", "two"}),
     "all-of-a-pool": (ALL_OF_A_POOL, "three", {"one", "two", "three"}),
 }
@@ -122,6 +143,26 @@ async def two(shared):
     await shared.first.acquire()
 """
 """one gave the first lock away, in a function of its own; two took it in one that has returned."""
+ALIAS = """
+async def takes(lock):
+    await lock.acquire()
+async def one(shared):
+    lock = shared.first
+    await lock.acquire()
+    RELEASES
+    shared.has_first.set(); await shared.has_second.wait()
+    await shared.second.acquire()
+async def two(shared):
+    await shared.second.acquire()
+    await shared.has_second.wait()
+    await shared.first.acquire()
+async def three(shared):
+    await shared.has_first.wait()
+    await takes(shared.first)
+    shared.has_second.set()
+    await asyncio.sleep(3600)
+"""
+"""three has the first lock, which one has released through another name of it; nothing tells that three took it."""
 NOT_ALWAYS = BARE.replace("    await shared.first.acquire()\n", "    if len(sys.argv) < 9:\n        await shared.first.acquire()\n")
 UNKNOWN_SIZE = SEMAPHORES.replace("asyncio.Semaphore(value=1)", "asyncio.Semaphore(len(sys.argv))")
 ONE_LEFT = (
@@ -160,6 +201,9 @@ async def two(shared):
 HEALTHY = {
     "released": (RELEASED, "one, two"),
     "by-another": (BY_ANOTHER, "one, two"),
+    "by-another-name": (ALIAS.replace("RELEASES", "shared.first.release()"), "one, two, three"),
+    "by-a-name-that-is-gone": (ALIAS.replace("RELEASES", "same = shared.first; same.release(); del same"), "one, two, three"),
+    "by-getattr": (ALIAS.replace("RELEASES", "getattr(lock, 'release')()"), "one, two, three"),
     "not-always": (NOT_ALWAYS, "one, two"),
     "unknown-size": (UNKNOWN_SIZE, "one, two"),
     "somewhere": (SOMEWHERE, "one, two"),
@@ -278,7 +322,7 @@ def test_who_may_go_on_is_in_no_deadlock(kind: str, tmp_path: Path) -> None:
     assert crash.findings == () and cycle(crash) == set()
     if kind == "released":
         assert named(crash)["two"].awaits == "Event.wait()" and held_by(crash, "one") == "two"
-    elif kind == "by-another":
+    elif ("three" in HEALTHY[kind][1] and kind.startswith("by-")) or kind == "by-another":
         assert held_by(crash, "two") is None and held_by(crash, "one") == "two"
     elif kind == "notified":
         assert held_by(crash, "one") == "two"
@@ -403,7 +447,7 @@ def test_what_is_taken_at_a_place(place: str, taken: set[tuple[str, ...]]) -> No
     lines = SOURCE.splitlines()
     line = next(number for number, line in enumerate(lines, 1) if place in line)
     column = lines[line - 1].index("await " + place)
-    assert set(Parsed(SOURCE).taken(Standing("work", 2, line, column))) == taken
+    assert {one.lock for one in Parsed(SOURCE).taken(Standing("work", 2, line, column))} == taken
     assert Parsed(SOURCE).taken(Standing("other", 2, line, column)) == Parsed("(").taken(Standing("work", 2, line)) == ()
 
 
@@ -422,6 +466,14 @@ RELEASED_SOMEHOW = {
     "as-a-subject": "match self.release_all():\n     case _:",
     "as-what-is-iterated": "for one in self.release_all():",
     "where-it-stands": "",
+    "by-getattr": 'getattr(self.limit, "release")()',
+    "by-an-unknown-name": "getattr(self.limit, name)()",
+    "by-its-own-exit": "await self.limit.__aexit__(None, None, None)",
+    "by-a-stack": "await stack.aclose()",
+    "by-who-is-given-it": "await done(self.limit)",
+    "by-a-keyword": "await done(lock=self.limit)",
+    "by-a-text": "exec(code)",
+    "set-through-another-name": "other.limit = None",
 }
 TRY = """
 async def work(self):
@@ -440,7 +492,7 @@ def test_what_may_have_been_released_is_not_taken(kind: str) -> None:
     text = f"async def work(self):\n    await self.limit.acquire()\n    {RELEASED_SOMEHOW[kind]}\n"
     kept = f"async def work(self):\n    await self.limit.acquire()\n    {there.replace('self.limit.release', '')}\n"
     text += f"{' ' * (8 if text.endswith(':' + chr(10)) else 4)}{there}\n"
-    for source, taken in ((text, ()), (kept, (("self", "limit"),))):
+    for source, taken in ((text, ()), (kept, (Taken(("self", "limit")),))):
         lines = source.splitlines()
         line = next(number for number, line in enumerate(lines, 1) if "here" in line)
         assert Parsed(source).taken(Standing("work", 1, line, lines[line - 1].index("await"))) == taken
@@ -451,7 +503,7 @@ def test_what_a_block_for_groups_of_exceptions_may_have_released() -> None:
     line = TRY.splitlines().index("        await here()") + 1
     assert Parsed(TRY).taken(Standing("work", 2, line, 8)) == ()
     if sys.version_info >= (3, 11):
-        assert Parsed(TRY.replace("self.limit.release", "print")).taken(Standing("work", 2, line, 8)) == (("self", "limit"),)
+        assert Parsed(TRY.replace("self.limit.release", "print")).taken(Standing("work", 2, line, 8)) == (Taken(("self", "limit")),)
 
 
 def test_any_one_of_several_may_be_enough() -> None:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,23 @@ def private(folder: Path) -> bool:
     """Whether nobody else can enter the folder and those in it, or read what is in them."""
     modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in (folder, *folder.rglob("*"))}
     return modes <= {(True, 0o700), (False, 0o600)}
+
+
+_ROUNDS = 1000
+"""What is killed may have started something meanwhile."""
+
+
+def _processes() -> list[int]:
+    names = (path.name for path in Path("/proc").iterdir())
+    return [int(name) for name in names if name.isdigit() and int(name) != os.getpid()]
+
+
+def _environment(pid: int) -> list[bytes]:
+    """The variables with which a process was started, each with its value; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return []
 
 
 class Crashkit:
@@ -80,10 +97,19 @@ class Crashkit:
         return list(self.home.glob(".*"))
 
     def end(self) -> None:
+        """End all that was started, and what that has left: a test that fails may leave a server, which belongs to no process any more."""
         for process in self._started:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
                 process.wait()
+        ours = f"CRASHKIT_HOME={self.home}".encode()
+        for _ in range(_ROUNDS):
+            left = [pid for pid in _processes() if ours in _environment(pid)]
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            if not left:
+                break
 
 
 @contextmanager

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Optional
 
 import pytest
 
@@ -52,6 +53,7 @@ if error:
         json.dump({"message": {"message": "ValueError: bad sample", "extraInfo": {"py_callstack": "", "timestamp": "1"}}}, file)
 raise ValueError("bad sample")
 """
+GROWS = "import sys; sys.stdin.readline(); kept = [bytes([1]) * (1 << 20) for _ in range(1000)]"
 SEGFAULTS = "import ctypes, sys; sys.stdin.readline(); ctypes.string_at(0)"
 
 
@@ -72,11 +74,13 @@ def wait_for(happened: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def ended(crashkit: Crashkit, *ranks: str, options: tuple[str, ...] = (), **variables: str) -> tuple[dict[str, Any], str]:
-    """The only crash of a job of these ranks, of which the first one fails, and what crashkit said."""
+def ended(
+    crashkit: Crashkit, *ranks: str, options: tuple[str, ...] = (), begin: Optional[Callable[[], object]] = None, **variables: str
+) -> tuple[dict[str, Any], str]:
+    """The only crash of a job of these ranks, of which the first one fails, and what crashkit said. `begin` is called in its process."""
     crashkit.environment.update(variables)
     launcher = crashkit.script("launcher.py", LAUNCHER)
-    process = crashkit.start("run", *options, "--", sys.executable, launcher, "4711", *ranks, stdin=-1)
+    process = crashkit.start("run", *options, "--", sys.executable, launcher, "4711", *ranks, stdin=-1, preexec_fn=begin)
     assert process.stdout.readline().strip() == "there"
     # A process that ends before crashkit has found it leaves nothing but its core.
     wait_for(lambda: len([link for link in links(process.pid) if "pidfd" in link]) >= len(ranks))
@@ -95,6 +99,28 @@ def ended(crashkit: Crashkit, *ranks: str, options: tuple[str, ...] = (), **vari
 
 def others(crash: dict[str, Any]) -> list[dict[str, Any]]:
     return [json.loads((crash["folder"] / "others" / name / "manifest.json").read_text()) for name in crash.get("others", ())]
+
+
+@pytest.mark.slow
+def test_a_rank_that_the_kernel_kills_for_its_memory(crashkit: Crashkit) -> None:
+    """All of the job are in one cgroup, as in a container or a SLURM step: the largest is killed, and where the others stood is kept."""
+    group = Path(f"/sys/fs/cgroup/memory/crashkit-test-{os.getpid()}")
+    try:
+        group.mkdir()
+        (group / "memory.limit_in_bytes").write_text(str(300 << 20))
+    except OSError as error:
+        pytest.skip(f"no memory cgroup (version 1) can be made: {error}")
+    try:
+        crash, said = ended(crashkit, GROWS, WAITS, begin=lambda: (group / "cgroup.procs").write_text(str(os.getpid())))
+        assert (crash["signal"], crash["environment"]["RANK"], crash["killed"]["by"]) == (9, "0", "oom")
+        assert "2 ranks: Rank 0 failed first: SIGKILL: the kernel was out of memory: " in said
+        report = json.loads((crash["folder"] / "report.json").read_text())
+        assert (report["findings"][0]["id"], report["findings"][0]["confidence"]) == ("host-oom-cgroup", "certain")
+        assert not report.get("threads")
+        (waited,) = (one for one in report["job"]["processes"] if one["rank"] == 1)
+        assert (waited["role"], waited["where"]["function"]) == ("waited", "load_batch")
+    finally:
+        group.rmdir()
 
 
 @pytest.mark.slow

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from typing import Optional
 
 import pytest
 
+from crashkit.collect.host.snapshot import Stat
+from crashkit.collect.supervise.supervisor import _has_ended_or_could_not
 from tests.collect.conftest import Crashkit
 
 KILLS = """
@@ -123,6 +126,57 @@ def test_helpers_of_a_framework_that_ends_before_the_command(crashkit: Crashkit)
     assert f"[{pid}] died of SIGKILL" in process.stderr.readline()
     process.communicate("\n", timeout=60)
     assert [str(crash["pid"]) for crash in crashkit.crashes()] == [pid]
+
+
+STOPS = """
+import os, signal, subprocess, sys
+helper = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"], stdout=subprocess.DEVNULL)
+print(flush=True)
+sys.stdin.readline()
+helper.kill()
+helper.wait()
+print(flush=True)
+os.kill(os.getpid(), signal.SIGSTOP)
+"""
+WHILE_STOPPED = """
+import os, signal, subprocess, sys, time
+framework = subprocess.Popen([sys.executable, "framework.py"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+framework.stdout.readline()
+own = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+while sum('pidfd' in os.readlink(one) for one in descriptors()) < 3: time.sleep(0.02)
+framework.stdin.write(b"\\n"); framework.stdin.flush()
+framework.stdout.readline()
+os.waitid(os.P_PID, framework.pid, os.WSTOPPED | os.WNOWAIT)
+own.kill()
+print(own.pid, flush=True)
+sys.stdin.readline()
+framework.send_signal(signal.SIGCONT)
+framework.wait()
+"""
+
+
+@pytest.mark.slow
+def test_a_framework_that_had_no_time_to_end(crashkit: Crashkit) -> None:
+    """As on a machine that is busy with something else: it was stopped before it could end."""
+    crashkit.script("framework.py", STOPS)
+    process = crashkit.start("run", "--no-analyze", "--", "python3", crashkit.script("slow.py", DESCRIPTORS + WHILE_STOPPED), stdin=-1)
+    assert process.stdout is not None and process.stderr is not None
+    pid = process.stdout.readline().strip()
+    assert f"[{pid}] died of SIGKILL" in process.stderr.readline()
+    process.communicate("\n", timeout=60)
+    assert [str(crash["pid"]) for crash in crashkit.crashes()] == [pid]
+
+
+@pytest.mark.parametrize(
+    ("state", "ran", "may"),
+    [("S", 0.0, False), ("R", 0.1, True), ("R", 1.9, True), ("R", 2.1, False), ("D", 0.1, True), ("T", 9.0, True), ("Z", 9.0, True)],
+)
+def test_who_may_still_end(state: str, ran: float, may: bool) -> None:
+    """Who waits lives on; so does who had the processor for as long as it takes to clean up."""
+    before = Stat("python3", "R", 1, 1, 1, 1, 0, ticks=500)
+    now = before._replace(state=state, ticks=500 + round(ran * os.sysconf("SC_CLK_TCK")))
+    assert _has_ended_or_could_not(before, now) == may
+    assert _has_ended_or_could_not(before, None) and _has_ended_or_could_not(None, now._replace(state="R"))
 
 
 AFTER_A_CRASH = """

@@ -81,6 +81,11 @@ def test_an_oom_kill_needs_evidence() -> None:
     assert oom.oom_lines(lines, 7) == lines[:1]
     assert oom.blame(None, None, []) == ("unknown", []) and oom.blame(2, 2, []) == ("unknown", [])
     assert oom.blame(2, 3, [])[0] == "oom" and oom.blame(None, None, lines[:1]) == ("oom", lines[:1])
+    # The counter is that of all tasks of a step: the kernel's log tells which of them it was.
+    assert oom.confirm("oom", ["rose"], lines, 7) == ("oom", [lines[0], "rose"]) and oom.confirm("unknown", [], lines, 8)[0] == "oom"
+    assert oom.confirm("oom", ["rose"], [], 9) == ("oom", ["rose"])
+    inside = Path("/proc/self/ns/pid").stat().st_ino != 0xEFFFFFFC
+    assert oom.confirm("oom", ["rose"], lines, 9) == (("oom", ["rose"]) if inside else ("unknown", []))
     assert oom.parse_counters("low 0\noom_kill 3\nbad line x\n") == {"low": 0, "oom_kill": 3}
     assert oom.cgroup_paths("4:memory:/a\n0::/b\n2:cpu,cpuacct:/c\n") == {"memory": "/a", "": "/b", "cpu": "/c", "cpuacct": "/c"}
 

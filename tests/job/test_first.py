@@ -72,6 +72,21 @@ TRUTH = {
     "deepspeed-raise": Truth(1, "ValueError: bad sample in batch 5", "raise ValueError"),
     "deepspeed-kill": Truth(1, "SIGKILL", confidence="likely"),
     "slurm-kill": Truth(1, "SIGKILL", confidence="likely"),
+    "slurm-exit": Truth(1, "exit status 3"),
+    "slurm-wait": Truth(1, "ValueError: bad sample", "raise ValueError"),
+    "slurm-memory": Truth(1, "the kernel was out of memory", finding="host-oom-cgroup"),
+    "slurm-run-segfault": Truth(1, "SIGSEGV", "ctypes.string_at(0)"),
+    "slurm-run-raise": Truth(1, "ValueError: bad sample", "raise ValueError"),
+    "slurm-run-memory": Truth(1, "the kernel was out of memory", finding="host-oom-cgroup"),
+}
+# Nobody failed: SLURM ended the job, or somebody asked it to.
+STOPPED = {
+    "slurm-cancel": "slurm-job-cancelled",
+    "slurm-cancel-batch": "slurm-job-cancelled",
+    "slurm-cancel-killed": "slurm-job-cancelled",
+    "slurm-run-cancel": "slurm-job-cancelled",
+    "slurm-time": "timeout-slurm-job",
+    "slurm-interrupt": None,
 }
 # One process below a launcher, which prints a traceback of its own behind.
 SINGLE = ("accelerate-single-raise", "accelerate-single-segfault")
@@ -114,7 +129,17 @@ def test_what_failed_first(name: str, crashes: dict[str, Crash]) -> None:
 
 def test_every_recorded_job_is_checked() -> None:
     # Of this one the log alone cannot tell, and the aborted rank left no dump.
-    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {*TRUTH, *SINGLE, "fr-size", "nccl", "services"}
+    assert {path.name for path in JOBS.iterdir() if path.is_dir()} == {
+        *TRUTH, *STOPPED, *SINGLE, "fr-size", "nccl", "services", "slurm-lists", "podman-lists",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STOPPED)
+def test_who_was_stopped_did_not_fail(name: str) -> None:
+    crash = analyze(JOBS / name)
+    assert [finding.id for finding in crash.findings] == ([STOPPED[name]] if STOPPED[name] else [])
+    assert crash.job is None or crash.job.root_cause is None
+    assert crash.job is None or {process.role for process in crash.job.processes} == {"stopped"}
 
 
 def test_the_launcher_of_a_single_process_is_not_to_blame() -> None:

@@ -301,7 +301,7 @@ def test_where_those_stood_that_did_not_come() -> None:
         ((2, 0), "ranks 0 and 2"),
         ((0, 1), "ranks 0 and 1"),
         ((0, 1, 2), "ranks 0 to 2"),
-        ((0, 1, 2, 8, 9), "ranks 0 to 2 and 8, 9"),
+        ((0, 1, 2, 8, 9), "ranks 0 to 2, 8 and 9"),
         ((0, 2, 4, 6), "ranks 0, 2, 4 and 6"),
         ((0, 2, 4, 6, 8), "5 ranks (0, 2, 4, 6, ...)"),
     ],
@@ -361,6 +361,11 @@ def test_a_stack_of_another_process_is_left_out() -> None:
     words = (LOST, said(1, "exit", -11, pid=101))
     assert told(crash, *words).threads == () and told(crash, *words, pid=102).crashed_thread is None
     assert told(crash, *words, pid=101).threads == crash.threads and told(crash, *words, pid=101).crashed_thread == 5
+    killed = (LOST, said(1, "exit", -9, pid=101))
+    assert told(crash, *killed, pid=101).threads == () and told(crash, *killed, pid=101).crashed_thread is None, "SIGKILL leaves no stack"
+    launcher = PythonFrame(function="launch_agent", file="/lib/torch/distributed/launcher/api.py", line=383)
+    theirs = Crash(threads=(Thread(tid=5, crashed=True, frames=(launcher,)),), crashed_thread=5)
+    assert told(theirs, *words, pid=101).threads == (), "the launcher's traceback is in the same log"
     shown = Crash(threads=(Thread(tid=9, crashed=True, frames=(AT,)), Thread(tid=10)))
     assert len(told(shown, LOST, raised(1)).threads) == 2, "the stack is there already, and other threads with it"
 

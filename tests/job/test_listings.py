@@ -1,12 +1,14 @@
 """What docker, kubectl, SLURM and others say of processes that ended: which process, how, and whether for lack of memory.
 
-None of these programs can be had here. The texts have the forms that their documentation and sources print: named at each.
+Most of these programs cannot be had here. The texts have the forms that their documentation and sources print: named at each. What SLURM
+and podman printed is in fixtures/jobs.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Optional
 
 import pytest
 
@@ -112,6 +114,13 @@ def inspected(*states: tuple[str, int, bool, bool]) -> str:
     ]
     return json.dumps(told, indent=4) + "\n"
 
+
+JOBS = Path(__file__).parents[2] / "fixtures" / "jobs"
+LISTS = JOBS / "slurm-lists"
+# What ran as each of these jobs, and how SLURM 22.05.8 lists it: 5 ran out of memory, 7 ended with a shell's 139, 11 had a task that read a
+# null pointer, 18 was ended at its time limit, 19 by scancel, 24 had a task that ran out of memory, 25 ended well.
+SLURM_SAYS = {"5": None, "7": -11, "11": -15, "18": -15, "19": -15, "24": 1, "25": 0}
+SLURM_FAILED = {"5", "7", "24"}
 
 TOLD = {
     "docker": (DOCKER, "docker", {"trainer": -9, "web": None, "job": -11, "once": 0}, {"trainer", "job"}),
@@ -250,7 +259,7 @@ def test_a_log_goes_on_behind_a_list(tmp_path: Path) -> None:
     assert any(line.kind == "fatal-python-error" for line in crash.log)
 
 
-@pytest.mark.parametrize("text", [DOCKER, PODMAN, PODS, PODS_OF_ALL, DESCRIBED])
+@pytest.mark.parametrize("text", [DOCKER, PODMAN, PODS, PODS_OF_ALL, DESCRIBED, (LISTS / "sacct.txt").read_text()])
 def test_each_row_is_quoted_with_its_own_line(text: str, tmp_path: Path) -> None:
     path = tmp_path / "list.txt"
     path.write_text(f"$ which list is it\n{text}")
@@ -260,3 +269,39 @@ def test_each_row_is_quoted_with_its_own_line(text: str, tmp_path: Path) -> None
     for line in quoted:
         assert line.line is not None and line.text.rpartition(", ")[2] == rows[line.line - 1].strip()
         assert not line.before or line.before[-1].strip() == rows[line.line - 2].strip()
+
+
+@pytest.mark.parametrize(("file", "ends"), [("scontrol.txt", SLURM_SAYS), ("jobcomp.txt", {**SLURM_SAYS, "18": 0, "19": 0})])
+def test_what_slurm_listed(file: str, ends: dict[str, Optional[int]]) -> None:
+    crash = analyze(LISTS / file, options=Options(gdb=None))
+    assert crash.job is not None and crash.job.kind == "slurm"
+    assert {one.name: one.exit for one in crash.job.processes} == ends
+    assert {one.name for one in crash.job.processes if one.role == "failed"} == SLURM_FAILED
+    assert {one.name for one in crash.job.processes if one.role == "stopped"} == {"11", "18", "19"}
+    assert crash.job.root_cause is not None and crash.job.root_cause.confidence == "certain"
+
+
+@pytest.mark.parametrize("file", ["sacct.txt", "sacct-parsable.txt"])
+def test_what_sacct_listed(file: str) -> None:
+    """It shows a shell's 139 and 143 as 11 and 15; jobs whose task failed as `0:15`, since srun ended the others."""
+    crash = analyze(LISTS / file, options=Options(gdb=None))
+    assert crash.job is not None and len(crash.job.processes) == 25
+    ends = {one.name: one.exit for one in crash.job.processes}
+    assert (ends["7"], ends["20"], ends["25"]) == (-11, -15, 0)
+    # 15 is the one whose other tasks srun had to kill.
+    assert {one.name for one in crash.job.processes if one.role == "failed"} == {"3", "4", "5", "7", "15", "24"}
+    assert crash.job.root_cause is not None and crash.job.root_cause.confidence == "likely"
+
+
+PODMAN_SAYS = {"segfault": -11, "raise": 1, "memory": -9, "once": 0, "stopped": -15, "stubborn": -9, "killed": -9, "web": None}
+
+
+@pytest.mark.parametrize("file", ["ps.txt", "ps-no-trunc.txt", "inspect.json"])
+def test_what_podman_listed(file: str) -> None:
+    """`memory` was killed by the kernel, which podman 4.3.1 with runc and cgroup v1 does not say."""
+    crash = analyze(JOBS / "podman-lists" / file, options=Options(gdb=None))
+    assert crash.job is not None and crash.job.kind == "podman"
+    ends = {one.name: one.exit for one in crash.job.processes}
+    assert ends == (PODMAN_SAYS if file.endswith(".txt") else {name: PODMAN_SAYS[name] for name in ("segfault", "memory", "web")})
+    failed = {one.name for one in crash.job.processes if one.role == "failed"}
+    assert failed == {name for name in ends if name in ("segfault", "raise", "memory", "stubborn", "killed")}

@@ -107,3 +107,28 @@ def blame(before: Optional[int], after: Optional[int], lines: list[str]) -> tupl
     if before is not None and after is not None and after > before:
         evidence.append(f"the cgroup's oom_kill counter rose from {before} to {after} while the command ran")
     return ("oom" if evidence else "unknown"), evidence
+
+
+_INITIAL_NAMESPACE = 0xEFFFFFFC
+"""PROC_PID_INIT_INO of include/linux/proc_ns.h: there, the kernel's log names the same pids as /proc."""
+
+
+def confirm(by: str, evidence: list[str], lines: list[str], pid: int) -> tuple[str, list[str]]:
+    """What `blame` found, and what the kernel's log says of this pid.
+
+    A counter counts for all in the cgroup, such as the tasks of a SLURM step. If the log names who was killed for lack of memory, and not
+    this process, it counted the others.
+    """
+    found = oom_lines(lines, pid)
+    if found:
+        return "oom", [*found, *evidence]
+    if by == "oom" and any(map(_KILLED.search, lines)) and _pids_are_the_kernels():
+        return "unknown", []
+    return by, evidence
+
+
+def _pids_are_the_kernels() -> bool:
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino == _INITIAL_NAMESPACE
+    except OSError:
+        return False

@@ -32,6 +32,8 @@ class Stat(NamedTuple):
     """Clock ticks since boot."""
     exit_code: int
     """As in wait(2); 0 if we may not trace the process."""
+    ticks: int = 0
+    """Clock ticks for which its threads ran."""
 
 
 def parse_stat(text: str) -> Optional[Stat]:
@@ -41,9 +43,8 @@ def parse_stat(text: str) -> Optional[Stat]:
     if opening < 0 or closing < opening or len(fields) < 50:
         return None
     try:
-        return Stat(
-            text[opening + 1 : closing], fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]), int(fields[49])
-        )
+        parent, group, session, start, status, user, system = (int(fields[index]) for index in (1, 2, 3, 19, 49, 11, 12))
+        return Stat(text[opening + 1 : closing], fields[0], parent, group, session, start, status, user + system)
     except ValueError:
         return None
 

@@ -20,7 +20,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.collect.host import cuda, linux, oom
 from crashkit.collect.host.limits import allow_core, core_limit
-from crashkit.collect.host.snapshot import ProcessSnapshot, read_stat, working_folder
+from crashkit.collect.host.snapshot import ProcessSnapshot, Stat, read_stat, working_folder
 from crashkit.collect.supervise import proc_events
 from crashkit.collect.supervise.core_watch import CoreFile, CoreWatch
 from crashkit.collect.supervise.fatal_errors import PATIENCE as FATAL_PATIENCE
@@ -70,8 +70,10 @@ _MOST_RANKS = 64
 _LARGEST_ERROR_FILE = 1 << 20
 _CLEANING_UP = 2.0
 """Seconds before its end in which a command may kill processes that it started, as Ray kills its agents."""
+_TICKS = os.sysconf("SC_CLK_TCK")
 _CLEANING_UP_LONG = 30.0
-"""The same in seconds more, where its parent has ended, too, or another process has crashed: the command may take its time."""
+"""The same in seconds more, where its parent has ended, too, or could not yet, or another process has crashed: the command may take its
+time."""
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
 _DRAIN = 900.0
@@ -116,6 +118,8 @@ class _Killed(NamedTuple):
     death: Death
     killed: Killed
     until: float
+    parent: Optional[Stat]
+    """Its parent then."""
 
 
 class _Taking(NamedTuple):
@@ -169,6 +173,15 @@ def _error_file(process: Optional[ProcessSnapshot]) -> bytes:
             return file.read(_LARGEST_ERROR_FILE)
     except OSError:
         return b""
+
+
+def _has_ended_or_could_not(before: Optional[Stat], now: Optional[Stat]) -> bool:
+    """Whether a process has ended since it was looked at `before`, or wants to go on and had not the time: others kept the processors busy,
+    or it was stopped."""
+    if now is None or now.state in "ZXTt":
+        return True
+    ran = now.ticks - before.ticks if before is not None else 0
+    return now.state in "RD" and ran < _CLEANING_UP * _TICKS
 
 
 class Supervisor:
@@ -571,7 +584,8 @@ class Supervisor:
                 if self._past is not None and self._past.takes(death.process, now):
                     return  # a launcher's grace was over
                 if not self._is_rank(death.process):
-                    self._kills.append(_Killed(death, killed, now + _CLEANING_UP))
+                    parent = read_stat(death.process.ppid) if death.process is not None else None
+                    self._kills.append(_Killed(death, killed, now + _CLEANING_UP, parent))
                     return
             self._crash(death, is_command, None, killed)
             return
@@ -594,7 +608,7 @@ class Supervisor:
         if self._status is not None:
             due, self._kills = [] if self._status == 0 or self._reported else self._that_explain_its_end(), []
         else:
-            due = [one for one in self._kills if now >= one.until + (_CLEANING_UP_LONG if self._may_be_ending(one.death, now) else 0)]
+            due = [one for one in self._kills if now >= one.until + (_CLEANING_UP_LONG if self._may_be_ending(one, now) else 0)]
             self._kills = [one for one in self._kills if one not in due]
         for one in due:
             self._crash(one.death, False, None, one.killed)
@@ -604,12 +618,11 @@ class Supervisor:
         pid = to_blame(self._tail.tail(), [one.death.pid for one in self._kills])
         return [one for one in self._kills if one.death.pid == pid][:1]
 
-    def _may_be_ending(self, death: Death, now: float) -> bool:
+    def _may_be_ending(self, one: _Killed, now: float) -> bool:
         """Whether it may have been killed by a process that ends, which ends soon after, or by the command because of another crash."""
         if any(now - when < SAME_INCIDENT for _, when in self._reported.values()):
             return True
-        stat = read_stat(death.process.ppid) if death.process is not None else None
-        return death.process is not None and (stat is None or stat.state in "ZX")
+        return one.death.process is not None and _has_ended_or_could_not(one.parent, read_stat(one.death.process.ppid))
 
     def _blame(self) -> Killed:
         """Find out who sent a SIGKILL: each out-of-memory kill in the cgroup's counter explains one death."""

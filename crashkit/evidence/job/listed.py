@@ -33,7 +33,9 @@ def words(file: BinaryIO) -> list[Word]:
         if one.out_of_memory:
             told.append(Word(who, "killed", line=number, text=text, launcher=launcher))
         if one.status is not None:
-            told.append(Word(who, "exit", line=number, text=text, number=one.status, launcher=launcher))
+            told.append(Word(who, "exit", line=number, text=text, number=one.status, launcher=launcher, unsure=one.unsure))
+        if one.stopped:
+            told.append(Word(who, "stopped", line=number, text=text, launcher=launcher))
     return told
 
 

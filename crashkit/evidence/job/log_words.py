@@ -144,7 +144,8 @@ _SRUN = re.compile(
     r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<ranks>\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?){0,4000}): (?P<end>[^\n]{1,100})"
 )
 _EXITED = re.compile(r"Exited with exit code (\d{1,5})")
-_ENDS_STEP = "_step_signal: Terminating StepId"
+_ENDS_STEP = ("_step_signal: Terminating StepId", "srun: Job step aborted: ", " CANCELLED AT ")
+"""From these on, srun or somebody else ends the tasks: SIGTERM first, SIGKILL after KillWait."""
 _SHELL = 128
 """A shell, and `crashkit run`, exit with this and the signal's number."""
 _MOST_RANKS = 100_000
@@ -187,7 +188,7 @@ _TEXTS = tuple(
             "failed to pass monitoredBarrier",
             _STACK,
             "srun: error: ",
-            _ENDS_STEP,
+            *_ENDS_STEP,
             *services.TEXTS,
         )
     )
@@ -298,7 +299,7 @@ class LogWords:
         self._dying: dict[Who, None] = {}
         """Who said that it is about to abort. What faulthandler prints then has no prefix."""
         self._step_ends = False
-        """Whether srun has begun to end the other tasks."""
+        """Whether srun or SLURM has begun to end the tasks."""
         self.words: list[Word] = []
 
     def read(self, file: BinaryIO) -> list[Word]:
@@ -387,7 +388,7 @@ class LogWords:
                 return
         if said := list(self._services.words(name, text)):
             self._say(number, said)
-        elif _ENDS_STEP in text:
+        elif any(known in text for known in _ENDS_STEP):
             self._step_ends = True
         elif match := _SRUN.match(text):
             self._say(number, self._tasks(match))

@@ -173,6 +173,9 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
         word = Word(who, "alive", str(path))
     found.cores[path] = word
     found.words.append(word)
+    killed = manifest.get("killed")
+    if signal and killed is not None and killed.get("by") == "oom":
+        found.words.append(Word(who, "killed", str(path), text=next(iter(killed.get("evidence", ())), "")))
     for file in manifest.get("files", []):
         name, kind = file.get("name", ""), file.get("kind")
         if kind not in ("log", "rank-log", "faulthandler", "error-file", RECORDED):

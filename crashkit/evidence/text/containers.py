@@ -46,13 +46,14 @@ def _inspected(lines: Iterable[str]) -> Iterator[Ended]:
                 state = None
 
 
-INSPECTED = Listing(
-    "docker",
-    ('"State": {',),
-    re.compile(r'^ *"State": \{$'),
-    re.compile(r'^ *(?:["{}\[\]]|-?\d|true|false|null)'),
-    _inspected,
-)
+def _inspect(launcher: str, indent: str) -> Listing:
+    return Listing(
+        launcher,
+        ('"State": {',),
+        re.compile(rf'^{indent}"State": \{{$'),
+        re.compile(r'^ *(?:["{}\[\]]|-?\d|true|false|null)'),
+        _inspected,
+    )
 
 
 def _listing(launcher: str, gap: str) -> Listing:
@@ -65,5 +66,10 @@ def _listing(launcher: str, gap: str) -> Listing:
     )
 
 
-# docker puts three blanks between columns, podman two.
-FORMATS = (format_of(_listing("docker", " {3,}")), format_of(_listing("podman", " {2}")), format_of(INSPECTED))
+# docker puts three blanks between columns, podman two: behind 12 digits, or 64 with --no-trunc. JSON is indented by four and by five.
+FORMATS = (
+    format_of(_listing("podman", "(?: {2}| {54})")),
+    format_of(_listing("docker", " {3,}")),
+    format_of(_inspect("podman", " {10}")),
+    format_of(_inspect("docker", " *")),
+)

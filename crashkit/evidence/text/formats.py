@@ -19,15 +19,15 @@ from crashkit.evidence.text import (
     pyspy,
     pytest_timeout,
     rust,
-    sacct,
     sanitizer,
+    slurm,
     traceback,
     valgrind,
 )
 from crashkit.evidence.text.listing import Rows
 from crashkit.evidence.text.reader import Format
 
-LISTINGS: tuple[Format[Rows], ...] = (*containers.FORMATS, *kubernetes.FORMATS, sacct.FORMAT)
+LISTINGS: tuple[Format[Rows], ...] = (*containers.FORMATS, *kubernetes.FORMATS, *slurm.FORMATS)
 """Those that list several processes (`listing.py`)."""
 FORMATS: tuple[Format[Any], ...] = (
     faulthandler.FORMAT,

@@ -28,12 +28,17 @@ class Ended(NamedTuple):
     out_of_memory: bool = False
     runs: bool = False
     row: int = 0
-    """Which line behind the head tells it, from 0."""
+    """Which of the lines tells it, from 0."""
+    stopped: bool = False
+    """Whether its launcher says that it ended it."""
+    unsure: bool = False
+    """Whether the status may mean something else."""
 
     @property
     def crashed(self) -> bool:
         """Whether a signal ended it that nobody sends to ask for that, or the lack of memory."""
-        return self.out_of_memory or (self.status is not None and self.status < 0 and -self.status not in REQUESTS)
+        by_signal = self.status is not None and self.status < 0 and -self.status not in REQUESTS
+        return self.out_of_memory or (by_signal and not self.stopped)
 
 
 Read = Callable[[Iterable[str]], Iterator[Ended]]
@@ -52,6 +57,8 @@ class Listing:
     row: re.Pattern[str]
     """Each line of the listing, else it has ended."""
     read: Read
+    head_tells: bool = False
+    """Whether the head is the first row, too."""
 
 
 class Rows(Reader):
@@ -78,21 +85,27 @@ class Rows(Reader):
 
     def finish(self) -> Optional[Iterable[Note]]:
         """What tells of each process that crashed."""
-        return [note for one in self.processes() if one.crashed for note in _notes(one)] or None
+        behind_head = 0 if self.listing.head_tells else 1
+        return [note for one in self.processes() if one.crashed for note in _notes(one, behind_head + one.row)] or None
 
 
-def _notes(one: Ended) -> Iterator[Note]:
+def _notes(one: Ended, behind: int) -> Iterator[Note]:
     if one.out_of_memory:
-        yield Note(one.text, "oom-event", {"name": one.name}, behind=1 + one.row)
+        yield Note(one.text, "oom-event", {"name": one.name}, behind=behind)
     if one.status is not None and one.status < 0:
-        yield Note(one.text, "exit-status", {"name": one.name, "status": str(_SHELL - one.status)}, behind=1 + one.row)
+        yield Note(one.text, "exit-status", {"name": one.name, "status": str(_SHELL - one.status)}, behind=behind)
 
 
 def format_of(listing: Listing) -> Format[Rows]:
     """The format of texts with such a listing."""
 
     def opens(text: str) -> Optional[Rows]:
-        return Rows(listing) if listing.head.match(text) else None
+        if not listing.head.match(text):
+            return None
+        rows = Rows(listing)
+        if listing.head_tells:
+            rows.feed(text)
+        return rows
 
     return Format(openers=listing.openers, opens=opens)
 
