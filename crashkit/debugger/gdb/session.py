@@ -207,10 +207,13 @@ class Session:
         answer: NativeResult = self._ask("native", request, NativeResult)
         return answer
 
-    def python(self, libpython: Path, crashed: Optional[int] = None, idents: Sequence[tuple[int, int]] = ()) -> PythonResult:
+    def python(
+        self, libpython: Path, crashed: Optional[int] = None, idents: Sequence[tuple[int, int]] = (), names: bool = True
+    ) -> PythonResult:
         """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`.
 
         `crashed` is the pthread ident of the thread whose local variables must be read, `idents` each thread's tid and ident.
+        `names`: whether the names of threads are wanted.
         """
         limits = {
             "python_frames": _PYTHON_FRAMES,
@@ -219,9 +222,8 @@ class Session:
             "variables": _VARIABLES,
             "text": _TEXT,
         }
-        answer: PythonResult = self._ask(
-            "python", {"libpython": str(libpython), "crashed": crashed, "idents": idents, "limits": limits}, PythonResult
-        )
+        request = {"libpython": str(libpython), "crashed": crashed, "idents": idents, "names": names, "limits": limits}
+        answer: PythonResult = self._ask("python", request, PythonResult)
         return answer
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:
