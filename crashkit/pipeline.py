@@ -9,7 +9,7 @@ import datetime
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
@@ -514,24 +514,27 @@ def _analyze_core(
     problems: list[SoftError] = []
     with ExitStack() as stack:
         ready, unready = start_debuggers(asked.debuggers, stack)
-        pool = stack.enter_context(ThreadPoolExecutor(3))
+        pool = stack.enter_context(ThreadPoolExecutor(4))
         scene = _described(core, source, finder, options.exe)
         clock.lap("notes")
-        direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
-        clock.lap("frames")
-        progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
-        # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
-        reading = pool.submit(_read_meanwhile, core, scene, direct)
-        pool.submit(load_catalog)
-        known = direct is not None and direct.tells_all
+        known: Future[bool] = Future()
         try:
-            answers = ask(ready, source.path, scene, pool, clock.lap, known) if scene.forged is None else [_not_asked(scene.forged)]
+            # Nothing else is on the way to the debuggers: what they do takes longest.
+            asking = pool.submit(ask, ready, source.path, scene, pool, clock.lap, known.result) if scene.forged is None else None
+            direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
+            known.set_result(direct is not None and direct.tells_all)
+            clock.lap("frames")
+            progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
+            # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
+            pool.submit(load_catalog)
+            meanwhile = _read_meanwhile(core, scene, direct)
+            answers = asking.result() if asking is not None else [_not_asked(scene.forged or "")]
         except BaseException:
+            known.cancel()
             # Told to end: the pool waits for what runs in it.
             for debugger in ready:
                 debugger.close()
             raise
-        meanwhile = reading.result()
         if meanwhile.answer is not None:
             # libpython.py knows more of values than we do.
             answers.insert(1 if answers and answers[0].python_script else 0, meanwhile.answer)

@@ -12,6 +12,7 @@ import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, TypeVar
 
 import crashkit_lines
+import crashkit_native
 import gdb
 
 Row = Dict[str, Any]
@@ -54,6 +55,8 @@ INTERPRETER_FRAME: Dict[str, Tuple[str, ...]] = {
 
 def extract(request: Dict[str, Any]) -> Dict[str, Any]:
     """The answer of `-crashkit-python`."""
+    if request.get("file"):
+        crashkit_native.load_once(request["file"], request["bias"])
     walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"), request.get("idents", ()))
     return walker.result(request.get("names", True))
 

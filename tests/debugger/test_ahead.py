@@ -67,7 +67,7 @@ def test_the_report_is_the_same_and_from_that_gdb(core: Path, usual: Crash, begu
     assert "libc" in names and names & {"libpython3", "python3"}
     begun.gdb.command("-gdb-version")
     found = begun.gdb.console(
-        "python import crashkit_native; assert crashkit_native.AHEAD == " + repr({(str(a), b) for a, b in begun.files.items()})
+        "python import crashkit_native; assert crashkit_native.LOADED == " + repr({(str(a), b) for a, b in begun.files.items()})
     )
     assert found is not None
     assert untimed(analyze(core, ahead=begun)) == untimed(usual)

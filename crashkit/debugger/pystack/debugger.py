@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from crashkit.debugger.contract import Answer, Lap
+from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.pystack.process import PystackFailed, Running, run_pystack
 from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
 from crashkit.evidence.core.describe import Scene
@@ -37,9 +37,9 @@ class PystackDebugger:
         """Always true: PyStack needs no debug info."""
         return True
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
-        """Ask PyStack once; native frames only where `native` is set, Python ones only where `python` is."""
-        answer = self._examine(core, scene, native, python)
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
+        """Ask PyStack once; native frames only where `native` is set, Python ones only where `python` says so."""
+        answer = self._examine(core, scene, native, python())
         lap(self.name)
         return answer
 
