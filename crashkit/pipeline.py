@@ -63,7 +63,22 @@ from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.job.join import Joined
 from crashkit.job.told import with_job
 from crashkit.memory.pages import Pages
-from crashkit.model import Crash, Frame, Gpu, LogLine, NativeFrame, Process, PythonFrame, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import (
+    Crash,
+    Frame,
+    Gpu,
+    Greenlet,
+    LogLine,
+    NativeFrame,
+    Process,
+    PythonFrame,
+    PythonRuntime,
+    Signal,
+    SoftError,
+    Source,
+    Task,
+    Thread,
+)
 from crashkit.naming.signals import SENT
 from crashkit.secrets.crash import hidden, masked, strings, without_locals
 from crashkit.secrets.memory import SecretBytes
@@ -527,7 +542,7 @@ def _analyze_core(
             progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
             # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
             pool.submit(load_catalog)
-            meanwhile = _read_meanwhile(core, scene, direct)
+            meanwhile = _read_meanwhile(core, scene, direct, finder)
             answers = asking.result() if asking is not None else [_not_asked(scene.forged or "")]
         except BaseException:
             known.cancel()
@@ -550,11 +565,8 @@ def _analyze_core(
         crash = attempt(
             "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
         )
-    if direct is not None:
-        ran = partial(_source_that_ran, _locator(crash, finder), crash)
-        crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash, ran), crash, problems)
-        crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
-        crash = attempt("python", "the reader of torch's forward lines", partial(direct.reader.with_forward, crash), crash, problems)
+    apart = crash
+    crash = attempt("python", "the join with the interpreter's state", lambda: meanwhile.told.added_to(apart), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words = meanwhile.words
@@ -654,12 +666,27 @@ def _with_source(preview: Crash, finder: Finder) -> Crash:
     return replace(preview, threads=threads)
 
 
-def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct]) -> _Meanwhile:
-    answer = _answered(direct.reader) if direct is not None else None
+def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct], finder: Finder) -> _Meanwhile:
+    """All that needs no stacks: it costs no time before a debugger has them."""
     words: tuple[LogLine, ...] = ()
     problems: list[SoftError] = []
+    answer = _answered(direct.reader) if direct is not None else None
+    told = _told_by_interpreter(scene.crash, direct.reader, finder, problems) if direct is not None else _Told()
     words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
-    return _Meanwhile(answer, words, problems)
+    if answer is not None and _is_of_this_machine(scene):
+        # Which of them count is known with the stacks; what is installed is remembered until then.
+        known: dict[str, str] = {}
+        attempt("python", "the reader of packages' versions", lambda: package_versions(answer.loaded, finder.folder), known, [])
+    return _Meanwhile(answer, told, words, problems)
+
+
+def _told_by_interpreter(crash: Crash, reader: DirectReader, finder: Finder, problems: list[SoftError]) -> _Told:
+    before = replace(crash, soft_errors=())
+    ran = partial(_source_that_ran, _locator(crash, finder), crash)
+    tasks = attempt("tasks", "the reader of asyncio's tasks", partial(reader.with_tasks, before, ran), before, problems)
+    every = attempt("greenlets", "the reader of greenlets", partial(reader.with_greenlets, tasks), tasks, problems)
+    lines = attempt("python", "the reader of torch's forward lines", partial(reader.with_forward, every), every, problems)
+    return _Told(lines.tasks, lines.greenlets, tuple(thread.forward for thread in lines.threads), lines.soft_errors)
 
 
 def _answered(reader: DirectReader) -> Answer:
@@ -718,13 +745,18 @@ def _with_versions(
     """Packages that were on a stack, mapped or imported, in this order, where this machine has the very files of the crashed one."""
     if process is None:
         return None
-    same = scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found"
+    same = _is_of_this_machine(scene)
     # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
     states = ("found", "unverified") if same else ("found",)
     mapped = {path: None for path, file in scene.files.items() if file.state in states}
     stacks = filter(None, (_file_of(frame) for thread in threads for frame in thread.frames))
     files = [*(file for file in stacks if same or file in mapped), *mapped, *(loaded if same else ())]
     return replace(process, versions={**package_versions(files, finder.folder), **process.versions})
+
+
+def _is_of_this_machine(scene: Scene) -> bool:
+    """Whether the very interpreter is here."""
+    return scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found"
 
 
 def _file_of(frame: Frame) -> Optional[str]:
@@ -832,11 +864,29 @@ class _Direct(NamedTuple):
     tells_all: bool
 
 
+class _Told(NamedTuple):
+    """What the interpreter's memory tells beside the stacks."""
+
+    tasks: tuple[Task, ...] = ()
+    greenlets: tuple[Greenlet, ...] = ()
+    forward: tuple[tuple[PythonFrame, ...], ...] = ()
+    """Of each thread."""
+    soft_errors: tuple[SoftError, ...] = ()
+
+    def added_to(self, crash: Crash) -> Crash:
+        """The crash with it; the crash's threads are those that were described."""
+        told = zip(crash.threads, self.forward, strict=False) if any(self.forward) else ()
+        threads = tuple(replace(thread, forward=forward) for thread, forward in told) or crash.threads
+        errors = (*crash.soft_errors, *self.soft_errors)
+        return replace(crash, tasks=self.tasks, greenlets=self.greenlets, threads=threads, soft_errors=errors)
+
+
 class _Meanwhile(NamedTuple):
     """What is read while a debugger works."""
 
     answer: Optional[Answer]
     """crashkit's own."""
+    told: _Told
     words: tuple[LogLine, ...]
     """What the process said as it died."""
     problems: list[SoftError]
