@@ -98,8 +98,11 @@ DEADLINE = 120.0
 
 _DIRECT_READER = "the reader of Python's memory"
 
-Progress = Callable[[str, Crash], None]
-"""Called as each stage begins, with its name and the crash so far."""
+Progress = Callable[[str, Callable[[], Crash]], None]
+"""Called as each stage begins, with its name and what gives the crash so far, as it may be shown."""
+
+_Tell = Callable[[str, Crash], None]
+"""The same with the crash as it is."""
 
 AnyPath = Union[str, Path]
 
@@ -262,7 +265,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
         shown = fit if options.locals else lambda so_far: fit(without_locals(so_far))
-        told: Progress = (lambda stage, so_far: progress(stage, shown(so_far))) if progress else (lambda _stage, _crash: None)
+        told: _Tell = (lambda stage, so_far: progress(stage, lambda: shown(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
         asked_for = pieces.texts or options.signatures
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []
@@ -523,7 +526,7 @@ def _analyze_core(
     asked: _Asked,
     finder: Finder,
     options: Options,
-    progress: Progress,
+    tell: _Tell,
     clock: _Clock,
 ) -> Crash:
     problems: list[SoftError] = []
@@ -539,7 +542,7 @@ def _analyze_core(
             direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
             known.set_result(direct is not None and direct.tells_all)
             clock.lap("frames")
-            progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
+            tell("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
             # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
             pool.submit(load_catalog)
             meanwhile = _read_meanwhile(core, scene, direct, finder)

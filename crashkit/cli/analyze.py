@@ -262,7 +262,7 @@ class Progress:
         if self._thread.is_alive():
             self._thread.join()
 
-    def stage(self, name: str, crash: Crash) -> None:
+    def stage(self, name: str, so_far: Callable[[], Crash]) -> None:
         """Note that a stage begins; before gdb, print what is known already."""
         if name == "gdb" and self._renders:
             # While gdb works we wait: compile templates meanwhile.
@@ -270,7 +270,7 @@ class Progress:
         if name == "gdb" and not self._quiet:
             from crashkit.report.first_answer import first_answer
 
-            for row in first_answer(crash).split("\n"):
+            for row in first_answer(so_far()).split("\n"):
                 self._say(_wrapped(row))
         self._stage = name
 
