@@ -1,6 +1,7 @@
 """The path of a crash from evidence to report, one call per stage. Read this first.
 
 Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error (`attempt`); the rest of the report is unaffected.
+What not every crash needs, or none before gdb works, is imported where it is used: most of the time to the first line goes into imports.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Optional, Union
 
 import msgspec
 from msgspec.structs import replace
@@ -30,12 +31,7 @@ from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.gdb.reads import logged_reads
-from crashkit.debugger.on_demand import OnDemand
 from crashkit.debugger.pystack.debugger import PystackDebugger
-from crashkit.diagnose import Catalog, diagnose, load_catalog
-from crashkit.diagnose.case import FAULTS
-from crashkit.diagnose.catalog import configured
-from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence import siblings
 from crashkit.evidence.bundle import Opened, open_archives
@@ -45,17 +41,11 @@ from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.core.minimal import write_minimal
 from crashkit.evidence.cython_source import with_cython_sources
-from crashkit.evidence.gpu.allocator import with_memory
-from crashkit.evidence.gpu.assertions import with_asserted_lines
-from crashkit.evidence.gpu.describe import describe_dump
-from crashkit.evidence.gpu.disassembly import disassembler
-from crashkit.evidence.gpu.inductor import with_lines
 from crashkit.evidence.input import Input
 from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
-from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.neighbours import last_words as last_lines
 from crashkit.evidence.text.several import Known, of_process
@@ -92,6 +82,10 @@ from crashkit.stacks.launch import belongs, launched_from
 from crashkit.stacks.living import Living, of_json
 from crashkit.stacks.source import Sources, readable_source, readable_text
 from crashkit.stacks.waits import with_waits
+
+if TYPE_CHECKING:
+    from crashkit.diagnose import Catalog
+    from crashkit.evidence.text.log import LogEvidence
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
@@ -180,6 +174,8 @@ def analyze_stopped(file: BinaryIO, path: Path, size: int, options: Options) -> 
 
     The crash is as far as the stacks. Raises EvidenceError if this is no core.
     """
+    from crashkit.debugger.on_demand import OnDemand
+
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     core = Core(file, path, size)
     core.reads = Pages()
@@ -325,8 +321,18 @@ def _fit_to_show(core: Optional[Core], options: Options) -> Callable[[Crash], Cr
     return lambda crash: masked(crash, known)
 
 
+def _warm() -> None:
+    """Import what `_diagnosed` needs, and read its data."""
+    from crashkit.diagnose import load_catalog
+
+    load_catalog()
+
+
 def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
     """With fingerprint and findings."""
+    from crashkit.diagnose import diagnose
+    from crashkit.diagnose.fingerprint import fingerprint
+
     broken: list[SoftError] = []
     known = replace(crash, fingerprint=attempt("diagnose", "the fingerprint", lambda: fingerprint(crash), None, broken))
     found = attempt("diagnose", "the search for known failures", lambda: diagnose(known, catalog), known, broken)
@@ -335,6 +341,9 @@ def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
     """The built-in, configured and requested signatures; only requested ones must be valid."""
+    from crashkit.diagnose import load_catalog
+    from crashkit.diagnose.catalog import configured
+
     own = configured(os.environ)
     try:
         return load_catalog((*own, *options.signatures)), ()
@@ -374,6 +383,8 @@ def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], j
 
 def _read_log(text: Input, patterns: Sequence[str], known: Known, alone: bool) -> _Log:
     """Raises EvidenceError for what is no evidence; an error of the reader is a soft one."""
+    from crashkit.evidence.text.log import LogEvidence, read_log_input
+
     try:
         return _Log(text, read_log_input(text, patterns, known, alone=alone))
     except EvidenceError:
@@ -408,6 +419,8 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
         if pieces.manifest is None:
             raise EvidenceError("no evidence of a crash in the given files", "Pass a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
+    from crashkit.evidence.text.log import crash_of_log
+
     main = max(logs, key=lambda log: (log.evidence.stacks == "native", log.evidence.signal is not None, len(log.evidence.threads)))
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
     crash = replace(crash, signal=_fuller(crash.signal, [log.evidence.signal for log in logs]))
@@ -433,6 +446,14 @@ def _of_gpu(pieces: Pieces) -> Crash:
 
 def _describe_gpus(pieces: Pieces, finder: Finder, logs: Sequence[_Log], problems: list[SoftError]) -> tuple[Gpu, ...]:
     """The GPU cores, those with an exception first."""
+    if not pieces.gpus:
+        return ()
+    from crashkit.evidence.gpu.allocator import with_memory
+    from crashkit.evidence.gpu.assertions import with_asserted_lines
+    from crashkit.evidence.gpu.describe import describe_dump
+    from crashkit.evidence.gpu.disassembly import disassembler
+    from crashkit.evidence.gpu.inductor import with_lines
+
     found = []
     kept = {file.name: file.path for file in pieces.kept if file.kind == SOURCE}
 
@@ -544,7 +565,7 @@ def _analyze_core(
             clock.lap("frames")
             tell("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
             # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
-            pool.submit(load_catalog)
+            pool.submit(_warm)
             meanwhile = _read_meanwhile(core, scene, direct, finder)
             answers = asking.result() if asking is not None else [_not_asked(scene.forged or "")]
         except BaseException:
@@ -614,6 +635,8 @@ def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str]
 
 def _shows_waits(crash: Crash) -> bool:
     """After a fault, what the other threads wait for explains nothing."""
+    from crashkit.diagnose.case import FAULTS
+
     return crash.signal is None or crash.signal.name not in FAULTS or crash.signal.reason in SENT
 
 
