@@ -95,7 +95,8 @@ class GdbDebugger:
         notebook = _Notebook()
         settings = self._settings
         try:
-            if settings.ahead is not None and not _guessed_right(settings.ahead, scene):
+            ahead = settings.ahead if settings.ahead is not None and _guessed_right(settings.ahead, core, scene) else None
+            if settings.ahead is not None and ahead is None:
                 self.close()
                 self._gdb = Gdb(settings.deadline, settings.program or "gdb")
             if self._gdb is not None:
@@ -112,6 +113,7 @@ class GdbDebugger:
                     gdb=self._gdb,
                     indexes=settings.indexes,
                     reads=settings.reads,
+                    opened=ahead.opened if ahead is not None else None,
                 )
                 stack.enter_context(session)
                 native_answer = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
@@ -162,9 +164,10 @@ class _Notebook:
         )
 
 
-def _guessed_right(ahead: Ahead, scene: Scene) -> bool:
-    """Whether the files that gdb read already are modules of this core, where they are."""
-    return ahead.files.items() <= {(file, module.bias) for module in scene.modules if (file := scene.files[module.path].path)}
+def _guessed_right(ahead: Ahead, core: Path, scene: Scene) -> bool:
+    """Whether gdb opened this core, and the files that it read already are modules of it, where they are."""
+    known = {(file, module.bias) for module in scene.modules if (file := scene.files[module.path].path)}
+    return ahead.core.samefile(core) and ahead.files.items() <= known
 
 
 def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb:

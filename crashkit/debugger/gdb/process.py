@@ -251,6 +251,13 @@ def in_console(text: str) -> str:
     return f"-interpreter-exec console {quote(text)}"
 
 
+def open_core(core: Path, folder: Path) -> str:
+    """The MI command that opens the core. gdb's versions differ in how they unquote its path: it gets one in this private folder."""
+    link = folder / "core"
+    link.symlink_to(core.absolute())
+    return f"-target-select core {link}"
+
+
 def quote(text: str) -> str:
     """As an MI argument (a C string)."""
     return '"' + text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n") + '"'

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 import msgspec
 
 from crashkit.arch import Architecture
-from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, quote
+from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, open_core, quote
 from crashkit.debugger.gdb.reads import log_reads
 from crashkit.errors import DebuggerError
 from crashkit.limits import WHOLE_STACK
@@ -117,7 +117,9 @@ class PythonResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One gdb with one core, closed at the end: a context manager. `gdb` is an already started one, which may have the core `open` already.
+    """One gdb with one core, closed at the end: a context manager.
+
+    `gdb` is an already started one, and `opened` the token of the command that opens the core, if it has got that.
 
     Nothing waits for gdb before the first answer is taken: requests queue up, and gdb works them off one after the other.
 
@@ -137,7 +139,7 @@ class Session:
         gdb: Optional[Gdb] = None,
         indexes: Optional[Path] = None,
         reads: Optional[Path] = None,
-        is_open: bool = False,
+        opened: Optional[int] = None,
     ) -> None:
         self._folder = Scratch("gdb")
         self._count = 0
@@ -161,8 +163,7 @@ class Session:
                 self._prepare("set index-cache enabled on")
             if reads:
                 log_reads(self._prepare, reads)
-            if not is_open:
-                self._set_up.append(self._gdb.send(open_core(core, self._folder.path)))
+            self._set_up.append(opened if opened is not None else self._gdb.send(open_core(core, self._folder.path)))
             self._prepare(f"source {commands_file()}")
         except BaseException:
             self.close()
@@ -296,13 +297,6 @@ class Session:
                 raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 
         return answer
-
-
-def open_core(core: Path, folder: Path) -> str:
-    """The MI command that opens the core. gdb's versions differ in how they unquote its path: it gets one in this private folder."""
-    link = folder / "core"
-    link.symlink_to(core.absolute())
-    return f"-target-select core {link}"
 
 
 def decoded(data: bytes, kind: Any) -> Any:
