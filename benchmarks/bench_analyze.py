@@ -2,7 +2,8 @@
 
     python -m benchmarks.bench_analyze [--write] [--rounds N] [--heaps 0.1,2,8] [--only CASE,CASE]
 
-Goals are ratios, because machines differ and drift; only what somebody waits for is in seconds. `--write` puts the table into docs/performance.md.
+Goals are ratios, because machines differ and drift; only what somebody waits for is in seconds. `--write` puts the table into
+docs/performance.md.
 """
 
 from __future__ import annotations
