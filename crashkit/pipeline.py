@@ -1,6 +1,7 @@
 """The path of a crash from evidence to report, one call per stage. Read this first.
 
 Each stage adds to the `Crash` of the previous one. A stage that fails adds a soft error (`attempt`); the rest of the report is unaffected.
+What not every crash needs, or none before gdb works, is imported where it is used: most of the time to the first line goes into imports.
 """
 
 from __future__ import annotations
@@ -9,11 +10,11 @@ import datetime
 import os
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Optional, Union
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Optional, Union
 
 import msgspec
 from msgspec.structs import replace
@@ -30,12 +31,7 @@ from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.gdb.reads import logged_reads
-from crashkit.debugger.on_demand import OnDemand
 from crashkit.debugger.pystack.debugger import PystackDebugger
-from crashkit.diagnose import Catalog, diagnose, load_catalog
-from crashkit.diagnose.case import FAULTS
-from crashkit.diagnose.catalog import configured
-from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.errors import CatalogError, EvidenceError
 from crashkit.evidence import kernel_log, siblings
 from crashkit.evidence.bundle import Opened, open_archives
@@ -45,17 +41,11 @@ from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.core.minimal import write_minimal
 from crashkit.evidence.cython_source import with_cython_sources
-from crashkit.evidence.gpu.allocator import with_memory
-from crashkit.evidence.gpu.assertions import with_asserted_lines
-from crashkit.evidence.gpu.describe import describe_dump
-from crashkit.evidence.gpu.disassembly import disassembler
-from crashkit.evidence.gpu.inductor import with_lines
 from crashkit.evidence.input import Input
 from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
-from crashkit.evidence.text.log import LogEvidence, crash_of_log, read_log_input
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.neighbours import last_words as last_lines
 from crashkit.evidence.text.several import Known, of_process
@@ -63,7 +53,22 @@ from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.job.join import Joined
 from crashkit.job.told import with_job
 from crashkit.memory.pages import Pages
-from crashkit.model import Crash, Frame, Gpu, LogLine, NativeFrame, Process, PythonFrame, PythonRuntime, Signal, SoftError, Source, Thread
+from crashkit.model import (
+    Crash,
+    Frame,
+    Gpu,
+    Greenlet,
+    LogLine,
+    NativeFrame,
+    Process,
+    PythonFrame,
+    PythonRuntime,
+    Signal,
+    SoftError,
+    Source,
+    Task,
+    Thread,
+)
 from crashkit.naming.signals import SENT
 from crashkit.secrets.crash import hidden, masked, strings, without_locals
 from crashkit.secrets.memory import SecretBytes
@@ -78,13 +83,20 @@ from crashkit.stacks.living import Living, of_json
 from crashkit.stacks.source import Sources, readable_source, readable_text
 from crashkit.stacks.waits import with_waits
 
+if TYPE_CHECKING:
+    from crashkit.diagnose import Catalog
+    from crashkit.evidence.text.log import LogEvidence
+
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
 
 _DIRECT_READER = "the reader of Python's memory"
 
-Progress = Callable[[str, Crash], None]
-"""Called as each stage begins, with its name and the crash so far."""
+Progress = Callable[[str, Callable[[], Crash]], None]
+"""Called as each stage begins, with its name and what gives the crash so far, as it may be shown."""
+
+_Tell = Callable[[str, Crash], None]
+"""The same with the crash as it is."""
 
 AnyPath = Union[str, Path]
 
@@ -162,6 +174,8 @@ def analyze_stopped(file: BinaryIO, path: Path, size: int, options: Options) -> 
 
     The crash is as far as the stacks. Raises EvidenceError if this is no core.
     """
+    from crashkit.debugger.on_demand import OnDemand
+
     finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
     core = Core(file, path, size)
     core.reads = Pages()
@@ -247,7 +261,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
         shown = fit if options.locals else lambda so_far: fit(without_locals(so_far))
-        told: Progress = (lambda stage, so_far: progress(stage, shown(so_far))) if progress else (lambda _stage, _crash: None)
+        told: _Tell = (lambda stage, so_far: progress(stage, lambda: shown(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
         asked_for = pieces.texts or options.signatures
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []
@@ -307,8 +321,18 @@ def _fit_to_show(core: Optional[Core], options: Options) -> Callable[[Crash], Cr
     return lambda crash: masked(crash, known)
 
 
+def _warm() -> None:
+    """Import what `_diagnosed` needs, and read its data."""
+    from crashkit.diagnose import load_catalog
+
+    load_catalog()
+
+
 def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
     """With fingerprint and findings."""
+    from crashkit.diagnose import diagnose
+    from crashkit.diagnose.fingerprint import fingerprint
+
     broken: list[SoftError] = []
     known = replace(crash, fingerprint=attempt("diagnose", "the fingerprint", lambda: fingerprint(crash), None, broken))
     found = attempt("diagnose", "the search for known failures", lambda: diagnose(known, catalog), known, broken)
@@ -317,6 +341,9 @@ def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
 
 def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
     """The built-in, configured and requested signatures; only requested ones must be valid."""
+    from crashkit.diagnose import load_catalog
+    from crashkit.diagnose.catalog import configured
+
     own = configured(os.environ)
     try:
         return load_catalog((*own, *options.signatures)), ()
@@ -364,6 +391,8 @@ def _is_kernels(text: Input) -> bool:
 
 def _read_log(text: Input, patterns: Sequence[str], known: Known, alone: bool) -> _Log:
     """Raises EvidenceError for what is no evidence; an error of the reader is a soft one."""
+    from crashkit.evidence.text.log import LogEvidence, read_log_input
+
     try:
         return _Log(text, read_log_input(text, patterns, known, alone=alone))
     except EvidenceError:
@@ -398,6 +427,8 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
         if pieces.manifest is None:
             raise EvidenceError("no evidence of a crash in the given files", "Pass a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
+    from crashkit.evidence.text.log import crash_of_log
+
     main = max(logs, key=lambda log: (log.evidence.stacks == "native", log.evidence.signal is not None, len(log.evidence.threads)))
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
     crash = replace(crash, signal=_fuller(crash.signal, [log.evidence.signal for log in logs]))
@@ -423,6 +454,14 @@ def _of_gpu(pieces: Pieces) -> Crash:
 
 def _describe_gpus(pieces: Pieces, finder: Finder, logs: Sequence[_Log], problems: list[SoftError]) -> tuple[Gpu, ...]:
     """The GPU cores, those with an exception first."""
+    if not pieces.gpus:
+        return ()
+    from crashkit.evidence.gpu.allocator import with_memory
+    from crashkit.evidence.gpu.assertions import with_asserted_lines
+    from crashkit.evidence.gpu.describe import describe_dump
+    from crashkit.evidence.gpu.disassembly import disassembler
+    from crashkit.evidence.gpu.inductor import with_lines
+
     found = []
     kept = {file.name: file.path for file in pieces.kept if file.kind == SOURCE}
 
@@ -516,30 +555,33 @@ def _analyze_core(
     asked: _Asked,
     finder: Finder,
     options: Options,
-    progress: Progress,
+    tell: _Tell,
     clock: _Clock,
 ) -> Crash:
     problems: list[SoftError] = []
     with ExitStack() as stack:
         ready, unready = start_debuggers(asked.debuggers, stack)
-        pool = stack.enter_context(ThreadPoolExecutor(3))
+        pool = stack.enter_context(ThreadPoolExecutor(4))
         scene = _described(core, source, finder, options.exe)
         clock.lap("notes")
-        direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
-        clock.lap("frames")
-        progress("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
-        # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
-        reading = pool.submit(_read_meanwhile, core, scene, direct)
-        pool.submit(load_catalog)
-        known = direct is not None and direct.tells_all
+        known: Future[bool] = Future()
         try:
-            answers = ask(ready, source.path, scene, pool, clock.lap, known) if scene.forged is None else [_not_asked(scene.forged)]
+            # Nothing else is on the way to the debuggers: what they do takes longest.
+            asking = pool.submit(ask, ready, source.path, scene, pool, clock.lap, known.result) if scene.forged is None else None
+            direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
+            known.set_result(direct is not None and direct.tells_all)
+            clock.lap("frames")
+            tell("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
+            # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
+            pool.submit(_warm)
+            meanwhile = _read_meanwhile(core, scene, direct, finder)
+            answers = asking.result() if asking is not None else [_not_asked(scene.forged or "")]
         except BaseException:
+            known.cancel()
             # Told to end: the pool waits for what runs in it.
             for debugger in ready:
                 debugger.close()
             raise
-        meanwhile = reading.result()
         if meanwhile.answer is not None:
             # libpython.py knows more of values than we do.
             answers.insert(1 if answers and answers[0].python_script else 0, meanwhile.answer)
@@ -555,11 +597,8 @@ def _analyze_core(
         crash = attempt(
             "waits", "the search for what threads wait for", lambda: _add_waits(core, scene, apart, direct, asked), apart, problems
         )
-    if direct is not None:
-        ran = partial(_source_that_ran, _locator(crash, finder), crash)
-        crash = attempt("tasks", "the reader of asyncio's tasks", partial(direct.reader.with_tasks, crash, ran), crash, problems)
-        crash = attempt("greenlets", "the reader of greenlets", partial(direct.reader.with_greenlets, crash), crash, problems)
-        crash = attempt("python", "the reader of torch's forward lines", partial(direct.reader.with_forward, crash), crash, problems)
+    apart = crash
+    crash = attempt("python", "the join with the interpreter's state", lambda: meanwhile.told.added_to(apart), crash, problems)
     clock.lap("stacks")
     lines = of_process(_lines(logs), crash)
     words = meanwhile.words
@@ -604,6 +643,8 @@ def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str]
 
 def _shows_waits(crash: Crash) -> bool:
     """After a fault, what the other threads wait for explains nothing."""
+    from crashkit.diagnose.case import FAULTS
+
     return crash.signal is None or crash.signal.name not in FAULTS or crash.signal.reason in SENT
 
 
@@ -659,12 +700,27 @@ def _with_source(preview: Crash, finder: Finder) -> Crash:
     return replace(preview, threads=threads)
 
 
-def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct]) -> _Meanwhile:
-    answer = _answered(direct.reader) if direct is not None else None
+def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct], finder: Finder) -> _Meanwhile:
+    """All that needs no stacks: it costs no time before a debugger has them."""
     words: tuple[LogLine, ...] = ()
     problems: list[SoftError] = []
+    answer = _answered(direct.reader) if direct is not None else None
+    told = _told_by_interpreter(scene.crash, direct.reader, finder, problems) if direct is not None else _Told()
     words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
-    return _Meanwhile(answer, words, problems)
+    if answer is not None and _is_of_this_machine(scene):
+        # Which of them count is known with the stacks; what is installed is remembered until then.
+        known: dict[str, str] = {}
+        attempt("python", "the reader of packages' versions", lambda: package_versions(answer.loaded, finder.folder), known, [])
+    return _Meanwhile(answer, told, words, problems)
+
+
+def _told_by_interpreter(crash: Crash, reader: DirectReader, finder: Finder, problems: list[SoftError]) -> _Told:
+    before = replace(crash, soft_errors=())
+    ran = partial(_source_that_ran, _locator(crash, finder), crash)
+    tasks = attempt("tasks", "the reader of asyncio's tasks", partial(reader.with_tasks, before, ran), before, problems)
+    every = attempt("greenlets", "the reader of greenlets", partial(reader.with_greenlets, tasks), tasks, problems)
+    lines = attempt("python", "the reader of torch's forward lines", partial(reader.with_forward, every), every, problems)
+    return _Told(lines.tasks, lines.greenlets, tuple(thread.forward for thread in lines.threads), lines.soft_errors)
 
 
 def _answered(reader: DirectReader) -> Answer:
@@ -723,13 +779,18 @@ def _with_versions(
     """Packages that were on a stack, mapped or imported, in this order, where this machine has the very files of the crashed one."""
     if process is None:
         return None
-    same = scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found"
+    same = _is_of_this_machine(scene)
     # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
     states = ("found", "unverified") if same else ("found",)
     mapped = {path: None for path, file in scene.files.items() if file.state in states}
     stacks = filter(None, (_file_of(frame) for thread in threads for frame in thread.frames))
     files = [*(file for file in stacks if same or file in mapped), *mapped, *(loaded if same else ())]
     return replace(process, versions={**package_versions(files, finder.folder), **process.versions})
+
+
+def _is_of_this_machine(scene: Scene) -> bool:
+    """Whether the very interpreter is here."""
+    return scene.interpreter is not None and scene.files[scene.interpreter.module.path].state == "found"
 
 
 def _file_of(frame: Frame) -> Optional[str]:
@@ -837,11 +898,29 @@ class _Direct(NamedTuple):
     tells_all: bool
 
 
+class _Told(NamedTuple):
+    """What the interpreter's memory tells beside the stacks."""
+
+    tasks: tuple[Task, ...] = ()
+    greenlets: tuple[Greenlet, ...] = ()
+    forward: tuple[tuple[PythonFrame, ...], ...] = ()
+    """Of each thread."""
+    soft_errors: tuple[SoftError, ...] = ()
+
+    def added_to(self, crash: Crash) -> Crash:
+        """The crash with it; the crash's threads are those that were described."""
+        told = zip(crash.threads, self.forward, strict=False) if any(self.forward) else ()
+        threads = tuple(replace(thread, forward=forward) for thread, forward in told) or crash.threads
+        errors = (*crash.soft_errors, *self.soft_errors)
+        return replace(crash, tasks=self.tasks, greenlets=self.greenlets, threads=threads, soft_errors=errors)
+
+
 class _Meanwhile(NamedTuple):
     """What is read while a debugger works."""
 
     answer: Optional[Answer]
     """crashkit's own."""
+    told: _Told
     words: tuple[LogLine, ...]
     """What the process said as it died."""
     problems: list[SoftError]

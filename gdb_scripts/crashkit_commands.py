@@ -27,7 +27,9 @@ class Command(gdb.MICommand):
         with open(arguments[0], encoding="utf-8") as file:
             request = json.load(file)
         result = self.function(request)
-        text = json.dumps(readable(result))
+        text = json.dumps(result)
+        if "\\ud" in text:
+            text = json.dumps(readable(result))
         with open(arguments[1], "x", encoding="ascii") as file:
             file.write(text)
         return {"result": "written"}

@@ -54,36 +54,36 @@ class Modules:
         self.done.add(row["base"])
         if not row.get("file"):
             return False
-        if (row["file"], row["bias"]) in AHEAD:
-            self.loaded.append(row["file"])
-            return False
         try:
-            add_symbols(row["file"], row["bias"])
+            is_new = load_once(row["file"], row["bias"])
         except gdb.error as error:
             self.errors.append("%s: %s" % (row["file"], error))
             return False
         self.loaded.append(row["file"])
-        return True
+        return is_new
 
 
-AHEAD: Set[Tuple[str, int]] = set()
-"""Files that were loaded before the stacks were asked for, with the offset of each."""
+LOADED: Set[Tuple[str, int]] = set()
+"""Files whose symbols gdb has, with the offset of each."""
 
 
 def load_ahead(request: Dict[str, Any]) -> Dict[str, Any]:
     """The answer of `-crashkit-ahead`. What cannot be loaded is left for whoever needs it."""
     for file, bias in request["files"]:
         try:
-            add_symbols(file, bias)
+            load_once(file, bias)
         except gdb.error:
             continue
-        AHEAD.add((file, bias))
-    return {"loaded": len(AHEAD)}
+    return {"loaded": len(LOADED)}
 
 
-def add_symbols(file: str, bias: int) -> None:
-    """Load the symbols of a file that the loader put so far from its own addresses."""
+def load_once(file: str, bias: int) -> bool:
+    """Load the symbols of a file that the loader put so far from its own addresses. False if gdb had them. Raises gdb.error."""
+    if (file, bias) in LOADED:
+        return False
     gdb.execute("add-symbol-file %s -o %d" % (quote(file), bias), to_string=True)
+    LOADED.add((file, bias))
+    return True
 
 
 def quote(path: str) -> str:

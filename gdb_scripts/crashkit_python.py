@@ -12,6 +12,7 @@ import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Set, Tuple, TypeVar
 
 import crashkit_lines
+import crashkit_native
 import gdb
 
 Row = Dict[str, Any]
@@ -41,12 +42,23 @@ MOST_NAMES = 10000
 # A Python frame takes 100 bytes or more.
 MOST_FRAMES = 10000000
 _POINTER_BITS = ~7
+FRAME_OBJECT: Dict[str, Tuple[str, ...]] = {"back": ("f_back",)}
+INTERPRETER_FRAME: Dict[str, Tuple[str, ...]] = {
+    "executable": ("f_executable", "f_code"),
+    "owner": ("owner",),
+    "back": ("previous",),
+    "instruction": ("instr_ptr", "prev_instr"),
+    "is_entry": ("is_entry",),
+    "frame_obj": ("frame_obj",),
+}
 
 
 def extract(request: Dict[str, Any]) -> Dict[str, Any]:
     """The answer of `-crashkit-python`."""
+    if request.get("file"):
+        crashkit_native.load_once(request["file"], request["bias"])
     walker = Walker(load_libpython(request["libpython"]), request["limits"], request.get("crashed"), request.get("idents", ()))
-    return walker.result()
+    return walker.result(request.get("names", True))
 
 
 def load_libpython(path: str) -> Any:
@@ -99,9 +111,38 @@ def field(value: gdb.Value, *names: str) -> gdb.Value:
     raise KeyError(" or ".join(names))
 
 
-def field_offset(kind: gdb.Type, name: str) -> int:
-    """Offset of a structure's field, in bytes. Raises StopIteration where there is no such field."""
-    return next(part.bitpos // 8 for part in kind.fields() if part.name == name and part.bitpos is not None)
+class Fields:
+    """Where some fields of a structure are, in bytes. gdb takes a tenth of a millisecond for each field of each value by name."""
+
+    def __init__(self, kind: gdb.Type, names: Dict[str, Tuple[str, ...]]) -> None:
+        """`names` are those that a field had in the versions of CPython, newest first; without any of them the field is left out."""
+        parts = {part.name: part for part in kind.fields()}
+        self.kind = kind.pointer()
+        self.places: Dict[str, Tuple[int, int]] = {}
+        for wanted, known in names.items():
+            part = next((parts[name] for name in known if name in parts), None)
+            if part is not None and part.type is not None and part.bitpos is not None:
+                self.places[wanted] = part.bitpos // 8, part.type.sizeof
+        self.size = max([offset + size for offset, size in self.places.values()], default=0)
+
+    def of(self, address: int) -> Callable[[str], int]:
+        """Gives the fields of the structure at this address as unsigned numbers. Raises gdb.MemoryError, or KeyError for one left out."""
+        memory = gdb.selected_inferior()
+        try:
+            data = bytes(memory.read_memory(address, self.size))
+        except gdb.MemoryError:
+            # Some of them may be there: a damaged core ends somewhere.
+            data = b""
+
+        def number(name: str) -> int:
+            offset, size = self.places[name]
+            return int.from_bytes(data[offset : offset + size] or bytes(memory.read_memory(address + offset, size)), sys.byteorder)
+
+        return number
+
+    def value(self, address: int) -> gdb.Value:
+        """A pointer to the structure at this address, for what has to be asked of gdb."""
+        return gdb.Value(address).cast(self.kind)
 
 
 def address_of(value: gdb.Value) -> gdb.Value:
@@ -128,20 +169,21 @@ class Walker:
         self.threads_with_locals = self.threads_without = 0
         self.wants_locals = True
         self.codes: Dict[int, Code] = {}
+        self.fields: Optional[Fields] = None
         # Thread states seen so far, of all interpreters: their lists may lead into each other.
         self.states: Set[int] = set()
         # Text of an object, by its address: `self` is the same in frame after frame.
         self.texts_of: Dict[int, str] = {}
         self.errors: List[str] = []
 
-    def result(self) -> Dict[str, Any]:
-        """The whole answer, errors included."""
+    def result(self, with_names: bool = True) -> Dict[str, Any]:
+        """The whole answer, errors included. The names of threads are half of the work, and may be known."""
         found: Dict[str, Any] = {"version": version(), "gil": None, "threads": [], "finalizing": None}
         for interpreter in self.guarded("interpreters", self.interpreters) or []:
             found["gil"] = found["gil"] or self.guarded("GIL holder", self.gil_holder, interpreter)
-            names = self.guarded("thread names", self.thread_names, interpreter) or {}
+            names = self.guarded("thread names", self.thread_names, interpreter) if with_names else None
             for state in self.thread_states(interpreter):
-                self.add_thread(state, names, found["threads"])
+                self.add_thread(state, names or {}, found["threads"])
         if not found["threads"]:
             for state in self.stray_states():
                 self.add_thread(state, {}, found["threads"])
@@ -232,43 +274,42 @@ class Walker:
     def frames(self, state: gdb.Value, row: Row) -> None:
         """The inner end of the stack and, where it is deep, the outer end and how many frames there are."""
         try:
-            frame = field(state, "current_frame", "cframe.current_frame")
-            read, link = self.interpreter_frame, "previous"
+            frame, names, read = field(state, "current_frame", "cframe.current_frame"), INTERPRETER_FRAME, self.interpreter_frame
         except KeyError:
-            frame = state["frame"]
-            read, link = self.frame_object, "f_back"
-        seen = set()
-        rows = row["frames"]
-        while int(frame) != 0 and int(frame) not in seen:
+            frame, names, read = state["frame"], FRAME_OBJECT, self.frame_object
+        if self.fields is None:
+            self.fields = Fields(frame.type.target(), names)
+        address, seen, rows = int(frame), set(), row["frames"]
+        while address and address not in seen:
             if len(rows) >= self.limits["python_frames"]:
-                self.outer_frames(frame, read, link, row)
+                self.outer_frames(address, self.fields, read, row)
                 break
-            seen.add(int(frame))
-            frame = read(frame, rows)
+            seen.add(address)
+            address = read(address, self.fields, rows)
         row["cut"] = False
 
-    def outer_frames(self, frame: gdb.Value, read: Callable[[gdb.Value, List[Row]], gdb.Value], link: str, row: Row) -> None:
+    def outer_frames(self, address: int, fields: Fields, read: Callable[[int, Fields, List[Row]], int], row: Row) -> None:
         """Follow the links without reading the frames, then read the last ones."""
-        kind, offset = frame.type, field_offset(frame.type.target(), link)
+        offset, size = fields.places["back"]
         memory = gdb.selected_inferior()
-        address, addresses, seen = int(frame), [], 0
+        addresses, seen = [], 0
         keep = self.limits["outer"]
         while address and seen < MOST_FRAMES:
             addresses.append(address)
             if len(addresses) > 4 * keep:
                 del addresses[: 3 * keep]
             seen += 1
-            address = int.from_bytes(bytes(memory.read_memory(address + offset, 8)), sys.byteorder)
+            address = int.from_bytes(bytes(memory.read_memory(address + offset, size)), sys.byteorder)
         row["total"] = len(row["frames"]) + seen
         for address in addresses[-keep:]:
-            read(gdb.Value(address).cast(kind), row["outer"])
+            read(address, fields, row["outer"])
 
-    def frame_object(self, frame: gdb.Value, rows: List[Row]) -> gdb.Value:
-        """3.10 and older: PyFrameObject. Each was run by an interpreter call of its own."""
+    def frame_object(self, address: int, fields: Fields, rows: List[Row]) -> int:
+        """3.10 and older: PyFrameObject. Each was run by an interpreter call of its own. Returns the next one's address."""
         row = {"function": None, "file": None, "line": None, "entry": True}
         rows.append(row)
-        self.guarded("code of a frame", self.read_frame_object, frame, row)
-        return frame["f_back"]
+        self.guarded("code of a frame", self.read_frame_object, fields.value(address), row)
+        return fields.of(address)("back")
 
     def read_frame_object(self, frame: gdb.Value, row: Row) -> None:
         """Fill the row from a PyFrameObject."""
@@ -277,46 +318,48 @@ class Walker:
         row.update(function=code.name, file=code.file, line=line if line > 0 else code.line(int(frame["f_lasti"])))
         self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["f_localsplus"])
 
-    def interpreter_frame(self, frame: gdb.Value, rows: List[Row]) -> gdb.Value:
-        """3.11 and newer: _PyInterpreterFrame, and a shim frame (3.12 and newer) where an interpreter call begins."""
-        executable = field(frame, "f_executable", "f_code")
-        if executable.type.strip_typedefs().code != gdb.TYPE_CODE_PTR:
-            executable = executable["bits"]
-        pointer = int(executable) & _POINTER_BITS
-        owner = int(frame["owner"])
-        if owner >= 3:
+    def interpreter_frame(self, address: int, fields: Fields, rows: List[Row]) -> int:
+        """3.11 and newer: _PyInterpreterFrame, and a shim frame (3.12 and newer) where an interpreter call begins.
+
+        Returns the next one's address.
+        """
+        number = fields.of(address)
+        pointer = number("executable") & _POINTER_BITS
+        if number("owner") >= 3:
             if rows:
                 rows[-1]["entry"] = True
-            return frame["previous"]
+            return number("back")
         row = {"function": None, "file": None, "line": None, "entry": False}
         try:
-            row["entry"] = bool(int(frame["is_entry"]))
+            row["entry"] = bool(number("is_entry"))
         except (gdb.error, KeyError):
             pass
         rows.append(row)
         # In a damaged core the code may be lost and the frames further out not.
-        self.guarded("code of a frame", self.read_interpreter_frame, frame, pointer, row)
-        return frame["previous"]
+        self.guarded("code of a frame", self.read_interpreter_frame, fields.value(address), number, pointer, row)
+        return number("back")
 
-    def read_interpreter_frame(self, frame: gdb.Value, pointer: int, row: Row) -> None:
-        """Fill the row from a _PyInterpreterFrame; `pointer` is its code object's address."""
+    def read_interpreter_frame(self, frame: gdb.Value, number: Callable[[str], int], pointer: int, row: Row) -> None:
+        """Fill the row from a _PyInterpreterFrame; `pointer` is its code object's address, `number` gives its fields."""
         code = self.code(gdb.Value(pointer).cast(gdb.lookup_type("PyCodeObject").pointer()))
-        row.update(function=code.name, file=code.file, line=self.set_line(frame) or code.line(self.instruction(frame, code)))
-        self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
+        line = self.set_line(frame, number) or code.line(self.instruction(frame, number("instruction"), code))
+        row.update(function=code.name, file=code.file, line=line)
+        if self.wants_locals:
+            self.guarded("locals of %s" % code.name, self.read_locals, row, code, frame["localsplus"])
 
-    def set_line(self, frame: gdb.Value) -> int:
+    def set_line(self, frame: gdb.Value, number: Callable[[str], int]) -> int:
         """The line that somebody set, which counts before the instruction's (PyFrame_GetLineNumber): Nuitka's code has no instructions."""
         try:
-            whole = frame["frame_obj"]
-            if int(whole) and int(whole["f_frame"]) == int(frame):
-                return max(int(whole["f_lineno"]), 0)
+            if number("frame_obj"):
+                whole = frame["frame_obj"]
+                if int(whole["f_frame"]) == int(frame):
+                    return max(int(whole["f_lineno"]), 0)
         except (gdb.error, KeyError):
             pass
         return 0
 
-    def instruction(self, frame: gdb.Value, code: "Code") -> int:
-        """Index of the current instruction, in code units."""
-        pointer = int(field(frame, "instr_ptr", "prev_instr"))
+    def instruction(self, frame: gdb.Value, pointer: int, code: "Code") -> int:
+        """Index of the current instruction, in code units; `pointer` is its address."""
         index = (pointer - code.first_unit) // 2
         if -1 <= index < code.units:
             return index
@@ -493,6 +536,7 @@ class Code:
             except (gdb.error, KeyError):
                 table, self.decode = pointer["co_lnotab"], crashkit_lines.lnotab
         self.table = walker.bytes_of(table)
+        self.lines: Dict[int, int] = {}
         self.local_names = walker.guarded("names of locals of %s" % self.name, self.read_names, walker) or []
         flags = int(pointer["co_flags"])
         self.argument_count = int(pointer["co_argcount"]) + int(pointer["co_kwonlyargcount"]) + bool(flags & 4) + bool(flags & 8)
@@ -503,7 +547,9 @@ class Code:
 
     def line(self, instruction: int) -> int:
         """The line of an instruction, by the decoder of this version."""
-        return self.decode(self.table, self.first_line, instruction)
+        if instruction not in self.lines:
+            self.lines[instruction] = self.decode(self.table, self.first_line, instruction)
+        return self.lines[instruction]
 
     def read_names(self, walker: Walker) -> List[str]:
         """Names of arguments, locals, cells and free variables, in the order of their slots."""

@@ -170,7 +170,7 @@ def test_the_first_answer_is_of_the_gpu(tmp_path: Path) -> None:
     raw = changed(data("null_store"), lambda kind, row, content: (row, _with_tid(content, made.pid) if kind == CONTEXTS else content))
     answers: list[str] = []
     stages = [made.core, _written(tmp_path / "x.nvcudmp", raw)]
-    analyze(stages, progress=lambda stage, crash: answers.append(first_answer(crash)) if stage == "gdb" else None)
+    analyze(stages, progress=lambda stage, so_far: answers.append(first_answer(so_far())) if stage == "gdb" else None)
     assert answers == ["Illegal address in GPU kernel null_store (kernels.cu:9)."]
 
 

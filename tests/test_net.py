@@ -63,8 +63,8 @@ def problem(crash, words):
         ("crashkit.pipeline.describe", "the reader of cores"),
         ("crashkit.pipeline.DirectReader", "the reader of Python's memory"),
         ("crashkit.pipeline.assemble", "the assembly of stacks"),
-        ("crashkit.pipeline.fingerprint", "the fingerprint"),
-        ("crashkit.pipeline.diagnose", "the search for known failures"),
+        ("crashkit.diagnose.fingerprint.fingerprint", "the fingerprint"),
+        ("crashkit.diagnose.diagnose", "the search for known failures"),
     ],
 )
 def test_a_stage_of_a_core(place, words, explode, core, monkeypatch):
@@ -83,7 +83,7 @@ def test_a_manifest(explode, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("crashkit.pipeline.describe_dump", "the reader of GPU cores"), ("crashkit.pipeline.belongs", "the join with GPU cores")],
+    [("crashkit.evidence.gpu.describe.describe_dump", "the reader of GPU cores"), ("crashkit.pipeline.belongs", "the join with GPU cores")],
 )
 def test_a_gpu_core(place, words, explode, core, tmp_path, monkeypatch):
     monkeypatch.setattr(place, explode)
@@ -111,7 +111,7 @@ def test_the_other_formats_go_on(explode, log, monkeypatch):
 
 
 def test_a_whole_text(explode, core, log, monkeypatch):
-    monkeypatch.setattr("crashkit.pipeline.read_log_input", explode)
+    monkeypatch.setattr("crashkit.evidence.text.log.read_log_input", explode)
     crash = analyze([core, log], options=NO_GDB)
     problem(crash, f"the reader of {log}"[:40])
     assert crash.signal is not None

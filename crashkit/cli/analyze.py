@@ -97,8 +97,9 @@ def command(
     """
     # What an analysis makes stays until its end: to look for garbage in it more seldom saves a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
-    # Before the rest is imported, which takes longer than a gdb to start. With files of another system it would read the wrong ones.
-    here = not (no_gdb or sysroot or path_maps or extra_dirs)
+    # Before the rest is imported, which takes longer than a gdb to start. With files of another system it would read the wrong ones,
+    # and for a minimal core it has to note what it reads.
+    here = not (no_gdb or sysroot or path_maps or extra_dirs or minimal_core)
     with _started_gdb(paths, gdb, timeout) if here else nullcontext() as ahead:
         from crashkit.pipeline import Options, analyze
 
@@ -262,7 +263,7 @@ class Progress:
         if self._thread.is_alive():
             self._thread.join()
 
-    def stage(self, name: str, crash: Crash) -> None:
+    def stage(self, name: str, so_far: Callable[[], Crash]) -> None:
         """Note that a stage begins; before gdb, print what is known already."""
         if name == "gdb" and self._renders:
             # While gdb works we wait: compile templates meanwhile.
@@ -270,7 +271,7 @@ class Progress:
         if name == "gdb" and not self._quiet:
             from crashkit.report.first_answer import first_answer
 
-            for row in first_answer(crash).split("\n"):
+            for row in first_answer(so_far()).split("\n"):
                 self._say(_wrapped(row))
         self._stage = name
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Optional
 
 from crashkit.attempt import failed
-from crashkit.debugger.contract import Answer, Debugger, Lap
+from crashkit.debugger.contract import Answer, Debugger, IsWanted, Lap, always, never
 from crashkit.evidence.core.describe import Scene
 from crashkit.model import SoftError
 
@@ -27,27 +27,29 @@ def start(debuggers: Sequence[Debugger], stack: ExitStack) -> tuple[list[Debugge
     return ready, soft_errors
 
 
-def ask(debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor, lap: Lap, python_is_known: bool = False) -> list[Answer]:
+def ask(
+    debuggers: Sequence[Debugger], core: Path, scene: Scene, pool: Executor, lap: Lap, python_is_known: Callable[[], bool] = lambda: False
+) -> list[Answer]:
     """The answers of started debuggers, best first; those with nothing to add are skipped.
 
     If the best one cannot read this core's Python frames, one that can reads them at the same time, in the pool. Where they are known
-    already, none is asked for them alone.
+    already, which may turn out while the best one reads native frames, none is asked for them alone.
     """
     if not debuggers:
         return []
     best, *others = debuggers
-    reader = best if python_is_known else next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
-    early = pool.submit(_examine, reader, core, scene, False, _ignore) if reader is not best else None
-    answers = [_examine(best, core, scene, True, lap, not python_is_known)]
+    reader = next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
+    early = pool.submit(_examine, reader, core, scene, False, _ignore) if reader is not best and not python_is_known() else None
+    answers = [_examine(best, core, scene, True, lap, lambda: not python_is_known())]
     for debugger in others:
         no_native = all(answer.native is None for answer in answers)
         if early is not None and debugger is reader and not no_native:
             answers.append(early.result())
             lap(debugger.name)
             continue
-        is_known = python_is_known or any(map(_tells_all_of_python, answers))
+        is_known = python_is_known() or any(map(_tells_all_of_python, answers))
         if no_native or not is_known:
-            answers.append(_examine(debugger, core, scene, no_native, lap, not is_known))
+            answers.append(_examine(debugger, core, scene, no_native, lap, never if is_known else always))
     return answers
 
 
@@ -58,7 +60,7 @@ def _start(debugger: Debugger) -> Optional[SoftError]:
         return failed(debugger.name, debugger.name, error)
 
 
-def _examine(debugger: Debugger, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
+def _examine(debugger: Debugger, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
     """What the debugger answers; a soft error if what it printed breaks its reader."""
     try:
         return debugger.examine(core, scene, native, lap, python)

@@ -12,6 +12,19 @@ from crashkit.model import AccessedArray, NativeFrame, PendingSignal, PythonFram
 Lap = Callable[[str], None]
 """Called with the name of each part of the work as it ends."""
 
+IsWanted = Callable[[], bool]
+"""Whether something is wanted: to be asked as late as possible, since it may wait until that is known."""
+
+
+def always() -> bool:
+    """It is wanted."""
+    return True
+
+
+def never() -> bool:
+    """It is not."""
+    return False
+
 
 class NativeStack(NamedTuple):
     """The C, C++, ... frames of one thread, innermost first."""
@@ -113,10 +126,10 @@ class Debugger(Protocol):
     def reads_python(self, scene: Scene) -> bool:
         """Whether it expects to read the Python frames of this crash."""
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
         """Read the stacks of every thread: Python ones as far as it can, native ones where `native` is set.
 
-        Where `python` is not set, the Python ones are known, so only who knows more of their values need read them.
+        Where `python` is false, the Python ones and the names of threads are known, so only who knows more of their values need read them.
 
         Never raises for the core's content or a failure of the tool: that is a soft error, and results read before it are kept.
         """

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import BinaryIO, Optional
 
-from crashkit.debugger.contract import Answer, Lap
+from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.gdb.reads import logged_misses, logged_reads
 from crashkit.errors import EvidenceError
@@ -49,8 +49,9 @@ class OnDemand:
         """End gdb."""
         self._gdb.close()
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
         """As gdb; the path means nothing."""
+        python()  # once that is known, what crashkit reads itself is in the core that gdb gets
         for _ in range(_MOST_ROUNDS):
             with _Nameless() as log, _Nameless() as small:
                 self.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import platform
+import shutil
 import subprocess
 from collections.abc import Iterator
 from contextlib import closing
@@ -67,7 +68,7 @@ def test_the_report_is_the_same_and_from_that_gdb(core: Path, usual: Crash, begu
     assert "libc" in names and names & {"libpython3", "python3"}
     begun.gdb.command("-gdb-version")
     found = begun.gdb.console(
-        "python import crashkit_native; assert crashkit_native.AHEAD == " + repr({(str(a), b) for a, b in begun.files.items()})
+        "python import crashkit_native; assert crashkit_native.LOADED == " + repr({(str(a), b) for a, b in begun.files.items()})
     )
     assert found is not None
     assert untimed(analyze(core, ahead=begun)) == untimed(usual)
@@ -88,6 +89,25 @@ def test_a_wrong_guess_is_noticed(core: Path, usual: Crash, started: list[str], 
     with closing(begun):
         assert untimed(analyze(core, ahead=begun)) == untimed(usual)
     assert len(started) == 2
+
+
+def test_another_core_is_noticed(core: Path, usual: Crash, started: list[str], tmp_path: Path) -> None:
+    """Of the same modules at the same places, but another one."""
+    other = tmp_path / "core"
+    shutil.copy(core, other)
+    begun = begin([other], "gdb", SECONDS)
+    assert begun is not None
+    with closing(begun):
+        assert untimed(analyze(core, ahead=begun)) == untimed(usual)
+    assert len(started) == 2
+
+
+def test_a_core_that_gdb_cannot_open_is_told(core: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "open_core", lambda _core, folder: f"-target-select core {folder}/missing")
+    begun = begin([core], "gdb", SECONDS)
+    assert begun is not None
+    with closing(begun):
+        assert any("missing" in error.message for error in analyze(core, ahead=begun).soft_errors if error.stage == "gdb")
 
 
 def test_what_gdb_cannot_load_then_is_loaded_later(core: Path, usual: Crash, monkeypatch: pytest.MonkeyPatch) -> None:

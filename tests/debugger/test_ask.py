@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from crashkit import pipeline
 from crashkit.debugger.ask import ask, start
-from crashkit.debugger.contract import Answer, NativeStack, PythonStack
+from crashkit.debugger.contract import Answer, NativeStack, PythonStack, always
 from crashkit.model import Address, NativeFrame, PythonFrame, SoftError
 from crashkit.pipeline import Options, analyze
 from tests.crashes import Folder, an_interpreter, python_crash
@@ -18,6 +19,7 @@ from tests.evidence.synthetic import EM_X86_64, header, program_header
 from tests.hostile_inputs import NOTES
 
 TID = 7
+SECONDS = 60
 NATIVE = {TID: NativeStack((NativeFrame(function="memcpy", pc=Address(16)),))}
 WHOLE = {TID: PythonStack((PythonFrame(function="f", file="f.py", line=1),), None, None)}
 GAP = {TID: PythonStack((PythonFrame(function="f", file="f.py"),), None, None)}
@@ -32,6 +34,7 @@ class Toy:
         self.asked: list[bool] = []
         self.python: list[bool] = []
         self.closed = False
+        self.asks = lambda: None
         self._python = python
         self._problem = problem
 
@@ -41,9 +44,10 @@ class Toy:
     def reads_python(self, scene):
         return self._python
 
-    def examine(self, core, scene, native, lap, python=True):
+    def examine(self, core, scene, native, lap, python=always):
         self.asked.append(native)
-        self.python.append(python)
+        self.asks()
+        self.python.append(python())
         lap(self.name)
         return self.answers.pop(0)
 
@@ -54,7 +58,7 @@ class Toy:
 def asked(*debuggers: Toy, python_is_known: bool = False) -> list[Answer]:
     """The scene is the toys' own affair."""
     with ThreadPoolExecutor(1) as pool:
-        return ask(debuggers, Path("core"), None, pool, lambda _part: None, python_is_known)
+        return ask(debuggers, Path("core"), None, pool, lambda _part: None, lambda: python_is_known)
 
 
 def test_the_next_is_not_asked_where_nothing_is_missing():
@@ -102,6 +106,15 @@ def test_nobody_is_asked_only_for_python_frames_that_are_known(reads_python: boo
     best, second = Toy("best", Answer(native=NATIVE), python=reads_python), Toy("second")
     assert len(asked(best, second, python_is_known=True)) == 1
     assert (best.asked, second.asked) == ([True], [])
+
+
+def test_the_best_is_asked_before_it_turns_out_what_is_known():
+    best = Toy("best", Answer(native=NATIVE))
+    examined = threading.Event()
+    best.asks = examined.set
+    with ThreadPoolExecutor(1) as pool:
+        ask([best], Path("core"), None, pool, lambda _part: None, lambda: examined.wait(SECONDS))
+    assert best.python == [False]
 
 
 def test_but_for_native_frames_somebody_is():

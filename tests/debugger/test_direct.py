@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,9 +33,9 @@ def test_the_first_answer_has_the_python_line(python: Interpreter) -> None:
     class Stop(Exception):
         pass
 
-    def progress(stage: str, crash: Crash) -> None:
+    def progress(stage: str, so_far: Callable[[], Crash]) -> None:
         if stage == "gdb":
-            said.append(first_answer(crash))
+            said.append(first_answer(so_far()))
             raise Stop
 
     with pytest.raises(Stop):

@@ -37,6 +37,19 @@ for line in sys.stdin:
             break
 """
 FEATURES = ("-list-features", 'TOKEN^done,features=["python"]')
+AT_LAST = """#!{python}
+import re, sys
+questions = []
+for line in sys.stdin:
+    questions.append(re.match("\\\\d+", line)[0])
+    if "-crashkit-python" in line:
+        break
+for question in questions[:-2]:
+    print(question + '^done,features=["python"]')
+for question in questions[-2:]:
+    print(question + '^error,msg="that is all"', flush=True)
+sys.stdin.read()
+"""
 VERSION = ("-gdb-version", '~"GNU gdb (Fake) 12.1\\n"\nTOKEN^done')
 ANYTHING = ("", "TOKEN^done")
 
@@ -64,8 +77,8 @@ def command_fails(program: str, deadline: float = 60) -> DebuggerError:
 
 
 def session_fails(program: str, core: Path, deadline: float = 60) -> DebuggerError:
-    with pytest.raises(DebuggerError) as raised:
-        Session(core, deadline, program).close()
+    with pytest.raises(DebuggerError) as raised, Session(core, deadline, program) as session:
+        session.native([], None)()
     return raised.value
 
 
@@ -155,7 +168,7 @@ class TestDeath:
                 session._gdb.console(code)
             killer.join()
             with pytest.raises(DebuggerError, match="killed by signal 9"):
-                session.native([], None)
+                session.native([], None)()
 
     @needs_gdb
     def test_gdb_closed_while_another_thread_waits_for_it(self, tmp_path, monkeypatch):
@@ -269,8 +282,17 @@ class TestUnfit:
         with Session(crashed.core, 60, program) as session:
             assert session.version == "GNU gdb (Fake) 12.1"
             with pytest.raises(DebuggerError, match="cannot read gdb's response"):
-                session.native([], None)
+                session.native([], None)()
         assert "cannot read gdb's response" in gdb_error(notes_only(crashed.core, program))
+
+    def test_it_has_every_question_before_it_answers_the_first(self, tmp_path, crashed):
+        """It works through them without waiting for us."""
+        program = fake_gdb(tmp_path, AT_LAST.format(python=sys.executable))
+        with Session(crashed.core, 60, program) as session:
+            answers = session.native([], None), session.python(Path("libpython.py"))
+            for answer in answers:
+                with pytest.raises(DebuggerError, match="gdb: that is all"):
+                    answer()
 
     def test_no_room_for_temporary_files(self, crashed, monkeypatch):
         def full(*_arguments, **_names):
@@ -352,9 +374,9 @@ class TestNames:
             with Session(crashed.core, 60) as session:
                 thread = analyze(crashed.core, options=Options(gdb=None)).thread
                 address = thread.registers["rip"]
-                session.native([PlacedModule(file, 0, 1 << 64, 0)], None)
+                session.native([PlacedModule(file, 0, 1 << 64, 0)], None)()
                 with pytest.raises(DebuggerError, match="file with this name"):
-                    session.load(PlacedModule(file, 0, address, 0))
+                    session.python(Path("libpython.py"), PlacedModule(file, 0, address, 0))()
         finally:
             os.chdir(before)
         assert not witness.exists()

@@ -219,8 +219,8 @@ class TestPrettyPrinters:
         report = analyze(made.core)
         with Session(made.core, 60) as session:
             module = next(one for one in report.modules if one.path == report.python.executable)
-            session.load(PlacedModule(Path(module.found or module.path), module.base, module.base + module.size, module.base))
-            session.python(Path(report.python.script))
+            place = PlacedModule(Path(module.found or module.path), int(module.base), int(module.base + module.size), int(module.base))
+            session.python(Path(report.python.script), place)()
             found = tmp_path / "printers"
             session._gdb.console(f"python open({str(found)!r}, 'w').write(repr(gdb.pretty_printers))")
         assert found.read_text() == "[]"
@@ -379,7 +379,7 @@ class TestLimits:
     def test_results_are_bounded(self, crashed, monkeypatch):
         monkeypatch.setattr("crashkit.debugger.gdb.session._MOST_RESULT", 100)
         with Session(crashed.core, 60) as session, pytest.raises(DebuggerError, match="too long"):
-            session.native([], None)
+            session.native([], None)()
 
     def test_results_of_pystack_are_bounded(self, monkeypatch):
         made = python_crash("threads.py", python=an_interpreter())
@@ -399,7 +399,7 @@ class TestPrivacy:
 
     def test_folder_of_a_session(self, crashed):
         with Session(crashed.core, 60) as session:
-            session.native([], None)
+            session.native([], None)()
             folder = session._folder.path
             assert folder.stat().st_mode & 0o777 == 0o700
             assert {path.suffix for path in folder.iterdir()} >= {".request", ".result"}

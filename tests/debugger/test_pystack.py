@@ -8,14 +8,20 @@ import struct
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 
 from crashkit.debugger.contract import Answer
-from crashkit.debugger.pystack import process
-from crashkit.debugger.pystack.debugger import ask_pystack
+from crashkit.debugger.pystack import debugger, process
+from crashkit.debugger.pystack.debugger import PystackDebugger, ask_pystack
+from crashkit.evidence.core.core import open_core
+from crashkit.evidence.core.describe import describe
+from crashkit.evidence.input import open_input
+from crashkit.evidence.module_files import Finder
 from crashkit.limits import WHOLE_STACK
 from crashkit.model import NativeFrame, Thread
 from crashkit.naming.functions import without_suffix
@@ -280,6 +286,29 @@ def test_worker_that_dies_or_hangs(worker: Path, program: str, message: str, mon
     # Once with locals, once without.
     assert len(result.soft_errors) == 2 and all(message in error.message for error in result.soft_errors)
     assert not list(temporary.iterdir())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("native", "seconds"), [(True, 100.0), (False, 25.0)])
+def test_python_frames_alone_are_worth_a_quarter_of_the_time(
+    native: bool, seconds: float, worker: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    worker.write_text("import sys; sys.exit(1)")
+    given: list[float] = []
+    run = debugger.run_pystack
+
+    def noted(core: Path, executable: Path, files: Mapping[str, Path], deadline: float, *others: Any) -> Any:
+        given.append(deadline)
+        return run(core, executable, files, deadline, *others)
+
+    monkeypatch.setattr(debugger, "run_pystack", noted)
+    made = python_crash("threads.py", python=an_interpreter())
+    with open_input(made.core) as source:
+        core = open_core(source.file, made.core, source.size)
+        assert core is not None
+        PystackDebugger(100.0).examine(made.core, describe(core, source, Finder()), native, lambda _part: None)
+    # Half of it with locals, and what is left without.
+    assert given[0] == pytest.approx(seconds / 2, abs=1) and given[1] == pytest.approx(seconds, abs=5)
 
 
 def test_locals_that_kill_pystack_cost_only_themselves(worker: Path) -> None:

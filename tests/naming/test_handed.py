@@ -30,7 +30,7 @@ def test_a_constructor_of_a_library_gets_no_value_of_the_line_that_loads_it(tmp_
     early: list[str] = []
     crash = analyze(
         library_crash("plugin.c", LOADS, tmp_path, a_debuggable_interpreter()).core,
-        progress=lambda stage, so_far: early.append(first_answer(so_far)) if stage == "gdb" else None,
+        progress=lambda stage, so_far: early.append(first_answer(so_far())) if stage == "gdb" else None,
     )
     assert "used as a pointer" not in early[0]
     found = answer(crash)

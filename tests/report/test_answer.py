@@ -32,7 +32,7 @@ def test_the_value_that_was_used_as_a_pointer(kind: str) -> None:
     python = a_debuggable_interpreter()
     crash = analyze(
         python_crash("values.py", kind, python=python).core,
-        progress=lambda stage, so_far: early.append(text.first_answer(so_far)) if stage == "gdb" else None,
+        progress=lambda stage, so_far: early.append(text.first_answer(so_far())) if stage == "gdb" else None,
     )
     assert said(crash) == SAID[kind]
     assert SAID[kind] in list(text.summary(crash, None, color=False, width=120))[1]

@@ -69,7 +69,7 @@ def test_a_report_without_locals_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shown", [True, False])
 def test_nor_has_what_is_told_on_the_way(shown: bool) -> None:
     seen: list[Crash] = []
-    analyze([crash().core], options=Options(locals=shown, show_secrets=True), progress=lambda _, so_far: seen.append(so_far))
+    analyze([crash().core], options=Options(locals=shown, show_secrets=True), progress=lambda _, so_far: seen.append(so_far()))
     frames = [frame for so_far in seen for thread in so_far.threads for frame in thread.pythons()]
     assert frames and any(frame.locals for frame in frames) is shown
 

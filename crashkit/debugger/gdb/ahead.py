@@ -1,5 +1,5 @@
 """A gdb that is started before anything else is known of a core, and reads what it will need in any case: the debug info of the C library
-and of the interpreter, half of its time for a core. Meanwhile this process imports what it needs itself.
+and of the interpreter, half of its time for a core, and the core. Meanwhile this process imports what it needs itself.
 
 Which files these are is only guessed, by the names that the core has for its mapped files; `GdbDebugger` takes another gdb if the guess was
 wrong. Reads as little as possible and imports little: that is the point.
@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Optional
 
-from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, quote
+from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, open_core, quote
 from crashkit.elf import notes
 from crashkit.elf.file import has_dwarf
 from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE, Word, bounded, of_descriptor, read_header, read_program_headers
@@ -38,8 +38,11 @@ _MOST_FILES = 4
 class Ahead:
     """The gdb, and which files it reads. To be closed."""
 
-    def __init__(self, gdb: Gdb, files: dict[Path, int], folder: Scratch) -> None:
+    def __init__(self, gdb: Gdb, core: Path, files: dict[Path, int], folder: Scratch) -> None:
         self.gdb = gdb
+        self.core = core
+        self.opened: Optional[int] = None
+        """Token of the command that opens the core."""
         self.files = files
         """With the offset that the loader added to the file's addresses."""
         self._folder = folder
@@ -52,8 +55,9 @@ class Ahead:
 
 def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahead]:
     """Start a gdb for the core among these paths; None if there is none, or gdb cannot be started: whoever needs it will say so."""
-    mappings = next(filter(None, (_mappings(path) for path in paths if _is_file(path))), None)
-    if mappings is None:
+    found = ((path, mappings) for path in paths if _is_file(path) and (mappings := _mappings(path)))
+    core, mappings = next(found, (None, []))
+    if core is None:
         return None
     with ExitStack() as started:
         try:
@@ -63,13 +67,14 @@ def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahea
             started.callback(gdb.close)
         except (DebuggerError, OSError):
             return None
-        ahead = Ahead(gdb, dict(islice(_needed(mappings), _MOST_FILES)), folder)
+        ahead = Ahead(gdb, core, dict(islice(_needed(mappings), _MOST_FILES)), folder)
         try:
             request = folder.path / "request"
             request.write_text(json.dumps({"files": [[str(file), bias] for file, bias in ahead.files.items()]}), encoding="utf-8")
             gdb.send(in_console(f"set debug-file-directory {DEBUG_ROOT}"))
             gdb.send(in_console(f"source {commands_file()}"))
             gdb.send(f"-crashkit-ahead {quote(str(request))} {quote(str(folder.path / 'result'))}")
+            ahead.opened = gdb.send(open_core(core, folder.path))
         except (DebuggerError, OSError, UnicodeEncodeError):
             # It may still serve, or will say why it does not.
             ahead.files = {}

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import platform
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit import isolation
 from crashkit.arch import Architecture, named
-from crashkit.debugger.contract import Answer, Lap
+from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
 from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.libpython_file import Choice, find_script
-from crashkit.debugger.gdb.names import complete_names
+from crashkit.debugger.gdb.names import Names, names_missing, with_names
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.gdb.rows import native_stacks, python_stacks
 from crashkit.debugger.gdb.session import NativeResult, PlacedModule, PythonResult, Session
@@ -24,6 +25,7 @@ from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
 from crashkit.model import SoftError
+from crashkit.naming.itanium import demangled
 from crashkit.scratch import Scratch
 
 MULTIARCH = "gdb-multiarch"
@@ -85,12 +87,16 @@ class GdbDebugger:
         """Whether libpython.py can work: the interpreter has debug info."""
         return interpreter_has_debug_info(scene)
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
-        """Laps: native, python. Native frames are always read: Python frames need the modules that reading them loads."""
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
+        """Laps: native, python. Native frames are always read: Python frames need the modules that reading them loads.
+
+        gdb gets all of its questions at once. While it works through them, we look up what it cannot name.
+        """
         notebook = _Notebook()
         settings = self._settings
         try:
-            if settings.ahead is not None and not _guessed_right(settings.ahead, scene):
+            ahead = settings.ahead if settings.ahead is not None and _guessed_right(settings.ahead, core, scene) else None
+            if settings.ahead is not None and ahead is None:
                 self.close()
                 self._gdb = Gdb(settings.deadline, settings.program or "gdb")
             if self._gdb is not None:
@@ -107,12 +113,21 @@ class GdbDebugger:
                     gdb=self._gdb,
                     indexes=settings.indexes,
                     reads=settings.reads,
+                    opened=ahead.opened if ahead is not None else None,
                 )
                 stack.enter_context(session)
+                native_answer = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
+                question = _question(scene, self._finder, settings)
+                python_answer = _ask_python(session, scene, question.script, python()) if question.script is not None else None
                 notebook.debugger = session.version
-                _native(session, scene, placed, notebook)
+                stacks = native_answer()
+                _take_native(stacks, scene, placed, notebook)
                 lap("native")
-                _python(session, scene, self._finder, settings, notebook)
+                names = _missing(stacks, scene, notebook)
+                notebook.soft_errors += question.soft_errors
+                if question.script is not None and python_answer is not None:
+                    _take_python(python_answer, question.script, notebook)
+                _take_names(session, stacks, names, notebook)
                 lap("python")
         except DebuggerError as error:
             notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
@@ -149,9 +164,10 @@ class _Notebook:
         )
 
 
-def _guessed_right(ahead: Ahead, scene: Scene) -> bool:
-    """Whether the files that gdb read already are modules of this core, where they are."""
-    return ahead.files.items() <= {(file, module.bias) for module in scene.modules if (file := scene.files[module.path].path)}
+def _guessed_right(ahead: Ahead, core: Path, scene: Scene) -> bool:
+    """Whether gdb opened this core, and the files that it read already are modules of it, where they are."""
+    known = {(file, module.bias) for module in scene.modules if (file := scene.files[module.path].path)}
+    return ahead.core.samefile(core) and ahead.files.items() <= known
 
 
 def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb:
@@ -172,8 +188,7 @@ def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb
     return Gdb(deadline, MULTIARCH)
 
 
-def _native(session: Session, scene: Scene, placed: list[PlacedModule], notebook: _Notebook) -> None:
-    native = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
+def _take_native(native: NativeResult, scene: Scene, placed: list[PlacedModule], notebook: _Notebook) -> None:
     notebook.native = native
     notebook.soft_errors += [SoftError(stage="native", message=message) for message in native.errors]
     loaded = set(native.loaded)
@@ -181,9 +196,23 @@ def _native(session: Session, scene: Scene, placed: list[PlacedModule], notebook
     for path, place in by_path.items():
         if str(place.file) in loaded:
             notebook.symbols[path] = "full" if has_debug_info(scene.files[path]) else "table"
-    paths = {path: file.path for path, file in scene.files.items()}
-    notebook.native, kinds = complete_names(native, ModuleIndex(scene.modules), paths, session)
-    notebook.symbols.update({path: kind for path, kind in kinds.items() if notebook.symbols.get(path) != "full"})
+
+
+def _missing(native: NativeResult, scene: Scene, notebook: _Notebook) -> Names:
+    names = names_missing(native, ModuleIndex(scene.modules), {path: file.path for path, file in scene.files.items()})
+    notebook.symbols.update({path: kind for path, kind in names.kinds.items() if notebook.symbols.get(path) != "full"})
+    return names
+
+
+def _take_names(session: Session, native: NativeResult, names: Names, notebook: _Notebook) -> None:
+    try:
+        readable = session.demangle(names.plain)
+    except DebuggerError as error:
+        # What it was asked before may have been its end.
+        readable = {name: demangled(name) for name in names.plain}
+        if all(str(error) != one.message for one in notebook.soft_errors):
+            notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
+    notebook.native = with_names(native, names, readable)
 
 
 def _no_debug_info(interpreter: Interpreter) -> SoftError:
@@ -223,34 +252,47 @@ def _refusal(choice: Choice) -> SoftError:
     return SoftError(stage="python", message=message, hint=f"If you trust it, pass --libpython {choice.refused}")
 
 
-def _python(session: Session, scene: Scene, finder: Finder, settings: GdbSettings, notebook: _Notebook) -> None:
+class _Question(NamedTuple):
+    """What is asked about Python frames."""
+
+    script: Optional[Path] = None
+    """The libpython.py to ask with; None where nothing is asked."""
+    soft_errors: tuple[SoftError, ...] = ()
+
+
+def _question(scene: Scene, finder: Finder, settings: GdbSettings) -> _Question:
     interpreter = scene.interpreter
     if interpreter is None or interpreter.is_too_old:
-        return
+        return _Question()
     if not interpreter_has_debug_info(scene):
-        notebook.soft_errors.append(_no_debug_info(interpreter))
-        return
-    file = scene.files[interpreter.module.path]
+        return _Question(None, (_no_debug_info(interpreter),))
     main = scene.crash.process.executable if scene.crash.process else None
     choice = Choice(settings.libpython) if settings.libpython else find_script(interpreter, main, finder, settings.foreign)
-    script = choice.script
     if choice.refused is not None:
-        notebook.soft_errors.append(_refusal(choice))
-    if script is None:
-        if choice.refused is None:
-            notebook.soft_errors.append(
-                SoftError(
-                    stage="python",
-                    message=f"no libpython.py for Python {interpreter.version or ''} found on this machine",
-                    hint="Pass Tools/gdb/libpython.py from CPython's source of that version with --libpython FILE.",
-                )
-            )
-        return
+        return _Question(choice.script, (_refusal(choice),))
+    if choice.script is not None:
+        return _Question(choice.script)
+    none = SoftError(
+        stage="python",
+        message=f"no libpython.py for Python {interpreter.version or ''} found on this machine",
+        hint="Pass Tools/gdb/libpython.py from CPython's source of that version with --libpython FILE.",
+    )
+    return _Question(None, (none,))
+
+
+def _ask_python(session: Session, scene: Scene, script: Path, names: bool) -> Callable[[], PythonResult]:
+    """Raises DebuggerError."""
+    interpreter = scene.interpreter
+    found = scene.files[interpreter.module.path].path if interpreter is not None else None
+    place = interpreter.module if interpreter is not None else None
+    module = PlacedModule(found, place.base, place.end, place.bias) if place is not None and found is not None else None
     idents = [(thread.tid, int(thread.pthread)) for thread in scene.crash.threads if thread.tid is not None and thread.pthread is not None]
+    return session.python(script, module, _crashed_ident(scene), idents, names)
+
+
+def _take_python(answer: Callable[[], PythonResult], script: Path, notebook: _Notebook) -> None:
     try:
-        if file.path and (notebook.native is None or str(file.path) not in notebook.native.loaded):
-            session.load(PlacedModule(file.path, interpreter.module.base, interpreter.module.end, interpreter.module.bias))
-        notebook.python = session.python(script, _crashed_ident(scene), idents)
+        notebook.python = answer()
     except DebuggerError as error:
         notebook.soft_errors.append(SoftError(stage="python", message=str(error), hint=error.hint))
         return

@@ -1,26 +1,35 @@
-"""Names for frames of modules that gdb was not given whole."""
+"""Names for frames of modules that gdb was not given whole. Knows no gdb: while it works through its questions, names are looked up."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 import msgspec
 
-from crashkit.debugger.gdb.session import NativeResult, NativeRow, Session
+from crashkit.debugger.gdb.session import NativeResult, NativeRow
 from crashkit.elf.symbols import SymbolTable
 from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
 from crashkit.naming.functions import without_suffix
 
 
-def complete_names(
-    native: NativeResult, index: ModuleIndex, files: Mapping[str, Optional[Path]], session: Session
-) -> tuple[NativeResult, dict[str, str]]:
-    """`native` with the frames that gdb could not name looked up in their modules' symbol tables, and each such module's kind of table.
+class Names(NamedTuple):
+    """What symbol tables call the frames that gdb could not name."""
 
-    Modules that cannot be read name nothing.
-    """
+    by_address: dict[int, str]
+    """As compilers write them."""
+    kinds: dict[str, str]
+    """Each such module's kind of table, by its path in the core."""
+
+    @property
+    def plain(self) -> list[str]:
+        """The names to be demangled: gdb's demangler refuses one with a compiler-added suffix (`.constprop.0`)."""
+        return sorted({without_suffix(name) for name in self.by_address.values()})
+
+
+def names_missing(native: NativeResult, index: ModuleIndex, files: Mapping[str, Optional[Path]]) -> Names:
+    """The names of the frames that gdb could not name, from their modules' symbol tables. Modules that cannot be read name nothing."""
     wanted: dict[str, set[int]] = {}
     modules: dict[str, LoadedModule] = {}
     for thread in native.threads:
@@ -42,14 +51,17 @@ def complete_names(
             continue
         kinds[path] = table.kind
         names.update((address + bias, symbol.name) for address, symbol in found.items())
-    # gdb's demangler refuses a name with a compiler-added suffix (`.constprop.0`).
-    plain = session.demangle(sorted({without_suffix(name) for name in names.values()}))
-    readable = {address: plain.get(without_suffix(name), name) for address, name in names.items()}
+    return Names(names, kinds)
+
+
+def with_names(native: NativeResult, names: Names, demangled: Mapping[str, str]) -> NativeResult:
+    """The stacks with these names; `demangled` are the readable ones of `names.plain`."""
+    readable = {address: demangled.get(without_suffix(name), name) for address, name in names.by_address.items()}
     threads = tuple(
         msgspec.structs.replace(thread, frames=_named(thread.frames, readable), outer=_named(thread.outer, readable))
         for thread in native.threads
     )
-    return msgspec.structs.replace(native, threads=threads), kinds
+    return msgspec.structs.replace(native, threads=threads)
 
 
 def _nameless(rows: Sequence[NativeRow], index: ModuleIndex) -> list[tuple[int, LoadedModule]]:

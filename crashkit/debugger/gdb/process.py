@@ -54,6 +54,7 @@ _PYTHON = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 _MEMORY_LIMIT = 16 << 30
 _MOST_RECORD = 1 << 20
 _MOST_COMPLAINT = 8 << 10
+_RESPONSE = re.compile(rb"(\d{1,9})\^")
 _STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
 _INSTALL = "Install gdb 12 or newer with Python support (Debian, Ubuntu: apt-get install gdb)."
 
@@ -68,6 +69,7 @@ class Gdb:
         self._ends = time.monotonic() + deadline
         self._seconds = deadline
         self._token = 0
+        self._responses: dict[int, bytes] = {}
         self._buffer = b""
         self._complaints = b""
         self._banner = ""
@@ -111,13 +113,31 @@ class Gdb:
 
         Raises DebuggerError with gdb's words if it reports an error, dies, or does not respond before the deadline.
         """
-        with self._talking:
-            return self._response(text)
+        return self.response(self.send(text))
 
-    def send(self, text: str) -> None:
-        """Send one MI command without waiting: nobody will learn how it went. Raises DebuggerError if gdb has died."""
+    def send(self, text: str) -> int:
+        """Send one MI command without waiting. Returns a token for `response`. Raises DebuggerError if gdb has died."""
         with self._talking:
             self._write(text)
+            return self._token
+
+    def response(self, token: int) -> dict[str, Any]:
+        """The payload of the response to a command that was sent; to be asked for once. Raises DebuggerError as `command` does."""
+        with self._talking:
+            while token not in self._responses:
+                line = self._line()
+                if line.startswith(b'~"GNU gdb') and not self._banner:
+                    self._banner = line[2:].split(b"\\n")[0].decode("utf-8", "replace").strip('"\n')
+                found = _RESPONSE.match(line)
+                if found and int(found[1]) <= self._token:
+                    self._responses[int(found[1])] = line
+            record = _parsed(self._responses.pop(token))
+        payload: dict[str, Any] = record["payload"] or {}
+        if record["message"] == "error":
+            raise DebuggerError(
+                f"gdb: {payload.get('msg', 'an error without a message')}", "Run with --no-gdb to get the rest of the report."
+            )
+        return payload
 
     def _write(self, text: str) -> None:
         self._token += 1
@@ -128,30 +148,14 @@ class Gdb:
         except (BrokenPipeError, OSError) as error:
             raise self._died() from error
 
-    def _response(self, text: str) -> dict[str, Any]:
-        self._write(text)
-        prefix = str(self._token).encode()
-        while True:
-            line = self._line()
-            if line.startswith(b'~"GNU gdb') and not self._banner:
-                self._banner = line[2:].split(b"\\n")[0].decode("utf-8", "replace").strip('"\n')
-            if not line.startswith(prefix + b"^"):
-                continue
-            record = _parsed(line)
-            payload = record["payload"] or {}
-            if record["message"] == "error":
-                raise DebuggerError(
-                    f"gdb: {payload.get('msg', 'an error without a message')}", "Run with --no-gdb to get the rest of the report."
-                )
-            return payload
-
     def console(self, text: str) -> dict[str, Any]:
         """Run a command of gdb's command line."""
         return self.command(in_console(text))
 
     def version(self) -> str:
         """gdb's name and version."""
-        self.command("-gdb-version")
+        if not self._banner:
+            self.command("-gdb-version")
         return self._banner or "gdb"
 
     def close(self) -> None:
@@ -245,6 +249,13 @@ def _is_whole(record: bytes) -> bool:
 def in_console(text: str) -> str:
     """The MI command that runs a command of gdb's command line."""
     return f"-interpreter-exec console {quote(text)}"
+
+
+def open_core(core: Path, folder: Path) -> str:
+    """The MI command that opens the core. gdb's versions differ in how they unquote its path: it gets one in this private folder."""
+    link = folder / "core"
+    link.symlink_to(core.absolute())
+    return f"-target-select core {link}"
 
 
 def quote(text: str) -> str:

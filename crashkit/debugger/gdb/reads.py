@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Optional
-
-from crashkit.debugger.gdb.process import Gdb
 
 # gdb/target.c, target_xfer_partial: objects 1 to 4 are memory, memory past caches, stacks and code; address, size asked for; status 1 is
 # success, and the size that was read.
@@ -20,11 +18,11 @@ _MOST_BYTES = 1 << 30
 _LONGEST_LINE = 64 << 10
 
 
-def log_reads(gdb: Gdb, log: Path) -> None:
-    """Let gdb write what it reads into this file. Raises DebuggerError."""
+def log_reads(console: Callable[[str], object], log: Path) -> None:
+    """Let gdb write what it reads into this file. `console` passes it a command. Raises DebuggerError."""
     for command in (f"file {log}", "overwrite on", "debugredirect on", "enabled on"):
-        gdb.console(f"set logging {command}")
-    gdb.console("set debug target 1")
+        console(f"set logging {command}")
+    console("set debug target 1")
 
 
 def logged_reads(log: Path) -> Iterator[tuple[int, int]]:

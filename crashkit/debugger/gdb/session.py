@@ -5,7 +5,7 @@ Requests and results are JSON files in a private folder (gdb_scripts/README.md);
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Optional
@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 import msgspec
 
 from crashkit.arch import Architecture
-from crashkit.debugger.gdb.process import Gdb, commands_file, quote
+from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, open_core, quote
 from crashkit.debugger.gdb.reads import log_reads
 from crashkit.errors import DebuggerError
 from crashkit.limits import WHOLE_STACK
@@ -117,12 +117,16 @@ class PythonResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One gdb with one core, closed at the end: a context manager. `gdb` is an already started one.
+    """One gdb with one core, closed at the end: a context manager.
+
+    `gdb` is an already started one, and `opened` the token of the command that opens the core, if it has got that.
+
+    Nothing waits for gdb before the first answer is taken: requests queue up, and gdb works them off one after the other.
 
     `indexes` is a private folder where gdb keeps the indexes of debug info that it made, by build-id, for the next session.
     `reads` is a file into which gdb logs which memory it reads.
 
-    Raises DebuggerError where gdb is missing, too old, without Python, or cannot open the core.
+    Raises DebuggerError where gdb is missing; the first answer raises it where gdb is too old, without Python, or cannot open the core.
     """
 
     def __init__(
@@ -135,6 +139,7 @@ class Session:
         gdb: Optional[Gdb] = None,
         indexes: Optional[Path] = None,
         reads: Optional[Path] = None,
+        opened: Optional[int] = None,
     ) -> None:
         self._folder = Scratch("gdb")
         self._count = 0
@@ -144,23 +149,22 @@ class Session:
             self._folder.close()
             raise
         try:
-            self.version = self._check()
+            self._features: Optional[int] = self._gdb.send("-list-features")
+            self._commands = self._gdb.send(in_console("python gdb.MICommand"))
+            self._set_up = [self._gdb.send("-gdb-version")]
             if debug_folders:
-                self._gdb.console(f"set debug-file-directory {':'.join(map(str, debug_folders))}")
+                self._prepare(f"set debug-file-directory {':'.join(map(str, debug_folders))}")
             if sysroot:
                 # Read-only data is not in a core: gdb reads it from the files that were mapped.
-                self._gdb.console(f"set sysroot {sysroot.absolute()}")
+                self._prepare(f"set sysroot {sysroot.absolute()}")
             if indexes:
                 # Half of gdb's time for an interpreter with debug info goes into its index: another core needs the same.
-                self._gdb.console(f"set index-cache directory {indexes.absolute()}")
-                self._gdb.console("set index-cache enabled on")
+                self._prepare(f"set index-cache directory {indexes.absolute()}")
+                self._prepare("set index-cache enabled on")
             if reads:
-                log_reads(self._gdb, reads)
-            # gdb's versions differ in how they unquote a core's path: give it one without anything to quote.
-            link = self._folder.path / "core"
-            link.symlink_to(core.absolute())
-            self._gdb.command(f"-target-select core {link}")
-            self._gdb.console(f"source {commands_file()}")
+                log_reads(self._prepare, reads)
+            self._set_up.append(opened if opened is not None else self._gdb.send(open_core(core, self._folder.path)))
+            self._prepare(f"source {commands_file()}")
         except BaseException:
             self.close()
             raise
@@ -177,6 +181,12 @@ class Session:
         self._folder.close()
 
     @property
+    def version(self) -> str:
+        """gdb's name and version. Raises DebuggerError as the first answer does."""
+        self._opened()
+        return self._gdb.version()
+
+    @property
     def pid(self) -> int:
         """gdb's own process id."""
         return self._gdb.pid
@@ -188,8 +198,8 @@ class Session:
         entry: Optional[int] = None,
         frames: int = _FRAMES,
         architecture: Optional[Architecture] = None,
-    ) -> NativeResult:
-        """Native frames of every thread; arguments and locals for the inner frames of the crashed one.
+    ) -> Callable[[], NativeResult]:
+        """Ask for native frames of every thread; arguments and locals for the inner frames of the crashed one. The result takes the answer.
 
         `entry` is the address at which the process began, to recognise the outer end of its main thread's stack.
         `architecture` says how to search for that end on a deep stack.
@@ -204,13 +214,20 @@ class Session:
             "text": _TEXT,
         }
         request = {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits, **_scan(architecture)}
-        answer: NativeResult = self._ask("native", request, NativeResult)
-        return answer
+        return self._ask("native", request, NativeResult)
 
-    def python(self, libpython: Path, crashed: Optional[int] = None, idents: Sequence[tuple[int, int]] = ()) -> PythonResult:
-        """Python frames of every thread. The interpreter's module must have been loaded by `native` or `load`.
+    def python(
+        self,
+        libpython: Path,
+        module: Optional[PlacedModule] = None,
+        crashed: Optional[int] = None,
+        idents: Sequence[tuple[int, int]] = (),
+        names: bool = True,
+    ) -> Callable[[], PythonResult]:
+        """Ask for Python frames of every thread. The result takes the answer. `module` is the interpreter's: some stack may not need it.
 
         `crashed` is the pthread ident of the thread whose local variables must be read, `idents` each thread's tid and ident.
+        `names`: whether the names of threads are wanted.
         """
         limits = {
             "python_frames": _PYTHON_FRAMES,
@@ -219,54 +236,67 @@ class Session:
             "variables": _VARIABLES,
             "text": _TEXT,
         }
-        answer: PythonResult = self._ask(
-            "python", {"libpython": str(libpython), "crashed": crashed, "idents": idents, "limits": limits}, PythonResult
-        )
-        return answer
+        request = {
+            "libpython": str(libpython),
+            "file": str(module.file) if module else None,
+            "bias": module.bias if module else 0,
+            "crashed": crashed,
+            "idents": idents,
+            "names": names,
+            "limits": limits,
+        }
+        if module is not None and _name(module.file) is None:
+            what = f"gdb cannot load a file with this name: {str(module.file)!r}"
+            return _failing(DebuggerError(what, "Rename the file to printable characters."))
+        return self._ask("python", request, PythonResult)
 
     def demangle(self, names: Sequence[str]) -> dict[str, str]:
         """Readable names by mangled name. Raises DebuggerError."""
         if not names:
             return {}
-        answer: dict[str, dict[str, str]] = self._ask("demangle", {"names": list(names)}, dict[str, dict[str, str]])
+        answer: dict[str, dict[str, str]] = self._ask("demangle", {"names": list(names)}, dict[str, dict[str, str]])()
         return answer["names"]
 
-    def load(self, module: PlacedModule) -> None:
-        """Load a module's symbols now. Raises DebuggerError."""
-        name = _name(module.file)
-        if name is None:
-            raise DebuggerError(f"gdb cannot load a file with this name: {str(module.file)!r}", "Rename the file to printable characters.")
-        self._gdb.console(f"add-symbol-file {quote(name)} -o {module.bias}")
+    def _prepare(self, command: str) -> None:
+        self._set_up.append(self._gdb.send(in_console(command)))
 
-    def _ask(self, command: str, request: dict[str, Any], kind: Any) -> Any:
+    def _opened(self) -> None:
+        """Wait until gdb has opened the core. Raises DebuggerError."""
+        if self._features is not None:
+            features, self._features = self._features, None
+            if "python" not in self._gdb.response(features).get("features", []):
+                raise DebuggerError("this gdb was built without Python", "Install gdb 12 or newer with Python support.")
+            try:
+                self._gdb.response(self._commands)
+            except DebuggerError as error:
+                raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
+        while self._set_up:
+            self._gdb.response(self._set_up.pop(0))
+
+    def _ask(self, command: str, request: dict[str, Any], kind: Any) -> Callable[[], Any]:
         self._count += 1
         folder = self._folder.path
         asked, answered = folder / f"{self._count}.request", folder / f"{self._count}.result"
         try:
             asked.write_bytes(msgspec.json.encode(request))
         except (OSError, UnicodeEncodeError) as error:
-            raise DebuggerError(
-                f"cannot write the request for gdb: {error}", "Free space in TMPDIR, and use printable file names."
-            ) from error
-        self._gdb.command(f"-crashkit-{command} {quote(str(asked))} {quote(str(answered))}")
-        try:
-            if answered.stat().st_size > _MOST_RESULT:
-                raise DebuggerError(
-                    "gdb's response is too long", "The core may be damaged; run with --no-gdb to get the rest of the report."
-                )
-            return decoded(answered.read_bytes(), kind)
-        except OSError as error:
-            raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
+            hint = "Free space in TMPDIR, and use printable file names."
+            return _failing(DebuggerError(f"cannot write the request for gdb: {error}", hint))
+        token = self._gdb.send(f"-crashkit-{command} {quote(str(asked))} {quote(str(answered))}")
 
-    def _check(self) -> str:
-        features = self._gdb.command("-list-features").get("features", [])
-        if "python" not in features:
-            raise DebuggerError("this gdb was built without Python", "Install gdb 12 or newer with Python support.")
-        try:
-            self._gdb.console("python gdb.MICommand")
-        except DebuggerError as error:
-            raise DebuggerError("this gdb is older than 12 (it has no gdb.MICommand)", "Install gdb 12 or newer.") from error
-        return self._gdb.version()
+        def answer() -> Any:
+            self._opened()
+            self._gdb.response(token)
+            try:
+                if answered.stat().st_size > _MOST_RESULT:
+                    raise DebuggerError(
+                        "gdb's response is too long", "The core may be damaged; run with --no-gdb to get the rest of the report."
+                    )
+                return decoded(answered.read_bytes(), kind)
+            except OSError as error:
+                raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
+
+        return answer
 
 
 def decoded(data: bytes, kind: Any) -> Any:
@@ -282,6 +312,15 @@ def _scan(architecture: Optional[Architecture]) -> dict[str, Any]:
         return {}
     calls = [(len(call.mask), *(int.from_bytes(part, "little") for part in call)) for call in architecture.scan.calls]
     return {"scan": {"calls": calls, "registers": architecture.scan.registers}, "thread_pointer": architecture.thread_pointer}
+
+
+def _failing(error: DebuggerError) -> Callable[[], Any]:
+    """The answer to what could not be asked."""
+
+    def answer() -> Any:
+        raise error
+
+    return answer
 
 
 def _name(file: Optional[Path]) -> Optional[str]:

@@ -7,17 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
-from crashkit.debugger.contract import Answer, Lap
+from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.pystack.process import PystackFailed, Running, run_pystack
 from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
 from crashkit.evidence.core.describe import Scene
 from crashkit.model import SoftError
 
+_FOR_PYTHON = 4
+"""What part of the time is enough for Python frames alone: a second or two, or PyStack goes round in circles in what is damaged."""
 _NO_FILES: Mapping[str, Path] = {}
 
 
 class PystackDebugger:
-    """PyStack as a `Debugger`. `deadline` is in seconds, for each call of `examine`."""
+    """PyStack as a `Debugger`. `deadline` is in seconds, for each call of `examine`; Python frames alone get a quarter of it."""
 
     name = "pystack"
 
@@ -37,9 +39,9 @@ class PystackDebugger:
         """Always true: PyStack needs no debug info."""
         return True
 
-    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: bool = True) -> Answer:
-        """Ask PyStack once; native frames only where `native` is set, Python ones only where `python` is."""
-        answer = self._examine(core, scene, native, python)
+    def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
+        """Ask PyStack once; native frames only where `native` is set, Python ones only where `python` says so."""
+        answer = self._examine(core, scene, native, python())
         lap(self.name)
         return answer
 
@@ -57,7 +59,8 @@ class PystackDebugger:
             return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
         files = {path: found.path for path, found in scene.files.items() if found.path}
         debug = {path: found.debug for path, found in scene.files.items() if found.debug}
-        return ask_pystack(core, file.path, files, self._deadline, native=native, running=self._running, debug=debug, python=python)
+        deadline = self._deadline if native else self._deadline / _FOR_PYTHON
+        return ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
 
 
 def ask_pystack(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from crashkit.attempt import failed
 from crashkit.crashfolder.manifest import OTHERS, RECORDED, Manifest, read_manifest
@@ -17,7 +17,6 @@ from crashkit.evidence.flight_recorder import is_recording, read_recording
 from crashkit.evidence.gpu.dump import open_dump
 from crashkit.evidence.input import Damaged, Input, compression_of, open_input, plain_pieces
 from crashkit.evidence.job import error_file
-from crashkit.evidence.job.log_words import LogWords
 from crashkit.evidence.job.paths import processes
 from crashkit.evidence.pieces import OURS
 from crashkit.job.join import Joined, join
@@ -25,9 +24,13 @@ from crashkit.job.recording import Recording
 from crashkit.job.word import Who, Word
 from crashkit.model import SoftError, Thread
 
+if TYPE_CHECKING:
+    from crashkit.evidence.job.log_words import LogWords
+
 MOST_FILES = 20_000
 MOST_DEPTH = 8
 _MOST_CHOSEN = 16
+_UNKNOWN = Who()
 _MOST_STACKS = 64
 """Cores of a job whose Python stacks are read: a few tenths of a second each."""
 
@@ -111,7 +114,7 @@ def survey_texts(texts: Sequence[Input]) -> Optional[Joined]:
     words: list[Word] = []
     for text in texts:
         text.file.seek(0)
-        words += LogWords(text.original).read(text.file)
+        words += _log_words(text.original).read(text.file)
     return join(words)
 
 
@@ -190,7 +193,7 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
                 if kind == "error-file":
                     found.words += error_file.words(source.file.read(error_file.LARGEST), str(path), who) or []
                     continue
-                said = LogWords(path / name, who if is_own else Who()).read(source.file)
+                said = _log_words(path / name, who if is_own else Who()).read(source.file)
         except EvidenceError as error:
             found.errors.append(SoftError(stage="evidence", message=str(error), hint=error.hint))
             continue
@@ -256,11 +259,18 @@ def _read(path: Path, source: Input, who: Who, found: _Found) -> None:
         found.words += told
     else:
         source.file.seek(0)
-        log = LogWords(path, who)
+        log = _log_words(path, who)
         said = log.read(source.file)
         # A rank that said nothing was there.
         found.words += said or ([Word(who, "alive", str(path))] if who.is_known else [])
         found.texts.append(path)
+
+
+def _log_words(path: Path, who: Who = _UNKNOWN) -> LogWords:
+    """Where there is nothing but a core, what reads logs is not imported."""
+    from crashkit.evidence.job.log_words import LogWords
+
+    return LogWords(path, who)
 
 
 def _error_words(path: Path, source: Input, who: Who) -> Optional[list[Word]]:
