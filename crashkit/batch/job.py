@@ -10,6 +10,7 @@ import msgspec
 
 from crashkit.history.entry import Entry as Recorded
 from crashkit.pipeline import Options
+from crashkit.prepared import prepared
 from crashkit.report.index.document import Entry, compact
 
 
@@ -77,17 +78,17 @@ def encode(message: Any) -> bytes:
 
 def decode_task(line: bytes) -> Task:
     """What `encode` made of a Task."""
-    return msgspec.json.decode(line, type=Task, dec_hook=_decode)
+    return msgspec.json.decode(line, type=prepared(Task), dec_hook=_decode)
 
 
 def decode_job(line: bytes) -> Job:
     """What `encode` made of a Job."""
-    return msgspec.json.decode(line, type=Job, dec_hook=_decode)
+    return msgspec.json.decode(line, type=prepared(Job), dec_hook=_decode)
 
 
 def decode_done(line: bytes) -> Done:
     """What `encode` made of a Done. Raises msgspec.MsgspecError."""
-    return msgspec.json.decode(line, type=Done)
+    return msgspec.json.decode(line, type=prepared(Done))
 
 
 def _encode(value: Any) -> Any:

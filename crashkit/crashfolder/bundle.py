@@ -26,6 +26,7 @@ import msgspec
 
 from crashkit.crashfolder.files import create, open_real
 from crashkit.errors import CollectError
+from crashkit.prepared import prepared
 
 SCHEMA = "crashkit.bundle/1"
 SUFFIX = ".tar.zst"
@@ -122,7 +123,7 @@ def read_bundle_manifest(folder: Path) -> Optional[BundleManifest]:
     """The manifest of an unpacked bundle; None if it is missing or damaged. Raises CollectError if a newer crashkit made it."""
     try:
         with open_real(folder / MANIFEST) as file:
-            manifest = msgspec.json.decode(file.read(MOST_MANIFEST), type=BundleManifest)
+            manifest = msgspec.json.decode(file.read(MOST_MANIFEST), type=prepared(BundleManifest))
     except (OSError, ValueError, RecursionError):
         return None
     if manifest.schema == SCHEMA:

@@ -138,8 +138,10 @@ def decode_manifest(text: bytes) -> Optional[Manifest]:
     """The contents of a manifest.json; None if they are invalid. Pure."""
     import msgspec
 
+    from crashkit.prepared import prepared
+
     try:
-        manifest = msgspec.json.decode(text, type=Manifest)
+        manifest: Manifest = msgspec.json.decode(text, type=prepared(Manifest))
     except (ValueError, RecursionError):
         return None
     if manifest.get("schema") != SCHEMA:

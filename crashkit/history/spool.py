@@ -18,6 +18,7 @@ import msgspec
 from crashkit.crashfolder.files import create, open_regular
 from crashkit.history.entry import Entry
 from crashkit.history.index import digest
+from crashkit.prepared import prepared
 
 SCHEMA = "crashkit.history/1"
 _FOLDER = "history.spool"
@@ -68,7 +69,7 @@ class Spool:
     def take(self, path: Path) -> tuple[Entry, ...]:
         """The entries of a file; none if it is gone, or is not of this crashkit. It stays."""
         with contextlib.suppress(OSError, msgspec.MsgspecError, RecursionError), open_regular(path) as file:
-            read = msgspec.json.decode(file.read(_MOST_BYTES), type=_File)
+            read = msgspec.json.decode(file.read(_MOST_BYTES), type=prepared(_File))
             return read.entries if read.schema == SCHEMA else ()
         return ()
 

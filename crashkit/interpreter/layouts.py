@@ -14,6 +14,7 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from crashkit.elf.headers import Word
+from crashkit.prepared import prepared
 
 _TABLES = Path(__file__).with_name("layouts")
 _MOST_OFFSET = 1 << 20
@@ -305,7 +306,7 @@ class Version(NamedTuple):
 def layout_of(version: Version) -> Optional[Layout]:
     """The table of that version; None if there is none."""
     try:
-        return msgspec.json.decode((_TABLES / f"{version}.json").read_bytes(), type=Layout)
+        return msgspec.json.decode((_TABLES / f"{version}.json").read_bytes(), type=prepared(Layout))
     except OSError:
         return None
 

@@ -22,6 +22,7 @@ from crashkit.model import (
     decode_extension,
     encode_extension,
 )
+from crashkit.prepared import prepared
 from crashkit.report.renderer import Renderer
 
 _FRAME_KINDS = ("native", "python", "elided")
@@ -47,7 +48,7 @@ def decode(document: bytes) -> Crash:
         schema = raw.get("schema") if isinstance(raw, dict) else None
         if schema != SCHEMA:
             raise EvidenceError(f"not a document of schema {SCHEMA}", _HINT)
-        return msgspec.convert(_known(raw), Crash, dec_hook=decode_extension)
+        return msgspec.convert(_known(raw), prepared(Crash), dec_hook=decode_extension)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise EvidenceError(f"not a crashkit report: {error}", _HINT) from error
 
@@ -69,7 +70,7 @@ class _Outline(msgspec.Struct):
 def outline(document: bytes) -> Crash:
     """The crash without modules, mappings and instructions: some times faster than `decode`. Raises EvidenceError."""
     try:
-        read = msgspec.json.decode(document, type=_Outline, dec_hook=decode_extension)
+        read = msgspec.json.decode(document, type=prepared(_Outline), dec_hook=decode_extension)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError):
         return decode(document)  # of another version
     if read.schema != SCHEMA:

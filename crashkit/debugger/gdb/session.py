@@ -17,6 +17,7 @@ from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, open_c
 from crashkit.debugger.gdb.reads import log_reads
 from crashkit.errors import DebuggerError
 from crashkit.limits import WHOLE_STACK
+from crashkit.prepared import prepared
 from crashkit.scratch import Scratch
 
 _FRAMES = WHOLE_STACK
@@ -302,7 +303,7 @@ class Session:
 def decoded(data: bytes, kind: Any) -> Any:
     """What a script inside gdb wrote. Raises DebuggerError."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return msgspec.json.decode(data, type=prepared(kind))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DebuggerError(f"cannot read gdb's response: {error}", "Try another version of gdb.") from error
 

@@ -15,6 +15,7 @@ from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, SUBJECTS, Condi
 from crashkit.diagnose.versions import parse_requirement
 from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import SHORTEST_LITERAL, kinds, literals
+from crashkit.prepared import prepared
 
 _HINT = "See docs/adding-a-signature.md for the format of a signature file."
 
@@ -111,7 +112,7 @@ def _read(path: Path) -> list[Signature]:
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogError(f"{path}: cannot be read: {error}", "Pass a *.toml file, or a folder of them.") from error
     try:
-        signatures = msgspec.toml.decode(text, type=_File, strict=True).signature
+        signatures = msgspec.toml.decode(text, type=prepared(_File), strict=True).signature
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$")
         raise CatalogError(f"{path}:{line_of(text, place.rstrip('`'))}: {problem}", _HINT) from error

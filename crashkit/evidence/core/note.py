@@ -12,6 +12,7 @@ from typing import Optional
 import msgspec
 
 from crashkit.limits import MOST_SEGMENTS
+from crashkit.prepared import prepared
 
 NAME, NOTE = "CRASHKIT", 0x434B4D43
 _MOST_BYTES = 16 << 20
@@ -52,7 +53,7 @@ def decode(payload: bytes) -> Optional[Left]:
     """What the payload says; None if no crashkit can have written it."""
     try:
         plain = payload if payload[:1] == b"{" else zlib.decompressobj().decompress(payload, _MOST_BYTES)
-        found = msgspec.json.decode(plain[:_MOST_BYTES], type=Left)
+        found = msgspec.json.decode(plain[:_MOST_BYTES], type=prepared(Left))
     except (zlib.error, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if len(found.space) > MOST_SEGMENTS or len(found.loaded) > _MOST_FILES:

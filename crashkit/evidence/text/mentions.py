@@ -19,6 +19,7 @@ from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_
 from crashkit.evidence.text.prefixes import clean
 from crashkit.limits import LONGEST_LINE
 from crashkit.model import SoftError
+from crashkit.prepared import prepared
 
 KIND = "mentioned"
 MOST = 5
@@ -39,7 +40,7 @@ class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def words() -> _Words:
     """The words of a crash."""
-    return msgspec.toml.decode(Path(__file__).with_name("mentions.toml").read_bytes(), type=_Words)
+    return msgspec.toml.decode(Path(__file__).with_name("mentions.toml").read_bytes(), type=prepared(_Words))
 
 
 @cache

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from crashkit.prepared import prepared
+
 _DUMPED = (
     r" {0,20}[(\uff08«][^)\uff09»]{0,60}(?:[Cc]ore|CORE|转储|傾印|吐核|轉儲|ダンプ|コア|덤프|[Дд]амп|памят|памет"
     r"|пам[\x27\u2019]ят|Speicheraus|Speicherab|geheugendump"
@@ -46,7 +48,7 @@ class Translated(NamedTuple):
 
 @cache
 def _table() -> _Table:
-    return msgspec.toml.decode(Path(__file__).with_name("translations.toml").read_bytes(), type=_Table)
+    return msgspec.toml.decode(Path(__file__).with_name("translations.toml").read_bytes(), type=prepared(_Table))
 
 
 @cache

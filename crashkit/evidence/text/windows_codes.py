@@ -9,6 +9,8 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
+from crashkit.prepared import prepared
+
 # Where a code is a code without its `0x`: Windows Error Reporting, its .wer files and events, WinDbg.
 _LABEL = (
     r"(?:xception[ _]?[Cc]ode[\"']? {0,8}[:=]? {0,20}[\"']?|\.Value=|- code |FAILURE_BUCKET_ID: .{0,200}_"
@@ -52,7 +54,7 @@ class Written(NamedTuple):
 @cache
 def patterns() -> tuple[Written, ...]:
     """In the order of the table."""
-    table = msgspec.toml.decode(Path(__file__).with_name("windows_codes.toml").read_bytes(), type=_Table)
+    table = msgspec.toml.decode(Path(__file__).with_name("windows_codes.toml").read_bytes(), type=prepared(_Table))
     return tuple(Written(code.kind, pattern, code.signal) for code in table.code for pattern in _patterns(code))
 
 

@@ -12,6 +12,7 @@ import msgspec
 
 from crashkit.errors import EvidenceError
 from crashkit.model import SoftError
+from crashkit.prepared import prepared
 from crashkit.report.json import unicode
 
 SCHEMA = "crashkit.index/1"
@@ -192,7 +193,7 @@ def compact(document: Any, enc_hook: Optional[Callable[[Any], Any]] = None) -> b
 def decode(document: bytes) -> Index:
     """What `encode` wrote. Raises EvidenceError."""
     try:
-        index = msgspec.json.decode(document, type=Index)
+        index = msgspec.json.decode(document, type=prepared(Index))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, ValueError) as error:
         raise EvidenceError(f"not an index of crashes: {error}", "Pass the index.json of an earlier crashkit ci.") from error
     if index.schema != SCHEMA:
