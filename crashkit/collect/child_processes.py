@@ -13,10 +13,12 @@ from crashkit.arch import named
 from crashkit.collect.host.proc import numbers, text_of
 from crashkit.collect.open_files import open_files
 from crashkit.naming.waits import KINDS
+from crashkit.secrets.text import Secrets
 from crashkit.stacks.waits import FILE_CALLS, NO_FILE, kind_of_call
 
 _MOST_CHILDREN = 3
 _MOST_COMMAND = 120
+_LONGEST = 1 << 16
 _MOST_DEPTH = 3
 """Of children that wait for children."""
 _STATES = {
@@ -43,8 +45,10 @@ def awaited_child(name: str, arguments: tuple[int, ...]) -> Optional[int]:
 
 
 def _described(pid: int, depth: int) -> str:
-    """`process 812 (sleep 1000): it waits for a point in time`."""
-    command = " ".join(text_of(f"/proc/{pid}/cmdline").replace("\0", " ").split()) or text_of(f"/proc/{pid}/comm").strip()
+    """`process 812 (sleep 1000): it waits for a point in time`, without what looks like a secret in its arguments."""
+    # It is also kept where no report is made.
+    arguments = Secrets().arguments(text_of(f"/proc/{pid}/cmdline", _LONGEST).rstrip("\0").split("\0"))
+    command = " ".join(" ".join(arguments).split()) or text_of(f"/proc/{pid}/comm").strip()
     shown = command if len(command) <= _MOST_COMMAND else f"{command[:_MOST_COMMAND]}..."
     return f"process {pid}" + (f" ({shown})" if shown else "") + f": {_state(pid, depth)}"
 

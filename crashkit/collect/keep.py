@@ -469,6 +469,7 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
         "limits": {name: list(values) for name, values in all_limits().items()},
         "cgroup": oom.cgroup_memory(),
         "core_pattern": settings.pattern.text,
+        "host": platform.node(),
         "kernel": platform.release(),
         "machine": platform.machine(),
         "capture": settings.capture,
@@ -726,6 +727,9 @@ def _present_store(store: Store) -> Store:
 def _describe(seen: Sighting, manifest: Manifest) -> str:
     name = manifest.get("name") or os.path.basename((manifest.get("command") or ["process"])[0])
     who = f"{printable(name)}[{seen.pid}]" if seen.pid else printable(name)
+    if seen.is_command and _is_rank(seen):
+        # Each task of a job may have a crashkit of its own, and all write to one log (`srun crashkit run`).
+        who += f" (rank {seen.rank} on {printable(platform.node())})"
     if seen.exit_status:
         known = seen.is_command and not _is_rank(seen)
         return f"{who} exited with status {seen.exit_status}" + (" after a known failure" if known else "")

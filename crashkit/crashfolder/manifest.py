@@ -89,6 +89,8 @@ class Manifest(TypedDict, total=False):
     coredump_filter: str
     cgroup: dict[str, str]
     core_pattern: str
+    host: str
+    """Its name. Clocks of several differ, and their pids may be equal."""
     kernel: str
     machine: str
     capture: str

@@ -27,7 +27,8 @@ from crashkit.naming.signals import signal_name
 
 _CORES = frozenset({"core", "gpu-core"})
 _NAMED = 4
-OURS = ("manifest.json", "report.json", "report.html", "analysis.log")
+_HISTORY = "history.sqlite"
+OURS = ("manifest.json", "report.json", "report.html", "analysis.log", _HISTORY, f"{_HISTORY}-wal", f"{_HISTORY}-shm", "history.spool")
 """Files of a crash folder that are no evidence: crashkit wrote them."""
 
 
@@ -87,6 +88,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
         pieces = [path]
         if path.is_dir():
             try:
+                path = _only_crash(path)
                 pieces = _of_folder(path, read_manifest(path))
             except EvidenceError as error:
                 empty.append(error)
@@ -155,6 +157,24 @@ def _refuse_archive(source: Input, piece: Path) -> None:
         message = f"{piece} is an archive that was not unpacked: it came through a pipe, or is in a crash folder or nested too deeply"
         raise EvidenceError(message, "Pass it as a file, or unpack it yourself and pass its files.")
     source.file.seek(0)
+
+
+def _only_crash(folder: Path) -> Path:
+    """The crash folder of a store that has no other; else the folder itself. Raises EvidenceError if it has several, of several causes."""
+    if read_manifest(folder) is not None:
+        return folder
+    try:
+        entries = [entry for entry in folder.iterdir() if not entry.name.startswith(".") and entry.name not in OURS]
+    except OSError:
+        return folder
+    if any(not entry.is_dir() for entry in entries):
+        return folder
+    crashes = [entry for entry in entries if not entry.is_symlink() and read_manifest(entry) is not None]
+    if len(crashes) > 1:
+        raise EvidenceError(
+            f"{folder} contains {len(crashes)} crashes, not one", f"Pass one of its folders, such as {max(crashes)} (`crashkit list`)."
+        )
+    return crashes[0] if crashes else folder
 
 
 def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import NamedTuple, Optional
 
+from crashkit.interpreter.exit_stacks import exits
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.values import Values
@@ -141,9 +142,9 @@ class LockReader:
         found: list[int] = []
         try:
             for value in kept_values(self._objects, self._frames, frame):
-                lock = self._left_by(value)
-                if lock is not None:
-                    found.append(lock)
+                own = bound_to(self._objects, self._values, value)
+                several = exits(self._objects, self._values, own) if own is not None else ()
+                found += [lock for one in (value, *several) if (lock := self._left_by(one)) is not None]
         except Unreadable:
             pass
         return found

@@ -15,6 +15,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from crashkit.interpreter.acquired import Expression, Parsed, Standing
+from crashkit.interpreter.exit_stacks import exits
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.locks import bound_to, kept_values
 from crashkit.interpreter.objects import Objects
@@ -233,10 +234,7 @@ class TaskLockReader:
         for index, frame in enumerate(frames[:_MOST_FRAMES]):
             blocks: set[int] = set()
             with suppress(Unreadable):
-                for value in kept_values(self._objects, self._frames, frame):
-                    own = bound_to(self._objects, self._values, value)
-                    if own is None:
-                        continue
+                for own in self._left(frame):
                     if self._values.type_name(self._objects.type_of(own)).rpartition(".")[2] in _LIMITS:
                         limited.add(task)
                     if (lock := self._inner(own)) not in released:
@@ -245,6 +243,15 @@ class TaskLockReader:
             for lock in self._acquired(frame):
                 if lock in locks and lock not in released | blocks:
                     yield lock, index
+
+    def _left(self, frame: FrameState) -> Iterator[int]:
+        """What the blocks of the frame will leave, also by a stack of contexts. Raises Unreadable."""
+        for value in kept_values(self._objects, self._frames, frame):
+            own = bound_to(self._objects, self._values, value)
+            if own is not None:
+                yield own
+                several = (bound_to(self._objects, self._values, one) for one in exits(self._objects, self._values, own))
+                yield from (one for one in several if one is not None)
 
     def _released(self, frames: Sequence[FrameState]) -> set[int]:
         """The lock of the condition that the task waits for: released meanwhile, also while it waits to have it again."""

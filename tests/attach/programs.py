@@ -41,6 +41,22 @@ threads = [threading.Thread(target=f, name=f.__name__, daemon=True) for f in (on
     + "threads[0].join()\n"
 )
 
+STACKED = (
+    TWO_LOCKS.replace("import os, sys, threading", "import contextlib, os, sys, threading")
+    .replace(
+        "    with a:\n        has_a",
+        "    with contextlib.ExitStack() as stack:\n        [stack.enter_context(contextlib.suppress()) for _ in range(70)]\n"
+        "        stack.enter_context(a)\n        has_a",
+    )
+    .replace(
+        "    with b:\n        has_b",
+        "    with contextlib.ExitStack() as stack:\n        stack.enter_context(b)\n        has_b",
+    )
+)
+"""The same, in stacks of contexts."""
+POPPED = STACKED.replace("        with b: pass", "        mine = stack.pop_all()\n        with b: pass")
+"""What `one` has entered belongs to another stack now, whose block nobody is in."""
+
 RLOCK_AND_CONDITION = (
     HEAD
     + """

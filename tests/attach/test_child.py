@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from crashkit.collect.attach import attach
+from crashkit.collect.child_processes import awaited_children
 from crashkit.pipeline import Options
 from tests.attach.programs import ended, running, until_asleep
 from tests.crashes import an_interpreter, needs_x86_64
@@ -47,6 +48,17 @@ def test_the_child_waits_for_its_parent(reader: str, tmp_path: Path) -> None:
     (finding,) = crash.findings
     assert finding.id == "hang-child" and f"build (program.py:{9 if reader else 6}) for a child process" in (finding.summary or "")
     assert f"crashkit attach --tree {process.pid}" in finding.fix[0] and not any("socket" in fix for fix in finding.fix)
+
+
+def test_what_a_child_was_started_with_is_masked(tmp_path: Path) -> None:
+    command = "'/bin/sh', '-c', 'read line', 'client', '--password', 'hunter2-of-the-child'"
+    with running(an_interpreter(), HEAD + WAITS.format(command=command), tmp_path) as (process, words):
+        child = int(words[0])
+        with ended(child):
+            until_asleep(process.pid, 1)
+            until_asleep(child, 1)
+            found = awaited_children(process.pid, (child,))
+    assert "client --password" in found[child] and "hunter2" not in found[child]
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,26 @@ def tells_the_rlock(crash: Crash) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_locks_in_a_stack_of_contexts(python: Interpreter, tmp_path: Path) -> None:
+    if python.version < (3, 8):
+        pytest.skip("such a stack keeps functions, which do not tell whose they are")
+    found = waits(crash := seen(python, programs.STACKED, tmp_path, 3))
+    one, two = thread(crash, "one"), thread(crash, "two")
+    assert (found["one"].name, found["one"].held_by, found["one"].cycle) == ("b", two.tid, True)
+    assert (found["two"].name, found["two"].held_by, found["two"].cycle) == ("a", one.tid, True)
+    assert ids(crash) == ["deadlock-locks"]
+
+
+@pytest.mark.slow
+def test_a_lock_that_a_stack_gave_away(tmp_path: Path) -> None:
+    crash = seen(an_interpreter(), programs.POPPED, tmp_path, 3)
+    found = waits(crash)
+    assert (found["two"].name, found["two"].held_by) == ("a", None) and found["one"].held_by == thread(crash, "two").tid
+    assert not any(wait.cycle for wait in crash.waits)
+
+
+@pytest.mark.slow
 def test_lock_taken_twice(tmp_path: Path) -> None:
     crash = seen(an_interpreter(), programs.TAKEN_TWICE, tmp_path)
     assert crash.process is not None and crash.process.pid is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -69,6 +71,8 @@ def test_an_exception_of_a_rank(variables: dict[str, str], kept: bool, crashkit:
     crashes = crashkit.crashes()
     assert len(crashes) == kept, done.stderr
     if kept:
+        assert re.search(rf"\[\d+\] \(rank \d on {re.escape(platform.node())}\) exited with status 1", done.stderr), done.stderr
+        assert crashes[0]["host"] == platform.node()
         assert crashes[0]["exit_status"] == 1 and "ValueError: bad sample" in (crashes[0]["folder"] / "stderr.log").read_text()
         assert (crashes[0]["folder"] / "report.json").is_file()
 

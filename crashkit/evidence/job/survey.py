@@ -87,8 +87,10 @@ def survey(places: Sequence[Path], read_stacks: Optional[ReadStacks] = None) -> 
     for path, manifest in list(folders.items()):
         inside = {path / OTHERS / name: read_manifest(path / OTHERS / name) for name in manifest.get("others", ())}
         folders.update({other: told for other, told in inside.items() if told is not None})
+    several = len({told.get("host") for told in folders.values()}) > 1
     for path, manifest in folders.items():
-        _crash_folder(path, manifest, found)
+        # Launchers may call the same host otherwise.
+        _crash_folder(path, manifest, found, manifest.get("host") if several else None)
     who = processes(files)
     packed = [path for path in files if _is_packed(path)]
     if len(packed) == 1 and _is_core(packed[0]):
@@ -163,9 +165,10 @@ def _is_core(path: Path) -> bool:
         return True
 
 
-def _crash_folder(path: Path, manifest: Manifest, found: _Found) -> None:
-    """What a crash folder says of its process; its log may be that of the whole job."""
-    who = _of_environment(manifest.get("environment", {}))._replace(pid=manifest.get("namespace_pid") or manifest.get("pid"))
+def _crash_folder(path: Path, manifest: Manifest, found: _Found, host: Optional[str]) -> None:
+    """What a crash folder says of its process; its log may be that of the whole job. `host`: where it ran, if others ran elsewhere."""
+    pid = manifest.get("namespace_pid") or manifest.get("pid")
+    who = _of_environment(manifest.get("environment", {}))._replace(pid=pid, host=host)
     signal, status = manifest.get("signal"), manifest.get("exit_status")
     at = manifest.get("seen")
     if signal:
