@@ -106,8 +106,18 @@ def _outcome(case: Case, value: Value, why: str) -> Outcome:
     called = _CALLED.search(value.frame.source or "")
     tid = case.crashed.thread.tid if case.crashed is not None else None
     fields = {"variable": value.name, "value": value.text, "why": why}
+    if (origin := _origin(value)) is not None:
+        fields["origin"] = origin
     evidence = Evidence(text=f"{value.name} = {value.text}; {why}", thread=tid)
     return Outcome(True, (evidence,), fields if called is None else {**fields, "callee": called[0]})
+
+
+def _origin(value: Value) -> Optional[str]:
+    """The function whose result the variable got, as the source above the line calls it: `lib.open` of `handle = lib.open(path)`."""
+    above = value.frame.context[: max(0, (value.frame.line or 0) - (value.frame.context_start or 0))]
+    assigned = re.compile(rf"\s{{0,200}}{re.escape(value.name)}\s{{0,8}}=\s{{0,8}}([\w.]{{1,200}})\(")
+    found = (match for line in reversed(above) if (match := assigned.match(line)))
+    return next((match[1] for match in found if "." in match[1]), None)
 
 
 POINTER_FACTS = {"argument-cut": argument_cut, "result-cut": result_cut, "pointer-handed-on": pointer_handed_on}

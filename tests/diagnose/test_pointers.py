@@ -13,8 +13,8 @@ from crashkit.report.text import first_answer
 from tests.crashes import Interpreter, an_interpreter, python_crash, some_interpreters
 
 SIGNATURES = {
-    "result": ("ctypes-pointer-truncated", "likely", "restype"),
-    "text": ("ctypes-pointer-truncated", "likely", "restype"),
+    "result": ("ctypes-pointer-truncated", "likely", "libc.malloc.restype"),
+    "text": ("ctypes-pointer-truncated", "likely", "libc.strerror.restype"),
     "argument": ("ctypes-pointer-truncated", "certain", "libc.memset.argtypes"),
     "dangling": ("foreign-pointer-dangling", "likely", "keep what owns the memory"),
     "behind": ("foreign-pointer-dangling", "likely", "keep what owns the memory"),
