@@ -78,7 +78,7 @@ def _described(
         itself = "to this process itself" if target in peers and pid in ends.get(target, {}) else ""
         return OpenFile("socket", " ".join(filter(None, ("a Unix socket", f"to {_named(others)}" if others else itself))), process)
     if known.state == "listening":
-        return OpenFile("socket", f"listens on {known.local}")
+        return OpenFile("socket", f"a new connection to {known.local}")
     return OpenFile("socket", f"{known.local} to {known.remote}" + (f", process {process}" if process is not None else ""), process)
 
 

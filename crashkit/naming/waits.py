@@ -46,7 +46,7 @@ _NAMED = frozenset("lock rlock import thread socket file open terminal".split())
 
 def awaited(wait: Wait) -> str:
     """What is waited for: `the lock a`, `the GIL`."""
-    if wait.name and wait.name.startswith("a Unix socket"):
+    if wait.name and wait.name.startswith(("a Unix socket", "a new connection")):
         return wait.name
     if wait.kind in _NAMED:
         return f"{KINDS[wait.kind]} {wait.name}" if wait.name else _NAMELESS.get(wait.kind, KINDS[wait.kind])

@@ -234,6 +234,16 @@ load_batch() if rank else train_step()
 """
 """Rank 1 does not come to the collective in which rank 0 waits."""
 
+SERVER = (
+    HEAD
+    + """
+import socket
+listening = socket.create_server(("127.0.0.1", 0))
+print('ready', os.getpid(), flush=True)
+listening.accept()
+"""
+)
+
 SOCKET = (
     HEAD
     + """

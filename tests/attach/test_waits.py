@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import pytest
 from crashkit.collect.attach import attach
 from crashkit.interpreter.tasks import OFFSETS
 from crashkit.model import Crash, Thread, Wait
+from crashkit.naming.waits import sentence
 from crashkit.pipeline import Options, analyze
 from crashkit.report import text
 from tests.attach import programs
@@ -247,6 +249,14 @@ def test_socket_to_a_process_of_this_machine(tmp_path: Path) -> None:
     assert (wait.name or "").startswith("127.0.0.1:")
     assert ids(crash) == ["hang-io"]
     assert f"waits in <module> (program.py:{_line(programs.SOCKET, 'recv(100)')}) for the connection" in (crash.findings[0].summary or "")
+
+
+@pytest.mark.slow
+def test_a_server_waits_for_clients(tmp_path: Path) -> None:
+    crash = seen(an_interpreter(), programs.SERVER, tmp_path)
+    (wait,) = crash.waits
+    assert re.search(r"waits in <module> \(program.py:\d\) for a new connection to 127\.0\.0\.1:\d+$", sentence(crash, wait))
+    assert ids(crash) == []
 
 
 @pytest.mark.slow
