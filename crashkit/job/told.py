@@ -6,9 +6,10 @@ from typing import Optional
 
 from msgspec.structs import replace
 
-from crashkit.job.classes import PEER, of_exception
+from crashkit.job.classes import PEER, is_launchers, of_exception
 from crashkit.job.join import Joined
-from crashkit.model import Crash, JobCause, LogLine, Process, Signal
+from crashkit.model import Crash, JobCause, LogLine, Process, Signal, Thread
+from crashkit.naming.own_code import python_frames
 from crashkit.naming.signals import signal_name
 
 # What a launcher says of a process; its pid tells of which.
@@ -24,7 +25,7 @@ def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
     """
     job = joined.job
     cause = job.root_cause
-    crash = replace(crash, job=job, log=tuple(line for line in crash.log if _is_about(line, cause)))
+    crash = _without_launchers(replace(crash, job=job, log=tuple(line for line in crash.log if _is_about(line, cause))))
     if crash.source is not None and crash.source.kind in ("core", "gpu-core", "folder", "live"):
         return crash
     first = next((one for one in job.processes if one.role == "root-cause"), None)
@@ -50,6 +51,19 @@ def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
         threads=threads,
         crashed_thread=thread.tid if thread is not None else crash.crashed_thread if is_its_own else None,
     )
+
+
+def _without_launchers(crash: Crash) -> Crash:
+    """A rank that left no stack has none: the last traceback of a job's log is the launcher's."""
+    kept = tuple(thread for thread in crash.threads if not _is_launchers(thread))
+    if len(kept) == len(crash.threads):
+        return crash
+    return replace(crash, threads=kept, crashed_thread=crash.crashed_thread if any(t.tid == crash.crashed_thread for t in kept) else None)
+
+
+def _is_launchers(thread: Thread) -> bool:
+    innermost = next(iter(python_frames(thread)), None)
+    return innermost is not None and is_launchers(innermost.file or "")
 
 
 def _shows(crash: Crash, joined: Joined) -> bool:
