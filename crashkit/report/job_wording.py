@@ -151,9 +151,10 @@ def place_in_job(crash: Crash) -> Optional[str]:
 
 def followed(job: Job) -> list[str]:
     """What became of the others: `ranks 0 and 2 lost a peer (train_step train.py:59)`."""
+    named = frozenset(job.root_cause.ranks) if job.root_cause is not None and is_collective(job) else frozenset[int]()
     groups: dict[tuple[str, str], list[int]] = {}
     for process in job.processes:
-        if process.role not in ("root-cause", "failed") and process.rank is not None:
+        if process.role not in ("root-cause", "failed") and process.rank is not None and process.rank not in named:
             at = place(process.where)
             groups.setdefault((ROLES.get(process.role or "", process.role or "ended"), at), []).append(process.rank)
     return [f"{ranks(several)}: {said}" + (f" ({at})" if at else "") for (said, at), several in groups.items()]

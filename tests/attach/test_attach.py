@@ -76,6 +76,22 @@ def test_a_tree(tmp_path: Path) -> None:
     assert sorted(path.name for path in (tmp_path / "cores").iterdir()) == sorted([f"core.{process.pid}", f"core.{child}"])
 
 
+@pytest.mark.slow
+def test_of_several_processes_each_says_its_rank() -> None:
+    waiting = [sys.executable, "-c", "import signal; signal.pause()"]
+    with (
+        subprocess.Popen(waiting, env={**os.environ, "RANK": "1"}) as rank,
+        subprocess.Popen(waiting) as other,
+        ended(rank.pid),
+        ended(other.pid),
+    ):
+        until_asleep(rank.pid, 1)
+        until_asleep(other.pid, 1)
+        done = crashkit("attach", rank.pid, other.pid, "--no-gdb")
+    titles = [line for line in done.stdout.splitlines() if line.startswith("Process ")]
+    assert titles == [f"Process {rank.pid}, rank 1: {' '.join(waiting)}", f"Process {other.pid}: {' '.join(waiting)}"]
+
+
 def test_no_such_process() -> None:
     with subprocess.Popen(["true"]) as process:
         pass

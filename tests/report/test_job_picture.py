@@ -349,3 +349,11 @@ def test_a_core_that_is_the_answer_says_whose_it_is() -> None:
     for one in (crash, replace(crash, gpu=(failed,))):
         assert "  job       rank 1 of torchrun, 2 ranks, failed first" in list(summary(one, None, color=False, width=100))
     assert wording.place_in_job(replace(crash, process=Process(pid=8))) is None
+
+
+def test_who_called_something_else_did_not_follow() -> None:
+    calls = (JobCall(operation="all_reduce", ranks=(0,)), JobCall(operation="all_gather", ranks=(1,)))
+    differ = JobCollective(sequence=16, problem="mismatch", operation="all_reduce", differing=(1,), differs=("operation",), calls=calls)
+    cause = JobCause(ranks=(0, 1), what=what_happened(differ))
+    several = tuple(JobProcess(rank=rank, role="lost-peer") for rank in range(3))
+    assert wording.followed(Job(processes=several, root_cause=cause, collectives=(differ,))) == ["rank 2: lost a peer"]
