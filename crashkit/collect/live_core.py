@@ -34,6 +34,10 @@ STOPPED_SECONDS = 0.06
 LEAST = 32 << 20
 """Bytes that are copied however long it takes: some hundredths of a second, unless the machine is overloaded."""
 
+LARGE = 256 << 20
+"""Bytes from which on a process that was not prepared for is stopped until it is known what its Python stacks are read from: CUDA's have
+a heap so large that the time never suffices for it."""
+
 _HIGHEST = -20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RED_ZONE = 128
@@ -81,7 +85,7 @@ def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS, prepare: b
     """Write a core of the process to a new file. `seconds`: how long its memory is copied while it is stopped.
 
     `prepare`: find out first, while it runs, from which memory its Python stacks are read, so that those are in the core however large the
-    process is. That takes some tenths of a second, in which a launcher may end it.
+    process is. That takes some tenths of a second, in which a launcher may end it. Otherwise a large process is stopped first, and longer.
 
     Raises EvidenceError if that is not permitted or there is no such process, OSError if the file cannot be written.
     """
@@ -130,6 +134,8 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
                     for tid in stopped.threads
                 ]
                 unstopped = stopped.unstopped
+                if not prepare and _resident(pid) > LARGE:
+                    python = python_ranges(live)
                 copier = _Copier(live, pagemap, time.monotonic() + seconds, prepared)
                 for mapping in mappings:
                     if mapping.path == _VDSO:

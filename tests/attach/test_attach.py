@@ -222,12 +222,14 @@ kept = [small(number) for number in range(2_000_001)]
 
 
 @pytest.mark.slow
-def test_the_python_side_of_a_large_process_is_in_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little the time suffices for."""
+@pytest.mark.parametrize("prepare", [True, False])
+def test_the_python_side_of_a_large_process_is_in_the_core(prepare: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little the time suffices for, and also where somebody is about to end it."""
     monkeypatch.setattr("crashkit.collect.live_core.LEAST", 4 << 20)
+    monkeypatch.setattr("crashkit.collect.live_core.LARGE", 32 << 20)
     with running(an_interpreter(), LARGE, tmp_path) as (process, _):
         until_asleep(process.pid, 1)
-        taken = take_core(process.pid, tmp_path / "kept", seconds=0)
+        taken = take_core(process.pid, tmp_path / "kept", seconds=0, prepare=prepare)
     assert taken.left_out > 32 << 20
     with opened(tmp_path / "kept") as core:
         state = state_of(core)
