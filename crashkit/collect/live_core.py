@@ -134,6 +134,8 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
                     for tid in stopped.threads
                 ]
                 unstopped = stopped.unstopped
+                # A signal that came meanwhile may end it as soon as it continues.
+                notes = _notes(pid, live, threads, mappings)
                 if not prepare and _resident(pid) > LARGE:
                     python = python_ranges(live)
                 copier = _Copier(live, pagemap, time.monotonic() + seconds, prepared)
@@ -149,7 +151,7 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
         pieces = copier.pieces()
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
             parts = list(_parts(mappings, pieces))[:_MOST_SEGMENTS]
-            write_core(file, live.architecture.machine or 0, live.word, _notes(pid, live, threads, mappings), parts)
+            write_core(file, live.architecture.machine or 0, live.word, notes, parts)
         return Taken(took, sum(len(piece.data) for piece in pieces), copier.left_out, unstopped)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.collect import live_core
 from crashkit.collect.live_core import take_core
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import open_core
@@ -238,6 +239,24 @@ def test_the_python_side_of_a_large_process_is_in_the_core(prepare: bool, tmp_pa
         frame = next(frame for frame in thread.stack.inner if frame.code is not None and frame.code.name == "wait")
         assert [(value.name, value.text) for value in state.variables(frame)] == [("text", "'small 2000000'")]
         assert thread.stack.inner[-1].code is not None and not thread.stack.cut
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_as_soon_as_it_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a rank does that its launcher has sent SIGTERM meanwhile: what it was, and its interpreter, are in the core."""
+    pieces = live_core._Copier.pieces
+    with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):
+
+        def ended_before(copier: live_core._Copier) -> list[live_core._Piece]:
+            process.kill()
+            process.wait()
+            return pieces(copier)
+
+        monkeypatch.setattr(live_core._Copier, "pieces", ended_before)
+        take_core(process.pid, tmp_path / "kept")
+    with opened(tmp_path / "kept") as core:
+        assert core.executable and core.process is not None and core.process.name
+        assert state_of(core) is not None
 
 
 @pytest.mark.slow
