@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 import click
 
 from crashkit.cli.ending import cleaned_up
+from crashkit.environment import rank
 from crashkit.errors import CrashkitError, EvidenceError
 
 if TYPE_CHECKING:
@@ -94,9 +95,15 @@ def command(
         if number:
             click.echo()
         if several:
-            click.echo(f"Process {one.pid}: {command_of(one.pid) or 'it has ended'}")
+            click.echo(f"Process {one.pid}{_rank(crash)}: {command_of(one.pid) or 'it has ended'}")
         print_summary(crash, written, brief)
     return 0
+
+
+def _rank(crash: Crash) -> str:
+    """`, rank 1` of a process of a job."""
+    number = rank(crash.process.environment) if crash.process is not None else None
+    return f", rank {number}" if number is not None else ""
 
 
 def _one_line(document: bytes) -> bytes:

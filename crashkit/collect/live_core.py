@@ -34,6 +34,10 @@ STOPPED_SECONDS = 0.06
 LEAST = 32 << 20
 """Bytes that are copied however long it takes: some hundredths of a second, unless the machine is overloaded."""
 
+LARGE = 256 << 20
+"""Bytes from which on a process that was not prepared for is stopped until it is known what its Python stacks are read from: CUDA's have
+a heap so large that the time never suffices for it."""
+
 _HIGHEST = -20
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 _RED_ZONE = 128
@@ -81,7 +85,7 @@ def take_core(pid: int, path: Path, seconds: float = STOPPED_SECONDS, prepare: b
     """Write a core of the process to a new file. `seconds`: how long its memory is copied while it is stopped.
 
     `prepare`: find out first, while it runs, from which memory its Python stacks are read, so that those are in the core however large the
-    process is. That takes some tenths of a second, in which a launcher may end it.
+    process is. That takes some tenths of a second, in which a launcher may end it. Otherwise a large process is stopped first, and longer.
 
     Raises EvidenceError if that is not permitted or there is no such process, OSError if the file cannot be written.
     """
@@ -130,6 +134,10 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
                     for tid in stopped.threads
                 ]
                 unstopped = stopped.unstopped
+                # A signal that came meanwhile may end it as soon as it continues.
+                notes = _notes(pid, live, threads, mappings)
+                if not prepare and _resident(pid) > LARGE:
+                    python = python_ranges(live)
                 copier = _Copier(live, pagemap, time.monotonic() + seconds, prepared)
                 for mapping in mappings:
                     if mapping.path == _VDSO:
@@ -143,7 +151,7 @@ def _take(pid: int, path: Path, seconds: float, prepare: bool) -> Taken:
         pieces = copier.pieces()
         with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600), "wb") as file:
             parts = list(_parts(mappings, pieces))[:_MOST_SEGMENTS]
-            write_core(file, live.architecture.machine or 0, live.word, _notes(pid, live, threads, mappings), parts)
+            write_core(file, live.architecture.machine or 0, live.word, notes, parts)
         return Taken(took, sum(len(piece.data) for piece in pieces), copier.left_out, unstopped)
 
 

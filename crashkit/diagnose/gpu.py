@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Optional
 
 from crashkit.diagnose.places import place, python_line
-from crashkit.model import Crash, Gpu, GpuException, GpuKernel, PythonFrame
+from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, PythonFrame
 from crashkit.naming import gpu_memory
 from crashkit.naming.addresses import is_null
 from crashkit.naming.gpu_checks import by_assertion, by_kernel
@@ -31,8 +31,16 @@ def hanging(gpu: Gpu) -> Iterator[tuple[GpuKernel, frozenset[str]]]:
     """Kernels that were running although nothing failed, each with how it hangs."""
     for kernel in gpu.kernels if not gpu.exceptions else ():
         if kernel.warps:
-            waiting = {place.waits in ("barrier", "mbarrier") for place in kernel.places}
-            yield kernel, frozenset({"hang", "barrier"} if waiting == {True, False} else {"hang"})
+            barriers = [place for place in kernel.places if place.waits in ("barrier", "mbarrier")]
+            lines = {_line(place) for place in barriers}
+            # Where both are in one line, a loop has a barrier in each of its turns, as compilers make of an atomic operation of a block.
+            apart = any(place not in barriers and _line(place) not in lines for place in kernel.places)
+            told = {place.waits or "" for place in barriers} if apart else set[str]()
+            yield kernel, frozenset({"hang", *told})
+
+
+def _line(place: GpuPlace) -> tuple[object, ...]:
+    return (place.file, place.line) if place.line is not None else (place.function, place.offset)
 
 
 def names(crash: Crash, gpu: Gpu) -> dict[str, str]:
@@ -90,8 +98,10 @@ def _memory_names(exception: GpuException) -> dict[str, str]:
 
 def kernel_names(crash: Crash, gpu: Gpu, kernel: GpuKernel) -> dict[str, str]:
     """Names for texts of a kernel that hangs: gpu_kernel, gpu_waiting, gpu_running, gpu_noticed."""
-    waiting = next((place for place in kernel.places if place.waits), None)
+    waiting = next((place for place in kernel.places if place.waits in ("barrier", "mbarrier")), None)
     running = next((place for place in kernel.places if not place.waits), None)
+    if waiting is not None and running is not None and _line(waiting) == _line(running):
+        waiting = None
     found = {
         "gpu_kernel": brief_kernel(kernel.name) if kernel.name else None,
         "gpu_waiting": place(waiting.file, waiting.line) if waiting and waiting.file else None,

@@ -64,8 +64,8 @@ class Condition(_Part, frozen=True):
     """A named predicate of facts.py."""
     gpu: Optional[tuple[str, ...]] = None
     """What the GPU core shows: a kind of exception (naming/gpu_exceptions.py), by the driver's line in the log where there is no GPU core;
-    null, shared, local for an address of that kind; hang (no exception, and a kernel was running), barrier (one of its warps waits while
-    another runs)."""
+    null, shared, local for an address of that kind; hang (no exception, and a kernel was running), barrier, mbarrier (one of its warps
+    waits at one while another is at another line)."""
     any: Optional[tuple[Condition, ...]] = None
     all: Optional[tuple[Condition, ...]] = None
 

@@ -535,7 +535,9 @@ class _Round:
         unsure = (
             wrong.problem == "unfinished" or wrong.differs == ("place",) or any(call.operation == "send or recv" for call in wrong.calls)
         )
-        confidence = "possible" if unsure else "certain" if wrong.sequence is not None and not mutual else "likely"
+        # A receive has no number among the collectives: what its peer did not send may have been left out, or the other call.
+        apart = wrong.problem == "mismatch" and any(call.operation in POINT_TO_POINT for call in wrong.calls)
+        confidence = "possible" if unsure else "certain" if wrong.sequence is not None and not mutual and not apart else "likely"
         because = {
             "missing": "the others waited for it" if len(concerned) == 1 else "the others waited for them",
             "mismatch": "the calls of the ranks differ",

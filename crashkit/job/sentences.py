@@ -52,7 +52,9 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
         at = place(one.calls[0].where if one.calls else None)
         late = "was too late for" if len(one.missing) == 1 else "were too late for"
         came = late if "time" in one.differs else "never reached"
-        text = f"{ranks(one.missing)} {came} {one.operation or 'collective'}{number}" + (f" ({at})" if at else "")
+        text = f"{ranks(one.missing)} {came} {_other_side(one.operation)}{one.operation or 'collective'}{number}" + (
+            f" ({at})" if at else ""
+        )
         standing = [
             f"{'it' if len(one.missing) == 1 else f'rank {process.rank}'} was in {place(process.where)}"
             for process in stood
@@ -69,6 +71,13 @@ def what_happened(one: JobCollective, stood: Iterable[JobProcess] = ()) -> str:
     if one.unknown:
         return f"{one.operation or 'collective'}{number} did not finish; it is not known whether {ranks(one.unknown)} reached it"
     return f"all ranks reached {one.operation or 'collective'}{number}, but it did not finish{who}"
+
+
+def _other_side(operation: Optional[str]) -> str:
+    """Who is missing from a receive was to send."""
+    side, _, peers = (operation or "").partition(" ")
+    other = {"recv": "send", "send": "receive"}.get(side) if "->" in peers else None
+    return f"the {other} that belongs to " if other else ""
 
 
 def _call(call: JobCall, one: JobCollective) -> str:

@@ -8,7 +8,8 @@ from msgspec.structs import replace
 
 from crashkit.job.classes import PEER, is_launchers, of_exception
 from crashkit.job.join import Joined
-from crashkit.model import Crash, JobCause, LogLine, Process, Signal
+from crashkit.model import Crash, JobCause, LogLine, Process, Signal, Thread
+from crashkit.naming.own_code import python_frames
 from crashkit.naming.signals import signal_name
 
 # What a launcher says of a process; its pid tells of which.
@@ -25,7 +26,7 @@ def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
     """
     job = joined.job
     cause = job.root_cause
-    crash = replace(crash, job=job, log=tuple(line for line in crash.log if _is_about(line, cause)))
+    crash = _without_launchers(replace(crash, job=job, log=tuple(line for line in crash.log if _is_about(line, cause))))
     if crash.source is not None and crash.source.kind in ("core", "gpu-core", "folder", "live"):
         return crash
     first = next((one for one in job.processes if one.role == "root-cause"), None)
@@ -57,6 +58,19 @@ def _may_be_its_own(crash: Crash, number: int) -> bool:
     """Whether these stacks may be those of a process that this signal ended: SIGKILL leaves none, and the launcher writes to that log."""
     frames = (frame for thread in crash.threads for frame in thread.pythons())
     return number != SIGKILL and not any(is_launchers(frame.file or "") for frame in frames)
+
+
+def _without_launchers(crash: Crash) -> Crash:
+    """A rank that left no stack has none: the last traceback of a job's log is the launcher's."""
+    kept = tuple(thread for thread in crash.threads if not _is_launchers(thread))
+    if len(kept) == len(crash.threads):
+        return crash
+    return replace(crash, threads=kept, crashed_thread=crash.crashed_thread if any(t.tid == crash.crashed_thread for t in kept) else None)
+
+
+def _is_launchers(thread: Thread) -> bool:
+    innermost = next(iter(python_frames(thread)), None)
+    return innermost is not None and is_launchers(innermost.file or "")
 
 
 def _shows(crash: Crash, joined: Joined) -> bool:

@@ -11,7 +11,8 @@ from crashkit.naming.itanium import demangled, identifiers
 _FUSED = re.compile(r"triton_(?P<kind>poi|red|per|mm|tem|spl|for|unk)_fused_(?P<operators>\w+?)_\d+$")
 _TEMPLATE = re.compile(r"triton_(?:tem_fused_)?(?P<operator>bmm|mm|convolution|flex_attention|addmm)\w*$")
 
-_INTERNAL = re.compile(r"^(?:at::native|at|c10)::(?:\(anonymous\)::)*")
+_INTERNAL = re.compile(r"^(?:__main__::|(?:at::native|at|c10)::(?:\(anonymous\)::)*)")
+"""torch's namespaces, and what numba puts before the functions of the script itself."""
 
 # By the kernel's short name. Kernels of torch that check their input, and what asked for them in Python.
 _OPERATORS = (
@@ -74,7 +75,7 @@ def short_kernel(mangled: str) -> str:
 
 
 def brief_kernel(kernel: str) -> str:
-    """A short kernel name without the namespaces of torch's internals: `reduce_kernel`."""
+    """A short kernel name without the namespaces of torch's internals and of the script: `reduce_kernel`."""
     return _INTERNAL.sub("", kernel)
 
 

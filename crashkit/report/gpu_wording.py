@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
+from msgspec.structs import replace
+
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, PythonFrame, Thread
 from crashkit.naming import gpu_memory
 from crashkit.naming.gpu_exceptions import meaning_of
@@ -13,6 +15,7 @@ from crashkit.report import wording
 
 _VERBS = {"read": "read", "write": "wrote", "atomic": "atomic access"}
 _WAITS = {"barrier": "wait at a barrier", "mbarrier": "wait at an mbarrier", "warp": "wait for threads of their warp", "sleep": "sleep"}
+_BULK = "UBLKCP"
 _NAME = 160
 _MOST_CANDIDATES = 4
 
@@ -89,6 +92,9 @@ def access(exception: GpuException) -> Optional[str]:
         return None
     size = f" {wording.plural(exception.size, 'byte')}" if exception.size else ""
     space = "" if exception.space in (None, "generic") else f"{exception.space} "
+    if exception.instruction == _BULK:
+        way = "from" if exception.access == "read" else "into"
+        return f"a bulk copy (TMA) {way} {space}memory"
     text = f"{_VERBS.get(exception.access, exception.access)}{size} of {space}memory"
     if exception.address is not None:
         text += f" at {exception.address}"
@@ -158,6 +164,16 @@ def _noticed(crash: Crash, thread: Thread, call: str, candidates: Sequence[int])
         text += f", as {'was' if len(others) == 1 else 'were'} {shown}: one of them launched it"
         return f"{text}, here or earlier" if not blocking else text
     return f"{text}: this line or an earlier one launched it" + ("" if blocking else "; CUDA_LAUNCH_BLOCKING=1 shows which")
+
+
+def standing(kernel: GpuKernel) -> list[str]:
+    """Where a kernel's warps are, those of most warps first. Instructions of one line are one place."""
+    merged: dict[tuple[object, ...], GpuPlace] = {}
+    for found in kernel.places:
+        where = found.line if found.line is not None else (found.offset,)
+        key = (found.waits, found.function, found.file, where)
+        merged[key] = replace(found, warps=merged[key].warps + found.warps) if key in merged else found
+    return [stands(found) for found in sorted(merged.values(), key=lambda found: -found.warps)]
 
 
 def stands(found: GpuPlace) -> str:

@@ -141,11 +141,20 @@ def further(job: Job) -> list[str]:
     return found
 
 
+def place_in_job(crash: Crash) -> Optional[str]:
+    """Which of the job the process was that the answer is about: `rank 1 of torchrun, 2 ranks, failed first`."""
+    cause = crash.job.root_cause if crash.job is not None else None
+    if crash.job is None or cause is None or crash.process is None or cause.pid is None or crash.process.pid != cause.pid:
+        return None
+    return f"{who(cause)} of {described(crash.job)}, failed first"
+
+
 def followed(job: Job) -> list[str]:
     """What became of the others: `ranks 0 and 2 lost a peer (train_step train.py:59)`."""
+    named = frozenset(job.root_cause.ranks) if job.root_cause is not None and is_collective(job) else frozenset[int]()
     groups: dict[tuple[str, str], list[int]] = {}
     for process in job.processes:
-        if process.role not in ("root-cause", "failed") and process.rank is not None:
+        if process.role not in ("root-cause", "failed") and process.rank is not None and process.rank not in named:
             at = place(process.where)
             groups.setdefault((ROLES.get(process.role or "", process.role or "ended"), at), []).append(process.rank)
     return [f"{ranks(several)}: {said}" + (f" ({at})" if at else "") for (said, at), several in groups.items()]
@@ -264,10 +273,15 @@ def _marks(first: int, last: int) -> Iterable[int]:
 
 
 def answers(crash: Crash) -> bool:
-    """Whether the job is the answer: a core's own fault is, where it is of the process that failed first."""
+    """Whether the job is the answer: a core's own fault is, where it is of the process that failed first.
+
+    Who never came to a collective is aborted by NCCL's monitor later on: that is no fault of its own.
+    """
     job = crash.job
     if job is None or job.root_cause is None:
         return False
     if crash.source is None or crash.source.kind not in ("core", "gpu-core", "folder"):
         return True
-    return crash.process is None or crash.process.pid != job.root_cause.pid
+    if crash.process is None or crash.process.pid != job.root_cause.pid:
+        return True
+    return is_collective(job) and crash.failed_gpu is None

@@ -82,7 +82,7 @@ def _gpu(crash: Crash) -> list[tuple[str, str]]:
         rows.append(("Access", " ".join(filter(None, (exception.instruction, gpu_wording.access(exception))))))
         rows.append(("Memory", "; ".join(gpu_wording.memory(exception))))
     for kernel in gpu.kernels[:3] if not gpu.exceptions else ():
-        standing = "; ".join(map(gpu_wording.stands, kernel.places[:3]))
+        standing = "; ".join(gpu_wording.standing(kernel)[:3])
         rows.append(("Kernel", f"{kernel.name or 'not named'}: {standing}"))
     side = gpu_wording.launch(crash)
     if side is not None:

@@ -158,6 +158,7 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from page.field("message", said, lines=2)
+    yield from _in_job(crash, page)
     if crash.process and _process(crash).strip():
         yield from page.field("process", _process(crash).strip())
     if crash.source and crash.source.truncated:
@@ -202,18 +203,25 @@ def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
     for kernel in gpu.kernels[:1] if not gpu.exceptions else ():
         known = f"  ({kernel.known_as})" if kernel.known_as else ""
         yield from page.field("kernel", f"{gpu_wording.kernel_name(kernel.name)}{known}", style=_BOLD)
-        for index, place in enumerate(kernel.places[:3]):
-            yield from page.field("warps" if index == 0 else "", gpu_wording.stands(place))
+        for index, place in enumerate(gpu_wording.standing(kernel)[:3]):
+            yield from page.field("warps" if index == 0 else "", place)
     side = gpu_wording.launch(crash)
     if side is not None:
         if side.frame is not None:
             yield from _python_line(side.label, side.frame, page)
         yield from page.field("" if side.frame else side.label, side.text, lines=2, style=_DIM)
         yield from _forward(side.thread, page)
+    yield from _in_job(crash, page)
     if crash.process and _process(crash).strip():
         yield from page.field("process", _process(crash).strip())
     if crash.source and crash.source.truncated:
         yield from page.field("evidence", "the core is truncated, so this report is incomplete", style=_YELLOW)
+
+
+def _in_job(crash: Crash, page: _Page) -> Iterator[Text]:
+    """Whose the failure is: of several ranks, one crashed."""
+    if (said := job_wording.place_in_job(crash)) is not None:
+        yield from page.field("job", said)
 
 
 def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:

@@ -41,8 +41,9 @@ _PYTHON_LOCK = re.compile(
 _COLLECTIVE_THREAD = re.compile(
     r"c10d::ProcessGroup\w*::(?:runLoop|watchdogHandler|ncclCommWatchdog|heartbeatMonitor|workCleanupLoop|runHookLoop)"
     r"|c10d::ProcessGroup\w*::(?:Watchdog|HeartbeatMonitor)::\w+|gloo::transport::\w+::Loop::run|c10d::detail::\w+::run"
+    r"|ncclProxy(?:Service|Progress)\w*|rasThreadMain"
 )
-"""A backend's own threads, which wait for work."""
+"""A backend's own threads, which wait for work. NCCL's (src/proxy.cc, src/ras/ras.cc) do so from the first communicator on."""
 _SIMPLE_QUEUE = re.compile(r"_queue_SimpleQueue_get\w*")
 """Modules/_queuemodule.c. It has no frame of Python's."""
 _COLLECTIVE = re.compile(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")

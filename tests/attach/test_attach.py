@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.collect import live_core
 from crashkit.collect.live_core import take_core
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import open_core
@@ -74,6 +75,22 @@ def test_a_tree(tmp_path: Path) -> None:
     assert [report["process"]["pid"] for report in reports] == [process.pid, child]
     assert reports[0]["waits"][0]["process"] == child
     assert sorted(path.name for path in (tmp_path / "cores").iterdir()) == sorted([f"core.{process.pid}", f"core.{child}"])
+
+
+@pytest.mark.slow
+def test_of_several_processes_each_says_its_rank() -> None:
+    waiting = [sys.executable, "-c", "import signal; signal.pause()"]
+    with (
+        subprocess.Popen(waiting, env={**os.environ, "RANK": "1"}) as rank,
+        subprocess.Popen(waiting) as other,
+        ended(rank.pid),
+        ended(other.pid),
+    ):
+        until_asleep(rank.pid, 1)
+        until_asleep(other.pid, 1)
+        done = crashkit("attach", rank.pid, other.pid, "--no-gdb")
+    titles = [line for line in done.stdout.splitlines() if line.startswith("Process ")]
+    assert titles == [f"Process {rank.pid}, rank 1: {' '.join(waiting)}", f"Process {other.pid}: {' '.join(waiting)}"]
 
 
 def test_no_such_process() -> None:
@@ -206,12 +223,14 @@ kept = [small(number) for number in range(2_000_001)]
 
 
 @pytest.mark.slow
-def test_the_python_side_of_a_large_process_is_in_the_core(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However little the time suffices for."""
+@pytest.mark.parametrize("prepare", [True, False])
+def test_the_python_side_of_a_large_process_is_in_the_core(prepare: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little the time suffices for, and also where somebody is about to end it."""
     monkeypatch.setattr("crashkit.collect.live_core.LEAST", 4 << 20)
+    monkeypatch.setattr("crashkit.collect.live_core.LARGE", 32 << 20)
     with running(an_interpreter(), LARGE, tmp_path) as (process, _):
         until_asleep(process.pid, 1)
-        taken = take_core(process.pid, tmp_path / "kept", seconds=0)
+        taken = take_core(process.pid, tmp_path / "kept", seconds=0, prepare=prepare)
     assert taken.left_out > 32 << 20
     with opened(tmp_path / "kept") as core:
         state = state_of(core)
@@ -220,6 +239,24 @@ def test_the_python_side_of_a_large_process_is_in_the_core(tmp_path: Path, monke
         frame = next(frame for frame in thread.stack.inner if frame.code is not None and frame.code.name == "wait")
         assert [(value.name, value.text) for value in state.variables(frame)] == [("text", "'small 2000000'")]
         assert thread.stack.inner[-1].code is not None and not thread.stack.cut
+
+
+@pytest.mark.slow
+def test_a_process_that_ends_as_soon_as_it_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a rank does that its launcher has sent SIGTERM meanwhile: what it was, and its interpreter, are in the core."""
+    pieces = live_core._Copier.pieces
+    with running(an_interpreter(), programs.QUEUE, tmp_path) as (process, _):
+
+        def ended_before(copier: live_core._Copier) -> list[live_core._Piece]:
+            process.kill()
+            process.wait()
+            return pieces(copier)
+
+        monkeypatch.setattr(live_core._Copier, "pieces", ended_before)
+        take_core(process.pid, tmp_path / "kept")
+    with opened(tmp_path / "kept") as core:
+        assert core.executable and core.process is not None and core.process.name
+        assert state_of(core) is not None
 
 
 @pytest.mark.slow

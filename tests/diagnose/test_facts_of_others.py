@@ -323,7 +323,9 @@ BARRIER, RUNS = GpuPlace(warps=1, waits="barrier", file="/srv/k.py", line=3), Gp
         ((RUNS,), {"hang"}),
         ((BARRIER,), {"hang"}),
         ((BARRIER, RUNS), {"hang", "barrier"}),
-        ((replace(BARRIER, waits="mbarrier"), RUNS), {"hang", "barrier"}),
+        ((replace(BARRIER, waits="mbarrier"), RUNS), {"hang", "mbarrier"}),
+        ((BARRIER, replace(RUNS, line=3)), {"hang"}),
+        ((BARRIER, replace(RUNS, line=3), RUNS), {"hang", "barrier"}),
         ((replace(BARRIER, waits="sleep"), RUNS), {"hang"}),
     ],
 )

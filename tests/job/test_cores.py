@@ -16,7 +16,7 @@ from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import Options, analyze
 from tests.collect.conftest import Crashkit
 from tests.collect.conftest import crashkit as crashkit
-from tests.job.folders import crash_folder, launcher
+from tests.job.folders import crash_folder, launcher, looked_at
 
 RANK = """
 import ctypes, os, signal
@@ -103,3 +103,21 @@ def test_the_stack_of_a_folder_is_kept_beside_a_launchers_log(name: str, tmp_pat
         assert crash.job is not None and crash.job.root_cause is not None and crash.job.root_cause.rank == 1
         assert crash.job.root_cause.where is not None and crash.job.root_cause.where.function == "train_step"
         assert crash.thread is not None and "train_step" in [frame.function for frame in python_frames(crash.thread)]
+
+
+def test_a_rank_that_left_no_stack_has_not_the_launchers(tmp_path: Path) -> None:
+    """What a job's log ends with is the launcher's own traceback."""
+    traceback = (
+        "Traceback (most recent call last):\n"
+        '  File "/venv/bin/torchrun", line 10, in <module>\n    sys.exit(main())\n'
+        '  File "/venv/lib/torch/distributed/run.py", line 990, in main\n    run(args)\n'
+        '  File "/venv/lib/torch/distributed/launcher/api.py", line 317, in launch_agent\n    raise ChildFailedError(\n'
+        "torch.distributed.elastic.multiprocessing.errors.ChildFailedError: \n"
+    )
+    log = launcher(stopped=100, failed=101, status=-9) + traceback
+    folder = crash_folder(tmp_path / "crash", 1, 101, log, signal=9, is_command=False)
+    looked_at(folder, "rank0-100", 100, environment={"RANK": "0", "LOCAL_RANK": "0"})
+    crash = analyze(folder, options=OPTIONS)
+    assert crash.job is not None and crash.job.root_cause is not None
+    assert (crash.job.root_cause.rank, crash.job.root_cause.what) == (1, "SIGKILL")
+    assert crash.threads == () and crash.thread is None

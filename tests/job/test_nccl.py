@@ -67,7 +67,7 @@ LOGS = {
     "size": HALF,
     "fr-size": HALF,
     "p2p": Truth("at #11 rank 0 called recv (train.py:56) and rank 1 called all_reduce (train.py:58)", None, (0, 1), None,
-                 "certain", "collective-mismatch", ("default_pg", 11, "mismatch", "recv", (), (1,))),
+                 "likely", "collective-mismatch", ("default_pg", 11, "mismatch", "recv", (), (1,))),
     # Rank 0 only warned that it uses sends and receives, and left no stack.
     "fr-p2p": Truth("at #11 rank 0 called send or recv and rank 1 called all_reduce (train.py:58)", None, (0, 1), None,
                     "possible", "nccl-watchdog-timeout", ("default_pg", 11, "mismatch", "send or recv", (), (1,))),
@@ -81,7 +81,7 @@ RECORDED = {
     "fr-spin": Truth("rank 1 never reached all_reduce #11", collective=NEVER_CAME),
     "fr-mismatch": LOGS["fr-mismatch"],
     "fr-size": Truth(SIZES, None, (0, 1), None, "certain", "collective-mismatch", DIFFER),
-    "fr-p2p": Truth("rank 1 never reached recv 1->0 #1 (train_step train.py:56)", confidence="likely",
+    "fr-p2p": Truth("rank 1 never reached the send that belongs to recv 1->0 #1 (train_step train.py:56)", confidence="likely",
                     collective=("default_pg", 1, "missing", "recv 1->0", (1,), ())),
     "fr-groups": Truth("rank 1 never reached all_reduce #6 (main train.py:73)",
                        collective=("metrics", 6, "missing", "all_reduce", (1,), ())),

@@ -11,10 +11,13 @@ from typing import Optional
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from crashkit.model import Crash, Job, JobCall, JobCause, JobCollective, JobPlace, JobProcess, Process, Source
+from crashkit.job.sentences import what_happened
+from crashkit.model import Crash, Gpu, GpuException, Job, JobCall, JobCause, JobCollective, JobPlace, JobProcess, Process, Signal, Source
 from crashkit.report import job_wording as wording
 from crashkit.report.job_wording import WIDTH, Picture, bands, pictures
+from crashkit.report.text import summary
 
 MARGIN = 20
 """Right of the longest bar: room for the ring around what failed first."""
@@ -326,3 +329,31 @@ def test_what_became_of_the_others() -> None:
 def test_whether_the_job_is_the_answer(crash: Crash, answers: bool) -> None:
     """A core's own fault is, where it is of the process that failed first."""
     assert wording.answers(crash) == answers
+
+
+def test_who_never_came_to_a_collective_did_not_fail_by_itself() -> None:
+    """NCCL's monitor aborts it later on, and its core shows no more than that."""
+    missed = JobCollective(sequence=11, problem="missing", operation="all_reduce", missing=(1,))
+    job = Job(root_cause=JobCause(rank=1, pid=7, what=what_happened(missed)), collectives=(missed,))
+    crash = Crash(job=job, source=Source(path="", kind="folder"), process=Process(pid=7), signal=Signal(number=6, name="SIGABRT"))
+    assert wording.answers(crash)
+    failed = Gpu(path="", exceptions=(GpuException(name="WARP_ASSERT", kernel="k"),))
+    assert not wording.answers(replace(crash, gpu=(failed,)))
+
+
+def test_a_core_that_is_the_answer_says_whose_it_is() -> None:
+    both = (JobProcess(rank=0), JobProcess(rank=1))
+    job = Job(kind="torchrun", world_size=2, processes=both, root_cause=JobCause(rank=1, pid=7, what="SIGSEGV"))
+    crash = Crash(job=job, source=Source(path="", kind="folder"), process=Process(pid=7), signal=Signal(number=11, name="SIGSEGV"))
+    failed = Gpu(path="", exceptions=(GpuException(name="WARP_ASSERT", kernel="k"),))
+    for one in (crash, replace(crash, gpu=(failed,))):
+        assert "  job       rank 1 of torchrun, 2 ranks, failed first" in list(summary(one, None, color=False, width=100))
+    assert wording.place_in_job(replace(crash, process=Process(pid=8))) is None
+
+
+def test_who_called_something_else_did_not_follow() -> None:
+    calls = (JobCall(operation="all_reduce", ranks=(0,)), JobCall(operation="all_gather", ranks=(1,)))
+    differ = JobCollective(sequence=16, problem="mismatch", operation="all_reduce", differing=(1,), differs=("operation",), calls=calls)
+    cause = JobCause(ranks=(0, 1), what=what_happened(differ))
+    several = tuple(JobProcess(rank=rank, role="lost-peer") for rank in range(3))
+    assert wording.followed(Job(processes=several, root_cause=cause, collectives=(differ,))) == ["rank 2: lost a peer"]

@@ -66,7 +66,10 @@ _OPERATIONS = {
     0x150: _Kind("RET"),
     0x15D: _Kind("NANOSLEEP"),
     0x1A7: _Kind("SYNCS"),
+    0x1BA: _Kind("UBLKCP"),
 }
+_COPIES = {1: "read", 2: "write"}
+"""By bits 73 and 74 of UBLKCP, the bulk copy: from global into shared memory (.S.G), or out of it (.G.S)."""
 BARRIER, TRAP, CALL = ("BAR",), ("BPT.TRAP",), ("CALL.ABS", "CALL.REL")
 WAITS = {"BAR": "barrier", "WARPSYNC": "warp", "NANOSLEEP": "sleep", "SYNCS": "mbarrier"}
 """What a warp waits for that stands at, or right behind, an instruction of that name."""
@@ -93,7 +96,7 @@ class Operation(NamedTuple):
     @property
     def text(self) -> str:
         """As a disassembler shows it, without modifiers and data registers: `STG.E.128 [R2.64+0x4]`."""
-        if self.access is None:
+        if self.access is None or self.name == "UBLKCP":
             return self.name
         scaled = f".X{self.scale}" if self.scale > 1 else ""
         parts = [f"R{self.register}{'.64' if self.wide else scaled}"] if self.register is not None else []
@@ -135,6 +138,10 @@ def decode(code: bytes, architecture: int = USUAL) -> Optional[Operation]:
     kind = _OPERATIONS.get(number)
     if kind is None:
         return None
+    if kind.name == "UBLKCP":
+        # All its operands are uniform registers: the source, the destination, and how much. Whose address failed is open: global memory's.
+        access = _COPIES.get(high >> 9 & 3)
+        return Operation(kind.name, access, "global" if access else None)
     if kind.access is None:
         return Operation(kind.name)
     wide = bool(high >> 8 & 1) and kind.space in ("global", "generic")
