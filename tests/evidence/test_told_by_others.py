@@ -327,6 +327,15 @@ TOLD = {
     "#2  0x7f13 in zmq::zmq_abort (errmsg_=<optimized out>) at src/err.cpp:87\n#3  0x7f14 in f () at a.cpp:3": "c-assertion-failed",
     "the container restarts in a loop (with code 132), no logs": "sigill-unsupported-cpu",
     "my_app exited 132": "sigill-unsupported-cpu",
+    "**\\* buffer overflow detected _**: python terminated": "stack-smashing",
+    "Exit code is -1073740791 (Fatal Python error: PyEval_SaveThread: the function must be called with the GIL held, but the GIL is released "
+    "(the current Python thread state is NULL)": "gil-not-held",
+    "This application has requested the Runtime to terminate it in an unusual way.Please contact the support": "self-abort",
+    'Stack trace (most recent call last):\n#2    Object "/opt/libx.so", at 0x12, in main\n#1    Object "/opt/libx.so", at 0x12, in f(int)\n'
+    '#0    Source "../a.cpp", line 98, in load [0x13]\nSegmentation fault (Signal sent by the kernel [(nil)])': "null-deref",
+    '[node-3] #8    Object "/opt/libx.so", at 0x12, in f(int)\n'
+    '[node-3] #7    Source "../functexcept.cc", line 82, in __throw_length_error [0x12]\n'
+    '[node-3] #6    Source "../eh_throw.cc", line 98, in __cxa_throw [0x13]': "cxx-uncaught-exception",
     "start.sh: line 1:16 Killed python3 -m bot": "killed-by-signal-9-unknown",
     'in the log appears the line:\n"start.sh: line 1:16 Killed python3 -m bot"': "killed-by-signal-9-unknown",
     "I will encounter **illegal memory access** for all datasets": "cuda-illegal-access",
