@@ -327,6 +327,10 @@ TOLD = {
     "#2  0x7f13 in zmq::zmq_abort (errmsg_=<optimized out>) at src/err.cpp:87\n#3  0x7f14 in f () at a.cpp:3": "c-assertion-failed",
     "the container restarts in a loop (with code 132), no logs": "sigill-unsupported-cpu",
     "my_app exited 132": "sigill-unsupported-cpu",
+    "ImportError: Error relocating /usr/lib/x.so: _ZNSt7__cxx1112basic_stringIcE: symbol not found": "abi-undefined-symbol",
+    "OSError: Error relocating /usr/lib/librego.so: __cxa_thread_atexit_impl: symbol not found": "abi-undefined-symbol",
+    "ImportError: Error relocating /usr/lib/x.so: (null): initial-exec TLS resolves to dynamic definition in /usr/lib/x.so": "static-tls-exhausted",
+    "tests/test_a.py::test_shutdown_with_sys_exit ++++++++++++++++ Timeout ++++++++++++++++": "timeout-pytest",
     "**\\* buffer overflow detected _**: python terminated": "stack-smashing",
     "Exit code is -1073740791 (Fatal Python error: PyEval_SaveThread: the function must be called with the GIL held, but the GIL is released "
     "(the current Python thread state is NULL)": "gil-not-held",
@@ -451,6 +455,8 @@ def test_signature(text: str, tmp_path: Path) -> None:
         "[ERROR] [node-1]: process has died [pid 96, exit code 1, cmd 'python3 node.py'].",
         "the kernel was stopped by its user",
         "my_app exited 130",
+        "no error relocating /usr/lib/x.so: every symbol was found",
+        "rows ++++ Timeout ++++",
         "the container listens on port 132",
     ],
 )
