@@ -327,6 +327,8 @@ TOLD = {
     "#2  0x7f13 in zmq::zmq_abort (errmsg_=<optimized out>) at src/err.cpp:87\n#3  0x7f14 in f () at a.cpp:3": "c-assertion-failed",
     "the container restarts in a loop (with code 132), no logs": "sigill-unsupported-cpu",
     "my_app exited 132": "sigill-unsupported-cpu",
+    "[2024-01-01] {local_task_job_runner.py:234} INFO - Task exited with return code Negsignal.SIGSEGV": "supervisor-worker-crashed",
+    "INFO - Task exited with return code Negsignal.SIGKILL": "killed-by-signal-9-unknown",
     "text_generation_launcher: Shard process was signaled to shutdown with signal 11 rank=0": "supervisor-worker-crashed",
     "Shard process was signaled to shutdown with signal 9 rank=0": "killed-by-signal-9-unknown",
     "dagster._core.executor.child_process_executor.ChildProcessCrashException: (-11, None)": "supervisor-worker-crashed",
