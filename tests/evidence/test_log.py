@@ -394,6 +394,7 @@ OPENING_LINES = (
     "NAME    READY   STATUS    RESTARTS   AGE",
     "Containers:",
     'Thread 0x7F768F77C740 (idle): "MainThread"',
+    "Stack trace (most recent call last):",
     "JobID|JobName|State|ExitCode",
     "JobId=7 JobName=train",
     "Fatal Python error: Aborted",

@@ -100,6 +100,12 @@ TEXTS = {
     "llvm": "LLVM ERROR: out of memory\n",
     "objc": "objc[123]: +[__NSCFConstantString initialize] may have been in progress in another thread when fork() was called.\n",
     "stackoverflow": "Fatal Python error: Cannot recover from stack overflow.\nPython runtime state: initialized\n",
+    "zeromq": "Assertion failed: nbytes == sizeof (dummy) (src/signaler.cpp:303)\n",
+    "musl": "Error relocating /usr/lib/x.so: _ZNSt7__cxx1112basic_stringIcE: symbol not found\n",
+    "pyspy": 'Thread 811 (idle): "MainThread"\n    wait (threading.py:320)\n    <module> (serve.py:13)\n'
+    'Thread 812 (active+gil): "Thread-1"\n    decode (/srv/app.py:12)\n    run (threading.py:982)\n',
+    "backward": 'Stack trace (most recent call last):\n#2    Object "/opt/libx.so", at 0x12, in main\n'
+    '#1    Source "../a.cpp", line 98, in load [0x13]\nSegmentation fault (Signal sent by the kernel [(nil)])\n',
     "translated": "Speicherzugriffsfehler (Speicherabzug geschrieben)\n",
 }
 

@@ -6,6 +6,7 @@ from typing import Any
 
 from crashkit.evidence.text import (
     apple,
+    backward,
     c10,
     containers,
     coredumpctl,
@@ -33,6 +34,7 @@ FORMATS: tuple[Format[Any], ...] = (
     faulthandler.FORMAT,
     traceback.FORMAT,
     coredumpctl.FORMAT,
+    backward.FORMAT,
     gdb.FORMAT,
     *sanitizer.FORMATS,
     valgrind.FORMAT,

@@ -111,6 +111,16 @@ def kinds() -> frozenset[str]:
     return frozenset(pattern.kind for pattern in line_patterns()).union(*(format.kinds for format in formats.FORMATS))
 
 
+# What says how a process ended, or nothing by itself: less than a cause that the same line tells.
+_NO_CAUSES = frozenset(
+    {
+        "process-end", "exit-status", "windows-exit", "windows-exception", "windows-cxx-exception", "jvm-fatal", "shell", "shell-killed",
+        "supervisor-exit", "supervisor-signal", "launcher-child", "launcher-signal", "gdb-signal", "told", "what", "recursion",
+        "launch-blocking", "llvm-program", "triton-code", "test-summary", "c-assert-part",
+    }
+)  # fmt: skip
+
+
 class Classifier:
     """Classifies a line: by the built-in table first, then by further patterns (kind None)."""
 
@@ -118,6 +128,8 @@ class Classifier:
         rules = _rules(tuple(further))
         self.literals = rules.literals
         self._rules, self._any, self._of_literal = rules.rules, rules.any, rules.of_literal
+        self._first_causes = len(line_patterns()) - len(_table().line)
+        """Rules before this one are codes and signals: a line may tell more than these."""
         self.too_slow: list[str] = []
         """Further patterns that took so long that they are no longer tried."""
 
@@ -126,14 +138,19 @@ class Classifier:
         if not text.isascii():
             text = text.translate(_TYPED)
         hits = {literal for literal, _, _ in self._any.find_matches_as_indexes(text, overlapping=True)}
+        end: Optional[tuple[Optional[str], dict[str, str]]] = None
         for index in sorted({rule for literal in hits for rule in self._of_literal[literal]}):
             kind, pattern, required, told = self._rules[index]
             if pattern.pattern in self.too_slow or not any(literal in text for literal in required):
                 continue
             match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
-            if match:
-                return kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
-        return None
+            if match is None or (end is not None and kind in _NO_CAUSES):
+                continue
+            found = kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
+            if index >= self._first_causes:
+                return found
+            end = end or found
+        return end
 
     def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str], str]]:
         """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it. And what matched."""

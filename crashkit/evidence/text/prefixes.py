@@ -46,7 +46,7 @@ _LAYERS = tuple(
         r"(?:\d\d:\d\d:\d\d )?(?P<who>[A-Za-z][\w.-]{0,100}[-_.]\d{1,6}) +\| ?",  # docker compose, old and new; honcho
         r"\[(?P<who>[a-z][\w.-]{0,60})\] *\| ?",  # podman-compose
         r"\[(?P<who>gw\d+)\] (?!node down|\[ *\d)",  # pytest-xdist; what it says of a worker is not the worker's
-        r"(?P<who>\d{1,5}): (?=\S| {2,4}(?:File|#|at |by |what\(\)))",  # srun --label
+        r"(?P<who>\d{1,5}): (?=\S| {2,4}(?:File|#|at |by |what\(\)|\S{1,200} \([^\s()]{1,200}:\d{1,9}\)$))",  # srun --label
         r"\((?P<who>[\w.]+ (?:pid=)?\d+(?:, ip=[\d.]+)?)\) ",  # ray, vLLM workers
     )
 )
