@@ -36,6 +36,8 @@ HALVES = {
     "seventh-second": 1,
     "seventh-late": 0,
     "eighth-first": 0,
+    "eighth-second": 1,
+    "eighth-late": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -108,6 +110,8 @@ def verdicts() -> dict[str, list[Verdict]]:
         "seventh, second half": [judged(report) for report in reports("seventh-second")],
         "seventh, found after the first half was handed over": [judged(report) for report in reports("seventh-late")],
         "eighth, first half": [judged(report) for report in reports("eighth-first")],
+        "eighth, second half": [judged(report) for report in reports("eighth-second")],
+        "eighth, found after the first half was handed over": [judged(report) for report in reports("eighth-late")],
     }
 
 
