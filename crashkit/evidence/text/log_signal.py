@@ -125,6 +125,7 @@ _BY_KIND = {
     "terminate-c10": SIGABRT,
     "terminate-protobuf": SIGABRT,
     "terminate-bare": SIGABRT,
+    "terminate-again": SIGABRT,
     "not-rethrown": SIGABRT,
     "pure-virtual": SIGABRT,
     "rocm-fault": SIGABRT,
