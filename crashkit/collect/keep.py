@@ -20,7 +20,7 @@ from typing import BinaryIO, Optional
 
 from crashkit import __version__, isolation, scratch
 from crashkit.collect.host import cuda, handlers, linux, oom
-from crashkit.collect.host.limits import FILTER, all_limits, allow_large_files
+from crashkit.collect.host.limits import FILTER, allow_large_files
 from crashkit.collect.host.snapshot import versions
 from crashkit.collect.inventory import inventory
 from crashkit.collect.supervise.core_watch import CoreFile
@@ -466,7 +466,7 @@ def _manifest(seen: Sighting, settings: RunSettings, notes: list[str], clean: _C
         "files": [],
         "versions": versions(process and process.executable, process.libraries if process else ()),
         "environment": clean.environment({**settings.environment, **dict(process.place if process is not None else ())}),
-        "limits": {name: list(values) for name, values in all_limits().items()},
+        "limits": {name: list(values) for name, values in settings.limits.items()},
         "cgroup": oom.cgroup_memory(),
         "core_pattern": settings.pattern.text,
         "host": platform.node(),
@@ -593,6 +593,7 @@ def _is_rank(seen: Sighting) -> bool:
 def process(seen: Sighting, settings: RunSettings) -> None:
     """Keep one crash, analyze it, run the --on-crash command, and prune the store. Prints what becomes of it."""
     os.nice(19)
+    allow_large_files()
     if seen.exit_status and seen.is_command and not _is_rank(seen) and not is_known_failure(end_of(seen.stderr)):
         return
     work: Optional[Work] = None
@@ -606,7 +607,6 @@ def process(seen: Sighting, settings: RunSettings) -> None:
         mend = f"its core stays at {place}; crashkit list tries again" if place else "it has no core"
         say(f"{_describe(seen, {})}: cannot be written to the crash store {settings.store.path}: {reason}; {mend}")
         return
-    allow_large_files()  # the manifest has the limit
     what = _describe(seen, manifest)
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
         say(f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again")

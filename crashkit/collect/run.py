@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
+from crashkit.collect.host.limits import all_limits
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.restart import Restart
@@ -99,6 +100,7 @@ def run(request: Request) -> int:
         gpu_folder=gpu_folder,
         began=time.time(),
         began_monotonic=time.monotonic(),
+        limits=all_limits(),
         retention=request.retention,
         keep_core=request.keep_core,
         minimal=request.minimal or tracer == "crashkit",

@@ -17,7 +17,11 @@ _INT = 1 << 32
 """ctypes passes and returns a number as a C int, unless it is told otherwise (`argtypes`, `restype`)."""
 _SIGNED = (1 << 64) - (1 << 31)
 _NEAR = 4096
-_GONE = frozenset({"unmapped", "no-access", "non-canonical"})
+_LARGE = 64 << 20
+"""Bytes of a mapping that has an address for too many numbers: reservations, models."""
+_FEW = 16
+"""A number that is no address ends like one of a mapping in less than one of so many cases."""
+_GONE = frozenset({"unmapped", "non-canonical"})
 _CALLED = re.compile(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
 
 
@@ -48,10 +52,22 @@ def result_cut(case: Case) -> Outcome:
     value = _value(case)
     if value is None:
         return no("no variable of the line has the fault address")
-    found = _completed(address % _INT, case)
+    found = _completed((number(value.text) or 0) % _INT, case)
     if found is None:
         return no("there is no memory at any address that ends like the fault address")
-    return _outcome(case, value, f"this is {address % _INT:#x}, and there is memory at {found:#x}, whose lower half it is")
+    own = (number(value.text) or 0) % _INT
+    return _outcome(case, value, f"as an address this is {own:#x}, and there is memory at {found:#x}, whose lower half it is")
+
+
+def pointer_of_32_bits(case: Case) -> Outcome:
+    """A variable of the line has the fault address, or one just before it, and that has 32 bits: of those that malloc returns, few have."""
+    address = _handed_address(case)
+    if isinstance(address, Outcome):
+        return address
+    value = _value(case)
+    if not _is_of_32_bits(address) or value is None:
+        return no("no variable of the line has the fault address, or it has more than 32 bits")
+    return _outcome(case, value, f"as an address this is {(number(value.text) or 0) % _INT:#x}, and nothing is mapped there")
 
 
 def pointer_handed_on(case: Case) -> Outcome:
@@ -60,7 +76,14 @@ def pointer_handed_on(case: Case) -> Outcome:
     if isinstance(address, Outcome):
         return address
     value = _value(case)
-    return no("no variable of the line has the fault address") if value is None else _outcome(case, value, "nothing is mapped there")
+    if value is None:
+        return no("no variable of the line has the fault address")
+    if _is_of_32_bits(address):
+        return no("the fault address has 32 bits, as hardly any address of memory that was mapped")
+    own = number(value.text) or 0
+    if any(one.start <= own < one.end for one in case.crash.mappings):
+        return no("there is memory at the address that the variable has: the access went past its end")
+    return _outcome(case, value, "nothing is mapped there")
 
 
 def _handed_address(case: Case) -> int | Outcome:
@@ -93,8 +116,14 @@ def _values(case: Case) -> list[Value]:
 
 
 def _completed(low: int, case: Case) -> Optional[int]:
-    """The first address of memory with these lower 32 bits, rather of memory that may be written."""
-    for mapping in sorted(case.crash.mappings, key=lambda one: "w" not in (one.permissions or "")):
+    """The first address of memory with these lower 32 bits, rather of memory that may be written.
+
+    None in a process that has memory for many of all such numbers.
+    """
+    candidates = [one for one in case.crash.mappings if "r" in (one.permissions or "r") and one.end - one.start < _LARGE]
+    if sum(one.end - one.start for one in candidates) > _INT // _FEW:
+        return None
+    for mapping in sorted(candidates, key=lambda one: "w" not in (one.permissions or "")):
         whole = mapping.start - mapping.start % _INT + low
         whole += _INT if whole < mapping.start else 0
         if _INT <= whole < mapping.end:
@@ -120,4 +149,9 @@ def _origin(value: Value) -> Optional[str]:
     return next((match[1] for match in found if "." in match[1]), None)
 
 
-POINTER_FACTS = {"argument-cut": argument_cut, "result-cut": result_cut, "pointer-handed-on": pointer_handed_on}
+POINTER_FACTS = {
+    "argument-cut": argument_cut,
+    "result-cut": result_cut,
+    "pointer-of-32-bits": pointer_of_32_bits,
+    "pointer-handed-on": pointer_handed_on,
+}

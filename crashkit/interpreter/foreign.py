@@ -18,8 +18,8 @@ _LONGEST_NAME = 100
 _CTYPES = ("_SimpleCData", "_Pointer", "CFuncPtr")
 _CFFI = ("_CDataBase", "CData")
 """Today, and before cffi 1.15."""
-_POINTERS = "PzZ"
-_NUMBERS = "?bBhHiIlLqQfd"
+_POINTERS = frozenset("PzZ")
+_NUMBERS = frozenset("?bBhHiIlLqQfd")
 """Codes of `_type_` that mean the same to `struct`, with the sizes of the machine's C."""
 
 
@@ -48,10 +48,10 @@ class Foreign:
             return self._of_cffi(own)
         place = self._view.word(own)
         code = self._code(kind) if family == "_SimpleCData" else "P"
-        if code is not None and code in _NUMBERS:
+        if code in _NUMBERS:
             (number,) = struct.unpack(code, self._view.data(place, struct.calcsize(code)))
             return f"{name}({number})"
-        return f"<{name} {_pointer(self._view.word(place))}>" if code is not None and code in _POINTERS else None
+        return f"<{name} {_pointer(self._view.word(place))}>" if code in _POINTERS else None
 
     def _of_cffi(self, own: int) -> Optional[str]:
         kind, value = self._view.word(own), self._view.word(own + 8)

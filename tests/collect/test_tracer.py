@@ -163,6 +163,17 @@ def test_a_limit_on_file_sizes_does_not_cut_the_core(crashkit: Crashkit, hard: i
 
 
 @pytest.mark.slow
+def test_what_a_crash_leaves_is_larger_than_a_file_may_be(crashkit: Crashkit) -> None:
+    """Its stderr is kept whole."""
+    program = "import ctypes, sys; sys.stderr.write('x' * 79 + '\\n'); sys.stderr.write(('y' * 79 + '\\n') * 1000); ctypes.string_at(0)"
+    done = crashkit.python(program, options=(), preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (40 << 10, -1)))
+    (crash,) = crashkit.crashes()
+    assert "was killed" not in done.stderr and crash["limits"]["RLIMIT_FSIZE"][0] == 40 << 10
+    assert (crash["folder"] / "stderr.log").stat().st_size > 80_000
+    assert json.loads((crash["folder"] / "report.json").read_text())["source"]["minimal"]
+
+
+@pytest.mark.slow
 def test_a_command_that_does_not_crash_runs_as_it_would(crashkit: Crashkit) -> None:
     """Children, threads, programs executed by a thread, stops, signals that have a handler or are ignored."""
     code = """

@@ -65,6 +65,13 @@ def test_words_of_others(said: str, tmp_path: Path) -> None:
         analyze(log)
 
 
+@pytest.mark.parametrize("status", [138, 152, 153, 155])
+def test_a_status_alone_proves_no_signal(status: int, tmp_path: Path) -> None:
+    log = tmp_path / "ci.log"
+    log.write_text(f"The command '/bin/sh -c make' returned a non-zero code: {status}\n")
+    assert {finding.confidence for finding in analyze(log).findings} == {"possible"}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "signature", "confidence", "line"),

@@ -68,8 +68,9 @@ def _texts(values: dict[str, int]) -> dict[str, str]:
         (crash(0x3456_7010, block=WHOLE + 0x10), {"argument-cut"}),
         (crash(0x3456_7030, block=WHOLE + 0x10), {"argument-cut"}),  # a field
         (crash(0x9999_0010, block=WHOLE + 0x10), set()),
-        (crash(0x3456_7010, block=0x3456_7010), {"result-cut", "pointer-handed-on"}),
-        (crash(0x3456_9010, block=0x3456_9010), {"pointer-handed-on"}),  # no memory ends like it
+        (crash(0x3456_7010, block=0x3456_7010), {"result-cut", "pointer-of-32-bits"}),
+        (crash(0x3456_9010, block=0x3456_9010), {"pointer-of-32-bits"}),  # no memory ends like it
+        (crash(WHOLE + 0x1010, block=WHOLE + 0xF00), set()),  # past the end of memory that is there
         (crash(0x7F99_3456_7010, block=0x7F99_3456_7010), {"pointer-handed-on"}),
         (crash(0x3456_7010, block=WHOLE + 0x1010), set()),  # there is no memory at the whole address
         (crash(0x3456_7010, ("memset", "Engine::run"), block=0x3456_7010), set()),
@@ -79,8 +80,18 @@ def _texts(values: dict[str, int]) -> dict[str, str]:
     ],
 )
 def test_what_is_a_pointer_of_the_line(case: Case, holding: set[str]) -> None:
-    names = ("argument-cut", "result-cut", "pointer-handed-on")
+    names = ("argument-cut", "result-cut", "pointer-of-32-bits", "pointer-handed-on")
     assert {name for name in names if FACTS[name](case).holds} == holding
+
+
+@pytest.mark.parametrize("sizes", [[6 << 30], [60 << 20] * 9])
+def test_garbage_ends_like_some_address_of_a_large_process(sizes: list[int]) -> None:
+    starts = [0x7F00_0000_0000 + (number << 32) for number in range(len(sizes))]
+    mappings = tuple(
+        Mapping(start=Address(start), end=Address(start + size), permissions="rw-") for start, size in zip(starts, sizes, strict=True)
+    )
+    case = crash(0x0264_6162, header=0x0264_6162)
+    assert not FACTS["result-cut"](Case(replace(case.crash, mappings=mappings))).holds
 
 
 def test_a_negative_number_is_the_same_address() -> None:

@@ -62,6 +62,8 @@ class RunSettings(NamedTuple):
     began: float
     """Seconds since the epoch."""
     began_monotonic: float
+    limits: Mapping[str, tuple[int, int]]
+    """See `all_limits`: those of the command."""
     retention: Retention
     keep_core: bool
     compress: bool

@@ -968,8 +968,7 @@ class Supervisor:
             status = 1
             try:
                 os.setsid()
-                for number in (signal.SIGPIPE, signal.SIGXFSZ):
-                    signal.signal(number, signal.SIG_DFL)
+                signal.signal(signal.SIGPIPE, signal.SIG_DFL)
                 signal.pthread_sigmask(signal.SIG_SETMASK, set())
                 from crashkit.collect import keep  # not before: most runs never crash, and its imports cost time at the start
 
