@@ -323,7 +323,7 @@ class TestUwsgi:
         assert report["findings"][0]["id"] == "null-deref" and report["signal"]["name"] == "SIGSEGV"
         assert report["process"]["versions"]["pyuwsgi"] == installed(python, "pyuwsgi")
         shown = crashkit("show", crash["id"]).stdout
-        assert "uwsgi_segfault" in shown and "then ended the process with SIGABRT" in shown and "uWSGIWorker1Core0" in shown
+        assert "uwsgi_segfault then ended the process with SIGABRT" in shown and "uWSGIWorker1Core0" in shown
 
     def test_of_its_log_alone(self, crashkit: Crashkit, python: Interpreter, tmp_path: Path) -> None:
         """As it is without crashkit: no core. What it printed begins with its handler, which did not fail."""
