@@ -254,6 +254,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         clock.lap("job")
     with ExitStack() as stack:
         pieces = sort_out(opened.paths if surveyed is None else surveyed.chosen, stack)
+        finder = finder.of_process_in((pieces.manifest or {}).get("cwd", ""))
         if options.minimal is not None and pieces.core is not None:
             pieces.core.reads = Pages()
             stack.callback(_log_of_reads(options.minimal).unlink, missing_ok=True)
@@ -858,9 +859,18 @@ def _runtime(scene: Scene, answers: Sequence[Answer]) -> Optional[PythonRuntime]
 
 
 def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:
-    """Finds source files; a relative name (CPython 3.8 and older) counts from where the process was started."""
-    base = crash.process.environment.get("PWD", "") if crash.process else ""
-    return lambda name: finder.source(name if name.startswith("/") else f"{base}/{name}")
+    """Finds source files; a relative name (CPython 3.8 and older, a program that embeds Python) counts from where the process was started.
+
+    A crash folder says where that was. PWD is the shell's: what another program started elsewhere has a wrong one, or none.
+    """
+    shell = crash.process.environment.get("PWD", "") if crash.process else ""
+    folders = [folder for folder in (finder.working_folder, shell) if folder.startswith("/") and "\0" not in folder]
+
+    def locate(name: str) -> Optional[Path]:
+        names = [name] if name.startswith("/") else [f"{folder}/{name}" for folder in folders]
+        return next((path for one in names if (path := finder.source(one)) is not None), None)
+
+    return locate
 
 
 def _source_that_ran(locate: Callable[[str], Optional[Path]], crash: Crash, name: str) -> Optional[str]:

@@ -170,7 +170,8 @@ def _watcher(tracer: str, inbox: Work, request: Request) -> Callable[[int], int]
 
 def evidence_variables(environment: dict[str, str], request: Request, gpu_folder: Optional[Path]) -> dict[str, str]:
     """Variables to add to the command's environment; variables that are set stay as they are. Pure."""
-    wanted = {"PYTHONFAULTHANDLER": "1"}
+    # Without it, uWSGI's own handler of SIGSEGV ends a worker by exit(1): no core, and no signal that its master or we could see.
+    wanted = {"PYTHONFAULTHANDLER": "1", "UWSGI_USE_ABORT": "1"}
     if request.blocking:
         wanted["CUDA_LAUNCH_BLOCKING"] = "1"
     if request.sanitizer:

@@ -40,8 +40,8 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command
     (to type again), extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
-    faulting instruction is not known), no_stack (where that of the dead process is not known), what a GPU core shows first, and what an
-    assertion of a kernel checks."""
+    faulting instruction is not known), no_stack (where that of the dead process is not known), what a GPU core shows first, what an
+    assertion of a kernel checks, what (the message of a C++ exception) and thrown (its type)."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -70,6 +70,8 @@ def names(case: Case) -> dict[str, str]:
     found |= gpu.assertion_names(crash)
     found["blocking_run"] = None if _launch_is_known(case) else "CUDA_LAUNCH_BLOCKING=1"
     found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
+    ends = (line.fields for line in crash.log if (line.kind or "").startswith("terminate"))
+    found["thrown"] = next((fields["type"] for fields in ends if "type" in fields), None)
     return {name: value for name, value in found.items() if value}
 
 

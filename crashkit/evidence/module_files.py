@@ -6,6 +6,7 @@ A file is used only if its build-id matches the core's.
 
 from __future__ import annotations
 
+import copy
 import os
 import stat
 import subprocess
@@ -52,6 +53,8 @@ class Finder:
     - `sysroot`: the crashed system's root folder; without one, the path itself
     - `extra_dirs`, if the build-id is not known
     - debuginfod, if enabled: only if the build-id is known and nothing else was found
+
+    `working_folder` is that of the process, by which relative names of sources count; "" where it is not known.
     """
 
     def __init__(
@@ -60,10 +63,18 @@ class Finder:
         path_maps: Sequence[tuple[str, Path]] = (),
         extra_dirs: Sequence[Path] = (),
         debuginfod: bool = False,
+        working_folder: str = "",
     ) -> None:
+        self.working_folder = working_folder
         self.tree = FileTree(sysroot, tuple(PathMap(*pair) for pair in path_maps))
         self.extra_dirs = tuple(extra_dirs)
         self.debuginfod = debuginfod
+
+    def of_process_in(self, folder: str) -> Finder:
+        """The same for a process with this working folder."""
+        found = copy.copy(self)
+        found.working_folder = folder
+        return found
 
     def find(self, path: str, build_id: Optional[str]) -> ModuleFile:
         """The file of the module that the core names `path`; `build_id` in hexadecimal, None if the core does not contain it."""

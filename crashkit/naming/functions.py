@@ -8,11 +8,13 @@ from functools import lru_cache
 _LONGEST = 4096
 
 # GCC's and LLVM's copies of one function: `f.constprop.0`, `f [clone .cold]`, `f.lto_priv.1`. Symbol versions and PLT entries:
-# `f@@GLIBC_2.17`, `f@plt`. ABI tags, and the hash that rustc appends.
+# `f@@GLIBC_2.17`, `f@plt`. ABI tags, gdb's `f[cold]`, and the hash that rustc appends.
 _SUFFIX = re.compile(
     r"(?: ?\[clone [^\[\]]*\]|\.(?:constprop|isra|part|cold|localalias|lto_priv|llvm|clone|unlikely|hot|ipa)\b[\w.]*"
-    r"|@.*|\[abi:\w+\]|::h[0-9a-f]{16}$)+"
+    r"|@.*|\[(?:abi:\w+|cold)\]|::h[0-9a-f]{16}$)+"
 )
+# The hash of a crate's version and build, which rustc's newer names have: `polars_stream[2aab324879e620c7]::execute`.
+_CRATE_HASH = re.compile(r"(?<=\w)\[[0-9a-f]{13,16}\]")
 _LAMBDA = re.compile(r"\{lambda\([^{}]*\)#\d+\}|\{lambda#\d+\}|'lambda\d*'(?:\([^()]*\))?|\$_\d+")
 _OPERATOR = re.compile(r"\boperator *(?:<=>|<<=|>>=|<<|>>|<=|>=|->\*|->|<|>|\(\))")
 _ANONYMOUS = "(anonymous namespace)"
@@ -38,7 +40,7 @@ def plain(function: str, templates: str = "") -> str:
 
     A lambda keeps its place: `f::{lambda}::operator()`. `templates` replaces each list of template arguments.
     """
-    name = _LAMBDA.sub("{lambda}", without_suffix(function))
+    name = _LAMBDA.sub("{lambda}", _CRATE_HASH.sub("", without_suffix(function)))
     return _C_OF_CXX.sub("", _without_arguments(name, templates).removeprefix("__GI_"))
 
 

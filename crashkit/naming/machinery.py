@@ -22,7 +22,7 @@ _MACHINERY = re.compile(
             r"malloc_printerr|__malloc_assert|_IO_.*_abort",
             # C++: an exception that nobody caught, a failed check of the library.
             r"std::terminate|std::(?:__)?(?:unexpected|glibcxx_assert_fail)|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler",
-            r"__cxa_\w*throw",
+            r"__cxa_\w*throw|__(?:cxa|clang)_call_terminate|__gxx_personality_\w+|_Unwind_(?:RaiseException|Resume)\w*",
             # CPython's fatal errors, and faulthandler's dump.
             r"_?Py_FatalError\w*|_Py_FatalRefcountError\w*|fatal_error\w*|_PyObject_AssertFailed|_Py_NegativeRefcount|_?Py_DumpStack",
             r"faulthandler_\w+|_?Py_?[Ff]ault[Hh]andler\w*",
@@ -82,6 +82,24 @@ def is_outermost(function: str | None) -> bool:
 def handler_end(frames: Sequence[Frame]) -> int:
     """The number of innermost frames that belong to a signal handler, such as faulthandler's; the fault is below them."""
     return next((index + 1 for index, frame in enumerate(frames) if is_signal_frame(frame) and not _is_nested(frame)), 0)
+
+
+# Handlers that print a backtrace of themselves: uWSGI, core/uwsgi.c; UCX, src/ucs/debug/debug.c.
+_PRINTING_HANDLER = re.compile(r"uwsgi_(?:backtrace|segfault)|ucs_(?:handle_error|error_signal_handler)")
+_C_LIBRARY = re.compile(r"(?:.*/)?lib(?:c|pthread)[.-][^/]*")
+
+
+def printed_signal_frame(frames: Sequence[NativeFrame]) -> int | None:
+    """Index of the frame by which a printed backtrace of a signal handler leaves it: a nameless one of the C library. None without one."""
+    inside = False
+    for index, frame in enumerate(frames):
+        if frame.function:
+            if _PRINTING_HANDLER.fullmatch(plain(frame.function)) is None:
+                return None
+            inside = True
+        elif inside and _C_LIBRARY.fullmatch(frame.module or ""):
+            return index
+    return None
 
 
 def _is_nested(frame: Frame) -> bool:

@@ -113,6 +113,18 @@ def test_a_threaded_server_under_load(crashkit: Crashkit) -> None:
 
 
 @pytest.mark.slow
+def test_a_source_with_a_relative_name_counts_from_the_process_s_folder(crashkit: Crashkit) -> None:
+    """PWD is the shell's, and that of another folder here."""
+    crashkit.script("page.py", f"def render(width):\n    {SEGFAULT}\nrender(3)\n")
+    crashkit.environment["PWD"] = "/"
+    crashkit.run(sys.executable, "-c", "exec(compile(open('page.py').read(), 'page.py', 'exec'))", options=())
+    (crash,) = crashkit.crashes()
+    frames = [frame for thread in json.loads((crash["folder"] / "report.json").read_text())["threads"] for frame in thread["frames"]]
+    (frame,) = (frame for frame in frames if frame.get("function") == "render")
+    assert (frame["file"], frame["source"]) == ("page.py", SEGFAULT.strip())
+
+
+@pytest.mark.slow
 def test_gunicorn_with_two_workers_of_which_one_crashes(crashkit: Crashkit) -> None:
     gunicorn = Path(sys.executable).with_name("gunicorn")
     if not gunicorn.exists():

@@ -66,7 +66,7 @@ def test_variables_that_are_set_stay() -> None:
     assert added["CUDA_ENABLE_COREDUMP_ON_EXCEPTION"] == added["CUDA_LAUNCH_BLOCKING"] == added["TORCH_CUDA_SANITIZER"] == "1"
     assert added["CUDA_COREDUMP_PIPE"].startswith("/store/gpu/")
     assert not {"CUDA_COREDUMP_FILE", "PYTHONFAULTHANDLER"} & set(added)
-    assert evidence_variables({}, Request(("x",)), None) == {"PYTHONFAULTHANDLER": "1"}
+    assert evidence_variables({}, Request(("x",)), None) == {"PYTHONFAULTHANDLER": "1", "UWSGI_USE_ABORT": "1"}
 
 
 def test_gpu_dumps_of_one_process(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def test_everything_but_the_evidence_variables_is_as_without_us(crashkit: Crashk
     process = crashkit.start("run", "--", sys.executable, script, "a b", stdin=subprocess.PIPE, start_new_session=False)
     out, err = process.communicate("in\n", timeout=DEADLINE)
     expected, got = json.loads(bare.stdout), json.loads(out)
-    added = {"PYTHONFAULTHANDLER": "1"}
+    added = {"PYTHONFAULTHANDLER": "1", "UWSGI_USE_ABORT": "1"}
     assert got["environment"] == {**expected.pop("environment"), **added}
     got.pop("environment")
     assert got == expected

@@ -276,7 +276,7 @@ Binary Images:
     "uWSGI": Posted(
         "backtrace",
         "SIGSEGV",
-        ("uwsgi_backtrace", "uwsgi_segfault", None, "PyErr_Display"),
+        ("uwsgi_backtrace", "uwsgi_segfault", "<signal handler called>", "PyErr_Display"),
         """\
 !!! uWSGI process 17715 got Segmentation Fault !!!
 *** backtrace of 17715 ***

@@ -24,7 +24,13 @@ from crashkit.naming.functions import libc_name, plain, short_function, without_
         ("__cxxabiv1::__cxa_pure_virtual ()", "__cxa_pure_virtual"),
         ("__cxxabiv1::__terminate(void (*)())", "__cxxabiv1::__terminate"),
         ("parse.llvm.1234567", "parse"),
+        ("uwsgi_segfault[cold]", "uwsgi_segfault"),
         ("core::ptr::drop_in_place::h0123456789abcdef", "core::ptr::drop_in_place"),
+        ("polars_stream[2aab324879e620c7]::execute::execute_graph", "polars_stream::execute::execute_graph"),
+        (
+            "<rayon_core[566b2952e37088e4]::registry::WorkerThread>::wait_until_cold",
+            "<rayon_core::registry::WorkerThread>::wait_until_cold",
+        ),
         ("<signal handler called>", "<signal handler called>"),
     ],
 )

@@ -8,7 +8,7 @@ from crashkit.diagnose.case import Case
 from crashkit.diagnose.fingerprint import fingerprint
 from crashkit.diagnose.texts import names
 from crashkit.model import Crash, NativeFrame, Signal, Thread
-from crashkit.naming.machinery import handler_end, is_machinery, machinery_end
+from crashkit.naming.machinery import handler_end, is_machinery, machinery_end, printed_signal_frame
 from crashkit.report import wording
 
 
@@ -20,7 +20,8 @@ from crashkit.report import wording
     std::terminate() __cxxabiv1::__terminate(void(*)()) __cxa_throw __cxa_rethrow __gnu_cxx::__verbose_terminate_handler()
     Py_FatalError _Py_FatalErrorFunc fatal_error fatal_error_exit _PyObject_AssertFailed _Py_DumpStack faulthandler_fatal_error
     google::LogMessageFatal::~LogMessageFatal() c10::MessageLogger::~MessageLogger() __asan_report_load8 __sanitizer::Die()
-    __interceptor_memcpy raise@@GLIBC_2.2.5 abort.cold
+    __interceptor_memcpy raise@@GLIBC_2.2.5 abort.cold __cxa_call_terminate __clang_call_terminate __gxx_personality_v0
+    _Unwind_RaiseException _Unwind_Resume
     """.split(),
 )
 def test_machinery(function: str) -> None:
@@ -45,6 +46,9 @@ def test_not_machinery(function: str) -> None:
         (("raise", "abort", "work", "abort"), 2),
         (("raise", None, "abort", None, "work"), 3),
         ((None, "work"), 0),
+        # libstdc++ without symbols: only what it exports has a name.
+        (("abort", None, None, "__gxx_personality_v0", None, "_Unwind_RaiseException", "__cxa_throw", "Store::~Store"), 7),
+        (("abort", None, "_Unwind_ForcedUnwind", "pthread_exit"), 1),
         (("syscall", "raise", "abort", "work"), 3),
         (("syscall", "wait_for_work"), 0),
         ((), 0),
@@ -52,6 +56,27 @@ def test_not_machinery(function: str) -> None:
 )
 def test_where_the_machinery_ends(functions: tuple[str | None, ...], end: int) -> None:
     assert machinery_end(functions) == end
+
+
+def printed(*names: str) -> list[NativeFrame]:
+    """`module:function`, each of which may be empty."""
+    parts = (name.partition(":") for name in names)
+    return [NativeFrame(module=f"/lib/{module}", function=function or None) for module, _, function in parts]
+
+
+@pytest.mark.parametrize(
+    ("frames", "index"),
+    [
+        (["uwsgi:uwsgi_backtrace", "uwsgi:uwsgi_segfault", "libc.so.6:", "libc.so.6:"], 2),
+        (["libucs.so.0:ucs_handle_error", "libucs.so.0:", "libucs.so.0:", "libpthread-2.31.so:", "app.so:f"], 3),
+        (["libucs.so.0:ucs_handle_error", "libucs.so.0:ucs_fatal_error_message", "libc.so.6:"], None),
+        (["libc.so.6:", "app.so:f"], None),
+        (["app.so:f", "uwsgi:uwsgi_segfault", "libc.so.6:"], None),
+        ([], None),
+    ],
+)
+def test_where_a_printed_backtrace_leaves_its_handler(frames: list[str], index: int | None) -> None:
+    assert printed_signal_frame(printed(*frames)) == index
 
 
 @pytest.mark.parametrize("mark", [NativeFrame(function="<signal handler called>"), NativeFrame(function="__restore_rt", trust="signal")])

@@ -7,9 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Optional
 
+from msgspec.structs import replace
+
 from crashkit.evidence.text.log_signal import named
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import Address, NativeFrame, Offset, Thread
+from crashkit.naming.machinery import SIGNAL_FRAME, printed_signal_frame
 from crashkit.naming.mangled import demangled
 
 MOST_FRAMES = 1000
@@ -124,7 +127,9 @@ class _Stack:
         self.frames: list[NativeFrame] = []
 
     def thread(self, crashed: bool, outermost_first: bool) -> Thread:
-        frames = self.frames[::-1] if outermost_first else self.frames
+        frames = self.frames[::-1] if outermost_first else self.frames[:]
+        if (left := printed_signal_frame(frames)) is not None:
+            frames[left] = replace(frames[left], function=SIGNAL_FRAME, trust="signal")
         return Thread(tid=self.tid, name=self.name, crashed=crashed, frames=tuple(frames))
 
 
