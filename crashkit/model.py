@@ -264,6 +264,8 @@ class Thread(_Fact, frozen=True):
     """Innermost first. Native and Python frames interleaved, or only native frames if `python_frames` is set."""
     python_frames: tuple[PythonFrame, ...] = ()
     """Set only if the native and Python stacks could not be merged."""
+    python_unread: Optional[bool] = None
+    """True where no Python frame is known because what tells whether there are any is missing from the core, or damaged."""
     registers: dict[str, Address] = {}
     """At the fault for the crashed thread, at the time of the dump for the others."""
     activity: Optional[str] = None

@@ -51,8 +51,11 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "cframe": "cframe",
             "handled": "exc_value",
             "handlers": "exc_info",
+            "chunk": "datastack_chunk",
+            "top": "datastack_top",
         },
     ),
+    "chunk": ("_PyStackChunk", {"previous": "previous", "top": "top", "data": "data"}),
     "handler": ("struct _err_stackitem", {"exception": "exc_value", "previous": "previous_item"}),
     "cframe": ("_PyCFrame", {"frame": "current_frame"}),
     "frame": (
@@ -86,6 +89,8 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "free": "co_freevars",
             "slots": "co_localsplusnames",
             "slot_kinds": "co_localspluskinds",
+            "frame_slots": "co_nlocalsplus",
+            "stack_size": "co_stacksize",
         },
     ),
     "object": ("PyObject", {"type": "ob_type"}),
@@ -120,6 +125,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
     "set": ("PySetObject", {"mask": "mask", "table": "table"}),
     "function": ("PyFunctionObject", {"name": "func_qualname", "code": "func_code", "closure": "func_closure"}),
     "method": ("PyMethodObject", {"function": "im_func"}),
+    "generator": ("PyGenObject", {"handler": "gi_exc_state", "frame": "gi_iframe"}),
     "cell": ("PyCellObject", {"content": "ob_ref"}),
     "dictionary": ("PyDictObject", {"used": "ma_used", "keys": "ma_keys", "values": "ma_values"}),
     "keys": (

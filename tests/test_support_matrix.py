@@ -14,6 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -22,6 +23,8 @@ from crashkit.pipeline import Options, analyze
 from tests.anywhere import CACHE, NoSystem, bare_system
 from tests.crashes import CRASHERS, DEADLINE, NO_GDB, Folder, at_hand, crash, interpreter, interpreters, lock, python_crash
 from tests.debugger.test_pystack import relocated
+from tests.interpreter.process import opened, state_of
+from tests.interpreter.test_damage import Survivors, layout_of_core
 from tests.test_stacks_truth import check_native, python_lines, true_lines
 from tests.truth import backtrace, faulthandler
 
@@ -45,6 +48,8 @@ class Cell:
     column: str
     python: str
     native: str
+    frames: str = ""
+    """`24 of 30`: Python frames read, of those whose memory survived, when the table was written."""
 
 
 def cells() -> list[Cell]:
@@ -189,7 +194,7 @@ def examine(crash_made: Made, column: str, temporary: Path) -> Crash:
     elif column.endswith("%"):
         whole = core.read_bytes()
         core = temporary / "core"
-        core.write_bytes(whole[: len(whole) * int(column.removesuffix(" %")) // 100])
+        core.write_bytes(whole[: len(whole) * share(column) // 100])
     return analyze(core, options=options)
 
 
@@ -198,6 +203,48 @@ def python_level(crash: Crash, folder: Folder) -> str:
     ours = {thread.pthread: thread for thread in crash.threads}
     exact = [python_lines(ours[ident]) == true_lines(lines) for ident, lines in truth.items() if ident in ours]
     return "exact" if len(exact) == len(truth) and all(exact) else "some" if any(exact) else "none"
+
+
+def share(column: str) -> int:
+    """How many percent of the core there are."""
+    return int(column.removesuffix(" %")) if column.endswith("%") else 100
+
+
+class Frames(NamedTuple):
+    """Python frames of all threads of a core that may be truncated."""
+
+    survived: int
+    """Those whose memory is there, by the whole core."""
+    placed: int
+    """Those of them of which something tells, too, where on the stack they belong."""
+    read: int
+    """Those that crashkit's own reader finds in what there is of the core."""
+
+
+def surviving(path: Path, percent: int, temporary: Path) -> Frames:
+    limit = path.stat().st_size * percent // 100
+    part = temporary / "part"
+    part.write_bytes(path.read_bytes()[:limit])
+    with opened(path) as core, opened(part) as cut:
+        state, ours = state_of(core), state_of(cut)
+        assert state is not None
+        survivors = Survivors(core, layout_of_core(core), limit)
+        return Frames(
+            survived=sum(survivors.frame(frame) for thread in state.threads for frame in thread.stack.inner),
+            placed=sum(len(survivors.reachable(thread.state.address, thread.stack.inner)) for thread in state.threads),
+            read=sum(len(thread.stack.inner) for thread in ours.threads) if ours else 0,
+        )
+
+
+def write(cell: Cell, frames: str) -> None:
+    """Put these numbers into the table."""
+    lines = MATRIX.read_text().splitlines(keepends=True)
+    columns = next(line for line in lines if line.startswith("| interpreter |")).strip("|\n ").split(" | ")
+    row = next(index for index, line in enumerate(lines) if line.startswith(f"| {cell.row} |"))
+    words = lines[row].strip("|\n ").split(" | ")
+    words[columns.index(cell.column)] = f"{cell.python}, {cell.native}, {frames}"
+    lines[row] = f"| {' | '.join(words)} |\n"
+    MATRIX.write_text("".join(lines))
 
 
 def native_level(crash: Crash, crash_made: Made) -> str:
@@ -262,6 +309,13 @@ def test_cell(cell: Cell, tmp_path: Path) -> None:
         assert crash.source and crash.source.truncated and crash.source.missing
     assert all(error.hint is None or error.hint for error in crash.soft_errors)
     python, native = python_level(crash, crash_made.folder), native_level(crash, crash_made)
+    frames = surviving(crash_made.folder.core, share(cell.column), tmp_path)
+    if "CRASHKIT_WRITE_DOCS" in os.environ:
+        write(cell, f"{frames.read} of {frames.survived}")
+    # The rows of Debian sid have no numbers yet.
+    assert frames.read == frames.placed <= frames.survived or not cell.frames
+    # Up to 3.10 gdb knows from the C stack of frames of which nothing is left, too.
+    assert sum(1 for thread in crash.threads for _ in thread.pythons()) >= frames.read
     # "some" is a matter of chance: which threads a cut core still holds, which stood before a function's first instruction.
     assert PYTHON_LEVELS.index(python) >= PYTHON_LEVELS.index(cell.python), crash.soft_errors
     assert NATIVE_LEVELS.index(native) >= NATIVE_LEVELS.index(cell.native), crash.soft_errors
@@ -274,4 +328,5 @@ def test_cell(cell: Cell, tmp_path: Path) -> None:
 def test_matrix_names_only_what_is_tested() -> None:
     assert {cell.column for cell in cells()} == {"whole", "no gdb", "no files", "95 %", "60 %", "5 %"}
     assert {cell.python for cell in cells()} <= set(PYTHON_LEVELS) and {cell.native for cell in cells()} <= set(NATIVE_LEVELS)
+    assert all(re.fullmatch(r"\d+ of \d+", cell.frames) for cell in cells() if "Debian sid" not in cell.row)
     assert all(any(re.fullmatch(pattern, cell.row) for pattern, *_ in ROWS) for cell in cells())

@@ -9,7 +9,7 @@ import pytest
 
 from crashkit.model import Crash, Thread
 from crashkit.pipeline import analyze
-from crashkit.report import json
+from crashkit.report import answer, json, text
 from tests.crashes import Folder, an_interpreter, every_interpreter, needs_x86_64, python_crash
 from tests.test_stacks_truth import python_lines, true_lines
 from tests.truth import backtrace, faulthandler
@@ -132,3 +132,17 @@ def test_nobody_is_asked_where_no_thread_is_left(python, tmp_path):
     path.write_bytes(data[: len(data) // 20])
     crash = analyze(path)
     assert "pystack" not in crash.seconds and not [error for error in crash.soft_errors if "PyStack" in error.message]
+
+
+@pytest.mark.parametrize("percent", [97, 90, 60, 5])
+@pytest.mark.parametrize("python", every_interpreter())
+def test_a_thread_whose_frames_could_not_be_read_is_not_said_to_have_none(python, percent, tmp_path):
+    """All threads of this program run Python code."""
+    data, path = python_crash("threads.py", python=python).core.read_bytes(), tmp_path / "core"
+    path.write_bytes(data[: len(data) * percent // 100])
+    crash = analyze(path)
+    for thread in crash.threads:
+        assert bool(thread.python_unread) == (next(thread.pythons(), None) is None)
+    shown = "\n".join(text.summary(crash, None, False, 120))
+    assert "no Python frame" not in shown and "ran no Python" not in shown
+    assert (": the core is truncated\n" in shown) == (answer.answer(crash) is None or bool(crash.thread.python_unread))

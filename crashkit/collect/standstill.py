@@ -144,7 +144,7 @@ class _Python:
         """Where each of these threads stands: its current frame, and the beginning of that. Empty if that cannot be read."""
         view, size = View(self._memory), self._found.layout.frame.locals + _FIRST * _WORD
         try:
-            return tuple((frame, self._memory.read(frame, size)) for frame in (self._state(view, one).frame for one in states))
+            return tuple((frame, self._memory.read(frame, size)) for frame in (_current(self._state(view, one)) for one in states))
         except Unreadable:
             return ()
 
@@ -157,7 +157,7 @@ class _Python:
         before = self.tops(addresses)
         frames = self._frames(view)
         try:
-            stacks = hash(tuple(part for state in chosen for part in self._stack(frames, state.frame)))
+            stacks = hash(tuple(part for state in chosen for part in self._stack(frames, _current(state))))
         except Unreadable:
             return None
         return _Position(tuple(running), addresses, before, stacks) if before and before == self.tops(addresses) else None
@@ -215,6 +215,13 @@ class _Python:
             for pointer in struct.unpack(f"{len(slots) // _WORD}Q", slots[: len(slots) // _WORD * _WORD]):
                 # Without its count of references, which other threads change.
                 yield self._memory.read(frames.untagged(pointer) + head, _CONTENT) if pointer else b""
+
+
+def _current(state: ThreadState) -> int:
+    """The thread's current frame. Raises Unreadable if that could not be read."""
+    if state.frame is None:
+        raise Unreadable("a thread whose frames are lost")
+    return state.frame
 
 
 def _frame(frame: FrameState) -> PythonFrame:

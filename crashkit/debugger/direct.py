@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Optional, Union
 
 from msgspec.structs import replace
@@ -78,8 +78,11 @@ class DirectReader:
         """The described crash with the Python frames, which no native ones are merged with yet; values of the crashed thread only."""
         crash = self._scene.crash
         stacks = self._by_tid(lambda tid: tid == crash.crashed_thread)
+        unread = True if self._state is not None and not self._is_whole(stacks) else None
         threads = tuple(
-            replace(thread, name=stack.name, python_frames=stack.frames) if (stack := stacks.get(thread.tid or 0)) else thread
+            replace(thread, name=stack.name, python_frames=stack.frames, python_unread=(stack.cut and not stack.frames) or None)
+            if (stack := stacks.get(thread.tid or 0))
+            else replace(thread, python_unread=unread)
             for thread in crash.threads
         )
         return replace(crash, threads=threads)
@@ -94,7 +97,7 @@ class DirectReader:
         stacks = self._by_tid(set(tids[:_THREADS_WITH_VARIABLES]).__contains__)
         return Answer(
             python=stacks,
-            python_is_whole=state.lost_threads == 0 and not any(stack.cut for stack in stacks.values()),
+            python_is_whole=self._is_whole(stacks),
             python_version=f"{state.version.major}.{state.version.minor}",
             python_finalizing=state.finalizing,
             pending_signals=tuple(
@@ -106,6 +109,9 @@ class DirectReader:
             loaded=self.loaded(),
             soft_errors=tuple(self._lost(stacks)),
         )
+
+    def _is_whole(self, stacks: Mapping[int, PythonStack]) -> bool:
+        return self._state is not None and self._state.lost_threads == 0 and not any(stack.cut for stack in stacks.values())
 
     def loaded(self) -> tuple[str, ...]:
         """Files of what was imported, one for each package."""
@@ -335,10 +341,12 @@ class DirectReader:
         if nameless:
             message = f"{nameless} of {len(frames)} Python frames cannot be named: their code objects are missing from the core"
             yield SoftError(stage="python", message=message)
-        if cut := sum(stack.cut for stack in stacks.values()):
-            yield SoftError(
-                stage="python", message=f"the outer Python frames of {cut} threads are lost: their memory is missing or damaged"
-            )
+        cut = [stack for stack in stacks.values() if stack.cut]
+        lost = sum(not stack.frames for stack in cut) + (self._state.lost_threads if self._state else 0)
+        for which, count in (("Python frames", lost), ("outer Python frames", sum(bool(stack.frames) for stack in cut))):
+            if count:
+                threads = "one thread" if count == 1 else f"{count} threads"
+                yield SoftError(stage="python", message=f"the {which} of {threads} are lost: their memory is missing or damaged")
 
 
 def _forward(line: ForwardLine) -> PythonFrame:

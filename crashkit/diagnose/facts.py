@@ -380,7 +380,7 @@ def runs_python(case: Case) -> Outcome:
         return unknown("the crashed thread")
     if stack.thread.holds_gil or stack.pythons or _evaluates(stack):
         return Outcome(True, (Evidence(text="the crashed thread ran Python", thread=stack.thread.tid),))
-    if stack.thread.holds_gil is None and _nameless(stack):
+    if stack.thread.python_unread or (stack.thread.holds_gil is None and _nameless(stack)):
         return unknown("whether the crashed thread ran Python")
     return no("the crashed thread ran no Python and did not hold the GIL")
 
@@ -635,18 +635,24 @@ def other_thread(case: Case) -> Outcome:
     return main if main.missing else Outcome(not main.holds, main.evidence, why=main.why)
 
 
+def _no_python(case: Case) -> Outcome:
+    """What it means that no Python frame is known."""
+    read = case.crashed is None or not case.crashed.thread.python_unread
+    return no("no Python frame is on the stack") if case.shows_all_threads and read else unknown("the Python stack")
+
+
 def ran_python(case: Case) -> Outcome:
     """The crashed thread ran Python functions."""
     if case.crashed is not None and case.crashed.pythons:
         return Outcome(True, (Evidence(text="Python frames", thread=case.crashed.thread.tid),))
-    return no("no Python frame is on the stack") if case.shows_all_threads else unknown("the Python stack")
+    return _no_python(case)
 
 
 def raised_recursion_limit(case: Case) -> Outcome:
     """More Python frames are on the crashed thread than the default recursion limit (1000) allows."""
     stack = case.crashed
     if stack is None or not stack.pythons:
-        return no("no Python frame is on the stack") if case.shows_all_threads else unknown("the Python stack")
+        return _no_python(case)
     functions = {frame.function for _, frame in stack.pythons}
     depth = len(stack.pythons)
     for frame in stack.thread.frames:

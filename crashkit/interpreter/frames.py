@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple, Optional
 
+from crashkit.interpreter import datastack
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
@@ -78,20 +79,48 @@ class Frames:
         self._positions: dict[tuple[int, int], Optional[Position]] = {}
         self._frames_left, self._links_left, self._tables_left = _MOST_FRAMES, _MOST_LINKS, _MOST_TABLES
 
-    def stack(self, address: int) -> Stack:
-        """The stack whose innermost frame is at `address`; 0 for none."""
+    def stack(self, address: Optional[int], state: Optional[int] = None) -> Stack:
+        """The stack whose innermost frame is at `address`; 0 for none, None if that is lost.
+
+        Where the memory that leads on is lost, the data stack of the thread state at `state` does.
+        """
         inner: list[FrameState] = []
         seen: set[int] = set()
+        behind: Optional[dict[int, int]] = None
         try:
+            if address is None:
+                address, behind = self._order(state, None)
+            current = address
             while address and len(inner) < INNER:
                 self._frames_left -= 1
                 if address in seen or self._frames_left < 0:
                     raise Unreadable("a stack that never ends")
                 seen.add(address)
-                address = self._add(address, inner)
+                if inner and self._is_lost(address):
+                    if behind is None:
+                        _, behind = self._order(state, current)
+                    if address not in behind:
+                        raise Unreadable("a frame that is lost")
+                    inner[-1] = inner[-1]._replace(is_entry=True)
+                    address = behind[address]
+                else:
+                    address = self._add(address, inner)
         except Unreadable:
             return Stack(tuple(inner), cut=True)
         return self._deep(inner, address) if address else Stack(tuple(inner))
+
+    def _order(self, state: Optional[int], current: Optional[int]) -> datastack.Order:
+        if state is None:
+            raise Unreadable("a stack without a thread state")
+        return datastack.order(self._objects, state, current, self._is_mapped)
+
+    def _is_lost(self, address: int) -> bool:
+        """Whether the process had memory here that is not at hand."""
+        try:
+            self._view.word(address + self._layout.previous)
+        except Unreadable:
+            return self._is_mapped(address)
+        return False
 
     def frame(self, address: int) -> FrameState:
         """The one frame at `address`, such as that of a suspended coroutine. Raises Unreadable."""

@@ -67,7 +67,10 @@ class Gil(_Structure, frozen=True):
 
 
 class ThreadState(_Structure, frozen=True):
-    """`PyThreadState`. 3.11 and 3.12 reach the current frame through `_PyCFrame`, 3.7 and newer exceptions through `_PyErr_StackItem`."""
+    """`PyThreadState`. 3.11 and 3.12 reach the current frame through `_PyCFrame`, 3.7 and newer exceptions through `_PyErr_StackItem`.
+
+    From 3.11 on it has a data stack: `chunk` points to its newest part, `top` to the end of what is used of that.
+    """
 
     previous: int
     next: int
@@ -78,6 +81,16 @@ class ThreadState(_Structure, frozen=True):
     cframe: Optional[int] = None
     handled: Optional[int] = None
     handlers: Optional[int] = None
+    chunk: Optional[int] = None
+    top: Optional[int] = None
+
+
+class Chunk(_Structure, frozen=True):
+    """`_PyStackChunk`, 3.11 and newer: a part of a thread's data stack. `top` counts words of `data`, where a newer part follows."""
+
+    previous: int
+    top: int
+    data: int
 
 
 class Handler(_Structure, frozen=True):
@@ -106,7 +119,10 @@ class Frame(_Structure, frozen=True):
 
 
 class CodeObject(_Structure, frozen=True):
-    """`PyCodeObject`. `bytecode`, `slots` and their like are of 3.11 and newer; `variables`, `cells` and `free` of older ones."""
+    """`PyCodeObject`. `bytecode`, `slots` and their like are of 3.11 and newer; `variables`, `cells` and `free` of older ones.
+
+    A frame of 3.11 and newer ends with `frame_slots` + `stack_size` words.
+    """
 
     name: int
     file: int
@@ -124,6 +140,8 @@ class CodeObject(_Structure, frozen=True):
     variables: Optional[int] = None
     cells: Optional[int] = None
     free: Optional[int] = None
+    frame_slots: Optional[int] = None
+    stack_size: Optional[int] = None
 
 
 class Object(_Structure, frozen=True):
@@ -209,6 +227,13 @@ class Method(_Structure, frozen=True):
     function: int
 
 
+class Generator(_Structure, frozen=True):
+    """`PyGenObject`, as which coroutines and asynchronous generators begin, too. It contains its frame from 3.11 on."""
+
+    handler: Optional[int] = None
+    frame: Optional[int] = None
+
+
 class Cell(_Structure, frozen=True):
     """`PyCellObject`."""
 
@@ -276,6 +301,7 @@ class Layout(_Structure, frozen=True):
     set: Set
     function: Function
     method: Method
+    generator: Generator
     cell: Cell
     dictionary: Dictionary
     keys: Keys
@@ -285,6 +311,7 @@ class Layout(_Structure, frozen=True):
     gil: Optional[Gil] = None
     collector: Optional[Collector] = None
     cframe: Optional[CFrame] = None
+    chunk: Optional[Chunk] = None
     handler: Optional[Handler] = None
     values: Optional[Values] = None
     debug_offsets: dict[str, int] = {}

@@ -129,7 +129,7 @@ def read_python(
                 continue
             holds = None if holder is None else holder == address
             collects = None if collecting is None or holds is None else collecting and holds
-            threads.append(PythonThread(state, names.get(state.ident), holds, collects, frames.stack(state.frame)))
+            threads.append(PythonThread(state, names.get(state.ident), holds, collects, frames.stack(state.frame, address)))
     if not threads:
         return None
     values = Values(objects, found.interpreters[-1] if found.interpreters else None)

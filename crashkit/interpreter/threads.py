@@ -26,8 +26,8 @@ class ThreadState(NamedTuple):
     """`pthread_self()` of the thread."""
     native_id: Optional[int]
     """The thread's tid, 3.11 and newer."""
-    frame: int
-    """Address of its current frame; 0 if it runs no Python code."""
+    frame: Optional[int]
+    """Address of its current frame; 0 if it runs no Python code, None if what leads to it is lost with the C stack (3.11 and 3.12)."""
 
 
 def linked(view: View, address: int, link: int, most: int) -> Iterator[int]:
@@ -68,13 +68,17 @@ def read_state(view: View, layout: Layout, address: int) -> ThreadState:
     )
 
 
-def _frame(view: View, layout: Layout, address: int) -> int:
+def _frame(view: View, layout: Layout, address: int) -> Optional[int]:
     thread = layout.thread
     if thread.frame is not None:
         return view.word(address + thread.frame)
     if thread.cframe is None or layout.cframe is None or layout.cframe.frame is None:
         raise Unreadable("a version whose frames are not known")
-    return view.word(view.word(address + thread.cframe) + layout.cframe.frame)
+    cframe = view.word(address + thread.cframe)
+    try:
+        return view.word(cframe + layout.cframe.frame)
+    except Unreadable:
+        return None
 
 
 def handled_exception(view: View, layout: Layout, state: int, nothing: int) -> int:

@@ -19,6 +19,8 @@ class Chosen(NamedTuple):
     thread: Thread
     why: str | None
     """Why it is not the crashed thread: `which held the GIL`. None where it is."""
+    unread: bool = False
+    """Whether the crashed thread may have run Python code, too, which could not be read."""
 
 
 class Answer(NamedTuple):
@@ -50,9 +52,12 @@ def chosen_thread(crash: Crash) -> Chosen | None:
     rules = (
         ("which held the GIL", [thread for thread in others if thread.holds_gil]),
         ("the main thread", [thread for thread in others if pid is not None and thread.tid == pid]),
-        ("the only one that ran Python code", others if len(others) == 1 else []),
+        (
+            "the only one whose Python code is known" if crashed.python_unread else "the only one that ran Python code",
+            others if len(others) == 1 else [],
+        ),
     )
-    return next((Chosen(threads[0], why) for why, threads in rules if threads), None)
+    return next((Chosen(threads[0], why, bool(crashed.python_unread)) for why, threads in rules if threads), None)
 
 
 def answer(crash: Crash) -> Answer | None:
@@ -93,7 +98,8 @@ def line(found: Answer, signal: Signal | None) -> str:
     frame = found.frame
     text = _named(frame) + (f", called by {_named(found.caller)}" if found.caller is not None else "")
     if found.chosen.why is not None:
-        return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; the crashed thread ran no Python code"
+        crashed = "the crashed thread's Python frames are not readable" if found.chosen.unread else "the crashed thread ran no Python code"
+        return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; {crashed}"
     if found.collected:
         return f"{text}: triggered a garbage collection, which failed {_short(found.where)}".rstrip()
     shown = [values(found)] if found.values else []

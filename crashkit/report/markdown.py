@@ -42,6 +42,8 @@ def _facts(crash: Crash) -> str:
     rows += _job(crash)
     rows += _gpu(crash)
     thread = crash.thread
+    if thread and (unread := wording.unread_python(crash, thread)):
+        rows.append(("Python", unread))
     if thread:
         rows.append(("Thread", f"{wording.thread_label(thread)}, {wording.plural(len(crash.threads), 'thread')} in total"))
     side = gpu_wording.launch(crash)

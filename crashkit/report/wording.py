@@ -442,9 +442,20 @@ def _is_interpreter(frame: NativeFrame, interpreter: str | None) -> bool:
     return bool(frame.module and (frame.module == interpreter or INTERPRETER.search(frame.module)))
 
 
+def unread_python(crash: Crash, thread: Thread) -> str | None:
+    """Why no Python line of this thread is known, although it may have had one. None where one is, or it had none."""
+    frame = own_at(thread) or python_at(thread)
+    if (frame is not None and frame.function) or not (frame is not None or thread.python_unread):
+        return None
+    why = "the core is truncated" if crash.source is not None and crash.source.truncated else "the memory of its Python stack is damaged"
+    return f"its frames cannot be named: {why}" if frame is not None else f"not readable: {why}"
+
+
 def collector_note(thread: Thread) -> str:
     """What it means that the garbage collector was running, and which object it was at."""
     running = "the garbage collector was running" + (f", at {thread.visited}" if thread.visited else "")
+    if thread.python_unread:
+        return running
     return f"{running}: this line only triggered it" if python_at(thread) else f"{running}, and no Python code"
 
 

@@ -61,9 +61,20 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
                 holds_gil=stack.holds_gil,
                 frames=both.native if merged.frames is None else merged.frames,
                 python_frames=both.python if merged.frames is None else (),
+                python_unread=_is_unread(scene, answers, thread, stack),
             )
         )
     return Assembled(tuple(done), tuple(soft_errors))
+
+
+def _is_unread(scene: Scene, answers: Sequence[Answer], thread: Thread, stack: PythonStack) -> Optional[bool]:
+    """True unless its frames are known, or that it has none: its whole stack was read, or all states of threads, without one of it."""
+    if stack.frames or scene.interpreter is None or scene.interpreter.is_too_old:
+        return None
+    read = [answer for answer in answers if answer.python]
+    theirs = [found for answer in read if (found := (answer.python or {}).get(thread.tid or 0)) is not None]
+    known = any(not one.cut for one in theirs) if theirs else bool(read) and all(answer.python_is_whole for answer in read)
+    return None if known else True
 
 
 def add_dumps(threads: tuple[Thread, ...], dumps: Sequence[Sequence[Thread]]) -> tuple[Thread, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from crashkit.model import Address, Crash, NativeFrame, Process, PythonFrame, Signal, Thread
+from crashkit.model import Address, Crash, NativeFrame, Process, PythonFrame, Signal, Source, Thread
 from crashkit.pipeline import analyze
 from crashkit.report import answer, html, markdown, text
 from tests.crashes import a_debuggable_interpreter, an_interpreter, needs_gdb, python_crash
@@ -82,6 +83,27 @@ def test_the_thread_that_matters_where_the_crashed_one_ran_no_python(others: tup
     assert said(crash) == expected
     for shown in ("\n".join(text.summary(crash, None, False, 120)), html.render(crash), markdown.summary(crash), text.first_answer(crash)):
         assert expected in shown
+
+
+@pytest.mark.parametrize("truncated", [True, False])
+def test_python_frames_that_could_not_be_read_are_not_denied(truncated: bool) -> None:
+    thread = crashed(frames=(NativeFrame(function="watchdog"),), python_unread=True)
+    crash = Crash(
+        signal=Signal(number=6, name="SIGABRT"),
+        process=Process(pid=1),
+        threads=(thread,),
+        source=Source(path="core", kind="core", truncated=truncated),
+    )
+    expected = "not readable: the core is truncated" if truncated else "not readable: the memory of its Python stack is damaged"
+    for shown in ("\n".join(text.summary(crash, None, False, 120)), html.render(crash), markdown.summary(crash)):
+        assert expected in shown and "no Python frame" not in shown
+    nameless = replace(crash, threads=(crashed(frames=(PythonFrame(line=3),)),))
+    assert expected.replace("not readable", "its frames cannot be named") in "\n".join(text.summary(nameless, None, False, 120))
+    other = replace(crash, threads=(*crash.threads, Thread(tid=3, frames=(own("train"),))))
+    expected = "train (app.py:4) in thread 3, the only one whose Python code is known; the crashed thread's Python frames are not readable"
+    assert said(other) == expected
+    for shown in ("\n".join(text.summary(other, None, False, 160)), html.render(other), markdown.summary(other), text.first_answer(other)):
+        assert "ran no Python" not in shown and "the only one that ran Python" not in shown
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,199 @@
+"""Stacks of 3.11 and newer whose links are lost with the C stack: read from the data stack, or not at all."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+from crashkit.evidence.core.core import Core
+from crashkit.interpreter.finding import Module
+from crashkit.interpreter.read import PythonState, read_python
+from crashkit.memory import MemoryThread, mapping_at, scanned
+from crashkit.model import Mapping
+from tests.crashes import Interpreter, python_crash, these_versions
+from tests.interpreter.process import idents, interpreter_of, opened
+
+_PAGE = 4096
+_SAMPLES = 60
+_PART = 16 * 1024
+"""Bytes of the first part of a data stack (Python/pystate.c, `DATA_STACK_CHUNK_SIZE`)."""
+
+ENTANGLED = """
+import asyncio, ctypes, functools, threading
+
+def crash(x):
+    return ctypes.string_at(16)
+
+def numbers(n):
+    for i in range(n):
+        yield crash(i)
+
+async def inner():
+    return sum(map(int, sorted(numbers(3), key=abs)))
+
+async def outer():
+    return await inner()
+
+class Made:
+    def __init__(self):
+        self.values = list(map(lambda _: asyncio.run(outer()), [1]))
+
+def deep(n):
+    if not n:
+        return Made()
+    if n % 50 == 0:
+        return max([n], key=lambda _: deep(n - 1))
+    if n % 70 == 0:
+        return functools.reduce(lambda a, b: next(deep(n - 1) for _ in (1,)), [1, 2])
+    return deep(n - 1)
+
+def waits(started):
+    started.set()
+    list(map(lambda _: threading.Event().wait(), [1]))
+
+for _ in range(2):
+    started = threading.Event()
+    threading.Thread(target=waits, args=(started,), daemon=True).start()
+    started.wait()
+deep(700)
+"""
+"""Python called by C called by Python: from generators, coroutines, key functions. Deep enough for several parts of a data stack."""
+
+SIMPLE = "import ctypes\ndef crash(): ctypes.string_at(16)\ncrash()\n"
+
+BEING_MADE = """
+import ctypes
+
+class Key(str):
+    __hash__ = str.__hash__
+    def __eq__(self, other):
+        return %s
+
+def called(first, name=None):
+    return first
+
+def calls():
+    called(1)
+    return called(**{Key("names"): 1})
+
+calls()
+"""
+"""While the arguments of a call are put in their places, its frame lies on the data stack, but does not run."""
+
+PROGRAMS = {
+    "simple": SIMPLE,
+    "entangled": ENTANGLED,
+    "being-made": BEING_MADE % "ctypes.string_at(16)",
+    "being-made-in-c": BEING_MADE % "max([1], key=lambda _: ctypes.string_at(16))",
+}
+
+
+class Holed:
+    """A `Memory` in which pages are lost, as in a truncated core."""
+
+    def __init__(self, core: Core, lost: frozenset[int]) -> None:
+        self._core, self._lost = core, lost
+        self.architecture, self.word, self.file_at = core.architecture, core.word, core.file_at
+
+    def read(self, address: int, size: int) -> bytes:
+        for page in range(address // _PAGE, (address + size - 1) // _PAGE + 1):
+            if page in self._lost:
+                size = max(0, page * _PAGE - address)
+                break
+        return self._core.read(address, size) if size else b""
+
+    def scan(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+        return scanned(self, start, end)
+
+    def mappings(self) -> Sequence[Mapping]:
+        return self._core.mappings()
+
+    def threads(self) -> Sequence[MemoryThread]:
+        return self._core.threads()
+
+
+def state_without(core: Core, lost: frozenset[int]) -> PythonState | None:
+    module, version = interpreter_of(core)
+    return read_python(Holed(core, lost), [Module(module, Path(module.path))], version, idents(core))
+
+
+def pages(start: int, end: int) -> frozenset[int]:
+    return frozenset(range(start // _PAGE, -(-end // _PAGE)))
+
+
+def c_stacks(core: Core) -> frozenset[int]:
+    """The pages of all threads' C stacks; the main thread's is the highest memory that can be written.
+
+    The crashed one, which comes first, is the main thread, on the stack of faulthandler's handler.
+    """
+    mappings = core.mappings()
+    highest = max((one for one in mappings if "w" in (one.permissions or "")), key=lambda one: int(one.start))
+    found = [highest]
+    for thread in core.threads()[1:]:
+        mapping = mapping_at(mappings, thread.registers[core.architecture.stack_pointer])
+        assert mapping is not None
+        found.append(mapping)
+    return frozenset().union(*(pages(int(one.start), int(one.end)) for one in found))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_every_frame_is_found_without_any_c_stack(python: Interpreter, program: str, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(PROGRAMS[program])
+    with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
+        whole, ours = state_without(core, frozenset()), state_without(core, c_stacks(core))
+        assert whole is not None and ours is not None and ours.lost_threads == 0
+        assert sum(len(thread.stack.inner) for thread in whole.threads) > (720 if program == "entangled" else 1)
+        for thread, true in zip(ours.threads, whole.threads, strict=True):
+            assert not true.stack.cut
+            if program.startswith("being-made") and whole.version >= (3, 13):
+                # Such a frame may also be one that handles a signal before its first instruction.
+                assert thread.stack.cut and 0 < len(thread.stack.inner) < len(true.stack.inner)
+            else:
+                assert thread.stack == true.stack
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_of_what_is_left_nothing_is_made_up(python: Interpreter, tmp_path: Path) -> None:
+    """Whatever pages are lost besides: the frames are the true ones from the innermost on, and a stack that lacks some is cut."""
+    (tmp_path / "program.py").write_text(ENTANGLED)
+    with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
+        stacks = c_stacks(core)
+        whole = state_without(core, frozenset())
+        assert whole is not None
+        true = {thread.state.address: [frame.address for frame in thread.stack.inner] for thread in whole.threads}
+        frames = [frame for thread in whole.threads for frame in thread.stack.inner]
+        matters = sorted({address // _PAGE for frame in frames if frame.code for address in (frame.address, frame.code.address)})
+        rng = random.Random(14)
+        several = [frozenset(rng.choices(matters, k=rng.choice([2, 3, 10]))) for _ in range(_SAMPLES)]
+        whole_stacks = 0
+        for lost in (*(frozenset([page]) for page in matters), *several):
+            ours = state_without(core, lost | (stacks if rng.random() < 0.8 else frozenset()))
+            for thread in ours.threads if ours else ():
+                shown, theirs = [frame.address for frame in thread.stack.inner], true[thread.state.address]
+                assert shown == theirs[: len(shown)]
+                assert thread.stack.cut == (shown != theirs)
+                whole_stacks += not thread.stack.cut
+        assert whole_stacks > _SAMPLES // 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_what_lies_in_the_newer_parts_of_a_data_stack_is_read_without_the_oldest(python: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(ENTANGLED)
+    with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
+        whole = state_without(core, frozenset())
+        assert whole is not None
+        deep = max(whole.threads, key=lambda thread: len(thread.stack.inner))
+        frames = [frame.address for frame in deep.stack.inner]
+        oldest = pages(frames[-1], frames[-1] + _PART)
+        ours = state_without(core, c_stacks(core) | oldest)
+        shown = next(thread.stack for thread in ours.threads if thread.state.address == deep.state.address) if ours else None
+        expected = list(itertools.takewhile(lambda address: address // _PAGE not in oldest, frames))
+        assert shown is not None and [frame.address for frame in shown.inner] == expected and shown.cut and len(expected) > 300
