@@ -425,7 +425,8 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
     """A crash that left only logs: the log with the most informative stacks is the main one."""
     if not logs:
         if pieces.manifest is None:
-            raise EvidenceError("no evidence of a crash in the given files", "Pass a core, a log or a crash folder.")
+            unread = "".join(f"; {error.message}" for error in pieces.soft_errors[:1])
+            raise EvidenceError(f"no evidence of a crash in the given files{unread}", "Pass a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
     from crashkit.evidence.text.log import crash_of_log
 

@@ -103,6 +103,33 @@ class TestBadInput:
         assert status == 0 and "empty contains no crash evidence" in out
 
     @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("name", "content", "said"),
+        [
+            ("empty.log", b"", "empty.log is empty"),
+            ("gone.log", None, "gone.log does not exist"),
+            ("program", b"\x7fELF\2\1\1" + bytes(9) + b"\2\0\x3e\0" + bytes(44), "program is an ELF file but"),
+            ("err.log.gz", b"\x1f\x8b\x08", "err.log.gz is gzip data that unpacks to nothing"),
+            ("logs.zip", b"PK\5\6" + bytes(18), "logs.zip contains no evidence"),
+        ],
+        ids=["empty", "gone", "program", "gzip", "zip"],
+    )
+    def test_a_useless_file_beside_the_core(self, capfd, crashed, tmp_path, name, content, said):
+        """`python app.py 2> err.log`, of a process that wrote nothing: the core says what there is to say."""
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        for paths in ((crashed.core, tmp_path / name), (tmp_path / name, crashed.core)):
+            status, out, _ = status_of(capfd, "analyze", "--no-gdb", "--json", *paths)
+            crash = json.loads(out)
+            assert status == 0 and crash["threads"]
+            assert [error["message"] for error in crash["soft_errors"] if said in error["message"]]
+        expected_error(status_of(capfd, "analyze", tmp_path / name), said)
+
+    def test_nothing_but_useless_files(self, capfd, tmp_path):
+        (tmp_path / "core").touch()
+        expected_error(status_of(capfd, "analyze", tmp_path / "gone", tmp_path / "core"), "is empty|does not exist")
+
+    @pytest.mark.slow
     def test_two_cores(self, capfd, crashed):
         expected_error(status_of(capfd, "analyze", crashed.core, c_crash("no_python.c").core), "these are 2 crashes, not one")
 
