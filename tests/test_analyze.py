@@ -25,6 +25,7 @@ import pytest
 
 import crashkit.cli
 from crashkit.cli import COMMANDS
+from crashkit.errors import EvidenceError
 from tests.crashes import NO_NAMESPACES, Folder, an_interpreter, c_crash, python_crash
 from tests.evidence import synthetic
 
@@ -124,6 +125,30 @@ class TestBadInput:
             assert status == 0 and crash["threads"]
             assert [error["message"] for error in crash["soft_errors"] if said in error["message"]]
         expected_error(status_of(capfd, "analyze", tmp_path / name), said)
+
+    @pytest.mark.parametrize(
+        "command", [["analyze"], ["bundle"], ["gdb", "-c", "bt"], ["compare", "last"], ["signatures", "test"], ["ci", "--out", "out"]]
+    )
+    def test_a_url_keeps_its_slashes_and_the_hint_fits(self, capfd, tmp_path, monkeypatch, command):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CRASHKIT_HOME", str(tmp_path))
+        url = "nowhere://host//a/b.core"
+        if command == ["compare", "last"]:
+            command = ["compare", url]
+        status, out, err = status_of(capfd, *command, url)
+        message, hint = err.splitlines()
+        assert (status, out) == (1, "") and url in message
+        assert f"crashkit ci {url} --out" in hint or command[0] == "ci"
+
+    def test_a_url_given_to_the_library(self):
+        with pytest.raises(EvidenceError, match=r"https://host//a/b\.core is a URL"):
+            crashkit.analyze("https://host//a/b.core")
+
+    def test_a_pattern_that_no_shell_expanded(self, capfd, tmp_path):
+        (tmp_path / "core.1").touch()
+        result = status_of(capfd, "analyze", tmp_path / "core*")
+        expected_error(result, r"core\* does not exist")
+        assert f"crashkit ci '{tmp_path}/core*' --out DIR" in result[2]
 
     def test_nothing_but_useless_files(self, capfd, tmp_path):
         (tmp_path / "core").touch()

@@ -221,7 +221,7 @@ def test_a_terminal_that_can_do_nothing_is_as_wide_as_it_says(environment: dict[
 
 def lines_of_two(environment: dict[str, str]) -> None:
     """Give the crashes of the store a report each: of short names, and of long ones."""
-    at = ("decode", "/home/someone/of/us/project/audit/crash.py"), ("a_function_of_a_very_long_name", "/srv/a_module_of_a_very_long_name.py")
+    at = ("decode", "/home/of/us/audit/crash.py"), ("a_function_of_a_long_name", "/srv/a_module_of_a_very_long_name.py")
     for path, (function, file) in zip(sorted(Path(environment["CRASHKIT_HOME"]).iterdir()), at, strict=True):
         frame = PythonFrame(function=function, file=file, line=4321)
         crash = Crash(signal=Signal(number=11, name="SIGSEGV"), threads=(Thread(tid=1, crashed=True, frames=(frame,)),), crashed_thread=1)
