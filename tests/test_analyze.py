@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -139,6 +140,13 @@ class TestBadInput:
         message, hint = err.splitlines()
         assert (status, out) == (1, "") and url in message
         assert f"crashkit ci {url} --out" in hint or command[0] == "ci"
+
+    @pytest.mark.skipif(find_spec("s3fs") is not None, reason="the package is installed")
+    def test_a_url_whose_package_is_missing(self, capfd, tmp_path):
+        pytest.importorskip("fsspec")
+        result = status_of(capfd, "ci", "--quiet", "--out", tmp_path / "out", "s3://bucket//a/b.core")
+        expected_error(result, "s3://bucket//a/b.core cannot be read: .*s3fs")
+        assert "pip install s3fs" in result[2] and "credentials" not in result[2]
 
     def test_a_url_given_to_the_library(self):
         with pytest.raises(EvidenceError, match=r"https://host//a/b\.core is a URL"):
