@@ -268,6 +268,11 @@ def _lives(case: Case) -> bool:
     return case.crash.source is not None and case.crash.source.kind == "live"
 
 
+def alive(case: Case) -> Outcome:
+    """The process ran when it was looked at."""
+    return Outcome(True) if _lives(case) else no("the process had ended")
+
+
 def _waiting(case: Case, waits: list[Wait], otherwise: str) -> Outcome:
     if not waits:
         return no(otherwise) if case.crash.waits else unknown("what the threads wait for")
@@ -293,4 +298,5 @@ FACTS = {
     **{f"waits-for-input-{kind}": _input_of_kind(kind) for kind in sorted(_INPUT)},
     "waits-for-child": waits_for_child,
     "busy": busy,
+    "alive": alive,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from crashkit.model import Crash, PythonFrame
+from crashkit.naming.standing import standing
 from crashkit.report import wording
 
 _LONGEST = 200
@@ -15,7 +16,8 @@ def where(crash: Crash) -> str:
         first = gpu.exceptions[0]
         return _placed(first.kernel or "", f"{wording.base_name(first.file)}:{first.line}" if first.file and first.line else "")
     thread = crash.thread or (crash.threads[0] if len(crash.threads) == 1 else None)
-    frame = wording.own_at(thread) or wording.python_at(thread)
+    stands = standing(crash)
+    frame = (stands.frame if stands is not None else None) or wording.own_at(thread) or wording.python_at(thread)
     if frame is not None:
         return _placed(frame.function or "(no name)", _of_own(frame) if wording.is_own(frame) else wording.python_place(frame))
     native = wording.native_at(thread, crash.signal)
