@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
-from crashkit.model import Evidence, NativeFrame, Thread, Wait
+from crashkit.model import Crash, Evidence, NativeFrame, Task, Thread, Wait
 from crashkit.naming import tasks
 from crashkit.naming.cuda import DRIVER, SEEN_TO_WAIT, SYNCHRONISES, SYSTEM
 from crashkit.naming.machinery import handler_end
@@ -92,7 +92,13 @@ def deadlock_of_locks(case: Case) -> Outcome:
 
 
 def nobody_left(case: Case) -> Outcome:
-    """Each thread of the process waits, without a time limit, for what only another thread of it could do."""
+    """Each thread of the process waits, without a time limit, for what only another thread of it could do; no task is there."""
+    if _stuck_tasks(case.crash):
+        return no("tasks of asyncio's wait in an event loop")
+    return _all_inside(case)
+
+
+def _all_inside(case: Case) -> Outcome:
     crash = case.crash
     waits = {wait.thread: wait for wait in crash.waits}
     if not waits or not all(thread.tid in waits for thread in crash.threads):
@@ -102,6 +108,8 @@ def nobody_left(case: Case) -> Outcome:
         return no(f"{sentence(crash, free)}, which may come to an end")
     if any((thread.processor or 0.0) >= _RAN for thread in crash.threads):
         return no("a thread ran while the process was watched")
+    if all(wait.kind == "poll" for wait in crash.waits) and not _stuck_tasks(crash):
+        return no("the loops wait for events, and of no task is known what it waits for")
     main = crash.process.pid if crash.process is not None else None
     ran = {thread.tid for thread in crash.threads if python_frames(thread)}
     told = sorted(crash.waits, key=lambda wait: (wait.thread != main, wait.thread not in ran, wait.thread))
@@ -111,6 +119,41 @@ def nobody_left(case: Case) -> Outcome:
         "nobody": f"All {len(told)} threads wait without a time limit for each other." if several else "There is no other thread.",
     }
     return Outcome(True, _evidence(case, told), fields)
+
+
+def no_task_left(case: Case) -> Outcome:
+    """No thread is left to wake another, and an event loop has no connection and no timer: only a task could wake another, and all wait."""
+    crash = case.crash
+    stuck = _stuck_tasks(crash)
+    if not stuck:
+        return no("no task waits in an event loop that nothing can wake") if crash.waits else unknown("what each thread waits for")
+    if any(task.state != "waiting" for task in crash.tasks):
+        return no("a task is ready to run")
+    outcome = _all_inside(case)
+    if not outcome.holds:
+        return outcome
+    told = [tasks.wait(crash, task) for task in stuck[:_MOST_EVIDENCE]]
+    fields = {"waiting": "; ".join(told[:4])}
+    if at := place(tasks.line_of(stuck[0])):
+        fields["line"] = at
+    return Outcome(True, tuple(Evidence(text=text, thread=task.loop_thread) for text, task in zip(told, stuck, strict=False)), fields)
+
+
+def _stuck_tasks(crash: Crash) -> list[Task]:
+    """The ends of the chains of waiting tasks, in loops that nothing outside of the process can wake."""
+    loops = {wait.thread for wait in crash.waits if wait.kind == "poll" and wait.inside}
+    return [task for task in tasks.stuck(crash) if task.loop_thread in loops]
+
+
+def task_may_wait_for_a_signal(case: Case) -> Outcome:
+    """A task waits for what a handler of a signal may set: an event, a condition or a future."""
+    stuck = tasks.stuck(case.crash)
+    if not stuck:
+        return unknown("what asyncio's tasks wait for")
+    found = next((task for task in stuck if tasks.awaited_kind(task) in (None, *_BY_HANDLERS)), None)
+    if found is None:
+        return no("the tasks wait for what other tasks do")
+    return Outcome(True, (Evidence(text=tasks.wait(case.crash, found), thread=found.loop_thread),))
 
 
 def may_wait_for_a_signal(case: Case) -> Outcome:
@@ -289,6 +332,8 @@ FACTS = {
     "deadlock-with-import": deadlock_with_import,
     "deadlock-of-tasks": deadlock_of_tasks,
     "nobody-left": nobody_left,
+    "no-task-left": no_task_left,
+    "task-may-wait-for-a-signal": task_may_wait_for_a_signal,
     "may-wait-for-a-signal": may_wait_for_a_signal,
     "lost-owner": lost_owner,
     "waits-for-collective": waits_for_collective,
