@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
-from crashkit.model import Crash, Evidence, NativeFrame, Task, Thread, Wait
+from crashkit.model import Crash, Evidence, NativeFrame, PythonFrame, Task, Thread, Wait
 from crashkit.naming import tasks
 from crashkit.naming.cuda import DRIVER, SEEN_TO_WAIT, SYNCHRONISES, SYSTEM
 from crashkit.naming.machinery import handler_end
@@ -26,6 +26,7 @@ _NEAR = 30
 _ASKS = 4
 """Innermost frames among which one is the driver's where that asks for the time."""
 _INPUT = frozenset("socket pipe file open terminal".split())
+_LOCKS = frozenset("lock rlock semaphore".split())
 _OUTSIDE = frozenset("child collective cuda".split())
 """Waits of the main thread beside which a background thread that reads an idle pipe or connection explains nothing."""
 Fact = Callable[[Case], Outcome]
@@ -42,10 +43,12 @@ def deadlock(case: Case) -> Outcome:
         "count": str(len(told)),
         "circle": "; ".join(sentence(case.crash, wait) for wait in told[:4]),
         "locks": ", ".join(dict.fromkeys(wait.name or awaited(wait) for wait in told)),
+        "in_order": ", ".join(dict.fromkeys(wait.name for wait in told if wait.name)) if all(wait.name for wait in told) else "",
+        "lines": " and ".join(dict.fromkeys(filter(None, (place(_line(case, wait)) for wait in told[:4])))),
     }
     if (thread := threads.get(told[0].thread)) is not None and (at := place(line_of(thread))):
         fields["line"] = at
-    return Outcome(True, _evidence(case, told), fields)
+    return Outcome(True, _evidence(case, told), {name: text for name, text in fields.items() if text})
 
 
 def ordered(waits: Iterable[Wait]) -> list[Wait]:
@@ -114,11 +117,49 @@ def _all_inside(case: Case) -> Outcome:
     ran = {thread.tid for thread in crash.threads if python_frames(thread)}
     told = sorted(crash.waits, key=lambda wait: (wait.thread != main, wait.thread not in ran, wait.thread))
     several = len(told) > 1
+    limited = _limited(case, told[0])
     fields = {
         "waiting": "; ".join(sentence(crash, wait) for wait in told[:4]),
+        "wait_call": limited,
+        "wait_why": "for each item that was taken, also after an exception" if limited == "queue.task_done()" else "",
+        "wait_line": place(_line(case, told[0])),
         "nobody": f"All {len(told)} threads wait without a time limit for each other." if several else "There is no other thread.",
     }
-    return Outcome(True, _evidence(case, told), fields)
+    return Outcome(True, _evidence(case, told), {name: text for name, text in fields.items() if text})
+
+
+_CALLS = {
+    "event": "event.wait(60)",
+    "condition": "condition.wait(60)",
+    "barrier": "barrier.wait(60)",
+    "thread": "thread.join(60)",
+    "lock": "lock.acquire(timeout=60)",
+    "rlock": "lock.acquire(timeout=60)",
+    "semaphore": "semaphore.acquire(timeout=60)",
+}
+"""The same wait with a time limit, by its kind."""
+
+
+_OF_QUEUE = {"get": "get(timeout=60)", "put": "put(item, timeout=60)"}
+"""queue.join() has no time limit: what was taken was not counted as done."""
+
+
+def _limited(case: Case, wait: Wait) -> str:
+    """The call that waits, as it would be with a time limit; '' where that is not known."""
+    thread = next((thread for thread in case.crash.threads if thread.tid == wait.thread), None)
+    if wait.kind != "queue":
+        call = _CALLS.get(wait.kind, "")
+        return f"{wait.name}.{call.partition('.')[2]}" if call and wait.name and wait.kind in _LOCKS else call
+    frames = python_frames(thread) if thread is not None else ()
+    method = next((frame.function for frame in frames if (frame.file or "").endswith("queue.py")), "get")
+    if method == "join":
+        return "queue.task_done()"
+    return f"queue.{_OF_QUEUE.get(method or '', 'get(timeout=60)')}"
+
+
+def _line(case: Case, wait: Wait) -> PythonFrame | None:
+    thread = next((thread for thread in case.crash.threads if thread.tid == wait.thread), None)
+    return line_of(thread) if thread is not None else None
 
 
 def no_task_left(case: Case) -> Outcome:
