@@ -46,6 +46,7 @@ from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
+from crashkit.evidence.place import local_path
 from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.evidence.text.neighbours import last_words as last_lines
 from crashkit.evidence.text.several import Known, of_process
@@ -155,7 +156,7 @@ def analyze(
         options = replace(options, sysroot=Path(sysroot))
     options = absolute(options)
     given = [paths] if isinstance(paths, (str, Path)) else paths
-    places = [Path("/dev/stdin") if str(path) == "-" else Path(path) for path in given]
+    places = [Path("/dev/stdin") if str(path) == "-" else local_path(path) if isinstance(path, str) else path for path in given]
     with ExitStack() as stack:
         opened = open_archives(places, stack)
         options = with_files_of(opened, options)
@@ -426,7 +427,8 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
     """A crash that left only logs: the log with the most informative stacks is the main one."""
     if not logs:
         if pieces.manifest is None:
-            raise EvidenceError("no evidence of a crash in the given files", "Pass a core, a log or a crash folder.")
+            unread = "".join(f"; {error.message}" for error in pieces.soft_errors[:1])
+            raise EvidenceError(f"no evidence of a crash in the given files{unread}", "Pass a core, a log or a crash folder.")
         return Crash(id=pieces.manifest.get("id"), source=Source(path=str(pieces.folder), kind="folder"))
     from crashkit.evidence.text.log import crash_of_log
 

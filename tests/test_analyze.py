@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -25,6 +26,7 @@ import pytest
 
 import crashkit.cli
 from crashkit.cli import COMMANDS
+from crashkit.errors import EvidenceError
 from tests.crashes import NO_NAMESPACES, Folder, an_interpreter, c_crash, python_crash
 from tests.evidence import synthetic
 
@@ -102,6 +104,64 @@ class TestBadInput:
         (tmp_path / "empty").mkdir()
         status, out, _ = status_of(capfd, "analyze", "--no-gdb", core, tmp_path / "empty")
         assert status == 0 and "empty contains no crash evidence" in out
+
+    @pytest.mark.slow
+    @pytest.mark.parametrize(
+        ("name", "content", "said"),
+        [
+            ("empty.log", b"", "empty.log is empty"),
+            ("gone.log", None, "gone.log does not exist"),
+            ("program", b"\x7fELF\2\1\1" + bytes(9) + b"\2\0\x3e\0" + bytes(44), "program is an ELF file but"),
+            ("err.log.gz", b"\x1f\x8b\x08", "err.log.gz is gzip data that unpacks to nothing"),
+            ("logs.zip", b"PK\5\6" + bytes(18), "logs.zip contains no evidence"),
+        ],
+        ids=["empty", "gone", "program", "gzip", "zip"],
+    )
+    def test_a_useless_file_beside_the_core(self, capfd, crashed, tmp_path, name, content, said):
+        """`python app.py 2> err.log`, of a process that wrote nothing: the core says what there is to say."""
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        for paths in ((crashed.core, tmp_path / name), (tmp_path / name, crashed.core)):
+            status, out, _ = status_of(capfd, "analyze", "--no-gdb", "--json", *paths)
+            crash = json.loads(out)
+            assert status == 0 and crash["threads"]
+            assert [error["message"] for error in crash["soft_errors"] if said in error["message"]]
+        expected_error(status_of(capfd, "analyze", tmp_path / name), said)
+
+    @pytest.mark.parametrize(
+        "command", [["analyze"], ["bundle"], ["gdb", "-c", "bt"], ["compare", "last"], ["signatures", "test"], ["ci", "--out", "out"]]
+    )
+    def test_a_url_keeps_its_slashes_and_the_hint_fits(self, capfd, tmp_path, monkeypatch, command):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setenv("CRASHKIT_HOME", str(tmp_path))
+        url = "nowhere://host//a/b.core"
+        if command == ["compare", "last"]:
+            command = ["compare", url]
+        status, out, err = status_of(capfd, *command, url)
+        message, hint = err.splitlines()
+        assert (status, out) == (1, "") and url in message
+        assert f"crashkit ci {url} --out" in hint or command[0] == "ci"
+
+    @pytest.mark.skipif(find_spec("s3fs") is not None, reason="the package is installed")
+    def test_a_url_whose_package_is_missing(self, capfd, tmp_path):
+        pytest.importorskip("fsspec")
+        result = status_of(capfd, "ci", "--quiet", "--out", tmp_path / "out", "s3://bucket//a/b.core")
+        expected_error(result, "s3://bucket//a/b.core cannot be read: .*s3fs")
+        assert "pip install s3fs" in result[2] and "credentials" not in result[2]
+
+    def test_a_url_given_to_the_library(self):
+        with pytest.raises(EvidenceError, match=r"https://host//a/b\.core is a URL"):
+            crashkit.analyze("https://host//a/b.core")
+
+    def test_a_pattern_that_no_shell_expanded(self, capfd, tmp_path):
+        (tmp_path / "core.1").touch()
+        result = status_of(capfd, "analyze", tmp_path / "core*")
+        expected_error(result, r"core\* does not exist")
+        assert f"crashkit ci '{tmp_path}/core*' --out DIR" in result[2]
+
+    def test_nothing_but_useless_files(self, capfd, tmp_path):
+        (tmp_path / "core").touch()
+        expected_error(status_of(capfd, "analyze", tmp_path / "gone", tmp_path / "core"), "is empty|does not exist")
 
     @pytest.mark.slow
     def test_two_cores(self, capfd, crashed):

@@ -12,7 +12,9 @@ import pytest
 
 from crashkit.crashfolder.manifest import SCHEMA, write_manifest
 from crashkit.crashfolder.store import Store
+from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.report import safe
+from crashkit.report.renderer import renderer
 from tests.pseudo_terminal import start
 
 ROOT = Path(__file__).parent.parent
@@ -215,3 +217,25 @@ def test_a_pipe_gets_one_line_for_one_thing(environment: dict[str, str], tmp_pat
 def test_a_terminal_that_can_do_nothing_is_as_wide_as_it_says(environment: dict[str, str], tmp_path: Path) -> None:
     shown = on_terminal(argv("doctor"), tmp_path, {**environment, "TERM": "dumb"}, 40)
     assert max(map(len, shown.splitlines())) <= 40 and len(on_terminal(argv("doctor"), tmp_path, environment, 120)) < len(shown)
+
+
+def lines_of_two(environment: dict[str, str]) -> None:
+    """Give the crashes of the store a report each: of short names, and of long ones."""
+    at = ("decode", "/home/of/us/audit/crash.py"), ("a_function_of_a_long_name", "/srv/a_module_of_a_very_long_name.py")
+    for path, (function, file) in zip(sorted(Path(environment["CRASHKIT_HOME"]).iterdir()), at, strict=True):
+        frame = PythonFrame(function=function, file=file, line=4321)
+        crash = Crash(signal=Signal(number=11, name="SIGSEGV"), threads=(Thread(tid=1, crashed=True, frames=(frame,)),), crashed_thread=1)
+        (path / "report.json").write_bytes(renderer("json").render(crash))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [30, 80, 100, 200])
+def test_each_row_of_a_list_has_its_signal_and_the_line_to_look_at(columns: int, environment: dict[str, str], tmp_path: Path) -> None:
+    lines_of_two(environment)
+    shown = COLOR.sub("", on_terminal(argv("list"), tmp_path, environment, columns))
+    assert shown.count("SIGSEGV") == 2 and shown.count(":4321)") == 2
+    assert ("decode (crash.py:4321)" if columns > 80 else "decode (…sh.py:4321)") in " ".join(shown.split())
+    assert all(len(row) <= columns for row in shown.splitlines())
+    # What stands for an id finds it.
+    for short in re.findall(r"20260101T000000-\d+", shown):
+        assert piped([*argv("show")[:-1], short], tmp_path, environment)

@@ -12,17 +12,12 @@ from typing import Any
 
 from crashkit.errors import CrashkitError
 from crashkit.evidence.input import DISK_RESERVE
+from crashkit.evidence.place import is_url
 from crashkit.limits import MOST_FOUND
 
-_URL = re.compile(r"[a-z][a-z0-9+.-]*(?:::|://)", re.I)
 _MAGIC = re.compile(r"[*?[]")
 _BLOCK = 1 << 20
 _UNFIT = re.compile(r"[^A-Za-z0-9._+=@,-]")
-
-
-def is_url(text: str) -> bool:
-    """Whether this names something behind a protocol: s3://bucket/run, zip::https://host/a.zip."""
-    return bool(_URL.match(text))
 
 
 def local(paths: Iterable[str], scratch: Path) -> list[tuple[Path, str]]:
@@ -68,11 +63,18 @@ def _copied(url: str, folder: Path) -> Path:
         raise
     except FileNotFoundError as error:
         raise CrashkitError(f"{url} does not exist", "Check the URL; a job that failed early may have uploaded nothing.") from error
+    except ImportError as error:
+        # The words are those of fsspec, and name the packages.
+        hint = "Install what reads this storage beside crashkit, such as pip install s3fs, gcsfs, or requests aiohttp for https."
+        raise CrashkitError(f"{url} cannot be read: {_words(error)}", hint) from error
     # Storage of any kind raises whatever its library raises.
     except Exception as error:
-        words = " ".join(str(error).split()) or type(error).__name__
-        raise CrashkitError(f"{url} cannot be read: {words[:300]}", "Check the URL, and the credentials of its storage.") from error
+        raise CrashkitError(f"{url} cannot be read: {_words(error)}", "Check the URL, and the credentials of its storage.") from error
     return next(folder.iterdir()) if names == [root] else folder
+
+
+def _words(error: Exception) -> str:
+    return (" ".join(str(error).split()) or type(error).__name__)[:300]
 
 
 def _files(system: Any, root: str) -> tuple[str, list[str]]:

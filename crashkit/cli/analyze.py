@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from crashkit.attempt import attempt
 from crashkit.cli.ending import cleaned_up
 from crashkit.cli.index_option import checked_index
-from crashkit.cli.options import path_map, system_files
+from crashkit.cli.options import EvidencePath, path_map, system_files
 from crashkit.errors import CrashkitError
 from crashkit.history.address import NONE
 from crashkit.model import Crash, SoftError
@@ -38,7 +38,7 @@ _STAGES = {"gdb": "reading stacks with gdb", "diagnose": "looking for known fail
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, type=click.Path(path_type=Path, readable=False), metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, type=EvidencePath(), metavar="PATH...")
 @system_files
 @click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed. It is run.")
 @click.option("--gdb", "gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")

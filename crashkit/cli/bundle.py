@@ -76,10 +76,11 @@ def command(
 
 
 def _place(text: str) -> Path:
-    """A path, or else a crash of the store. Raises CollectError if it is neither."""
+    """A path, or else a crash of the store. Raises CollectError if it is neither, EvidenceError for a URL."""
     from crashkit.crashfolder.store import Store, home
+    from crashkit.evidence.place import local_path
 
-    path = Path(text)
+    path = local_path(text)
     if path.exists() or "/" in text or not home().exists():
         return path
     return Store().find(text).path

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
 from crashkit.cli.completion import stored_ids
@@ -50,10 +48,11 @@ def _report(identity: str) -> Crash:
     from crashkit.crashfolder.files import open_regular
     from crashkit.crashfolder.store import Store
     from crashkit.errors import CollectError
+    from crashkit.evidence.place import local_path
     from crashkit.report.json import decode
     from crashkit.secrets.crash import masked
 
-    path = Path(identity)
+    path = local_path(identity)
     if not path.exists():
         path = Store().find(identity).path
     if path.is_dir():

@@ -78,8 +78,10 @@ def command(
 
 
 def _path(crash: str) -> Path:
-    """A file or folder of that name, else the crash of the store. Raises CollectError."""
-    if Path(crash).exists():
+    """A file or folder of that name, else the crash of the store. Raises CollectError, EvidenceError for a URL."""
+    from crashkit.evidence.place import local_path
+
+    if local_path(crash).exists():
         return Path(crash).absolute()
     from crashkit.crashfolder.store import Store
 

@@ -154,7 +154,7 @@ def _print_groups(groups: Sequence[Group], now: float) -> None:
     rows = [[Text(head, style="bold") for head in _HEADS]]
     for group in groups:
         texts = (group.key[:_SHORT], str(group.count), *_ages(group, now), sparkline(group.trend), str(group.hosts), group.signal or "-")
-        rows.append([*map(terminal.line, texts), terminal.part(group.where or "-", 3), terminal.line(group.cause or "-")])
+        rows.append([*map(terminal.line, texts), terminal.place(group.where or "-", 3), terminal.line(group.cause or "-")])
     terminal.show_rows(rows, _DISPENSABLE, _LEAST)
 
 

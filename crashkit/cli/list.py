@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
@@ -120,6 +121,7 @@ def _show(rows: Sequence[_Row]) -> None:
     from rich.text import Text
 
     from crashkit.cli import terminal
+    from crashkit.crashfolder.ids import shortened
     from crashkit.crashfolder.manifest import ending
 
     now = time.time()
@@ -128,9 +130,11 @@ def _show(rows: Sequence[_Row]) -> None:
         crash, manifest = row.crash, row.crash.manifest
         argv = " ".join(manifest.get("argv") or manifest.get("command") or [])
         facts = (crash.id, str(row.number), age(now - crash.when), ending(manifest) or "-", crash.core_state, size(crash.size))
-        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 3), terminal.part(row.where or "-", 4)]
+        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 3), terminal.place(row.where or "-", 4)]
         table.append([*cells, terminal.line(row.cause or "-")])
-    terminal.show_rows(table, _DISPENSABLE, _LEAST)
+    ids = Counter(shortened(row.crash.id) for row in rows)
+    short = [terminal.line(id if ids[id] == 1 else row.crash.id) for row in rows for id in (shortened(row.crash.id),)]
+    terminal.show_rows(table, _DISPENSABLE, _LEAST, [table[0][0], *short])
 
 
 def age(seconds: float) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Optional, TypeVar
 
 import click
+
+from crashkit.evidence.place import local_path
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
@@ -30,6 +32,16 @@ def system_files(command: _Command) -> _Command:
     for option in reversed(_SYSTEM_FILES):
         command = option(command)
     return command
+
+
+class EvidencePath(click.Path):
+    """The path of evidence. Raises EvidenceError for a URL."""
+
+    def __init__(self) -> None:
+        super().__init__(path_type=Path, readable=False)
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        return super().convert(local_path(value), param, ctx)
 
 
 def path_map(text: str) -> tuple[str, Path]:

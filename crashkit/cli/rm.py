@@ -24,6 +24,7 @@ def command(ids: tuple[str, ...], everything: bool, yes: bool, older_than: Optio
 
     from crashkit.cli.list import parse_since, size
     from crashkit.crashfolder.store import Store
+    from crashkit.errors import CollectError
 
     if not ids and not everything and not older_than:
         raise click.UsageError("Pass ID..., --older-than AGE or --all.")
@@ -36,7 +37,9 @@ def command(ids: tuple[str, ...], everything: bool, yes: bool, older_than: Optio
             oldest = parse_since(older_than, time.time())
             chosen += [crash for crash in store.crashes() if crash.when < oldest and crash not in chosen]
     if everything and chosen and not yes and sys.stdin.isatty():
-        click.confirm(f"Remove {len(chosen)} crashes ({size(sum(crash.size for crash in chosen))})?", abort=True, err=True)
+        number = f"{len(chosen)} crash{'es' if len(chosen) > 1 else ''}"
+        if not click.confirm(f"Remove {number} ({size(sum(crash.size for crash in chosen))})?", err=True):
+            raise CollectError("nothing was removed", "Answer y, or pass --yes.")
     total = 0
     for crash in {crash.id: crash for crash in chosen}.values():
         total += crash.size

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
+from crashkit.cli.options import EvidencePath
+
 if TYPE_CHECKING:
     from crashkit.diagnose import Catalog
     from crashkit.diagnose.signature import Signature
@@ -56,7 +58,7 @@ def show(identity: str, more: tuple[Path, ...]) -> None:
 
 
 @command.command()
-@click.argument("path", type=click.Path(path_type=Path), metavar="FILE")
+@click.argument("path", type=EvidencePath(), metavar="FILE")
 @click.option("--only", metavar="ID", help="Explain only this signature, matched or not.")
 @click.option("--all", "everything", is_flag=True, help="Explain every signature, even those with no match at all.")
 @click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if FILE is a core.")

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 import click
+from rich.cells import cell_len
 from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table
@@ -24,6 +25,10 @@ UNBOUNDED = 1 << 20
 GAP = 2
 LEAST = 24
 """Minimum width in cells of a table's last column."""
+_PLACE = 20
+"""Cells that a place takes on a terminal of which its part is less."""
+_NAME = 8
+"""Cells that a function's name keeps before the name of its file is cut."""
 
 
 def has_color(stream: TextIO) -> bool:
@@ -81,21 +86,26 @@ def fits(rows: Sequence[Sequence[Text]], indent: int = 0, least: int = LEAST) ->
     return _room(others, indent) >= min(least, wanted)
 
 
-def show_rows(rows: Sequence[Sequence[Text]], dispensable: Sequence[int], least: int) -> None:
+def show_rows(rows: Sequence[Sequence[Text]], dispensable: Sequence[int], least: int, short: Sequence[Text] = ()) -> None:
     """Print a table, one line per row, the first of which are the headings.
 
-    Where the last column has less than `least` cells beside the others, the columns of these indices are left out, one after the
-    other; where that is not enough, each row is stacked in lines without headings.
+    Where the last column has less than `least` cells beside the others, `short` takes the place of the first column, and the columns of
+    these indices are left out, one after the other; where that is not enough, each row is stacked in lines without headings.
     """
-    for number in range(len(dispensable) + 1):
-        left_out = dispensable[:number]
-        kept = [[cell for index, cell in enumerate(row) if index not in left_out] for row in rows]
+    narrow = [[first, *rest] for first, (_, *rest) in zip(short, rows, strict=True)] if short else rows
+    for kept in (rows, *(_without(narrow, dispensable[:number]) for number in range(len(dispensable) + 1))):
         if fits(kept, least=least):
             show(clipped_columns(kept))
             return
+    if max(row[0].cell_len for row in rows) > width(sys.stdout):
+        rows = narrow
     for first, *facts, last in rows[1:]:
         last.truncate(width(sys.stdout) - GAP, overflow="ellipsis")
         show(stacked([(first, Text("\n").join((Text("  ").join(facts), last)))]))
+
+
+def _without(rows: Sequence[Sequence[Text]], left_out: Sequence[int]) -> list[list[Text]]:
+    return [[cell for index, cell in enumerate(row) if index not in left_out] for row in rows]
 
 
 def part(text: str, share: int) -> Text:
@@ -103,6 +113,30 @@ def part(text: str, share: int) -> Text:
     shown = line(text)
     shown.truncate(max(width(sys.stdout) // share, GAP), overflow="ellipsis")
     return shown
+
+
+def place(text: str, share: int) -> Text:
+    """Untrusted `function (file:line)` in this part of the terminal's width: the function is cut first, then the file, never the line."""
+    shown = line(text)
+    whole = width(sys.stdout)
+    room = max(whole // share, min(_PLACE, whole - GAP), GAP)
+    name, opening, at = shown.plain.rpartition(" (")
+    file, colon, number = at.rpartition(":")
+    if shown.cell_len <= room or not (opening and colon):
+        return part(text, share)
+    rest = room - cell_len(f"{opening}{colon}{number}")
+    function = Text(name)
+    function.truncate(max(rest - cell_len(file), min(_NAME, rest - 1), 1), overflow="ellipsis")
+    return Text(f"{function.plain}{opening}{_end(file, rest - function.cell_len)}{colon}{number}")
+
+
+def _end(text: str, room: int) -> str:
+    """The end of a text that has no room for all of it."""
+    if cell_len(text) <= room:
+        return text
+    while text and cell_len(text) >= room:
+        text = text[1:]
+    return f"…{text}"
 
 
 def columns(rows: Sequence[Sequence[Text]], indent: int = 0) -> RenderableType:

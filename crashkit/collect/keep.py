@@ -694,6 +694,7 @@ def _answer(folder: Path, what: str, is_told: bool) -> str:
     `is_told`: the cause is a part of `what`.
     """
     # This process ends soon; the supervisor, which does not, imports none of it.
+    from crashkit.naming.standing import standing
     from crashkit.report import answer, job_wording, one_line, safe
     from crashkit.report.json import decode
 
@@ -704,7 +705,10 @@ def _answer(folder: Path, what: str, is_told: bool) -> str:
     if crash.job is not None and crash.job.root_cause is not None:
         return safe.clip(safe.line(f"{job_wording.described(crash.job)}: {job_wording.sentence(crash.job).rstrip('.')}"), _LONGEST_SENTENCE)
     found = answer.answer(crash)
-    where = f" in {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}" if found is not None else ""
+    stands = standing(crash)
+    where = f": {safe.clip(safe.line(stands.text), _LONGEST_ANSWER)}" if stands is not None else ""
+    if found is not None:
+        where = f" in {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}"
     cause = "" if is_told else safe.line(one_line.cause(crash))
     return f"{what}{where} ({cause})" if cause else f"{what}{where}"
 

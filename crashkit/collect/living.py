@@ -8,7 +8,7 @@ from typing import NamedTuple, Optional
 
 from crashkit.collect.child_processes import awaited_children
 from crashkit.collect.host.proc import numbers, text_of
-from crashkit.collect.open_files import open_files, opening_fifos
+from crashkit.collect.open_files import closed_polls, open_files, opening_fifos
 from crashkit.stacks.living import Living
 
 SECONDS = 0.25
@@ -54,7 +54,8 @@ def living(pid: int, watch: Watch, stopped: float = 0.0) -> Living:
     """Look at the process; what may not be read or is gone is left out. `stopped`: for how many seconds of the watch it was stopped."""
     shares = {tid: round(share, 2) for tid, share in watch.shares(stopped=stopped).items()}
     found = children(pid)
-    return Living(shares, open_files(pid), found, opening_fifos(pid), awaited_children(pid, found))
+    files = open_files(pid)
+    return Living(shares, files, found, opening_fifos(pid), awaited_children(pid, found), closed_polls(pid, files))
 
 
 def children(pid: int) -> tuple[int, ...]:

@@ -26,6 +26,11 @@ _STATES = {"01": "established", "02": "connecting", "0A": "listening"}
 _READ, _WRITE = stat.S_IRUSR, stat.S_IWUSR
 """What a link in /proc/PID/fd says of how the file was opened (proc_pid_fd(5))."""
 _HOW = {_READ: "for reading", _WRITE: "for writing"}
+_TO_ITSELF = (
+    "a Unix socket to this process itself",
+    "a pipe that this process itself has open for writing",
+    "a pipe that this process itself has open for reading",
+)
 _REMOTE = re.compile(r"nfs|cifs|smb|fuse|9p|ceph|lustre|gpfs|glusterfs|afs|beegfs|orangefs|ocfs|autofs")
 """File systems whose server may not answer: then even stat() would wait, and a FIFO there connects processes of this machine only."""
 
@@ -63,6 +68,20 @@ def opening_fifos(pid: int) -> frozenset[int]:
     return frozenset(tid for tid in numbers(f"/proc/{pid}/task") if text_of(f"/proc/{pid}/task/{tid}/wchan") == "wait_for_partner")
 
 
+def closed_polls(pid: int, files: Mapping[int, OpenFile]) -> frozenset[int]:
+    """The epoll descriptors by which nobody else can wake the process: an event loop's that has no connection but that to itself.
+
+    What each watches is in its fdinfo, as `tfd:` (proc_pid_fdinfo(5)).
+    """
+    found = set()
+    for descriptor in files:
+        lines = text_of(f"/proc/{pid}/fdinfo/{descriptor}").splitlines() if files[descriptor].name == "anon_inode:[eventpoll]" else []
+        watched = [int(words[1]) for line in lines if (words := line.split())[:1] == ["tfd:"] and words[1].isdigit()]
+        if watched and all((file := files.get(one)) is not None and file.name in _TO_ITSELF for one in watched):
+            found.add(descriptor)
+    return frozenset(found)
+
+
 def _described(
     pid: int, file: _File, sockets: Mapping[str, _Socket], peers: Mapping[str, str], ends: Mapping[object, Mapping[int, int]]
 ) -> OpenFile:
@@ -75,8 +94,9 @@ def _described(
     process = others[0] if others else None
     known = sockets.get(target)
     if known is None:
-        itself = "to this process itself" if target in peers and pid in ends.get(target, {}) else ""
-        return OpenFile("socket", " ".join(filter(None, ("a Unix socket", f"to {_named(others)}" if others else itself))), process)
+        if others or target not in peers or pid not in ends.get(target, {}):
+            return OpenFile("socket", f"a Unix socket to {_named(others)}" if others else "a Unix socket", process)
+        return OpenFile("socket", _TO_ITSELF[0], process)
     if known.state == "listening":
         return OpenFile("socket", f"a new connection to {known.local}")
     return OpenFile("socket", f"{known.local} to {known.remote}" + (f", process {process}" if process is not None else ""), process)

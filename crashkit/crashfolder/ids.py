@@ -11,6 +11,7 @@ from crashkit.naming.times import utc
 _TIME = "%Y%m%dT%H%M%S"
 _UNKNOWN_TIME = "unknown-time"
 _UNFIT = re.compile(r"[^A-Za-z0-9._+-]")
+_SHORT = re.compile(rf"(?:\d{{8}}T\d{{6}}|{_UNKNOWN_TIME})-\d+(?=-)")
 _LONGEST_NAME = 40
 
 
@@ -20,6 +21,12 @@ def identity(when: float | None, pid: int | None, executable: str | None) -> str
     stamp = re.sub("[-:Z]", "", at) if at is not None else _UNKNOWN_TIME
     name = _UNFIT.sub("_", (executable or "").rsplit("/", 1)[-1])[:_LONGEST_NAME].lstrip(".-") or "unknown"
     return f"{stamp}-{pid or 0}-{name}"
+
+
+def shortened(identity: str) -> str:
+    """An id without the executable's name: the part of it that is still unique, wherever one can be passed."""
+    found = _SHORT.match(identity)
+    return found[0] if found is not None else identity
 
 
 def time_of(identity: str) -> float | None:

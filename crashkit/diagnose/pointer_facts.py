@@ -138,7 +138,7 @@ def _outcome(case: Case, value: Value, why: str) -> Outcome:
     if (origin := _origin(value)) is not None:
         fields["origin"] = origin
     evidence = Evidence(text=f"{value.name} = {value.text}; {why}", thread=tid)
-    return Outcome(True, (evidence,), fields if called is None else {**fields, "callee": called[0]})
+    return Outcome(True, (evidence,), fields if called is None else {**fields, "foreign": called[0]})
 
 
 def _origin(value: Value) -> Optional[str]:

@@ -13,6 +13,7 @@ from crashkit.diagnose.places import python_line
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.failing import extension, failing, said
+from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import installed_as
 from crashkit.naming.values import bad_pointer
 
@@ -38,10 +39,11 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 
 
 def names(case: Case) -> dict[str, str]:
-    """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command
-    (to type again), extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
-    faulting instruction is not known), no_stack (where that of the dead process is not known), what a GPU core shows first, what an
-    assertion of a kernel checks, what (the message of a C++ exception) and thrown (its type)."""
+    """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command (to type
+    again), culprit and culprit_value (the variable that was used as a pointer), parameter and callee (where that is a library's own),
+    extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the faulting instruction is
+    not known), no_stack (where that of the dead process is not known), what a GPU core shows first, what an assertion of a kernel
+    checks, what (the message of a C++ exception) and thrown (its type)."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -104,7 +106,9 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
         found["source"] = frame.source
     wrong = bad_pointer(stack.thread, case.crash.signal)
     if wrong is not None and "python" in found:
-        found["culprit"], found["culprit_value"] = wrong.name, wrong.text
+        # A library's parameter is not a variable that the user has.
+        found["culprit" if wrong.frame is frame else "parameter"], found["culprit_value"] = wrong.name, wrong.text
+        found["callee"] = wrong.frame.function
     else:
         found["blamed"] = _blamed(stack, case)
     if (native := _foreign(stack, case)) is not None:
@@ -142,7 +146,7 @@ def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str], 
     frame = frames[index] if index is not None else None
     if index is None or not isinstance(frame, NativeFrame):
         return None, None, None
-    name = said(frames, index)
+    name = python_call(frame.function) or said(frames, index)
     offset = str(frame.offset) if frame.offset is not None else None
     module = frame.module or ""
     # Memory that was mapped without a file has a name as well: /dev/zero (deleted), /memfd:jit (deleted), [vdso].

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
-from crashkit.model import Evidence, NativeFrame, Thread, Wait
+from crashkit.model import Crash, Evidence, NativeFrame, PythonFrame, Task, Thread, Wait
 from crashkit.naming import tasks
 from crashkit.naming.cuda import DRIVER, SEEN_TO_WAIT, SYNCHRONISES, SYSTEM
 from crashkit.naming.machinery import handler_end
@@ -26,6 +26,7 @@ _NEAR = 30
 _ASKS = 4
 """Innermost frames among which one is the driver's where that asks for the time."""
 _INPUT = frozenset("socket pipe file open terminal".split())
+_LOCKS = frozenset("lock rlock semaphore".split())
 _OUTSIDE = frozenset("child collective cuda".split())
 """Waits of the main thread beside which a background thread that reads an idle pipe or connection explains nothing."""
 Fact = Callable[[Case], Outcome]
@@ -42,10 +43,12 @@ def deadlock(case: Case) -> Outcome:
         "count": str(len(told)),
         "circle": "; ".join(sentence(case.crash, wait) for wait in told[:4]),
         "locks": ", ".join(dict.fromkeys(wait.name or awaited(wait) for wait in told)),
+        "in_order": ", ".join(dict.fromkeys(wait.name for wait in told if wait.name)) if all(wait.name for wait in told) else "",
+        "lines": " and ".join(dict.fromkeys(filter(None, (place(_line(case, wait)) for wait in told[:4])))),
     }
     if (thread := threads.get(told[0].thread)) is not None and (at := place(line_of(thread))):
         fields["line"] = at
-    return Outcome(True, _evidence(case, told), fields)
+    return Outcome(True, _evidence(case, told), {name: text for name, text in fields.items() if text})
 
 
 def ordered(waits: Iterable[Wait]) -> list[Wait]:
@@ -92,7 +95,13 @@ def deadlock_of_locks(case: Case) -> Outcome:
 
 
 def nobody_left(case: Case) -> Outcome:
-    """Each thread of the process waits, without a time limit, for what only another thread of it could do."""
+    """Each thread of the process waits, without a time limit, for what only another thread of it could do; no task is there."""
+    if _stuck_tasks(case.crash):
+        return no("tasks of asyncio's wait in an event loop")
+    return _all_inside(case)
+
+
+def _all_inside(case: Case) -> Outcome:
     crash = case.crash
     waits = {wait.thread: wait for wait in crash.waits}
     if not waits or not all(thread.tid in waits for thread in crash.threads):
@@ -102,15 +111,90 @@ def nobody_left(case: Case) -> Outcome:
         return no(f"{sentence(crash, free)}, which may come to an end")
     if any((thread.processor or 0.0) >= _RAN for thread in crash.threads):
         return no("a thread ran while the process was watched")
+    if all(wait.kind == "poll" for wait in crash.waits) and not _stuck_tasks(crash):
+        return no("the loops wait for events, and of no task is known what it waits for")
     main = crash.process.pid if crash.process is not None else None
     ran = {thread.tid for thread in crash.threads if python_frames(thread)}
     told = sorted(crash.waits, key=lambda wait: (wait.thread != main, wait.thread not in ran, wait.thread))
     several = len(told) > 1
+    limited = _limited(case, told[0])
     fields = {
         "waiting": "; ".join(sentence(crash, wait) for wait in told[:4]),
+        "wait_call": limited,
+        "wait_why": "for each item that was taken, also after an exception" if limited == "queue.task_done()" else "",
+        "wait_line": place(_line(case, told[0])),
         "nobody": f"All {len(told)} threads wait without a time limit for each other." if several else "There is no other thread.",
     }
-    return Outcome(True, _evidence(case, told), fields)
+    return Outcome(True, _evidence(case, told), {name: text for name, text in fields.items() if text})
+
+
+_CALLS = {
+    "event": "event.wait(60)",
+    "condition": "condition.wait(60)",
+    "barrier": "barrier.wait(60)",
+    "thread": "thread.join(60)",
+    "lock": "lock.acquire(timeout=60)",
+    "rlock": "lock.acquire(timeout=60)",
+    "semaphore": "semaphore.acquire(timeout=60)",
+}
+"""The same wait with a time limit, by its kind."""
+
+
+_OF_QUEUE = {"get": "get(timeout=60)", "put": "put(item, timeout=60)"}
+"""queue.join() has no time limit: what was taken was not counted as done."""
+
+
+def _limited(case: Case, wait: Wait) -> str:
+    """The call that waits, as it would be with a time limit; '' where that is not known."""
+    thread = next((thread for thread in case.crash.threads if thread.tid == wait.thread), None)
+    if wait.kind != "queue":
+        call = _CALLS.get(wait.kind, "")
+        return f"{wait.name}.{call.partition('.')[2]}" if call and wait.name and wait.kind in _LOCKS else call
+    frames = python_frames(thread) if thread is not None else ()
+    method = next((frame.function for frame in frames if (frame.file or "").endswith("queue.py")), "get")
+    if method == "join":
+        return "queue.task_done()"
+    return f"queue.{_OF_QUEUE.get(method or '', 'get(timeout=60)')}"
+
+
+def _line(case: Case, wait: Wait) -> PythonFrame | None:
+    thread = next((thread for thread in case.crash.threads if thread.tid == wait.thread), None)
+    return line_of(thread) if thread is not None else None
+
+
+def no_task_left(case: Case) -> Outcome:
+    """No thread is left to wake another, and an event loop has no connection and no timer: only a task could wake another, and all wait."""
+    crash = case.crash
+    stuck = _stuck_tasks(crash)
+    if not stuck:
+        return no("no task waits in an event loop that nothing can wake") if crash.waits else unknown("what each thread waits for")
+    if any(task.state != "waiting" for task in crash.tasks):
+        return no("a task is ready to run")
+    outcome = _all_inside(case)
+    if not outcome.holds:
+        return outcome
+    told = [tasks.wait(crash, task) for task in stuck[:_MOST_EVIDENCE]]
+    fields = {"waiting": "; ".join(told[:4])}
+    if at := place(tasks.line_of(stuck[0])):
+        fields["line"] = at
+    return Outcome(True, tuple(Evidence(text=text, thread=task.loop_thread) for text, task in zip(told, stuck, strict=False)), fields)
+
+
+def _stuck_tasks(crash: Crash) -> list[Task]:
+    """The ends of the chains of waiting tasks, in loops that nothing outside of the process can wake."""
+    loops = {wait.thread for wait in crash.waits if wait.kind == "poll" and wait.inside}
+    return [task for task in tasks.stuck(crash) if task.loop_thread in loops]
+
+
+def task_may_wait_for_a_signal(case: Case) -> Outcome:
+    """A task waits for what a handler of a signal may set: an event, a condition or a future."""
+    stuck = tasks.stuck(case.crash)
+    if not stuck:
+        return unknown("what asyncio's tasks wait for")
+    found = next((task for task in stuck if tasks.awaited_kind(task) in (None, *_BY_HANDLERS)), None)
+    if found is None:
+        return no("the tasks wait for what other tasks do")
+    return Outcome(True, (Evidence(text=tasks.wait(case.crash, found), thread=found.loop_thread),))
 
 
 def may_wait_for_a_signal(case: Case) -> Outcome:
@@ -268,6 +352,11 @@ def _lives(case: Case) -> bool:
     return case.crash.source is not None and case.crash.source.kind == "live"
 
 
+def alive(case: Case) -> Outcome:
+    """The process ran when it was looked at."""
+    return Outcome(True) if _lives(case) else no("the process had ended")
+
+
 def _waiting(case: Case, waits: list[Wait], otherwise: str) -> Outcome:
     if not waits:
         return no(otherwise) if case.crash.waits else unknown("what the threads wait for")
@@ -284,6 +373,8 @@ FACTS = {
     "deadlock-with-import": deadlock_with_import,
     "deadlock-of-tasks": deadlock_of_tasks,
     "nobody-left": nobody_left,
+    "no-task-left": no_task_left,
+    "task-may-wait-for-a-signal": task_may_wait_for_a_signal,
     "may-wait-for-a-signal": may_wait_for_a_signal,
     "lost-owner": lost_owner,
     "waits-for-collective": waits_for_collective,
@@ -293,4 +384,5 @@ FACTS = {
     **{f"waits-for-input-{kind}": _input_of_kind(kind) for kind in sorted(_INPUT)},
     "waits-for-child": waits_for_child,
     "busy": busy,
+    "alive": alive,
 }

@@ -102,12 +102,20 @@ class Opened(NamedTuple):
 def open_archives(places: Sequence[Path], stack: ExitStack) -> Opened:
     """The evidence at these places, archives unpacked; `stack` deletes what was unpacked.
 
-    Raises EvidenceError for an archive without evidence, CollectError for a bundle of a newer crashkit.
+    An archive that cannot be unpacked, or has no evidence, is a soft error beside other evidence.
+    Raises EvidenceError if there is none, CollectError for a bundle of a newer crashkit.
     """
     opened = Opened(())
+    unread: list[EvidenceError] = []
     for place in places:
-        opened = _open(place, opened, stack, None, 0)
-    return opened
+        try:
+            opened = _open(place, opened, stack, None, 0)
+        except EvidenceError as error:
+            unread.append(error)
+    if unread and not opened.paths:
+        raise unread[0]
+    told = (SoftError(stage="archive", message=str(error), hint=error.hint) for error in unread)
+    return opened._replace(soft_errors=(*opened.soft_errors, *told))
 
 
 def _open(place: Path, opened: Opened, stack: ExitStack, budget: Optional[Budget], depth: int) -> Opened:

@@ -21,7 +21,9 @@ import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from glob import has_magic
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import BinaryIO, Optional, Protocol, cast
 
@@ -212,6 +214,9 @@ def _unfit(path: Path, mode: int, descriptor: int) -> Optional[EvidenceError]:
 
 
 def _cannot_open(path: Path, error: OSError) -> EvidenceError:
+    if isinstance(error, FileNotFoundError) and has_magic(str(path)):
+        hint = f"Omit the quotes, so that the shell expands it; for the crashes of all such files: crashkit ci {quote(str(path))} --out DIR"
+        return EvidenceError(f"{path} does not exist", hint)
     if isinstance(error, FileNotFoundError):
         return EvidenceError(
             f"{path} does not exist", "Check the path; crashkit doctor and /proc/sys/kernel/core_pattern show where cores are written."

@@ -69,9 +69,9 @@ class Pieces(NamedTuple):
 
 
 def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
-    """Open every path; `open_files` closes them.
+    """Open every path; `open_files` closes them. One that is empty, gone or unreadable is a soft error beside others that are not.
 
-    Raises EvidenceError if one cannot be opened, or if more than one is a core: these are several crashes.
+    Raises EvidenceError if none can be opened, or if more than one is a core: these are several crashes.
     """
     core: Optional[Core] = None
     core_input: Optional[Input] = None
@@ -82,7 +82,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
     folder: Optional[Path] = None
     soft_errors: list[SoftError] = []
     others = 0
-    empty: list[EvidenceError] = []
+    unread: list[EvidenceError] = []
     # The order on the command line means nothing, nor does naming one twice.
     for path in sorted(dict.fromkeys(paths)):
         pieces = [path]
@@ -91,7 +91,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 path = _only_crash(path)
                 pieces = _of_folder(path, read_manifest(path))
             except EvidenceError as error:
-                empty.append(error)
+                unread.append(error)
                 continue
             manifest = manifest or read_manifest(path)
             folder = path
@@ -105,10 +105,11 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                     _refuse_archive(source, piece)
                     snapshot = read_snapshot(source.file, str(piece)) if is_snapshot(source.file) else None
             except EvidenceError as error:
+                # One damaged file does not make the others worthless: the empty log of `python app.py 2> err.log` beside the core.
                 if piece is path:
-                    raise
-                # One damaged file of a crash folder does not make the others worthless.
-                soft_errors.append(SoftError(stage="evidence", message=str(error), hint=error.hint))
+                    unread.append(error)
+                else:
+                    soft_errors.append(_soft(error))
                 continue
             except Exception as error:
                 problem = failed("evidence", f"the reader of {piece}", error)
@@ -128,11 +129,9 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
             else:
                 others += 1
                 source.close()
-    if empty and len(empty) == len(set(paths)):
-        raise empty[0]
-    soft_errors += [
-        SoftError(stage="evidence", message=str(error), hint=error.hint) for error in empty if not isinstance(error, _OldReport)
-    ]
+    if unread and len(unread) == len(set(paths)):
+        raise unread[0]
+    soft_errors += [_soft(error) for error in unread if not isinstance(error, _OldReport)]
     if snapshots and core is None and not gpus and not texts and manifest is None:
         raise EvidenceError(f"{snapshots[0].path} is a snapshot of torch's allocator: it shows no crash", "Pass the GPU core as well.")
     if others:
@@ -143,6 +142,10 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
         )
     kept = _kept(folder, manifest) if folder is not None and manifest is not None else ()
     return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors), tuple(snapshots), kept)
+
+
+def _soft(error: EvidenceError) -> SoftError:
+    return SoftError(stage="evidence", message=str(error), hint=error.hint)
 
 
 def _kept(folder: Path, manifest: Manifest) -> tuple[KeptFile, ...]:

@@ -104,3 +104,18 @@ def printed_signal_frame(frames: Sequence[NativeFrame]) -> int | None:
 
 def _is_nested(frame: Frame) -> bool:
     return isinstance(frame, NativeFrame) and frame.trust == NESTED
+
+
+_OF_PYTHON = {
+    "os_abort": "os.abort()",
+    "os_kill": "os.kill()",
+    "os_killpg": "os.killpg()",
+    "signal_raise_signal": "signal.raise_signal()",
+    "signal_pthread_kill": "signal.pthread_kill()",
+}
+"""Functions of Modules/posixmodule.c and signalmodule.c, and what a program calls to end itself by them."""
+
+
+def python_call(function: str | None) -> str | None:
+    """`os.abort()` for the function of the interpreter's that implements it: the Python line did that, and nothing failed there."""
+    return _OF_PYTHON.get((function or "").removesuffix("_impl"))

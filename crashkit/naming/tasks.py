@@ -69,21 +69,21 @@ def _awaited(crash: Crash, task: Task) -> str:
         more = f" ({task.detail})" if task.detail else ""
         return f"{_object(task)}{more}, held by {'itself' if holder is task else f'{name(holder)} in {_held_in(holder, task.held_at)}'}"
     others = [name(crash.tasks[index]) for index in task.awaits_tasks if 0 <= index < len(crash.tasks)]
-    if not others and task.detail and _noun(task) is not None:
+    if not others and task.detail and awaited_kind(task) is not None:
         return f"{_object(task)} ({task.detail})"
     return _listed(others) if others else "a Future" if task.awaits in (None, "Future") else str(task.awaits)
 
 
 def _object(task: Task) -> str:
     """`the lock shared.first`, `room in the queue jobs`, `an event`."""
-    noun = _noun(task) or "lock"
+    noun = awaited_kind(task) or "lock"
     article, named = ("the", f" {task.lock}") if task.lock else ("an" if noun == "event" else "a", "")
     method = (task.awaits or "").removesuffix("()").partition(".")[2]
     # A variable may be called what it is.
     return f"{_OF_QUEUE.get(method, '') if noun == 'queue' else ''}{article} {noun}{named if task.lock != noun else ''}"
 
 
-def _noun(task: Task) -> str | None:
+def awaited_kind(task: Task) -> str | None:
     """What kind of thing it waits for; None if that is something else, as what as_completed() waits for by a queue of its own."""
     kind = (task.awaits or "").partition(".")[0]
     return next((noun for ending, noun in _NOUNS.items() if kind.endswith(ending)), None)

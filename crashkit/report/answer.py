@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.naming.collector import in_collector
+from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.values import Value, bad_pointer, telling, zeros
 from crashkit.report import wording
@@ -38,6 +39,8 @@ class Answer(NamedTuple):
     """What failed: `memcpy`."""
     where: str | None = None
     """Where that is: `in memcpy`."""
+    called: str | None = None
+    """What the line called to end the process: `os.abort()`."""
     caller: PythonFrame | None = None
     """The user's own line further out, where `frame` has no line: a function of Cython's."""
 
@@ -80,7 +83,8 @@ def answer(crash: Crash) -> Answer | None:
     if in_collector(thread):
         return Answer(chosen, frame, collected=True, native=what, where=where)
     shown, pointer = _values(thread, frame, crash.signal)
-    return Answer(chosen, frame, shown, pointer, False, what, where, _caller(thread) if frame.line is None else None)
+    called = python_call(native.function) if native is not None else None
+    return Answer(chosen, frame, shown, pointer, False, what, where, called, _caller(thread) if frame.line is None else None)
 
 
 def _caller(thread: Thread) -> PythonFrame | None:
@@ -107,7 +111,8 @@ def line(found: Answer, signal: Signal | None) -> str:
         called = signal is not None and signal.access == "execute"
         use = "called as a function" if called else "used as a pointer" + (f" by {_short(found.native)}" if found.native else "")
         return f"{text}: {', '.join([*shown, use])}"
-    return ": ".join([text, "; ".join([*shown, *([f"failed {_short(found.where)}"] if found.where else [])])]).removesuffix(": ")
+    end = f"called {found.called}" if found.called else f"failed {_short(found.where)}" if found.where else ""
+    return ": ".join([text, "; ".join(filter(None, [*shown, end]))]).removesuffix(": ")
 
 
 def _named(frame: PythonFrame) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, GpuException, NativeFrame, PythonFrame, Thread
+from crashkit.naming.standing import standing
 from crashkit.report import answer, gpu_picture, gpu_wording, job_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
@@ -177,8 +178,11 @@ class Page:
 
     @property
     def line(self) -> str | None:
-        """The user's own line, with the values that matter there."""
-        return answer.line(self.answer, self.signal) if self.answer else None
+        """The user's own line, with the values that matter there; of a live process, what it waits for there."""
+        if self.answer:
+            return answer.line(self.answer, self.signal)
+        stands = standing(self.crash) if self.signal is None else None
+        return stands.text if stands is not None else None
 
     @property
     def source(self) -> tuple[Line, ...]:

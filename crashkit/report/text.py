@@ -15,6 +15,7 @@ from rich.text import Text
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
 from crashkit.naming import greenlets, tasks, waits
 from crashkit.naming.machinery import handler_end
+from crashkit.naming.standing import standing
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
 from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
@@ -126,8 +127,13 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     signal, thread = crash.signal, crash.thread
     name = safe.clip(_clean(signal.name if signal else wording.ended(crash)), 20)
     reason = ((wording.why(signal) or wording.ended(crash)) if signal else wording.told(crash, thread)) or ""
+    stands = standing(crash) if signal is None else None
+    if stands is not None and not wording.is_sure(wording.best_finding(crash)):
+        reason = stands.text
     headline = _clean(reason) + (f", at {signal.address}" if signal and signal.address is not None else "")
     yield from _headline(name, headline, page)
+    if stands is not None and reason != stands.text:
+        yield from (Text(f"  {row}", _BOLD) for row in page.rows(stands.text, 2, 2))
     told = answer.answer(crash)
     if told is not None:
         yield from (Text(f"  {row}", _BOLD) for row in page.rows(answer.line(told, signal), 2, 2))

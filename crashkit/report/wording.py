@@ -36,6 +36,7 @@ from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
+from crashkit.naming.standing import standing
 from crashkit.naming.values import expression as expression
 from crashkit.naming.values import source_line as source_line
 from crashkit.naming.waits import sentence as waits_sentence
@@ -346,6 +347,9 @@ def sentence(crash: Crash) -> str:
         from crashkit.report import gpu_wording
 
         return gpu_wording.sentence(crash, crash.failed_gpu)
+    if crash.signal is None and (stands := standing(crash)) is not None:
+        why_so = f" ({crash.findings[0].title})" if crash.findings else ""
+        return f"{ended(crash)}: {_short(stands.text)}{why_so}."
     thread = crash.thread
     native, python = native_at(thread, crash.signal), own_at(thread) or python_at(thread)
     parts = [ended(crash)]
@@ -384,6 +388,11 @@ def _short(name: str) -> str:
 def best_finding(crash: Crash) -> Finding | None:
     """The first finding: they are ranked."""
     return crash.findings[0] if crash.findings else None
+
+
+def is_sure(finding: Finding | None) -> bool:
+    """Whether it is more than possible."""
+    return finding is not None and finding.confidence != "possible"
 
 
 def confidence(finding: Finding) -> str:

@@ -28,6 +28,8 @@ class Living(NamedTuple):
     """The threads that wait in open() for the other end of a FIFO."""
     awaited_children: Mapping[int, str] = {}
     """What those are that a thread waits for, by pid: `process 812 (sleep 60): it waits for a point in time`."""
+    closed_polls: frozenset[int] = frozenset()
+    """The epoll descriptors that watch nothing but pipes and sockets of which this process alone has both ends."""
 
 
 def as_json(seen: Living) -> dict[str, Any]:
@@ -37,6 +39,7 @@ def as_json(seen: Living) -> dict[str, Any]:
         "files": {str(number): list(file) for number, file in seen.files.items()},
         "children": list(seen.children),
         "opening_fifos": sorted(seen.opening_fifos),
+        "closed_polls": sorted(seen.closed_polls),
         "awaited_children": {str(pid): words for pid, words in seen.awaited_children.items()},
     }
 
@@ -53,6 +56,7 @@ def of_json(told: object) -> Optional[Living]:
         shares = {int(tid): float(share) for tid, share in told["processor"].items()}
         opening = frozenset(map(int, told.get("opening_fifos", ())))
         awaited = {int(pid): str(words) for pid, words in told.get("awaited_children", {}).items()}
-        return Living(shares, files, tuple(map(int, told["children"])), opening, awaited)
+        closed = frozenset(map(int, told.get("closed_polls", ())))
+        return Living(shares, files, tuple(map(int, told["children"])), opening, awaited, closed)
     except (KeyError, TypeError, ValueError, AttributeError):
         return None

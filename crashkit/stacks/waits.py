@@ -85,6 +85,8 @@ _POOL = re.compile(
 )
 _LISTENS = frozenset(("accept", "accept4"))
 NO_FILE = 1 << 31
+_FOR_EVER = 0xFFFFFFFF
+"""A time limit of -1."""
 
 # linux/futex.h
 _PRIVATE, _OPERATION = 0x80, 0x7F
@@ -165,7 +167,7 @@ class _Waits:
         wait = self._of_call(tid, call, names) if call is not None else Wait(thread=tid, kind="lock")
         if wait is None:
             return None
-        return replace(self._as_python_says(wait, pythons), inside=call is not None and _is_inside(call))
+        return replace(self._as_python_says(wait, pythons), inside=call is not None and (_is_inside(call) or self._is_closed(call)))
 
     def call(self, thread: Thread) -> Optional[Blocked]:
         """The system call that the thread is in."""
@@ -194,6 +196,12 @@ class _Waits:
             name = told.get(known, f"process {known}") if known else "; ".join(told.values()) or None
             return Wait(thread=tid, kind="child", name=name, process=known)
         return Wait(thread=tid, kind=_CALLS.get(call.name, call.name))
+
+    def _is_closed(self, call: Blocked) -> bool:
+        """Whether an event loop waits, without a time limit, for events that only this process can make (epoll_wait(2))."""
+        if call.name not in ("epoll_wait", "epoll_pwait") or len(call.arguments) < 4:
+            return False
+        return call.arguments[3] & 0xFFFFFFFF == _FOR_EVER and call.arguments[0] & 0xFFFFFFFF in self._living.closed_polls
 
     def _path(self, tid: int, call: Blocked) -> Optional[str]:
         """The path that the call opens, and what for: of a FIFO, another process has to do the opposite."""

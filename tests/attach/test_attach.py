@@ -6,6 +6,7 @@ import ctypes
 import http.client
 import json
 import os
+import re
 import signal
 import stat
 import subprocess
@@ -62,6 +63,26 @@ def test_the_answer_names_both_lines(tmp_path: Path) -> None:
     assert waits & {frame.get("function") for thread in report["threads"] for frame in thread["frames"] if frame["kind"] == "native"}
     again = json.loads(crashkit("analyze", tmp_path / "kept", "--json", "--no-gdb").stdout)
     assert sorted(wait["name"] for wait in again["waits"] if wait.get("cycle")) == ["a", "b"]
+
+
+@pytest.mark.slow
+def test_the_headline_is_the_line_and_the_steps_are_for_the_living(tmp_path: Path) -> None:
+    """Asleep, of which nothing is known to be wrong; and stuck, of which something is."""
+    code = {"asleep": programs.HEAD + programs.READY + "import time\ndef rest(): time.sleep(1000)\nrest()\n", "stuck": programs.QUEUE}
+    shown = {}
+    for name, source in code.items():
+        with running(an_interpreter(), source, tmp_path) as (process, _):
+            until_asleep(process.pid, 1)
+            shown[name] = crashkit("attach", "--no-gdb", process.pid, "--out", tmp_path / "report").stdout
+            document = (tmp_path / "report" / "report.html").read_text()
+            brief = json.loads((tmp_path / "report" / "report.json").read_text())
+        assert re.search(r"waits in \S+ \(program.py:\d+\) for a (?:point in time|queue)", document)
+        assert brief["source"]["kind"] == "live"
+    assert shown["asleep"].startswith("Running  waits in rest (program.py:4) for a point in time\n")
+    assert "next      crashkit attach --tree" in shown["asleep"] and "crashkit run -- " not in shown["asleep"]
+    first, second = shown["stuck"].splitlines()[:2]
+    assert first == "Running  Every thread waits, and none is left to wake another"
+    assert re.fullmatch(r"  waits in \S+ \(program.py:\d+\) for a queue", second)
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.server
 import json
+import re
 import signal
 import sys
 import threading
@@ -33,6 +34,7 @@ def test_deadlock_is_reported_and_ended(crashkit: Crashkit) -> None:
     done = crashkit("run", "--hang-after", "1", "--on-hang", "abort", "--", sys.executable, "-I", program)
     assert done.returncode == 128 + signal.SIGTERM
     assert "the command hangs: no output and no progress for 1 s" in done.stderr
+    assert re.search(r"was examined: no output and no progress for 1 s: .* waits in \w+ \(program\.py:\d+\) for the lock", done.stderr)
     (manifest,) = manifests(crashkit)
     assert manifest["alive"] == "no output and no progress for 1 s" and "signal" not in manifest
     assert " alive " in crashkit("list").stdout

@@ -75,7 +75,12 @@ def test_depth_by_the_table_is_what_dis_says() -> None:
 
 def test_a_manifest_keeps_what_a_live_process_told() -> None:
     seen = Living(
-        {7: 0.5}, {3: OpenFile("socket", "127.0.0.1:80 to 127.0.0.1:90", 12)}, (8, 9), frozenset((7,)), {8: "process 8 (cat): it runs"}
+        {7: 0.5},
+        {3: OpenFile("socket", "127.0.0.1:80 to 127.0.0.1:90", 12)},
+        (8, 9),
+        frozenset((7,)),
+        {8: "process 8 (cat): it runs"},
+        frozenset((3, 5)),
     )
     assert of_json(as_json(seen)) == seen
 

@@ -319,7 +319,8 @@ def test_a_source_that_changed_tells_nothing(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", HEALTHY)
 def test_who_may_go_on_is_in_no_deadlock(kind: str, tmp_path: Path) -> None:
     crash = attached(an_interpreter(), *HEALTHY[kind], tmp_path)
-    assert crash.findings == () and cycle(crash) == set()
+    # Some of them are stuck all the same, since no task is left that could act.
+    assert {finding.id for finding in crash.findings} <= {"deadlock-task-never-woken"} and cycle(crash) == set()
     if kind == "released":
         assert named(crash)["two"].awaits == "Event.wait()" and held_by(crash, "one") == "two"
     elif ("three" in HEALTHY[kind][1] and kind.startswith("by-")) or kind == "by-another":

@@ -276,6 +276,33 @@ def test_where_nobody_is_left_the_main_thread_is_told_first() -> None:
     assert found.fields["nobody"] == "All 3 threads wait without a time limit for each other."
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "innermost", "expected"),
+    [
+        ("queue", None, PythonFrame(file="/lib/python3.12/queue.py", function="get"), "queue.get(timeout=60)"),
+        ("queue", None, PythonFrame(file="/lib/python3.12/queue.py", function="put"), "queue.put(item, timeout=60)"),
+        ("queue", None, PythonFrame(file="/lib/python3.12/queue.py", function="join"), "queue.task_done()"),
+        ("queue", None, LINES[1], "queue.get(timeout=60)"),
+        ("event", None, LINES[1], "event.wait(60)"),
+        ("condition", None, LINES[1], "condition.wait(60)"),
+        ("lock", "shared.guard", LINES[1], "shared.guard.acquire(timeout=60)"),
+        ("lock", None, LINES[1], "lock.acquire(timeout=60)"),
+        ("futex", None, LINES[1], None),
+    ],
+)
+def test_each_kind_of_wait_has_its_own_fix(kind: str, name: str | None, innermost: PythonFrame, expected: str | None) -> None:
+    threads = (Thread(tid=1, name="t1", frames=(innermost, LINES[1])),)
+    found = WAITING["nobody-left"](waiting(Wait(thread=1, kind=kind, name=name, inside=True), threads=threads))
+    assert found.fields.get("wait_call") == expected and found.fields["wait_line"] == "f1 (app.py:1)"
+
+
+def test_the_fix_of_a_deadlock_names_the_locks_and_the_lines() -> None:
+    named = [replace(wait, name=name) for wait, name in zip(ring("lock", "lock"), "ab", strict=True)]
+    found = WAITING["deadlock-of-locks"](waiting(*named, threads=(1, 2)))
+    assert sorted(found.fields["in_order"].split(", ")) == ["a", "b"] and "f1 (app.py:1)" in found.fields["lines"]
+    assert "in_order" not in WAITING["deadlock-of-locks"](waiting(*(replace(wait, name=None) for wait in named), threads=(1, 2))).fields
+
+
 def test_who_waits_and_who_is_busy() -> None:
     wait = Wait(thread=2, kind="collective", name="all_reduce")
     found = WAITING["waits-for-collective"](waiting(wait))

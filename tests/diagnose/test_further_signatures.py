@@ -155,6 +155,11 @@ STACKS = {
         "self-abort",
         {"signal": "SIGABRT", "frames": "pthread_kill > raise > abort > os_abort_impl > os_abort > cfunction_vectorcall_NOARGS > " + APP},
     ),
+    "os.kill": Stack(
+        "https://docs.python.org/3/library/os.html#os.kill",
+        "self-signal",
+        {"signal": "SIGSEGV", "reason": "raised", "frames": "kill > os_kill_impl > os_kill > cfunction_vectorcall_FASTCALL > " + APP},
+    ),
 }
 
 

@@ -390,10 +390,10 @@ NATIVE = NativeFrame(function="memcpy", module="/lib/libc.so.6")
     ("crash", "words"),
     [
         (Crash(), ""),
-        (Crash(signal=SEGV, threads=(replace(SHOWN, frames=(NATIVE, AT)),)), "step (/srv/train.py:3)"),
+        (Crash(signal=SEGV, threads=(replace(SHOWN, frames=(NATIVE, AT)),)), "step (train.py:3)"),
         (Crash(signal=SEGV, threads=(Thread(tid=1, crashed=True, frames=(PythonFrame(),)),)), "(no name)"),
         (Crash(signal=SEGV, threads=(Thread(tid=1, crashed=True, frames=(NATIVE,)),)), "memcpy"),
-        (Crash(threads=(Thread(tid=1, frames=(AT,)),)), "step (/srv/train.py:3)"),
+        (Crash(threads=(Thread(tid=1, frames=(AT,)),)), "step (train.py:3)"),
         (Crash(threads=(Thread(tid=1, frames=(AT,)), Thread(tid=2, frames=(AT,)))), ""),
         (Crash(gpu=(Gpu(path="d", exceptions=(replace(FAILED, file="/srv/k.py", line=3),)),)), "k (k.py:3)"),
         (Crash(gpu=(Gpu(path="d", exceptions=(replace(FAILED, file="/srv/k.py"),)),)), "k"),
