@@ -217,7 +217,7 @@ def pictures(job: Job) -> list[Picture]:
 
 
 def _against_collectives(several: Sequence[Band]) -> Optional[Picture]:
-    numbers = [one.first.sequence for one in several if one.first.sequence is not None]
+    numbers = [one.first.sequence for one in several if one.first.sequence is not None and one.first.sequence >= 0]
     if not numbers:
         return None
     first, last = min(numbers), max(numbers)
@@ -226,7 +226,7 @@ def _against_collectives(several: Sequence[Band]) -> Optional[Picture]:
         return None
 
     def across(number: Optional[int]) -> int:
-        return _ROOM * ((number if number is not None else start) - start) // (last - start)
+        return _ROOM * (max(start, number if number is not None else start) - start) // (last - start)
 
     ticks = tuple((_LEFT + across(number), f"#{number}") for number in _marks(start, last))
     return _drawn(several, [(across(one.first.sequence),) * 2 for one in several], ticks, "the collectives that they reached")

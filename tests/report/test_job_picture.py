@@ -44,6 +44,7 @@ def drawn(*several: JobProcess) -> Picture:
     return one
 
 
+@example([JobProcess(role="root-cause", sequence=-2), JobProcess(role="root-cause", sequence=-1)])
 @given(processes)
 def test_all_of_it_lies_within_its_frame(several: list[JobProcess]) -> None:
     """Rows one below the other, bars within the width, marks of the axis from left to right and not over each other."""
