@@ -1,6 +1,6 @@
 """A gdb that is started before anything else is known of a core, and reads what it will need in any case: the debug info of the C library
-and of the interpreter, half of its time for a core. Meanwhile this process imports what it needs itself. gdb opens the core as soon as it is
-known that a kernel may have written that.
+and of the interpreter, half of its time for a core. Meanwhile this process imports what it needs itself. Once it is known that a kernel
+may have written the core, gdb opens that, too.
 
 Which files these are is only guessed, by the names that the core has for its mapped files; `GdbDebugger` takes another gdb if the guess was
 wrong. Reads as little as possible and imports little: that is the point.
