@@ -111,11 +111,16 @@ def test_nobody_is_asked_only_for_python_frames_that_are_known(reads_python: boo
 @pytest.mark.parametrize("reads_python", [True, False])
 def test_the_best_is_asked_before_it_turns_out_what_is_known(reads_python: bool):
     best, second = Toy("best", Answer(native=NATIVE), python=reads_python), Toy("second", Answer(python=WHOLE))
-    examined = threading.Event()
+    examined, in_time = threading.Event(), []
     best.asks = examined.set
+
+    def known() -> bool:
+        in_time.append(examined.wait(SECONDS))
+        return True
+
     with ThreadPoolExecutor(1) as pool:
-        ask([best, second], Path("core"), None, pool, lambda _part: None, lambda: examined.wait(SECONDS))
-    assert best.python == [False] and second.asked == []
+        ask([best, second], Path("core"), None, pool, lambda _part: None, known)
+    assert all(in_time) and best.python == [False] and second.asked == []
 
 
 def test_but_for_native_frames_somebody_is():
