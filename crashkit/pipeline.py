@@ -163,7 +163,7 @@ def analyze(
         finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
         if debuggers is None:
             foreign = (*crash_folders(opened.paths), *opened.folders)
-            asked = _Asked(default_debuggers(options, finder, foreign, ahead), direct=True, living=living)
+            asked = _Asked(default_debuggers(options, finder, foreign, ahead), direct=True, living=living, ahead=ahead)
         else:
             asked = _Asked(debuggers, direct=False, living=living)
         with opened.by_their_names():
@@ -256,6 +256,8 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
     with ExitStack() as stack:
         pieces = sort_out(opened.paths if surveyed is None else surveyed.chosen, stack)
         finder = finder.of_process_in((pieces.manifest or {}).get("cwd", ""))
+        if asked.ahead is not None and pieces.core is not None and pieces.core_input is not None and pieces.core.forged is None:
+            asked.ahead.open(pieces.core_input.path)
         if options.minimal is not None and pieces.core is not None:
             pieces.core.reads = Pages()
             stack.callback(_log_of_reads(options.minimal).unlink, missing_ok=True)
@@ -567,10 +569,11 @@ def _analyze_core(
         pool = stack.enter_context(ThreadPoolExecutor(4))
         scene = _described(core, source, finder, options.exe)
         clock.lap("notes")
+        theirs = clock.beside()
         known: Future[bool] = Future()
         try:
             # Nothing else is on the way to the debuggers: what they do takes longest.
-            asking = pool.submit(ask, ready, source.path, scene, pool, clock.lap, known.result) if scene.forged is None else None
+            asking = pool.submit(ask, ready, source.path, scene, pool, theirs.lap, known.result) if scene.forged is None else None
             direct = _read_directly(core, scene, problems) if asked.direct and scene.forged is None else None
             known.set_result(direct is not None and direct.tells_all)
             clock.lap("frames")
@@ -579,6 +582,7 @@ def _analyze_core(
             pool.submit(_warm)
             meanwhile = _read_meanwhile(core, scene, direct, finder)
             answers = asking.result() if asking is not None else [_not_asked(scene.forged or "")]
+            clock.join(theirs)
         except BaseException:
             known.cancel()
             # Told to end: the pool waits for what runs in it.
@@ -900,6 +904,8 @@ class _Asked(NamedTuple):
     living: Optional[Living] = None
     looked_at: Optional[str] = None
     """Why it was, of a process that lived."""
+    ahead: Optional[Ahead] = None
+    """A gdb that is to open the core as soon as that was checked."""
 
 
 class _Direct(NamedTuple):
@@ -944,6 +950,8 @@ class _Log(NamedTuple):
 
 
 class _Clock:
+    """Of one thread."""
+
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
         self._last = time.perf_counter()
@@ -952,6 +960,16 @@ class _Clock:
         now = time.perf_counter()
         self.laps[stage] = round(now - self._last, 3)
         self._last = now
+
+    def beside(self) -> _Clock:
+        """One for another thread, which begins now; its laps stand among these."""
+        clock = _Clock()
+        clock.laps = self.laps
+        return clock
+
+    def join(self, other: _Clock) -> None:
+        """The other thread has ended: what passed until its last lap was not this one's."""
+        self._last = max(self._last, other._last)
 
 
 __all__ = ["Options", "analyze"]

@@ -39,13 +39,20 @@ def ask(
         return []
     best, *others = debuggers
     reader = next((debugger for debugger in debuggers if debugger.reads_python(scene)), best)
-    early = pool.submit(_examine, reader, core, scene, False, _ignore) if reader is not best and not python_is_known() else None
+
+    def read_early() -> Optional[Answer]:
+        return None if python_is_known() else _examine(reader, core, scene, False, _ignore)
+
+    # Whether they are known may take a while to turn out: nothing may wait for that before the best one is asked.
+    early = pool.submit(read_early) if reader is not best else None
     answers = [_examine(best, core, scene, True, lap, lambda: not python_is_known())]
     for debugger in others:
         no_native = all(answer.native is None for answer in answers)
         if early is not None and debugger is reader and not no_native:
-            answers.append(early.result())
-            lap(debugger.name)
+            read = early.result()
+            if read is not None:
+                answers.append(read)
+                lap(debugger.name)
             continue
         is_known = python_is_known() or any(map(_tells_all_of_python, answers))
         if no_native or not is_known:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 from typing import BinaryIO, Optional
 
@@ -36,6 +37,8 @@ class OnDemand:
         self._finder = finder
         self._gdb = GdbDebugger(settings, finder)
         self._around: list[tuple[int, int]] = []
+        self._lock = threading.Lock()
+        self._ended = False
 
     def start(self) -> Optional[SoftError]:
         """Nothing: each round has a gdb of its own."""
@@ -46,24 +49,25 @@ class OnDemand:
         return self._gdb.reads_python(scene)
 
     def close(self) -> None:
-        """End gdb."""
-        self._gdb.close()
+        """End gdb; no later round starts one."""
+        with self._lock:
+            self._ended = True
+            self._gdb.close()
 
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
         """As gdb; the path means nothing."""
         python()  # once that is known, what crashkit reads itself is in the core that gdb gets
         for _ in range(_MOST_ROUNDS):
             with _Nameless() as log, _Nameless() as small:
-                self.close()
-                self._gdb = GdbDebugger(self._settings._replace(reads=log.path), self._finder)
-                problem = self._gdb.start()
+                gdb = self._next(log.path)
+                problem = gdb.start()
                 if problem is not None:
                     return Answer(soft_errors=(problem,))
                 try:
                     self._write(small.file, scene)
                 except (EvidenceError, OSError) as error:
                     return Answer(soft_errors=(SoftError(stage="gdb", message=f"gdb could not be used: {error}"),))
-                answer = self._gdb.examine(small.path, scene, native, lap, python)
+                answer = gdb.examine(small.path, scene, native, lap, python)
                 for address, size in logged_reads(log.path):
                     if self._core.reads is not None:
                         self._core.reads.add(address, size)
@@ -73,6 +77,16 @@ class OnDemand:
                 if len(self._around) == known:
                     break
         return answer
+
+    def _next(self, reads: Path) -> GdbDebugger:
+        """The gdb of the next round; one that does not start if `close` was called before."""
+        gdb = GdbDebugger(self._settings._replace(reads=reads), self._finder)
+        with self._lock:
+            self._gdb.close()
+            self._gdb = gdb
+            if self._ended:
+                gdb.close()
+        return gdb
 
     def _write(self, file: BinaryIO, scene: Scene) -> None:
         """The core that gdb gets."""

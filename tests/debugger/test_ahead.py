@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import json
 import platform
 import shutil
+import struct
 import subprocess
+import tarfile
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +20,20 @@ from msgspec.structs import replace
 
 from crashkit import isolation, scratch
 from crashkit.cli.analyze import command
+from crashkit.crashfolder.bundle import EVIDENCE, MANIFEST, ROOT
 from crashkit.debugger.gdb import ahead
 from crashkit.debugger.gdb.ahead import Ahead, begin
+from crashkit.debugger.gdb.debugger import GdbDebugger
+from crashkit.debugger.gdb.process import Gdb
+from crashkit.debugger.on_demand import OnDemand
+from crashkit.elf.headers import PT_NOTE
+from crashkit.evidence.core.core import Core
+from crashkit.evidence.core.describe import Scene, describe
+from crashkit.evidence.module_files import Finder
+from crashkit.evidence.pieces import sort_out
+from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.model import Crash
-from crashkit.pipeline import analyze
+from crashkit.pipeline import Options, analyze, gdb_settings
 from tests.crashes import a_debuggable_interpreter, needs_gdb, python_crash
 
 pytestmark = [needs_gdb, pytest.mark.slow]
@@ -57,6 +70,34 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(isolation, "start", noted)
     return programs
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What every gdb is told from here on."""
+    told: list[str] = []
+    send = Gdb.send
+
+    def noted(gdb: Gdb, text: str) -> int:
+        told.append(text)
+        return send(gdb, text)
+
+    monkeypatch.setattr(Gdb, "send", noted)
+    return told
+
+
+def with_notes_repeated(core: Path, into: Path) -> Path:
+    """The core, with so many headers of its notes that together they are longer than the file."""
+    data = core.read_bytes()
+    (table,), (count,) = struct.unpack_from("<Q", data, 32), struct.unpack_from("<H", data, 56)
+    headers = [data[table + 56 * index :][:56] for index in range(count)]
+    (note,) = (one for one in headers if struct.unpack_from("<I", one)[0] == PT_NOTE)
+    headers += [note] * (len(data) // struct.unpack_from("<Q", note, 32)[0] + 60)
+    forged = bytearray(data)
+    struct.pack_into("<Q", forged, 32, len(data))
+    struct.pack_into("<H", forged, 56, len(headers))
+    into.write_bytes(forged + b"".join(headers))
+    return into
 
 
 def untimed(crash: Crash) -> Crash:
@@ -141,6 +182,73 @@ def test_the_command_starts_one_and_ends_it(core: Path, tmp_path: Path, started:
     assert (done.exception is not None) == fails != (tmp_path / "report" / "report.json").exists()
     assert len(started) == 1 and scratch.held() == []
     assert not [process for process in isolation.running() if "gdb" in str(process.args)]
+
+
+def test_no_gdb_opens_a_core_that_no_kernel_wrote(core: Path, tmp_path: Path, commands: list[str]) -> None:
+    """By the command, which starts one before the core is checked."""
+    said = {}
+    for path in (with_notes_repeated(core, tmp_path / "forged"), core):
+        del commands[:]
+        done = CliRunner().invoke(command, [str(path), "--json", "--quiet"], standalone_mode=False)
+        assert done.exception is None and any("-crashkit-ahead" in text for text in commands)
+        said[path] = (any("core" in text.split("crashkit")[0] for text in commands), "no kernel wrote this core" in done.stdout)
+    assert list(said.values()) == [(False, True), (True, False)]
+
+
+def test_files_of_another_system_that_come_in_an_archive_are_known_to_gdb_first(
+    core: Path, usual: Crash, tmp_path: Path, commands: list[str]
+) -> None:
+    """The command sees them only once it has unpacked them: here a bundle of what the process printed, beside the core."""
+    bundle, log = tmp_path / "bundle.tar", tmp_path / "stderr.txt"
+    log.write_text("Fatal Python error: Segmentation fault\n")
+    with tarfile.open(bundle, "w") as archive:
+        archive.add(log, MANIFEST)
+        archive.add(log, f"{EVIDENCE}/stderr.txt")
+        for module in usual.modules:
+            if Path(module.path).is_file():
+                archive.add(Path(module.path).resolve(), f"{ROOT}{module.path}")
+    done = CliRunner().invoke(command, [str(core), str(bundle), "--json", "--quiet"], standalone_mode=False)
+    assert done.exception is None and json.loads(done.stdout)["debugger"]
+    last = max(index for index, text in enumerate(commands) if text.startswith("-list-features"))
+    set_up, opened = (next(i for i, text in enumerate(commands[last:]) if word in text) for word in ("set sysroot", "-target-select core"))
+    assert set_up < opened
+
+
+@pytest.mark.parametrize("settings", [{"sysroot": Path("/")}, {"debug_folders": (Path(DEBUG_ROOT), Path("/nowhere"))}])
+def test_a_gdb_without_the_settings_is_a_wrong_guess(core: Path, begun: Ahead, started: list[str], settings: Any) -> None:
+    with described(core) as (_, scene):
+        begun.open(core)
+        debugger = GdbDebugger(gdb_settings(Options())._replace(ahead=begun, **settings), Finder())
+        with closing(debugger):
+            assert debugger.start() is None
+            assert debugger.examine(core, scene, True, lambda _part: None).native
+    assert len(started) == 1
+
+
+def test_what_is_told_to_end_starts_no_other_gdb(core: Path, begun: Ahead, started: list[str]) -> None:
+    """By the thread that does not wait for it: after a wrong guess, and before the rounds of the one that has no file."""
+    with described(core) as (opened, scene):
+        begun.files = {Path("/nonexistent"): 0}
+        guessed = GdbDebugger(gdb_settings(Options())._replace(ahead=begun), Finder())
+        assert guessed.start() is None
+        guessed.close()
+        assert guessed.examine(core, scene, True, lambda _part: None).soft_errors
+        rounds = OnDemand(opened, gdb_settings(Options()), Finder())
+
+        def end() -> bool:
+            rounds.close()
+            return True
+
+        assert rounds.examine(core, scene, True, lambda _part: None, end).soft_errors
+        assert started == []
+
+
+@contextmanager
+def described(core: Path) -> Iterator[tuple[Core, Scene]]:
+    with ExitStack() as stack:
+        pieces = sort_out([core], stack)
+        assert pieces.core is not None and pieces.core_input is not None
+        yield pieces.core, describe(pieces.core, pieces.core_input, Finder())
 
 
 def test_an_interrupt_as_it_starts_ends_it(core: Path, monkeypatch: pytest.MonkeyPatch) -> None:

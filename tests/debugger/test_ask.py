@@ -108,13 +108,19 @@ def test_nobody_is_asked_only_for_python_frames_that_are_known(reads_python: boo
     assert (best.asked, second.asked) == ([True], [])
 
 
-def test_the_best_is_asked_before_it_turns_out_what_is_known():
-    best = Toy("best", Answer(native=NATIVE))
-    examined = threading.Event()
+@pytest.mark.parametrize("reads_python", [True, False])
+def test_the_best_is_asked_before_it_turns_out_what_is_known(reads_python: bool):
+    best, second = Toy("best", Answer(native=NATIVE), python=reads_python), Toy("second", Answer(python=WHOLE))
+    examined, in_time = threading.Event(), []
     best.asks = examined.set
+
+    def known() -> bool:
+        in_time.append(examined.wait(SECONDS))
+        return True
+
     with ThreadPoolExecutor(1) as pool:
-        ask([best], Path("core"), None, pool, lambda _part: None, lambda: examined.wait(SECONDS))
-    assert best.python == [False]
+        ask([best, second], Path("core"), None, pool, lambda _part: None, known)
+    assert all(in_time) and best.python == [False] and second.asked == []
 
 
 def test_but_for_native_frames_somebody_is():
@@ -198,6 +204,20 @@ class TestReport:
         second = Toy("second", Answer(native={tid: NativeStack((frame,)) for tid in tids}))
         crash = analyze(crashed.core, debuggers=(first, second))
         assert {thread.frames[0].function for thread in crash.threads} == {"theirs"}
+
+
+def test_what_runs_side_by_side_has_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [0.0]
+    monkeypatch.setattr(pipeline.time, "perf_counter", lambda: now[0])
+    ours = pipeline._Clock()
+    theirs = None
+    for seconds, lap in ((1, "notes"), (3, "native"), (4, "frames"), (8, "python"), (9, "stacks")):
+        now[0] = seconds
+        if lap == "stacks":
+            ours.join(theirs)
+        (theirs if lap in ("native", "python") else ours).lap(lap)
+        theirs = theirs or ours.beside()
+    assert ours.laps == {"notes": 1, "native": 2, "frames": 3, "python": 5, "stacks": 1}
 
 
 def test_nobody_is_asked_of_a_core_that_no_kernel_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

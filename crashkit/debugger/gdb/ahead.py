@@ -1,5 +1,6 @@
 """A gdb that is started before anything else is known of a core, and reads what it will need in any case: the debug info of the C library
-and of the interpreter, half of its time for a core, and the core. Meanwhile this process imports what it needs itself.
+and of the interpreter, half of its time for a core. Meanwhile this process imports what it needs itself. Once it is known that a kernel
+may have written the core, gdb opens that, too.
 
 Which files these are is only guessed, by the names that the core has for its mapped files; `GdbDebugger` takes another gdb if the guess was
 wrong. Reads as little as possible and imports little: that is the point.
@@ -42,10 +43,17 @@ class Ahead:
         self.gdb = gdb
         self.core = core
         self.opened: Optional[int] = None
-        """Token of the command that opens the core."""
+        """Token of the command that opens the core, once it has got that."""
         self.files = files
         """With the offset that the loader added to the file's addresses."""
         self._folder = folder
+
+    def open(self, core: Path) -> None:
+        """Let it open this core, if it was started for it: one that no kernel can have written must never get here."""
+        # Where it fails, whoever needs the core will open it, or say why that is not possible.
+        with suppress(DebuggerError, OSError):
+            if self.core.samefile(core):
+                self.opened = self.gdb.send(open_core(core, self._folder.path))
 
     def close(self) -> None:
         """End the gdb."""
@@ -74,7 +82,6 @@ def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahea
             gdb.send(in_console(f"set debug-file-directory {DEBUG_ROOT}"))
             gdb.send(in_console(f"source {commands_file()}"))
             gdb.send(f"-crashkit-ahead {quote(str(request))} {quote(str(folder.path / 'result'))}")
-            ahead.opened = gdb.send(open_core(core, folder.path))
         except (DebuggerError, OSError, UnicodeEncodeError):
             # It may still serve, or will say why it does not.
             ahead.files = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import threading
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -24,6 +25,7 @@ from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
+from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.model import SoftError
 from crashkit.naming.itanium import demangled
 from crashkit.scratch import Scratch
@@ -63,6 +65,8 @@ class GdbDebugger:
         self._settings = settings
         self._finder = finder
         self._gdb: Optional[Gdb] = None
+        self._lock = threading.Lock()
+        self._ended = False
 
     def start(self) -> Optional[SoftError]:
         """Start gdb early: it takes a moment to load."""
@@ -73,15 +77,25 @@ class GdbDebugger:
             self._gdb = self._settings.ahead.gdb
             return None
         try:
-            self._gdb = Gdb(self._settings.deadline, self._settings.program)
+            self._begin(self._settings.program)
         except DebuggerError as error:
             return SoftError(stage="gdb", message=str(error), hint=error.hint)
         return None
 
     def close(self) -> None:
-        """End gdb, if it was started."""
-        if self._gdb is not None:
-            self._gdb.close()
+        """End gdb, if it was started; later questions start none."""
+        with self._lock:
+            self._ended = True
+            if self._gdb is not None:
+                self._gdb.close()
+
+    def _begin(self, program: str) -> Gdb:
+        """A gdb that `close` ends, from whichever thread. Raises DebuggerError, also once that was called."""
+        with self._lock:
+            if self._ended:
+                raise DebuggerError("gdb was not started: the analysis ends", "Analyze the crash again.")
+            self._gdb = Gdb(self._settings.deadline, program)
+            return self._gdb
 
     def reads_python(self, scene: Scene) -> bool:
         """Whether libpython.py can work: the interpreter has debug info."""
@@ -95,12 +109,14 @@ class GdbDebugger:
         notebook = _Notebook()
         settings = self._settings
         try:
-            ahead = settings.ahead if settings.ahead is not None and _guessed_right(settings.ahead, core, scene) else None
-            if settings.ahead is not None and ahead is None:
-                self.close()
-                self._gdb = Gdb(settings.deadline, settings.program or "gdb")
-            if self._gdb is not None:
-                self._gdb = _for_processor(_architecture(scene), self._gdb, settings.deadline)
+            ahead = settings.ahead if settings.ahead is not None and _guessed_right(settings.ahead, settings, core, scene) else None
+            gdb = self._gdb
+            if gdb is None:
+                gdb = self._begin(settings.program or "gdb")
+            elif settings.ahead is not None and ahead is None:
+                gdb.close()
+                gdb = self._begin(settings.program or "gdb")
+            gdb = _for_processor(_architecture(scene), gdb, self._begin)
             with ExitStack() as stack:
                 # While gdb may still be starting.
                 twins = stack.enter_context(Scratch("twins"))
@@ -110,7 +126,7 @@ class GdbDebugger:
                     settings.deadline,
                     debug_folders=settings.debug_folders,
                     sysroot=settings.sysroot,
-                    gdb=self._gdb,
+                    gdb=gdb,
                     indexes=settings.indexes,
                     reads=settings.reads,
                     opened=ahead.opened if ahead is not None else None,
@@ -164,13 +180,17 @@ class _Notebook:
         )
 
 
-def _guessed_right(ahead: Ahead, core: Path, scene: Scene) -> bool:
-    """Whether gdb opened this core, and the files that it read already are modules of it, where they are."""
+def _guessed_right(ahead: Ahead, settings: GdbSettings, core: Path, scene: Scene) -> bool:
+    """Whether gdb has what it needs for this core: it is the one that it opened, and the files that it read already are modules of it,
+    where they are. With files of another system it would have had to know of them before: they may have come in an archive.
+    """
+    if settings.sysroot is not None or settings.debug_folders != (Path(DEBUG_ROOT),):
+        return False
     known = {(file, module.bias) for module in scene.modules if (file := scene.files[module.path].path)}
     return ahead.core.samefile(core) and ahead.files.items() <= known
 
 
-def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb:
+def _for_processor(architecture: Architecture, gdb: Gdb, begin: Callable[[str], Gdb]) -> Gdb:
     """This gdb, or gdb-multiarch where the core is of a processor that this one was not built for. Raises DebuggerError."""
     if architecture.gdb is None or architecture.name == platform.machine():
         return gdb
@@ -185,7 +205,7 @@ def _for_processor(architecture: Architecture, gdb: Gdb, deadline: float) -> Gdb
             f"this gdb does not support {architecture.name}, and {MULTIARCH} is not installed",
             f"Install it (Debian, Ubuntu: apt-get install {MULTIARCH}), or pass a gdb for {architecture.name} with --gdb.",
         )
-    return Gdb(deadline, MULTIARCH)
+    return begin(MULTIARCH)
 
 
 def _take_native(native: NativeResult, scene: Scene, placed: list[PlacedModule], notebook: _Notebook) -> None:
