@@ -505,7 +505,7 @@ def went_on(case: Case) -> Outcome:
     """After its messages a test suite reached its end, and no process of it is known to have died."""
     if case.crash.signal is not None:
         return no(f"{case.crash.signal.name} ended a process")
-    if died := next((line for line in case.crash.log if line.kind.startswith(_OF_WORKERS)), None):
+    if died := next((line for line in case.crash.log if (line.kind or "").startswith(_OF_WORKERS)), None):
         return no(f"a worker died: {died.text}")
     last = max((place for place, line in enumerate(case.crash.log) if line.kind == "test-summary"), default=0)
     if not any(line.kind == "c-assert-part" for line in case.crash.log[:last]):
