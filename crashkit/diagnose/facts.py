@@ -487,10 +487,26 @@ def _is_null_argument(position: int, name: str, value: str) -> bool:
     return position == 0 or "<error: " in value or (is_zero(value) and _MAY_BE_NULL.fullmatch(name) is None)
 
 
+_OF_WORKERS = ("supervisor-", "worker-", "server-worker-")
+"""Kinds of lines that tell how a worker ended."""
+
+
+def task_failed_first(case: Case) -> Outcome:
+    """A task of a SLURM step failed before the step was cancelled: srun did that, because of it."""
+    log = case.crash.log
+    ended = next((place for place, line in enumerate(log) if line.kind == "job-cancelled"), len(log))
+    failed = next((place for place, line in enumerate(log[:ended]) if line.kind == "task-failed"), None)
+    if failed is None:
+        return no("no task failed before")
+    return Outcome(True, (Evidence(text=log[failed].text, log=failed),))
+
+
 def went_on(case: Case) -> Outcome:
     """After its messages a test suite reached its end, and no process of it is known to have died."""
     if case.crash.signal is not None:
         return no(f"{case.crash.signal.name} ended a process")
+    if died := next((line for line in case.crash.log if (line.kind or "").startswith(_OF_WORKERS)), None):
+        return no(f"a worker died: {died.text}")
     last = max((place for place, line in enumerate(case.crash.log) if line.kind == "test-summary"), default=0)
     if not any(line.kind == "c-assert-part" for line in case.crash.log[:last]):
         return no("no test suite reached its end after a failed assertion")
@@ -742,6 +758,7 @@ FACTS: dict[str, Fact] = {
     "program-counter-zero": program_counter_zero,
     "null-thread-state": null_thread_state,
     "null-argument": null_argument,
+    "task-failed-first": task_failed_first,
     "went-on": went_on,
     "fatal-error-words": fatal_error_words,
     "lock-inversion": lock_inversion,

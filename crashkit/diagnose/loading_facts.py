@@ -31,6 +31,9 @@ def in_constructor(case: Case) -> Outcome:
         runs = _unnamed(natives)
     if not runs:
         return no("no constructor of a library was running")
+    if natives[runs + 1 : runs + 2] and natives[runs + 1].name.startswith("__libc_start_main"):
+        # Since glibc 2.34 a function of the same name, in csu/libc-start.c, runs those of the executable itself.
+        return no("the constructor is the executable's own")
     inner = natives[runs - 1]
     fields = {"constructor": inner.name or code_in(inner.frame)}
     module = next((native.module for native in reversed(natives[:runs]) if native.module), "")

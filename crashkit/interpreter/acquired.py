@@ -38,6 +38,8 @@ class Taken(NamedTuple):
     lock: Expression
     unless: tuple[Expression, ...] = ()
     """What was released since: if one of these is the same lock, or is not known any more, nothing is taken."""
+    stack: Optional[Expression] = None
+    """The AsyncExitStack that releases it."""
 
 
 class Standing(NamedTuple):
@@ -159,20 +161,21 @@ def _after(statement: ast.stmt, held: Sequence[Taken]) -> Sequence[Taken]:
     held = _kept(statement, held)
     value = getattr(statement, "value", None) if isinstance(statement, (ast.Expr, ast.Assign, ast.AnnAssign)) else None
     taken = _acquired(value.value) if isinstance(value, ast.Await) else None
-    return [*held, Taken(taken)] if taken else held
+    return [*held, taken] if taken else held
 
 
-def _acquired(value: ast.expr) -> Optional[Expression]:
+def _acquired(value: ast.expr) -> Optional[Taken]:
     """`lock` of `lock.acquire()`, of `wait_for(lock.acquire(), 5)`, which raises if it takes too long, and of
-    `stack.enter_async_context(lock)` of an AsyncExitStack, which releases it where its block ends."""
+    `stack.enter_async_context(lock)` of an AsyncExitStack, which releases it where its block ends; not of `self.stack`."""
     if not isinstance(value, ast.Call):
         return None
     names = _names(value.func)
     if names and names[-1] == "wait_for" and value.args:
         return _acquired(value.args[0])
     if names and names[-1] == "enter_async_context" and len(value.args) == 1:
-        return _names(value.args[0])
-    return names[:-1] if names and names[-1] in _TAKES and not value.args else None
+        lock = _names(value.args[0])
+        return Taken(lock, stack=names[:-1]) if lock and len(names) == 2 else None
+    return Taken(names[:-1]) if names and names[:-1] and names[-1] in _TAKES and not value.args else None
 
 
 def _kept(node: ast.AST, held: Sequence[Taken]) -> Sequence[Taken]:
@@ -183,6 +186,8 @@ def _kept(node: ast.AST, held: Sequence[Taken]) -> Sequence[Taken]:
     handed: set[Optional[Expression]] = set()
     stored: list[Optional[Expression]] = []
     attributes: set[str] = set()
+    read: set[Optional[Expression]] = set()
+    owners = {id(one.value) for one in ast.walk(node) if isinstance(one, ast.Attribute)}
     for one in ast.walk(node):
         if isinstance(one, ast.Call):
             if _may_call_anything(one):
@@ -203,7 +208,11 @@ def _kept(node: ast.AST, held: Sequence[Taken]) -> Sequence[Taken]:
                 released.append(names[:-1])
             elif _MAY_RELEASE.search(last):
                 return []
+            elif id(one) not in owners:
+                read.add(names)
     kept = [taken._replace(unless=(*taken.unless, *released)) for taken in held if taken.lock not in released and taken.lock not in handed]
+    # A stack that is itself a context, or goes elsewhere, releases its locks nobody knows when.
+    kept = [taken for taken in kept if taken.stack is None or taken.stack not in read]
     return [taken for taken in kept if not any(_is_set_anew(name, stored, attributes) for name in (taken.lock, *taken.unless))]
 
 

@@ -106,6 +106,10 @@ FACTS_TOLD = {
         Crash(log=(LogLine(text="Assertion failed: a", kind="c-assert-part"), LogLine(text="Ran 3 tests in", kind="test-summary"))),
         Crash(log=(LogLine(text="Ran 3 tests in", kind="test-summary"), LogLine(text="Assertion failed: a", kind="c-assert-part"))),
     ),
+    "task-failed-first": Told(
+        Crash(log=(LogLine(text="Exited with exit code 1", kind="task-failed"), LogLine(text="CANCELLED AT", kind="job-cancelled"))),
+        Crash(log=(LogLine(text="CANCELLED AT", kind="job-cancelled"), LogLine(text="Exited with exit code 1", kind="task-failed"))),
+    ),
     "in-constructor": Told(crash("fill_table", "call_init", "_dl_init"), crash("f", "_dl_fini", "exit"), EMPTY),
     "foreign-abort": Told(crash("raise", "abort", "ffi_call"), crash("raise", "abort", "f", "ffi_call"), EMPTY),
     "fatal-error-words": Told(crash(NativeFrame(function="Py_FatalError", args={"msg": '0x55 "no memory"'})), PLAIN),

@@ -26,6 +26,26 @@ CASES = (
 )
 
 
+CANCELLED = "slurmstepd: error: *** STEP 55.0 ON n1 CANCELLED AT 2026-11-21T14:00:00 ***\n"
+FAILED = "srun: error: n1: task 0: Exited with exit code 1\n"
+ASSERTED = "Assertion failed: ptr != NULL && ptr->ok\n"
+SUITE = "========= 1 failed, 10 passed in 3.20s =========\n"
+CASES += (
+    # srun cancels its step because of a task: in its present words, in those of older versions, and without them.
+    (FAILED + "srun: Terminating StepId=55.0\n" + CANCELLED, "slurm-job-cancelled", None),
+    ("srun: Terminating StepId=55.0\n" + CANCELLED, "slurm-job-cancelled", None),
+    ("srun: Terminating job step 55.0\n" + CANCELLED, "slurm-job-cancelled", None),
+    ("srun: launch/slurm: _step_signal: Terminating StepId=55.0\n" + CANCELLED, "slurm-job-cancelled", None),
+    (FAILED + CANCELLED, "slurm-job-cancelled", None),
+    # What a task does of being cancelled is no reason.
+    (CANCELLED + FAILED, "slurm-job-cancelled", "likely"),
+    (CANCELLED.replace(" ***\n", " DUE TO JOB REQUEUE ***\n"), "slurm-job-cancelled", "certain"),
+    (ASSERTED, "c-assertion-failed", "possible"),
+    (ASSERTED + SUITE, "c-assertion-failed", None),
+    (ASSERTED + "[gw0] node down: Not properly terminated\n" + SUITE, "c-assertion-failed", "possible"),
+)
+
+
 @pytest.mark.parametrize(("text", "id", "confidence"), CASES)
 def test_how_sure(text: str, id: str, confidence: str | None, tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -49,6 +49,11 @@ def folder(tmp_path: Path, stderr: str, **ends: Any) -> Path:
         ("", {"signal": 9}, "SIGKILL", True),
         ("", {"signal": 6}, "SIGABRT", False),
         ("", {"signal": 11}, "SIGSEGV", False),
+        # A shell's status tells of its child.
+        ("", {"exit_status": 139}, "SIGSEGV", False),
+        ("", {"exit_status": 137}, None, True),
+        # Only what is told to be a pid is one.
+        ("ValueError: expected 13098 bytes\n", {"exit_status": 1}, None, False),
     ],
 )
 def test_what_another_process_did(stderr: str, ends: dict[str, Any], signal: str | None, out_of_memory: bool, tmp_path: Path) -> None:
@@ -60,6 +65,26 @@ def test_what_another_process_did(stderr: str, ends: dict[str, Any], signal: str
     # The kernel's word of a null pointer is only that of a process that SIGSEGV ended.
     assert ("null-deref" in found) == (signal == "SIGSEGV")
     assert bool(crash.signal and crash.signal.address is not None) == (signal == "SIGSEGV")
+
+
+def test_a_fault_of_another_name_is_another_process(tmp_path: Path) -> None:
+    kernels = "[1.5] nginx[77]: segfault at 10 ip 0000000000401000 sp 00007ffd7cd80858 error 4 in nginx[400000+1000]\n"
+    own = kernels.replace("nginx[77]", "a-long-name-of-[13097]").replace("at 10", "at 20")
+    for dmesg, name, address in ((kernels, "python3", None), (kernels + own, "a-long-name-of-a-program", 0x20), (kernels, "nginx", 0x10)):
+        folder(tmp_path, "", signal=11, name=name)
+        (tmp_path / "dmesg.log").write_text(dmesg)
+        crash = analyze(tmp_path, options=Options(gdb=None))
+        assert crash.signal is not None and (crash.signal.name, crash.signal.address) == ("SIGSEGV", address)
+
+
+@pytest.mark.parametrize("line", ["Killed process 13098 (py) total-vm:5kB", "Killed process 13098 (py), UID 0, total-vm:5kB",
+    "Killed process 13098, UID 0, (py) total-vm:5kB"])  # fmt: skip
+def test_the_second_line_of_a_kill_is_enough(line: str, tmp_path: Path) -> None:
+    folder(tmp_path, LOST, exit_status=1)
+    (tmp_path / "dmesg.log").write_text(f"[1.5] {line}, anon-rss:2kB, file-rss:0kB\n")
+    crash = analyze(tmp_path, options=Options(gdb=None))
+    (found,) = (finding for finding in crash.findings if finding.id == OUT_OF_MEMORY)
+    assert "py (13098)" in found.summary
 
 
 def test_of_a_process_whose_end_nobody_saw_everything_counts(tmp_path: Path) -> None:

@@ -42,12 +42,35 @@ def test_its_threads_are_read(tmp_path: Path) -> None:
     assert [(thread.tid, thread.name, thread.holds_gil) for thread in found.threads] == [
         (811, "MainThread", False),
         (812, "ThreadPoolExecutor-0_0", True),
-        (0x7F768F77C740, None, False),
+        (None, None, False),
     ]
+    assert found.threads[2].pthread == 0x7F768F77C740
     (waits, decodes, _) = found.threads
     assert waits.frames[-1] == PythonFrame(function="<module>", file="serve.py", line=13, origin="py-spy")
     assert [type(frame) for frame in decodes.frames] == [NativeFrame, PythonFrame, PythonFrame]
     assert decodes.frames[0] == NativeFrame(function="pthread_cond_wait@@GLIBC_2.3.2", module="libc.so.6", trust="text")
+
+
+@pytest.mark.parametrize(
+    ("place", "python"),
+    [
+        ("serve.py:13", True),
+        ("/srv/fast.pyx:4", True),
+        ("<frozen importlib._bootstrap>:228", True),
+        ("<string>:1", True),
+        ("/usr/bin/torchrun:8", True),
+        ("/opt/v2.1/bin/torchrun:8", True),
+        ("Objects/call.c:120", False),
+        ("src/lib.rs:12", False),
+        ("../sysdeps/unix/sysv/linux/x86_64/clone3.S:81", False),
+    ],
+)
+def test_native_frames_have_lines_too(place: str, python: bool, tmp_path: Path) -> None:
+    path = tmp_path / "dump.txt"
+    path.write_text(f'Thread 811 (idle): "MainThread"\n    do_work ({place})\n    <module> (serve.py:13)\n')
+    ((first, _),) = (thread.frames for thread in read_log(path).threads)
+    assert isinstance(first, (PythonFrame, NativeFrame)) and isinstance(first, PythonFrame) == python
+    assert f"{first.file}:{first.line}" == place
 
 
 def test_the_report_has_them_and_no_crash(tmp_path: Path) -> None:

@@ -144,7 +144,7 @@ _SRUN = re.compile(
     r"^srun: error: (?P<host>[^\s:]{1,200}): tasks? (?P<ranks>\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?){0,4000}): (?P<end>[^\n]{1,100})"
 )
 _EXITED = re.compile(r"Exited with exit code (\d{1,5})")
-_ENDS_STEP = ("_step_signal: Terminating StepId", "srun: Job step aborted: ", " CANCELLED AT ")
+_ENDS_STEP = ("Terminating StepId=", "srun: Terminating job step ", "srun: Job step aborted: ", " CANCELLED AT ")
 """From these on, srun or somebody else ends the tasks: SIGTERM first, SIGKILL after KillWait."""
 _SHELL = 128
 """A shell, and `crashkit run`, exit with this and the signal's number."""
