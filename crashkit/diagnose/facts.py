@@ -54,9 +54,9 @@ _NULL_ARGUMENT = re.compile(r"(?:\w+@entry=)?0x(?:0|[0-9a-f]{1,3})(?: <error: .{
 _MAY_BE_NULL = re.compile(
     r"(?:k|kw|kwds|kwargs|kwnames|keywords|closure|locals|globals|name|qualname|def\w*|kwdefs|options?|opts|flags?|attrs?|fmt|format|env|timeout"
     r"|next|prev\w*|parent|context|ctx|userdata|user_data|opaque|result\w*|ret\w*|err\w*|exc\w*|status|callback|cb|hook|cleanup|argv|envp"
-    r"|tstate|version|skip\w*|stop\w*|unused|reserved|ignored|dummy|length|len|size|n|count|modname|filename|file)"
+    r"|tstate|version|skip\w*|stop\w*|unused|reserved|ignored|dummy|args?|noargs|_|length|len|size|n|count|modname|filename|file)"
 )
-"""Parameters that are often null on purpose."""
+"""Parameters that are often null on purpose: CPython passes no `args` to a function of METH_NOARGS (Objects/methodobject.c)."""
 _COPIES = re.compile(r"_*(?:str|mem|wcs|wmem|raw)[a-z]\w*")
 """Functions of the C library that use the pointers of their caller; those written in assembler have no arguments in gdb."""
 

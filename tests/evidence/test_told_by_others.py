@@ -481,6 +481,19 @@ def test_signature(text: str, tmp_path: Path) -> None:
         "no error relocating /usr/lib/x.so: every symbol was found",
         "rows ++++ Timeout ++++",
         "the container listens on port 132",
+        'decode.py:120: best: hypothesis "hello world" score -3.2',
+        "2024-05-01 10:00:00 asr/beam.py:88: INFO: hypothesis 'the cat sat' accepted",
+        "12:30:05: 张三: 假设 “x>0” 成立",
+        "src/a.cpp:12: f: 假设 “x>0” 成立",
+        "RuntimeError: Assertion failed: n > 0 (src/foo.cpp:12)",
+        "WARNING: assertion failed: cache hit (src/cache.hpp:12), using slow path",
+        "[TRT] [W] Assertion failed: dims > 0 (ModelImporter.cpp:720)",
+        "No GPU is lost; 8 of 8 healthy",
+        "the node is drained if a GPU is lost",
+        "when a GPU has fallen off the bus the node is drained",
+        "workers exited prematurely because early-stopping criterion was met",
+        "The kernel process exited unexpectedly 0 times",
+        "container oom 0123456789abcdef score computed: low",
     ],
 )
 def test_look_alike(text: str, tmp_path: Path) -> None:
@@ -492,6 +505,49 @@ def test_look_alike(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "text",
+    [
+        "i2c transfer returned -4",
+        "ath10k: failed to load firmware, error -5",
+        "read sensor error -5, retry",
+        "recv returned -11, try again",
+        "open: error -9",
+        "bus status -7",
+        "HTTP status: 136",
+        "job status 139",
+        "error 132",
+        "return 133",
+        "rc 137 released",
+        "UPS monitor: 1: 2 Power failure",
+        "Restarting (137) seconds remaining",
+        "solver.sh: line 3: 22 CPU time limit exceeded, best solution 5",
+        "uvm_assert failures: 0",
+        "WARN driver.c:120: soft assert failed, continuing",
+    ],
+)
+def test_words_that_claim_nothing(text: str, tmp_path: Path) -> None:
+    try:
+        found = _crash(text, tmp_path)
+    except EvidenceError:
+        return
+    assert found.signal is None and diagnose(found, load_catalog()).findings == ()
+
+
+@pytest.mark.parametrize("name", ["args", "arg", "noargs", "_", "unused", "ignored"])
+def test_a_method_without_arguments_is_passed_null(name: str, tmp_path: Path) -> None:
+    found = _crash(f"Program received signal SIGSEGV, Segmentation fault.\n#0  0x7ff6 in foo (self=0x7ffff71234, {name}=0x0) at a.c:3", tmp_path)
+    assert "null-deref" not in {finding.id for finding in diagnose(found, load_catalog()).findings}
+
+
+def test_a_word_alone_in_a_long_log_is_no_signal(tmp_path: Path) -> None:
+    ordinary = "an ordinary line\n" * 3000
+    with pytest.raises(EvidenceError):
+        _crash(f"{ordinary}Alarm clock\n{ordinary}", tmp_path)
+    found = _crash(f"{ordinary}run.sh: line 3: 4711 Alarm clock             ./x\n{ordinary}", tmp_path)
+    assert found.signal is not None and found.signal.name == "SIGALRM"
+
+
+@pytest.mark.parametrize(
     ("text", "signal"),
     [
         ("[18:58:25] INFO: Home Assistant Core finish process received signal 7", "SIGBUS"),
@@ -499,6 +555,12 @@ def test_look_alike(text: str, tmp_path: Path) -> None:
         ("Pod state is CrashLoopBack with error code 139", "SIGSEGV"),
         ("CrashLoopBackOff error with exit code 134", "SIGABRT"),
         ("Exit status code: 139", "SIGSEGV"),
+        ("it ended with exit code -4", "SIGILL"),
+        ("the return code is -11", "SIGSEGV"),
+        ("returncode=-5", "SIGTRAP"),
+        ("rc=-9", "SIGKILL"),
+        ("rc: 134", "SIGABRT"),
+        ("run.sh: line 3: 22 CPU time limit exceeded ./solve", "SIGXCPU"),
         ('"OOMKilled": false, "Dead": false, "ExitCode": 137', "SIGKILL"),
         ("Illegal instruction (core dumped)", "SIGILL"),
         ("Bus Error (core dumped)", "SIGBUS"),

@@ -18,11 +18,12 @@ _DUMPED = (
     r"|minnes|zrzut|n[úu]cleo|kjerne|kerne|muisti|bellek|çekirdek|mem[oò]r|obraz|výpis|izpis|избачај|đổ lõi)"
 )
 # Not without the head: `14 Abgebrochen` is a row of a table.
-_AFTER_PID = r"^[^\d\s][^:\uff1a]{0,200} ?[:\uff1a] ?[^\d:\uff1a]{1,12}\d{1,7} ?[:\uff1a] {0,8}\d{1,10} {1,8}"
+_AFTER_PID = r"^[^\d\s][^:\uff1a]{0,200} ?[:\uff1a] ?[^\s\d:\uff1a][^\d:\uff1a]{0,11}\d{1,7} ?[:\uff1a] {0,8}\d{1,10} {1,8}"
 _JOB = r"^\[\d{1,4}\][-+]? {1,8}(?:\d{1,10} {1,8})?"
 _MAKE = r"\*\*\* \[[^\]]{0,200}\] "
 # bash's LONGEST_SIGNAL_DESC (siglist.h): the command follows such a text after one space, or none.
 _PADDED_TO = 24
+_NO_SENTENCE = r"(?![,;:.!?](?:\s|$))"
 _ENDS = r"(?! ?\((?:Killed|Terminated)\))(?: {2,}| ?[(\uff08]|$)"
 
 
@@ -53,9 +54,9 @@ def _table() -> _Table:
 
 @cache
 def common() -> tuple[Translated, ...]:
-    """For logs of any size."""
+    """For logs of any size, where a line that is nothing but such a word may be the state of a task."""
     kept = set(_table().common)
-    return tuple(one for signal in _table().signal for one in _translated(_only(signal, kept)))
+    return tuple(one for signal in _table().signal for one in _translated(_as_shells_write(_only(signal, kept))))
 
 
 @cache
@@ -67,6 +68,10 @@ def every() -> tuple[Translated, ...]:
 def _only(signal: _Signal, kept: set[str]) -> _Signal:
     several = {name: tuple(text for text in getattr(signal, name) if text in kept) for name in ("anywhere", "alone", "whole", "shell")}
     return msgspec.structs.replace(signal, **several)
+
+
+def _as_shells_write(signal: _Signal) -> _Signal:
+    return msgspec.structs.replace(signal, whole=(), shell=signal.shell + signal.whole)
 
 
 def _translated(signal: _Signal) -> Iterator[Translated]:
@@ -82,7 +87,7 @@ def _patterns(signal: _Signal) -> Iterator[str]:
     for before in (_AFTER_PID, _JOB, _MAKE):
         yield before + _any(words) + _ENDS
     if long := tuple(word for word in words if len(word) >= _PADDED_TO - 1):
-        yield _AFTER_PID + _any(long)
+        yield _AFTER_PID + _any(long) + _NO_SENTENCE
     yield r"(?<!\w)" + _any(words) + _DUMPED
     if signal.alone:
         yield r"^(?:.*[:\uff1a] ?)?" + _any(signal.alone) + r"\.?$"
