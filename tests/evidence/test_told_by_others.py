@@ -535,7 +535,9 @@ def test_words_that_claim_nothing(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["args", "arg", "noargs", "_", "unused", "ignored"])
 def test_a_method_without_arguments_is_passed_null(name: str, tmp_path: Path) -> None:
-    found = _crash(f"Program received signal SIGSEGV, Segmentation fault.\n#0  0x7ff6 in foo (self=0x7ffff71234, {name}=0x0) at a.c:3", tmp_path)
+    found = _crash(
+        f"Program received signal SIGSEGV, Segmentation fault.\n#0  0x7ff6 in foo (self=0x7ffff71234, {name}=0x0) at a.c:3", tmp_path
+    )
     assert "null-deref" not in {finding.id for finding in diagnose(found, load_catalog()).findings}
 
 
