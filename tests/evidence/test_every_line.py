@@ -66,6 +66,9 @@ OTHERWISE = {
     "a.c:7: a: Assertion failed",
     # Stars of its own.
     "+++ Timeout +++",
+    # Programs have such limits of their own: a shell's line is known by its beginning only.
+    "[7] CPU time limit exceeded",
+    "[7] File size limit exceeded",
 }
 
 
