@@ -169,7 +169,7 @@ def until(words):
 analyze._PATIENCE = 0.1
 with analyze.Progress(quiet=False, renders=False) as progress:
     until("reading the core …")
-    progress.stage("gdb", Crash(signal=Signal(number=11, name="SIG [bold]X[/]")))
+    progress.stage("gdb", lambda: Crash(signal=Signal(number=11, name="SIG [bold]X[/]")))
     if "drawn" in sys.argv:
         until("reading stacks with gdb …")
 print("done")

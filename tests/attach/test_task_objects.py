@@ -340,7 +340,7 @@ def test_what_each_waits_for(python: Interpreter, tmp_path: Path) -> None:
     found = {str(task.name): wording.wait(crash, task).partition(" for ")[2] for task in crash.tasks}
     said = {**SAID, **({"get": "an item of a queue (empty)"} if python.version < (3, 10) else {})}
     assert {name: found[name] for name in said} == said
-    assert cycle(crash) == set() and not crash.findings
+    assert cycle(crash) == set() and {finding.id for finding in crash.findings} <= {"deadlock-task-never-woken"}
 
 
 def _with_asyncio(name: str) -> Interpreter:
