@@ -10,13 +10,12 @@ from crashkit.job.classes import PEER, is_launchers, of_exception
 from crashkit.job.join import Joined
 from crashkit.model import Crash, JobCause, LogLine, Process, Signal, Thread
 from crashkit.naming.own_code import python_frames
-from crashkit.naming.signals import signal_name
+from crashkit.naming.signals import SIGKILL, signal_name
 
 # What a launcher says of a process; its pid tells of which.
 _OF_A_PROCESS = frozenset({"launcher-child", "launcher-signal", "sigterm-banner", "process-end", "exit-status"})
 _OF_COLLECTIVES = frozenset({"nccl-timeout", "nccl-last", "nccl-heartbeat", "gloo-timeout", "nccl-error", "nccl-remote"})
 _SHELL = 128
-SIGKILL = 9
 
 
 def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
@@ -38,7 +37,8 @@ def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
     known = crash.process or Process()
     is_its_own = pid is not None and cause is not None and pid == cause.pid
     told = crash.signal if crash.signal is not None and crash.signal.number == number else None
-    threads = crash.threads if thread is not None or (is_its_own and _may_be_its_own(crash, number)) else ()
+    # SIGKILL leaves no stack.
+    threads = crash.threads if thread is not None or (is_its_own and number != SIGKILL) else ()
     if thread is not None and not _shows(crash, joined):
         threads = (replace(thread, crashed=True),)
     return replace(
@@ -52,12 +52,6 @@ def with_job(crash: Crash, joined: Joined, pid: Optional[int] = None) -> Crash:
         threads=threads,
         crashed_thread=thread.tid if thread is not None else crash.crashed_thread if threads else None,
     )
-
-
-def _may_be_its_own(crash: Crash, number: int) -> bool:
-    """Whether these stacks may be those of a process that this signal ended: SIGKILL leaves none, and the launcher writes to that log."""
-    frames = (frame for thread in crash.threads for frame in thread.pythons())
-    return number != SIGKILL and not any(is_launchers(frame.file or "") for frame in frames)
 
 
 def _without_launchers(crash: Crash) -> Crash:
