@@ -44,46 +44,47 @@ def argument_cut(case: Case) -> Outcome:
 
 def result_cut(case: Case) -> Outcome:
     """The fault address has 32 bits, a variable of the line has it, and there is memory at an address that ends in the same ones."""
-    address = _handed_address(case)
-    if isinstance(address, Outcome):
-        return address
-    if not _is_of_32_bits(address):
-        return no("the fault address has more than 32 bits")
-    value = _value(case)
-    if value is None:
-        return no("no variable of the line has the fault address")
-    found = _completed((number(value.text) or 0) % _INT, case)
+    value = _handed_value(case, of_32_bits=True)
+    if isinstance(value, Outcome):
+        return value
+    own = _address_of(value) % _INT
+    found = _completed(own, case)
     if found is None:
         return no("there is no memory at any address that ends like the fault address")
-    own = (number(value.text) or 0) % _INT
     return _outcome(case, value, f"as an address this is {own:#x}, and there is memory at {found:#x}, whose lower half it is")
 
 
 def pointer_of_32_bits(case: Case) -> Outcome:
     """A variable of the line has the fault address, or one just before it, and that has 32 bits: of those that malloc returns, few have."""
-    address = _handed_address(case)
-    if isinstance(address, Outcome):
-        return address
-    value = _value(case)
-    if not _is_of_32_bits(address) or value is None:
-        return no("no variable of the line has the fault address, or it has more than 32 bits")
-    return _outcome(case, value, f"as an address this is {(number(value.text) or 0) % _INT:#x}, and nothing is mapped there")
+    value = _handed_value(case, of_32_bits=True)
+    if isinstance(value, Outcome):
+        return value
+    return _outcome(case, value, f"as an address this is {_address_of(value) % _INT:#x}, and nothing is mapped there")
 
 
 def pointer_handed_on(case: Case) -> Outcome:
     """A variable of the line has the fault address, or one just before it, and nothing is there."""
+    value = _handed_value(case, of_32_bits=False)
+    if isinstance(value, Outcome):
+        return value
+    if any(one.start <= _address_of(value) < one.end for one in case.crash.mappings):
+        return no("there is memory at the address that the variable has: the access went past its end")
+    return _outcome(case, value, "nothing is mapped there")
+
+
+def _handed_value(case: Case, of_32_bits: bool) -> Value | Outcome:
+    """The variable of the line that has the fault address, or one just before it, where that has no more than 32 bits, or more."""
     address = _handed_address(case)
     if isinstance(address, Outcome):
         return address
-    value = _value(case)
-    if value is None:
-        return no("no variable of the line has the fault address")
-    if _is_of_32_bits(address):
-        return no("the fault address has 32 bits, as hardly any address of memory that was mapped")
-    own = number(value.text) or 0
-    if any(one.start <= own < one.end for one in case.crash.mappings):
-        return no("there is memory at the address that the variable has: the access went past its end")
-    return _outcome(case, value, "nothing is mapped there")
+    if _is_of_32_bits(address) != of_32_bits:
+        return no("the fault address has more than 32 bits" if of_32_bits else "the fault address has 32 bits, as hardly any of memory has")
+    value = bad_pointer(case.crashed.thread, case.crash.signal) if case.crashed is not None else None
+    return no("no variable of the line has the fault address") if value is None else value
+
+
+def _address_of(value: Value) -> int:
+    return number(value.text) or 0
 
 
 def _handed_address(case: Case) -> int | Outcome:
@@ -104,10 +105,6 @@ def _handed_address(case: Case) -> int | Outcome:
 
 def _is_of_32_bits(address: int) -> bool:
     return address < _INT or address >= _SIGNED
-
-
-def _value(case: Case) -> Optional[Value]:
-    return bad_pointer(case.crashed.thread, case.crash.signal) if case.crashed is not None else None
 
 
 def _values(case: Case) -> list[Value]:
