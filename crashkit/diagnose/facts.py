@@ -17,6 +17,7 @@ from crashkit.diagnose.loading_facts import LOADING_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
 from crashkit.diagnose.pointer_facts import POINTER_FACTS
+from crashkit.diagnose.recursion_facts import RECURSION_FACTS
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
@@ -296,23 +297,6 @@ def single_thread(case: Case) -> Outcome:
     if len(case.stacks) == 1 and case.stacks[0].natives:
         return Outcome(True, (Evidence(text="the process has one thread", thread=case.stacks[0].thread.tid),))
     return no(f"{len(case.stacks)} threads are known") if len(case.stacks) > 1 else unknown("the native stack")
-
-
-def deep_cycle(case: Case) -> Outcome:
-    """The crashed thread's stack repeats one cycle of calls very often."""
-    stack = case.crashed
-    if stack is None or not stack.thread.frames:
-        return unknown("the stack of the crashed thread")
-    for frame in stack.thread.frames:
-        if frame_cycle := getattr(frame, "cycle", ()):
-            return Outcome(True, (Evidence(text=f"the stack repeats {' > '.join(frame_cycle[:6])}", thread=stack.thread.tid),))
-    names = [frame.name for frame in stack.natives if frame.name]
-    if len(names) >= 300:
-        most = max(set(names), key=names.count)
-        if names.count(most) * 10 > len(names):
-            text = f"{most} occurs {names.count(most)} times on the stack"
-            return Outcome(True, (Evidence(text=text, thread=stack.thread.tid),), {"cycle": most})
-    return no("no repeating cycle on the stack")
 
 
 def freed_pattern(case: Case) -> Outcome:
@@ -733,6 +717,7 @@ FACTS: dict[str, Fact] = {
     "missing-modules": missing_modules,
     "has-values": has_values,
     **waiting.FACTS,
+    **RECURSION_FACTS,
     "raised-recursion-limit": raised_recursion_limit,
     "main-thread": main_thread,
     "other-thread": other_thread,
@@ -744,7 +729,6 @@ FACTS: dict[str, Fact] = {
     "module-unloading": module_unloading,
     "hang": hang,
     "single-thread": single_thread,
-    "deep-cycle": deep_cycle,
     "freed-pattern": freed_pattern,
     "collector-ran": collector_ran,
     "collector-visits": collector_visits,
