@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from crashkit.diagnose.case import Case, Stack
 from crashkit.diagnose.outcome import Outcome, no, unknown
@@ -15,12 +14,13 @@ _MANY = 300
 """Frames of a stack that is shown whole, from which on a function that most of them run is a recursion."""
 _KINDS = (
     # Each asks the iterator that it was made of: Modules/itertoolsmodule.c, Python/bltinmodule.c, Objects/enumobject.c.
-    ("iterators", re.compile(r"[a-z]+(?:_[a-z]+)?_next")),
+    ("iterators", ("_next",), ()),
     # What frees an object drops what it refers to: tp_dealloc and tp_clear of CPython, destructors of C++, drop glue of Rust.
-    ("freed", re.compile(r"\w+_dealloc|\w*dealloc|\w+_clear|.*::~\w+.*|.*::_M_(?:release|dispose|destroy|erase)\b.*|.*drop_in_place.*")),
-    ("callables", re.compile(r"\w+_vectorcall|\w+_call|cm_descr_get|functools_partial\w*")),
+    ("freed", ("dealloc", "_clear"), ("::~", "::_M_release", "::_M_dispose", "::_M_destroy", "::_M_erase", "drop_in_place")),
+    ("callables", ("_vectorcall", "_call"), ("functools_partial", "cm_descr_get")),
 )
-"""What C code follows when it calls itself, by the functions that do it. Everything else is nested data, or a recursion of its own."""
+"""What C code follows when it calls itself, by the ends and parts of the names of the functions that do it. Everything else is nested
+data, or a recursion of its own."""
 
 
 def deep_cycle(case: Case) -> Outcome:
@@ -51,13 +51,18 @@ def recursion_in_c(case: Case) -> Outcome:
     cycle, count = _cycle(stack)
     if not cycle or {frame.function for _, frame in stack.pythons} & set(cycle):
         return no("Python functions are part of the recursion")
-    kind, function = next(
-        ((kind, name) for kind, pattern in _KINDS for name in cycle if pattern.fullmatch(plain(name))), ("nested", cycle[-1])
-    )
+    kind, function = next(_known(cycle), ("nested", cycle[-1]))
     fields = {**outcome.fields, kind: function}
     if (depth := count // len(cycle)) >= _MANY:
         fields["depth"] = f"about {round(depth, 1 - len(str(depth))):,}"
     return Outcome(True, outcome.evidence, fields)
+
+
+def _known(cycle: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for kind, ends, parts in _KINDS:
+        for name in map(plain, cycle):
+            if name.endswith(ends) or any(part in name for part in parts):
+                yield kind, name
 
 
 def _cycle(stack: Stack) -> tuple[tuple[str, ...], int]:
