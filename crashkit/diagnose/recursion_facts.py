@@ -33,9 +33,9 @@ def deep_cycle(case: Case) -> Outcome:
             return _repeats(stack, f"the stack repeats {_told(frame_cycle)}", frame_cycle)
     names = [frame.name for frame in stack.natives if frame.name]
     if len(names) >= _MANY:
-        most = max(set(names), key=names.count)
-        if names.count(most) * 10 > len(names):
-            return _repeats(stack, f"{most} occurs {names.count(most)} times on the stack", (most,))
+        most, count = Counter(names).most_common(1)[0]
+        if count * 10 > len(names):
+            return _repeats(stack, f"{most} occurs {count} times on the stack", (most,))
     return no("no repeating cycle on the stack")
 
 
@@ -52,7 +52,7 @@ def recursion_in_c(case: Case) -> Outcome:
     if not cycle or {frame.function for _, frame in stack.pythons} & set(cycle):
         return no("Python functions are part of the recursion")
     kind, function = next(_known(cycle), ("nested", cycle[-1]))
-    fields = {**outcome.fields, kind: function}
+    fields = {"cycle": _told(cycle), kind: function}
     if (depth := count // len(cycle)) >= _MANY:
         fields["depth"] = f"about {round(depth, 1 - len(str(depth))):,}"
     return Outcome(True, outcome.evidence, fields)
