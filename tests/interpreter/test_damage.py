@@ -23,6 +23,7 @@ from crashkit.memory import Memory, MemoryThread, scanned
 from crashkit.model import Mapping
 from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
 from tests.interpreter.process import idents, interpreter_of, opened, state_of
+from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_read import DEEP
 
 _SAMPLES = 150
@@ -99,11 +100,20 @@ def layout_of_core(core: Core) -> Layout:
 @pytest.mark.parametrize("percent", [97, 95, 90, 80, 60, 5])
 @pytest.mark.parametrize("python", every_interpreter())
 def test_every_frame_whose_memory_is_there_is_shown(python: Interpreter, percent: int, tmp_path: Path) -> None:
-    made = python_crash("threads.py", python=python)
-    limit = made.core.stat().st_size * percent // 100
-    with made.core.open("rb") as file:
-        (tmp_path / "cut").write_bytes(file.read(limit))
-    with opened(made.core) as core, opened(tmp_path / "cut") as cut:
+    check_truncated(python_crash("threads.py", python=python).core, percent, tmp_path)
+
+
+@pytest.mark.parametrize("percent", [97, 95, 90, 80, 60])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_same_of_a_free_threaded_build(version: str, percent: int, tmp_path: Path) -> None:
+    check_truncated(recorded(version, "known_threads.py", tmp_path).core, percent, tmp_path)
+
+
+def check_truncated(path: Path, percent: int, temporary: Path) -> None:
+    limit = path.stat().st_size * percent // 100
+    with path.open("rb") as file:
+        (temporary / "cut").write_bytes(file.read(limit))
+    with opened(path) as core, opened(temporary / "cut") as cut:
         whole, ours = state_of(core), state_of(cut)
         assert whole is not None
         survivors = Survivors(core, layout_of_core(core), limit)

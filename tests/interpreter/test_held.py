@@ -20,6 +20,7 @@ from tests.interpreter.process import idents, interpreter_of, lines, opened, sta
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_damage import Overwritten, layout_of_core
 from tests.test_stacks_truth import python_lines, true_lines
+from tests.test_support_matrix import made, sid_is_there
 from tests.truth import Line, faulthandler
 
 Words = dict[int, int]
@@ -79,6 +80,15 @@ def test_a_damaged_list_costs_no_thread_of_a_free_threaded_build(
     version: str, damages: Callable[..., Iterator[Words]], tmp_path: Path
 ) -> None:
     with opened(recorded(version, "known_threads.py", tmp_path).core) as core:
+        check(core, damages)
+
+
+@pytest.mark.chroot
+@pytest.mark.slow
+@pytest.mark.skipif(not sid_is_there(), reason="no Debian sid here: run as root with CRASHKIT_TEST_CHROOT=1")
+@pytest.mark.parametrize("damages", [links, garbled])
+def test_a_damaged_list_costs_no_thread_of_314(damages: Callable[..., Iterator[Words]]) -> None:
+    with opened(made("3.14 of Debian sid, from a container, debug info").folder.core) as core:
         check(core, damages)
 
 
@@ -180,9 +190,9 @@ def test_of_two_answers_neither_is_believed(python: Interpreter) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_the_report_has_all_stacks_and_says_what_is_damaged(python: Interpreter, tmp_path: Path) -> None:
-    made = python_crash("threads.py", python=python)
-    data = bytearray(made.core.read_bytes())
-    with opened(made.core) as core:
+    folder = python_crash("threads.py", python=python)
+    data = bytearray(folder.core.read_bytes())
+    with opened(folder.core) as core:
         state, layout = state_of(core), layout_of_core(core)
         assert state is not None
         newest = state.threads[0].state.address
@@ -191,7 +201,7 @@ def test_the_report_has_all_stacks_and_says_what_is_damaged(python: Interpreter,
         place = segment.position + newest + layout.thread.next - segment.start
     data[place : place + 8] = b"overflow"
     (tmp_path / "core").write_bytes(data)
-    crash, truth = analyze(tmp_path / "core", options=Options(gdb=None)), faulthandler(made.stderr)
+    crash, truth = analyze(tmp_path / "core", options=Options(gdb=None)), faulthandler(folder.stderr)
     assert len(crash.threads) == len(truth) == 7
     assert all(python_lines(thread) == true_lines(truth[int(thread.pthread or 0)]) for thread in crash.threads)
     assert "the interpreter's list of threads is damaged: 6 threads were found by their own storage or C stacks" in [
