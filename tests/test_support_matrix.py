@@ -71,6 +71,12 @@ def with_debug_info(version: str) -> Made:
 
 
 def without_symbols(version: str) -> Made:
+    program, environment = stripped(version)
+    return Made(python_crash("threads.py", python=program, environment=environment))
+
+
+def stripped(version: str) -> tuple[Path, dict[str, str]]:
+    """A copy of that interpreter without symbol tables, and the environment that it needs."""
     original = interpreter(version)
     prefix = Path(os.environ["CRASHKIT_TEST_CRASHES"]) / f"stripped-{version}"
     with lock(prefix.with_suffix(".lock")):
@@ -80,8 +86,7 @@ def without_symbols(version: str) -> Made:
             for file in (*(prefix / "bin").iterdir(), *(prefix / "lib").iterdir()):
                 file.chmod(0o755)
                 subprocess.run(["strip", "--strip-all", file], check=True)
-    environment = {"PYTHONHOME": str(original.path.parent.parent), "LD_LIBRARY_PATH": str(prefix / "lib")}
-    return Made(python_crash("threads.py", python=prefix / "bin" / original.path.name, environment=environment))
+    return prefix / "bin" / original.path.name, {"PYTHONHOME": str(original.path.parent.parent), "LD_LIBRARY_PATH": str(prefix / "lib")}
 
 
 def of_distribution() -> Made:
