@@ -145,7 +145,8 @@ def crashkit(case: Case) -> Frames:
     what = ["attach", str(case.pid)] if case.core is None else ["analyze", case.core]
     crash = decode(output([sys.executable, "-m", "crashkit", *what, "--json"]))
     lines = [line for thread in crash.threads for line in python_lines(thread)]
-    return Counter(frame(function, line, file) for function, line, file in lines if function is not None and line is not None)
+    # What is lost of a frame is missing.
+    return Counter(frame(function, line, file) for function, line, file in lines if function and line and file)
 
 
 _PYSTACK = re.compile(r'^ +(?:\(Python\) )?File "(?P<file>.*)", line (?P<line>\d+), in (?P<function>.*)$', re.MULTILINE)
