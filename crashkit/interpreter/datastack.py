@@ -5,8 +5,8 @@ generator or coroutine holds its own, and the thread's handlers of exceptions le
 Objects/genobject.c). Each frame names the one outwards of it. From 3.12 on the outermost one of an interpreter call names an entry frame
 on the C stack, which grows towards lower addresses: even where the entry frames are lost, their addresses say which call came first.
 
-The three orders have to agree, and every word of the data stack has to be some frame's. If not, there is no answer. A frame is as long as its
-code object says; where that is lost, it reaches to the next one that another frame names, if nothing between them may be a frame.
+The three orders have to agree, and every word of the data stack has to be some frame's. If not, there is no answer. A frame is as long as
+its code object says; where that is lost, it reaches to the next one that another frame names, if nothing between them may be a frame.
 """
 
 from __future__ import annotations

@@ -22,6 +22,7 @@ from crashkit.interpreter.signals import VARIABLE, Pending, pending
 from crashkit.interpreter.task_locks import ReadSource, TaskLocks
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
+    LONGEST_NAME,
     ThreadState,
     gil_at,
     gil_holder,
@@ -40,6 +41,8 @@ from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory, thread_storage
 
 _MOST_VARIABLES = 64
+_OUTER_FRAMES_OF_THREAD = 2
+"""Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
 
 
@@ -128,7 +131,9 @@ def read_python(
         for state in states[: MOST_THREADS - len(threads)]:
             holds = None if holder is None else holder == state.address
             collects = None if collecting is None or holds is None else collecting and holds
-            threads.append(PythonThread(state, names.get(state.ident), holds, collects, frames.stack(state.frame, state.address)))
+            stack = frames.stack(state.frame, state.address)
+            name = names.get(state.ident) or _name_on_stack(objects, frames, state, stack)
+            threads.append(PythonThread(state, name, holds, collects, stack))
     if not threads:
         return None
     values = Values(objects, found.interpreters[-1] if found.interpreters else None)
@@ -180,6 +185,21 @@ def _states(view: View, found: Found, idents: Mapping[int, int]) -> tuple[dict[O
         with suppress(Unreadable):
             states[owner if owner in states else None].append(read_state(view, layout, address))
     return states, lost, len(held) if found.interpreters else 0
+
+
+def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: Stack) -> Optional[str]:
+    """What the `Thread` calls itself that the thread runs: for where the table of threads in `threading` is damaged or lost."""
+    for frame in (stack.outer or stack.inner)[-_OUTER_FRAMES_OF_THREAD:]:
+        if frame.code is None or frame.code.name not in ("_bootstrap", "_bootstrap_inner"):
+            continue
+        for variable in frames.variables(frame, 1):
+            try:
+                ident, name = (objects.attribute(variable.value, attribute) for attribute in ("_ident", "_name"))
+                if ident is not None and name is not None and objects.integer(ident) == state.ident:
+                    return objects.text(name, LONGEST_NAME)
+            except Unreadable:
+                continue
+    return None
 
 
 def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:

@@ -15,7 +15,7 @@ from crashkit.limits import MOST_THREADS
 
 _MOST_INTERPRETERS = 256
 _MOST_HANDLERS = 100_000
-_LONGEST_NAME = 200
+LONGEST_NAME = 200
 
 
 class ThreadState(NamedTuple):
@@ -172,7 +172,7 @@ def thread_names(objects: Objects, interpreter: int) -> dict[int, str]:
             try:
                 ident, name = objects.integer(item.key), objects.attribute(item.value, "_name")
                 if ident is not None and name is not None:
-                    names[ident] = objects.text(name, _LONGEST_NAME)
+                    names[ident] = objects.text(name, LONGEST_NAME)
             except Unreadable:
                 continue
     except Unreadable:

@@ -351,3 +351,20 @@ def test_a_deep_stack_is_counted_in_bounded_steps(tmp_path: Path, monkeypatch: p
         assert state is not None
         stack = state.threads[0].stack
         assert stack.cut and len(stack.inner) == 1000 and 1000 < (stack.total or 0) <= 1500
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_threads_have_their_names_without_threadings_table(python: Interpreter) -> None:
+    """The frames that a thread begins with have its `Thread`. The main thread has none."""
+    with opened(python_crash("threads.py", python=python).core) as core:
+        loaded, version = interpreter_of(core)
+        modules, known = [Module(loaded, Path(loaded.path))], idents(core)
+        whole, found = read_python(core, modules, version, known), find(View(core), modules, version, known)
+        assert whole is not None and found is not None
+        damage = {one + found.layout.interpreter.modules: 0xDEADBEEF for one in found.interpreters}
+        ours = read_python(Overwritten(core, damage), modules, version, known)
+        assert ours is not None and [thread.name for thread in ours.threads] == [
+            None if thread.name == "MainThread" else thread.name for thread in whole.threads
+        ]
+        assert len(whole.threads) == 7
