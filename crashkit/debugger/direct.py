@@ -336,6 +336,11 @@ class DirectReader:
             yield SoftError(stage="python", message=message)
 
     def _lost(self, stacks: dict[int, PythonStack]) -> Iterator[SoftError]:
+        unlisted = self._state.unlisted_threads if self._state else 0
+        if unlisted:
+            missing = "one thread was" if unlisted == 1 else f"{unlisted} threads were"
+            message = f"the interpreter's list of threads is damaged: {missing} found by their own storage or C stacks"
+            yield SoftError(stage="python", message=message)
         frames = [frame for stack in stacks.values() for frame in (*stack.frames, *stack.outer)]
         nameless = sum(frame.function is None for frame in frames)
         if nameless:

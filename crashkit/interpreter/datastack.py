@@ -5,12 +5,13 @@ generator or coroutine holds its own, and the thread's handlers of exceptions le
 Objects/genobject.c). Each frame names the one outwards of it. From 3.12 on the outermost one of an interpreter call names an entry frame
 on the C stack, which grows towards lower addresses: even where the entry frames are lost, their addresses say which call came first.
 
-The three orders have to agree, and every word of the data stack has to be some frame's. If not, there is no answer.
+The three orders have to agree, and every word of the data stack has to be some frame's. If not, there is no answer. A frame is as long as
+its code object says; where that is lost, it reaches to the next one that another frame names, if nothing between them may be a frame.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Optional
 
@@ -47,8 +48,8 @@ class _Chain(NamedTuple):
 def order(objects: Objects, state: int, current: Optional[int], is_mapped: Callable[[int], bool]) -> Order:
     """The order of the frames of the thread state at this address, whose current frame may be known. Raises Unreadable."""
     layout, view = objects.layout, objects.view
-    on_stack, whole = _on_data_stack(objects, state)
     generators = _of_generators(view, layout, state)
+    on_stack, whole = _on_data_stack(objects, state, _Lost(objects, is_mapped, [*([current] if current else []), *generators]))
     made = {frame for frame in on_stack if frame != current and not _has_started(objects, frame)}
     if objects.version >= (3, 13) and not made.issubset(on_stack[:1]):
         # One that is being made, or one that handles a signal before its first instruction.
@@ -88,7 +89,58 @@ def _in_order(chains: list[_Chain], stacked: frozenset[int], oldest: Optional[in
     return [*others, last]
 
 
-def _on_data_stack(objects: Objects, state: int) -> tuple[list[int], bool]:
+class _Lost:
+    """Where frames end whose code objects are lost. `starts` are the innermost frames that are known."""
+
+    def __init__(self, objects: Objects, is_mapped: Callable[[int], bool], starts: Sequence[int]) -> None:
+        self._objects, self._is_mapped, self._starts = objects, is_mapped, starts
+        self._named: Optional[list[int]] = None
+
+    def end(self, frame: int, end: int) -> int:
+        """The end of the frame at this address, on a part of the data stack that is used up to `end`. Raises Unreadable."""
+        view, size = self._objects.view, self._objects.layout.frame.locals
+        builtins = self._builtins_type(frame)
+        following = min((one for one in self._named_frames() if frame < one < end), default=end)
+        if any(self._may_be_frame(place, builtins) for place in range(frame + size, following - size + 1, view.word_size)):
+            raise Unreadable(f"no code object of the frame at {frame:#x}")
+        return following
+
+    def _named_frames(self) -> list[int]:
+        """The frames that are named by others, each by one further in, as far as their memory is there."""
+        if self._named is None:
+            found: dict[int, None] = {}
+            for start in self._starts:
+                for address in linked(self._objects.view, start, self._objects.layout.frame.previous, _MOST_FRAMES):
+                    if address in found:
+                        break
+                    found[address] = None
+            self._named = list(found)
+        return self._named
+
+    def _may_be_frame(self, place: int, builtins: int) -> bool:
+        view, layout = self._objects.view, self._objects.layout.frame
+        view.check_time()
+        previous = view.word(place + layout.previous)
+        if not self._is_mapped(view.word(place + layout.code) & ~7) or (previous and not self._is_mapped(previous)):
+            return False
+        if layout.owner is not None and view.byte(place + layout.owner) != _OWNED_BY_THREAD:
+            return False
+        try:
+            return self._builtins_type(place) == builtins
+        except Unreadable:
+            return self._is_mapped(view.word(place + self._builtins_at))
+
+    def _builtins_type(self, frame: int) -> int:
+        """The type of what should be the frame's dict of built-in names. Raises Unreadable."""
+        return self._objects.type_of(self._objects.view.word(frame + self._builtins_at))
+
+    @property
+    def _builtins_at(self) -> int:
+        """`f_builtins` (Include/internal/pycore_frame.h)."""
+        return self._objects.layout.frame.code + self._objects.view.word_size * (4 if self._objects.version >= (3, 12) else -2)
+
+
+def _on_data_stack(objects: Objects, state: int, lost: _Lost) -> tuple[list[int], bool]:
     """The frames on the thread's data stack, newest first, and whether these are all. Raises Unreadable."""
     view, thread, chunk = objects.view, objects.layout.thread, objects.layout.chunk
     if thread.chunk is None or thread.top is None or chunk is None:
@@ -101,7 +153,7 @@ def _on_data_stack(objects: Objects, state: int) -> tuple[list[int], bool]:
             previous = view.word(part + chunk.previous)
             last = end if end is not None else part + chunk.data + view.word(part + chunk.top) * view.word_size
             # The first word of the oldest chunk is never used (`push_chunk`).
-            frames = _between(objects, part + chunk.data + (0 if previous else view.word_size), last)
+            frames = _between(objects, part + chunk.data + (0 if previous else view.word_size), last, lost)
         except Unreadable:
             if end is not None:
                 raise
@@ -111,7 +163,7 @@ def _on_data_stack(objects: Objects, state: int) -> tuple[list[int], bool]:
     return found, whole
 
 
-def _between(objects: Objects, start: int, end: int) -> list[int]:
+def _between(objects: Objects, start: int, end: int, lost: _Lost) -> list[int]:
     """The frames from `start` to `end`, which fill this memory. Raises Unreadable."""
     view, frame, code = objects.view, objects.layout.frame, objects.layout.code
     if code.frame_slots is None or code.stack_size is None or frame.owner is None:
@@ -120,11 +172,15 @@ def _between(objects: Objects, start: int, end: int) -> list[int]:
     while start < end:
         view.check_time()
         executable = view.word(start + frame.code) & ~7
-        words = objects.constants.int32(executable + code.frame_slots) + objects.constants.int32(executable + code.stack_size)
+        try:
+            words = objects.constants.int32(executable + code.frame_slots) + objects.constants.int32(executable + code.stack_size)
+            following = start + frame.locals + words * view.word_size
+        except Unreadable:
+            words, following = 0, lost.end(start, end)
         if not 0 <= words < _MOST_WORDS or view.byte(start + frame.owner) != _OWNED_BY_THREAD or len(found) >= _MOST_FRAMES:
             raise Unreadable(f"no frame at {start:#x}")
         found.append(start)
-        start += frame.locals + words * view.word_size
+        start = following
     if start != end:
         raise Unreadable(f"no frame before {end:#x}")
     return found

@@ -14,6 +14,7 @@ from typing import NamedTuple, Optional
 from crashkit.elf.file import open_elf
 from crashkit.elf.symbols import SymbolTable
 from crashkit.evidence.core.modules import LoadedModule
+from crashkit.interpreter.held import Holders
 from crashkit.interpreter.layouts import COOKIE, Layout, Version, layout_of, version_of, versions, with_debug_offsets
 from crashkit.interpreter.search import Ranges, heap, variables, words
 from crashkit.interpreter.threads import interpreters, linked, states_of
@@ -56,13 +57,13 @@ def find(view: View, modules: Sequence[Module], version: Optional[Version], iden
     """Find CPython in one of these modules, the likeliest first. `version` may be unknown; `idents` are tids by pthread ident."""
     for module in modules:
         for address in addresses_of(module, _RUNTIME):
-            if found := _of_runtime(view, address, version):
+            if found := _of_runtime(view, address, version, idents):
                 return found
         for head in addresses_of(module, _HEAD_36) if version is None or version < (3, 7) else ():
-            if found := _of_36(view, module, head):
+            if found := _of_36(view, module, head, idents):
                 return found
     for module in modules:
-        if found := _by_first_bytes(view, module) or _by_variables(view, module, version, idents):
+        if found := _by_first_bytes(view, module, idents) or _by_variables(view, module, version, idents):
             return found
     return _by_idents(view, version, idents) if version else None
 
@@ -97,7 +98,7 @@ def _layout_at(view: View, runtime: int, version: Optional[Version]) -> Optional
     return own, with_debug_offsets(layout, view.data(runtime, layout.debug_offsets["size"]), view.memory.word)
 
 
-def _of_runtime(view: View, runtime: int, version: Optional[Version]) -> Optional[Found]:
+def _of_runtime(view: View, runtime: int, version: Optional[Version], idents: Mapping[int, int]) -> Optional[Found]:
     try:
         known = _layout_at(view, runtime, version)
         if known is None or known[1].runtime is None:
@@ -106,10 +107,10 @@ def _of_runtime(view: View, runtime: int, version: Optional[Version]) -> Optiona
     except Unreadable:
         return None
     states = interpreters(view, known[1], head)
-    return Found(*known, runtime, tuple(states)) if any(_is_interpreter(view, known[1], one) for one in states) else None
+    return Found(*known, runtime, tuple(states)) if _are_interpreters(view, known[1], states, idents) else None
 
 
-def _of_36(view: View, module: Module, head: int) -> Optional[Found]:
+def _of_36(view: View, module: Module, head: int, idents: Mapping[int, int]) -> Optional[Found]:
     version = Version(3, 6)
     layout = layout_of(version)
     if layout is None:
@@ -118,11 +119,18 @@ def _of_36(view: View, module: Module, head: int) -> Optional[Found]:
         states = interpreters(view, layout, view.word(head))
     except Unreadable:
         return None
-    if not any(_is_interpreter(view, layout, one) for one in states):
+    if not _are_interpreters(view, layout, states, idents):
         return None
     gil = [address for name in _GIL_36 for address in addresses_of(module, name)]
     waiters = tuple(range(address, address + _FUTEXES) for name in _GIL_WAITERS_36 for address in addresses_of(module, name))
     return Found(version, layout, None, tuple(states), gil=(gil[0], gil[1]) if len(gil) == 2 else None, gil_waiters=waiters)
+
+
+def _are_interpreters(view: View, layout: Layout, states: Sequence[int], idents: Mapping[int, int]) -> bool:
+    """Whether any of these is an interpreter: by its list of thread states or, where that is damaged, by what the threads hold."""
+    if any(_is_interpreter(view, layout, one) for one in states):
+        return True
+    return bool(states and Holders(view, layout, states, idents).states(False))
 
 
 def _is_interpreter(view: View, layout: Layout, address: int) -> bool:
@@ -148,12 +156,12 @@ def _runs(view: View, layout: Layout, interpreter: int, idents: Mapping[int, int
     return False
 
 
-def _by_first_bytes(view: View, module: Module) -> Optional[Found]:
+def _by_first_bytes(view: View, module: Module, idents: Mapping[int, int]) -> Optional[Found]:
     found = []
     for start, data in variables(view.memory, module.loaded):
         at = data.find(COOKIE)
         while at >= 0:
-            if one := _of_runtime(view, start + at, None):
+            if one := _of_runtime(view, start + at, None, idents):
                 found.append(one)
             at = data.find(COOKIE, at + 1)
     return found[0] if len(found) == 1 else None
@@ -184,7 +192,7 @@ def _by_variables(view: View, module: Module, version: Optional[Version], idents
                     continue
                 runtime = start + 8 * index - layout.runtime.interpreters
                 main = index + (layout.runtime.main_interpreter - layout.runtime.interpreters) // 8
-                if main < len(found_words) and found_words[main] in states and (here := _of_runtime(view, runtime, one)):
+                if main < len(found_words) and found_words[main] in states and (here := _of_runtime(view, runtime, one, idents)):
                     found.setdefault((one, runtime), here)
     return _only(list(found.values()))
 
@@ -202,7 +210,10 @@ def _by_idents(view: View, version: Version, idents: Mapping[int, int]) -> Optio
     layout = layout_of(version)
     if layout is None or not idents or view.word_size != 8:
         return None
-    states: dict[int, None] = {}
+    states = dict.fromkeys(state for _, state in Holders(view, layout, (), idents).states(False))
+    found = _of_states(view, version, layout, states, idents)
+    if found and (found.interpreters or len(states) == len(idents)):
+        return found
     wanted = set(idents)
     for start, piece in heap(view.memory):
         if wanted.isdisjoint(piece):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.accessed import Accessed, Place, accessed
@@ -11,6 +12,7 @@ from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.forward import ForwardLine, forward_lines
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
+from crashkit.interpreter.held import Holders
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
@@ -20,12 +22,14 @@ from crashkit.interpreter.signals import VARIABLE, Pending, pending
 from crashkit.interpreter.task_locks import ReadSource, TaskLocks
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
+    LONGEST_NAME,
     ThreadState,
     gil_at,
     gil_holder,
     gil_waiters,
     handled_exception,
     is_collecting,
+    is_whole,
     read_state,
     states_of,
     thread_names,
@@ -37,6 +41,8 @@ from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory, thread_storage
 
 _MOST_VARIABLES = 64
+_OUTER_FRAMES_OF_THREAD = 2
+"""Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
 
 
@@ -68,6 +74,8 @@ class PythonState(NamedTuple):
     finalizing: Optional[bool]
     lost_threads: int
     """Thread states that could not be read."""
+    unlisted_threads: int
+    """Those that only the threads themselves led to: the interpreter's list of them is damaged."""
     variables: Callable[[FrameState], list[Value]]
     """Reads the variables of a frame."""
     raised: Callable[[PythonThread], list[Raised]]
@@ -112,24 +120,20 @@ def read_python(
     objects = Objects(view, found.layout, found.version, View(memory, constants))
     frames = Frames(objects, Ranges(memory).holds)
     threads: list[PythonThread] = []
-    lost = 0
+    known, lost, unlisted = _states(view, found, idents)
     waiters = list(found.gil_waiters)
-    for interpreter in (*found.interpreters, None):
-        states = found.states if interpreter is None else states_of(view, found.layout, interpreter)
+    for interpreter, states in known.items():
         names = thread_names(objects, interpreter) if interpreter is not None else {}
         gil = _gil(view, found, interpreter)
         holder = gil_holder(view, gil) if gil else None
         waiters += [gil_waiters(gil)] if gil and not found.gil else []
         collecting = is_collecting(view, found.layout, found.runtime, interpreter)
-        for address in states[: MOST_THREADS - len(threads)]:
-            try:
-                state = read_state(view, found.layout, address)
-            except Unreadable:
-                lost += 1
-                continue
-            holds = None if holder is None else holder == address
+        for state in states[: MOST_THREADS - len(threads)]:
+            holds = None if holder is None else holder == state.address
             collects = None if collecting is None or holds is None else collecting and holds
-            threads.append(PythonThread(state, names.get(state.ident), holds, collects, frames.stack(state.frame, address)))
+            stack = frames.stack(state.frame, state.address)
+            name = names.get(state.ident) or _name_on_stack(objects, frames, state, stack)
+            threads.append(PythonThread(state, name, holds, collects, stack))
     if not threads:
         return None
     values = Values(objects, found.interpreters[-1] if found.interpreters else None)
@@ -138,6 +142,7 @@ def read_python(
         threads=tuple(threads),
         finalizing=_finalizing(view, found),
         lost_threads=lost,
+        unlisted_threads=unlisted,
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
@@ -155,6 +160,46 @@ def read_python(
         forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
         gil_waiters=tuple(dict.fromkeys(waiters)),
     )
+
+
+def _states(view: View, found: Found, idents: Mapping[int, int]) -> tuple[dict[Optional[int], list[ThreadState]], int, int]:
+    """The thread states by interpreter, which may be lost; how many could not be read; how many its list should have led to."""
+    layout = found.layout
+    listed: dict[Optional[int], Sequence[int]] = {one: states_of(view, layout, one) for one in found.interpreters}
+    whole = bool(listed) and all(is_whole(view, layout, one, states) for one, states in listed.items() if one is not None)
+    listed[None] = found.states
+    states: dict[Optional[int], list[ThreadState]] = {}
+    lost = 0
+    for interpreter, addresses in listed.items():
+        states[interpreter] = []
+        for address in addresses[:MOST_THREADS]:
+            try:
+                states[interpreter].append(read_state(view, layout, address))
+            except Unreadable:
+                lost += 1
+    known = [one for each in states.values() for one in each]
+    reached, native = {one.ident for one in known}, {one.native_id for one in known}
+    missing = {ident: tid for ident, tid in idents.items() if ident not in reached and tid not in native}
+    held = Holders(view, layout, found.interpreters, missing).states(whole)
+    for owner, address in held:
+        with suppress(Unreadable):
+            states[owner if owner in states else None].append(read_state(view, layout, address))
+    return states, lost, len(held) if found.interpreters else 0
+
+
+def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: Stack) -> Optional[str]:
+    """What the `Thread` calls itself that the thread runs: for where the table of threads in `threading` is damaged or lost."""
+    for frame in (stack.outer or stack.inner)[-_OUTER_FRAMES_OF_THREAD:]:
+        if frame.code is None or frame.code.name not in ("_bootstrap", "_bootstrap_inner"):
+            continue
+        for variable in frames.variables(frame, 1):
+            try:
+                ident, name = (objects.attribute(variable.value, attribute) for attribute in ("_ident", "_name"))
+                if ident is not None and name is not None and objects.integer(ident) == state.ident:
+                    return objects.text(name, LONGEST_NAME)
+            except Unreadable:
+                continue
+    return None
 
 
 def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:

@@ -5,7 +5,7 @@ Every list is followed to its bounds: where a link is damaged, what was reached 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.layouts import Layout
@@ -15,7 +15,7 @@ from crashkit.limits import MOST_THREADS
 
 _MOST_INTERPRETERS = 256
 _MOST_HANDLERS = 100_000
-_LONGEST_NAME = 200
+LONGEST_NAME = 200
 
 
 class ThreadState(NamedTuple):
@@ -55,6 +55,15 @@ def states_of(view: View, layout: Layout, interpreter: int) -> list[int]:
     except Unreadable:
         return []
     return list(linked(view, head, layout.thread.next, MOST_THREADS))
+
+
+def is_whole(view: View, layout: Layout, interpreter: int, states: Sequence[int]) -> bool:
+    """Whether an interpreter's list of thread states, as `states_of` followed it, ends where a list ends, and all in it are its own."""
+    try:
+        own = all(view.word(state + layout.thread.interpreter) == interpreter for state in states)
+        return own and (view.word(states[-1] + layout.thread.next) if states else view.word(interpreter + layout.interpreter.threads)) == 0
+    except Unreadable:
+        return False
 
 
 def read_state(view: View, layout: Layout, address: int) -> ThreadState:
@@ -163,7 +172,7 @@ def thread_names(objects: Objects, interpreter: int) -> dict[int, str]:
             try:
                 ident, name = objects.integer(item.key), objects.attribute(item.value, "_name")
                 if ident is not None and name is not None:
-                    names[ident] = objects.text(name, _LONGEST_NAME)
+                    names[ident] = objects.text(name, LONGEST_NAME)
             except Unreadable:
                 continue
     except Unreadable:

@@ -197,3 +197,26 @@ def test_what_lies_in_the_newer_parts_of_a_data_stack_is_read_without_the_oldest
         shown = next(thread.stack for thread in ours.threads if thread.state.address == deep.state.address) if ours else None
         expected = list(itertools.takewhile(lambda address: address // _PAGE not in oldest, frames))
         assert shown is not None and [frame.address for frame in shown.inner] == expected and shown.cut and len(expected) > 300
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_a_lost_code_object_costs_no_frame_that_another_one_names(python: Interpreter, tmp_path: Path) -> None:
+    """Without it, nobody says how long its frame is. Links lead from frame to frame in 3.11; later, over lost entry frames, too."""
+    (tmp_path / "program.py").write_text(ENTANGLED)
+    with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
+        stacks, whole = c_stacks(core), state_without(core, frozenset())
+        assert whole is not None
+        true = {thread.state.address: [frame.address for frame in thread.stack.inner] for thread in whole.threads}
+        frames = [frame for thread in whole.threads for frame in thread.stack.inner]
+        codes = {frame.code.address // _PAGE for frame in frames if frame.code} - {frame.address // _PAGE for frame in frames}
+        shown = 0
+        for code in codes:
+            ours = state_without(core, stacks | {code})
+            assert ours is not None
+            for thread in ours.threads:
+                addresses = [frame.address for frame in thread.stack.inner]
+                assert addresses == true[thread.state.address][: len(addresses)]
+                assert thread.stack.cut == (addresses != true[thread.state.address])
+                shown += len(addresses)
+        assert shown > len(codes) * len(frames) * (0.6 if whole.version < (3, 12) else 0.1)
