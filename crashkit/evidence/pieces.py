@@ -20,8 +20,6 @@ from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.gpu.allocator import Snapshot, is_snapshot, read_snapshot
 from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats
-from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 from crashkit.naming.signals import signal_name
 
@@ -200,6 +198,8 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
 
 def _text_kinds() -> frozenset[str]:
     """What a manifest calls a file that `evidence.text` reads."""
+    from crashkit.evidence.text import formats
+
     return frozenset({"log", "rank-log", "kernel-log"}).union(format.source for format in formats.FORMATS)
 
 
@@ -249,5 +249,7 @@ def _without_another_death(crash: Crash) -> Crash:
 
 def _oom_line(text: str) -> LogLine:
     """A note of the collector: a kernel message, or its own text about the cgroup's counter."""
+    from crashkit.evidence.text.log_patterns import Classifier
+
     kind, fields = Classifier().classify(text) or ("oom-event", {})
     return LogLine(text=text, kind=kind, fields=fields)
