@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -106,6 +107,17 @@ class GdbDebugger:
 
         gdb gets all of its questions at once. While it works through them, we look up what it cannot name.
         """
+        answer = self._examine(core, scene, lap, python)
+        ahead = self._settings.ahead
+        if answer.native is None and ahead is not None and ahead.used and ahead.gdb.has_ended and not self._ended:
+            # What it died of may be an index that it was given.
+            for folder in ahead.used:
+                shutil.rmtree(folder, ignore_errors=True)
+            self._settings, self._gdb = self._settings._replace(ahead=None), None
+            return self._examine(core, scene, lap, python)
+        return answer
+
+    def _examine(self, core: Path, scene: Scene, lap: Lap, python: IsWanted) -> Answer:
         notebook = _Notebook()
         settings = self._settings
         try:
@@ -144,6 +156,9 @@ class GdbDebugger:
                 if question.script is not None and python_answer is not None:
                     _take_python(python_answer, question.script, notebook)
                 _take_names(session, stacks, names, notebook)
+                if ahead is not None and ahead.keep_indexes():
+                    # Whoever started it ends it once that is done.
+                    self._gdb = None
                 lap("python")
         except DebuggerError as error:
             notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
