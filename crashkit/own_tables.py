@@ -1,13 +1,13 @@
-"""Tables of crashkit's own, kept as Python keeps its modules: parsed, in the `__pycache__` beside them.
+"""Tables of crashkit's own, kept as Python keeps its modules: as JSON, which is read quickly, in the `__pycache__` beside them.
 
-To parse the catalog takes longer than to compare a crash with it. What lies there is believed, so it must be as safe as the code itself:
-the folder is the package's own, and whoever may write to it may change crashkit, too. Where it cannot be written, tables are parsed each
-time. A process that calls `crashkit.enable()` pays for it: nothing heavy is imported.
+To parse the catalog's TOML takes longer than to compare a crash with it. What lies there is believed, so it must be as safe as the code
+itself: the folder is the package's own, and whoever may write to it may change crashkit, too. Where it cannot be written, tables are
+parsed each time. A process that calls `crashkit.enable()` pays for it: nothing heavy is imported.
 """
 
 from __future__ import annotations
 
-import marshal
+import json
 import os
 import struct
 import sys
@@ -23,12 +23,12 @@ def own_table(path: Path) -> dict[str, Any]:
     """The contents of a TOML file that came with crashkit. Raises OSError, and ValueError for a text that is no TOML."""
     status = path.stat()
     version = _VERSION.pack(status.st_size, status.st_mtime_ns)
-    kept = path.parent / "__pycache__" / f"{path.name}.{sys.implementation.cache_tag}"
+    kept = path.parent / "__pycache__" / f"{path.name}.json"
     # Whatever is wrong with the file, the table is parsed then.
-    with suppress(OSError, ValueError, EOFError, TypeError):
+    with suppress(OSError, ValueError, RecursionError):
         data = kept.read_bytes()
         if data.startswith(version):
-            table = marshal.loads(data[_VERSION.size :])
+            table = json.loads(data[_VERSION.size :])
             if isinstance(table, dict):
                 return table
     if sys.version_info >= (3, 11):
@@ -37,8 +37,8 @@ def own_table(path: Path) -> dict[str, Any]:
         import tomli as tomllib
 
     read: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
-    with suppress(ValueError):  # a table with dates
-        _keep(kept, version + marshal.dumps(read))
+    with suppress(TypeError):  # a table with dates
+        _keep(kept, version + json.dumps(read).encode())
     return read
 
 

@@ -27,7 +27,7 @@ def table(tmp_path, monkeypatch):
 
 
 def kept(path: Path) -> Path:
-    return path.parent / "__pycache__" / f"{path.name}.{sys.implementation.cache_tag}"
+    return path.parent / "__pycache__" / f"{path.name}.json"
 
 
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.name)
