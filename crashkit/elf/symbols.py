@@ -119,6 +119,14 @@ class SymbolTable:
             found.update(mini.names(left))
         return found
 
+    def usual_names(self, addresses: Iterable[int]) -> dict[int, Symbol]:
+        """As `names`, but only what takes a quarter of the time: no function whose symbol spans anything else than its unwind entry.
+
+        The same for each address, and for the one before it: of a return address, that counts.
+        """
+        wanted = sorted({near for address in addresses for near in (address - 1, address)})
+        return self._by_unwind_table(self._words(), wanted) if self._table and self._unwind and wanted else {}
+
     def _look_up(self, wanted: list[int]) -> dict[int, Symbol]:
         words = self._words()
         found = self._by_unwind_table(words, wanted) if self._unwind else {}
