@@ -183,7 +183,8 @@ class SymbolTable:
         """The table as 64-bit words, three a symbol: name, info and section number; st_value; st_size."""
         assert self._table is not None
         size = min(self._table.size, _MAX_SYMBOLS * _SYMBOL)
-        data = self._data[self._table.offset : self._table.offset + size]
+        # Not copied twice: it may have 12 MB.
+        data = memoryview(self._data)[self._table.offset : self._table.offset + size]
         words = array("Q")
         words.frombytes(data[: len(data) - len(data) % _SYMBOL])
         return words
