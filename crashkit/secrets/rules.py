@@ -6,17 +6,13 @@ A process that calls `crashkit.enable()` pays for it: nothing heavy is imported.
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from ahocorasick_rs import AhoCorasick
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from crashkit.own_tables import own_table
 
 CERTAIN, STRONG, WEAK, NUMBER = "certain", "strong", "weak", "number"
 """How sure a name is: CERTAIN also makes numbers secret, STRONG every string, WEAK those like a secret, NUMBER only long numbers."""
@@ -88,8 +84,7 @@ def matches(words: AhoCorasick, text: str, overlapping: bool = False) -> list[tu
 @cache
 def rules() -> Rules:
     """The rules, read once."""
-    with (Path(__file__).parent / "rules.toml").open("rb") as file:
-        table = tomllib.load(file)
+    table = own_table(Path(__file__).with_name("rules.toml"))
     lists: dict[str, list[str]] = table["names"]
     phrases = {name: frozenset(tuple(phrase.split()) for phrase in lists[name]) for name in ("strong", "numbers")}
     telling = {max(phrase, key=len) for name in phrases for phrase in phrases[name]}

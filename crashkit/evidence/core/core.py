@@ -44,6 +44,8 @@ from crashkit.memory.pages import Pages
 from crashkit.model import Address, Mapping, Offset, SoftError
 
 _EM_CUDA = 190
+_BLOCK, _MOST_BLOCKS = 8 << 10, 512
+"""Bytes that are read at once, and how many such blocks are kept."""
 # The notes of 10,000 threads take 150 MB.
 _MOST_NOTE_BYTES = 512 << 20
 _MOST_ARGUMENTS = 4096
@@ -79,7 +81,7 @@ class Core:
         self.soft_errors: list[SoftError] = []
         self.forged: Optional[str] = None
         """Why no kernel can have written it; debuggers would believe it, and take gigabytes."""
-        self._read_bytes = _one_at_a_time(of_file(file))
+        self._read_bytes = _by_blocks(_one_at_a_time(of_file(file)))
         self._holes = _Holes(file, size)
         self.reads: Optional[Pages] = None
         """Where set, the pages that are read are added to it."""
@@ -363,6 +365,26 @@ def _one_at_a_time(read: Read) -> Read:
             return read(offset, size)
 
     return locked
+
+
+def _by_blocks(read: Read) -> Read:
+    """Reads ahead: a few bytes here and there are read thousands of times, and each time other threads may take the processor."""
+    blocks: dict[int, bytes] = {}
+
+    def read_ahead(offset: int, size: int) -> bytes:
+        number, start = divmod(offset, _BLOCK)
+        if not 0 < size <= _BLOCK - start or offset < 0:
+            return read(offset, size)
+        block = blocks.get(number)
+        if block is None:
+            if len(blocks) >= _MOST_BLOCKS:
+                blocks.clear()
+            block = blocks[number] = read(number * _BLOCK, _BLOCK)
+        data = block[start : start + size]
+        # What is no file on a disk may have a hole in this block.
+        return data if len(data) == size else read(offset, size)
+
+    return read_ahead
 
 
 class _Holes:

@@ -19,6 +19,7 @@ from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
+from crashkit.evidence.core.stack_words import words_into
 from crashkit.evidence.core.thread_stack import set_apart, thread_stack
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
@@ -62,6 +63,8 @@ class Scene(NamedTuple):
     """The signal as it was sent, then each fault that a signal handler may have hidden, the outermost last: that one is in `crash`."""
     forged: Optional[str] = None
     """Why no debugger should read the core."""
+    on_stacks: Optional[dict[str, tuple[int, ...]]] = None
+    """Addresses in each module, by its path, that may be return addresses (`stack_words`); None where that was not looked for."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
@@ -109,6 +112,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
     )
     if main != process.executable:
         process = replace(process, executable=main)
+    registers = [*(thread.registers for thread in core.threads()), *(fault.registers for fault in faults)]
+    on_stacks = words_into(core, modules, registers)
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
         time=utc(_written(source.original)),
@@ -141,7 +146,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged)
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged, on_stacks)
 
 
 def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:

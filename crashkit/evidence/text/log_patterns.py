@@ -15,6 +15,7 @@ from ahocorasick_rs import AhoCorasick
 
 from crashkit.evidence.text import formats, translations, windows_codes
 from crashkit.limits import PATTERN_SECONDS
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 from crashkit.processor_time import TooSlow, at_most
 
@@ -60,7 +61,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _table() -> _Table:
-    return msgspec.toml.decode((Path(__file__).parent / "log_lines.toml").read_bytes(), type=prepared(_Table))
+    return msgspec.convert(own_table(Path(__file__).with_name("log_lines.toml")), prepared(_Table))
 
 
 @cache

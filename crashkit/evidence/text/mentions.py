@@ -19,6 +19,7 @@ from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_
 from crashkit.evidence.text.prefixes import clean
 from crashkit.limits import LONGEST_LINE
 from crashkit.model import SoftError
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
 KIND = "mentioned"
@@ -40,7 +41,7 @@ class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @cache
 def words() -> _Words:
     """The words of a crash."""
-    return msgspec.toml.decode(Path(__file__).with_name("mentions.toml").read_bytes(), type=prepared(_Words))
+    return msgspec.convert(own_table(Path(__file__).with_name("mentions.toml")), prepared(_Words))
 
 
 @cache
