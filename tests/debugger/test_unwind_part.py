@@ -42,7 +42,11 @@ def entries(path: Path) -> dict[str, str]:
     return dict(found)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("torch", marks=[pytest.mark.torch, pytest.mark.long]), "python", "libc", "ld.so"])
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kind",
+    [pytest.param("torch", marks=[pytest.mark.torch, pytest.mark.long]), pytest.param("python", marks=pytest.mark.long), "libc", "ld.so"],
+)
 def test_a_part_unwinds_as_the_whole(kind: str, tmp_path: Path) -> None:
     original = library(kind)
     table, elf = UnwindTable.load(original), open_elf(original)
