@@ -399,7 +399,8 @@ def no_room(place: str, store: Store) -> str:
     if needed + _RESERVE <= free:
         return ""
     wanted = (needed + _RESERVE) >> 20
-    return f": this takes {wanted} MiB free on the disk of {store.path}, which has {free >> 20}; make room, or set CRASHKIT_HOME to another disk"
+    told = f"this takes {wanted} MiB free on the disk of {store.path}, which has {free >> 20}"
+    return f": {told}; make room, or set CRASHKIT_HOME to another disk"
 
 
 def copy_core(source: int, work: Work, store: Store) -> Optional[str]:

@@ -93,6 +93,13 @@ def test_flags_of_the_handler(end: str, flag: str) -> None:
     check(c_crash("handlers.c", "null", end, flag, "siginfo"), "null", end, "on_info")
 
 
+@pytest.mark.parametrize(("fault", "cause"), [("null", "null-deref"), ("divide", "sigfpe-integer-divide")])
+def test_an_assertion_in_the_handler_is_not_the_cause(fault: str, cause: str) -> None:
+    crash = ended(c_crash("handlers.c", fault, "assert"))
+    assert [finding.id for finding in crash.findings] == [cause]
+    assert crash.signal is not None and (crash.signal.handler, crash.signal.ended_with) == ("on_signal", "SIGABRT")
+
+
 @pytest.mark.parametrize("fault", ["null", "divide"])
 def test_kill_in_a_thread_is_told_of_that_thread(fault: str) -> None:
     """The kernel gives the main thread what kill() sends to the process."""
