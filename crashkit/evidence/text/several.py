@@ -1,7 +1,8 @@
 """Splits a log that holds more than one crash: a service that was restarted, a script that ran a program twice. Pure.
 
 Two fatal dumps are of one process if they name a common thread: the identifiers of threads are addresses, which differ from process to
-process. Only processes forked from one have the same, as the workers of a server: there the crashed thread stands somewhere else. What a shell says when a program was killed ends a crash, too.
+process. Only those of processes forked from one are the same, as the workers of a server: there the crashed thread stands somewhere else.
+What a shell says when a program was killed ends a crash, too.
 """
 
 from __future__ import annotations
