@@ -36,6 +36,15 @@ class Shape(NamedTuple):
     pattern: re.Pattern[str]
 
 
+class Command(NamedTuple):
+    """A program whose options for passwords have names that do not tell."""
+
+    apart: frozenset[str]
+    """Options whose value is the next argument."""
+    joined: tuple[str, ...]
+    """Options whose value follows in the same argument."""
+
+
 class Names(NamedTuple):
     """Names of secrets, as words: see rules.toml."""
 
@@ -60,6 +69,8 @@ class Rules(NamedTuple):
     """The contents of rules.toml."""
 
     names: Names
+    commands: dict[str, Command]
+    """By the program's name."""
     shapes: tuple[Shape, ...]
     words: AhoCorasick
     """Finds the hints and what the shapes contain, in one pass."""
@@ -113,8 +124,13 @@ def rules() -> Rules:
         )
         for shape in table["shape"]
     )
+    commands = {
+        program: Command(frozenset(one.get("apart", ())), tuple(one.get("joined", ())))
+        for one in table["command"]
+        for program in one["programs"]
+    }
     words = [*((word, shape) for shape in shapes for word in shape.contains), *((word, None) for word in names.hints)]
-    return Rules(names, shapes, AhoCorasick([word for word, _ in words]), tuple(shape for _, shape in words))
+    return Rules(names, commands, shapes, AhoCorasick([word for word, _ in words]), tuple(shape for _, shape in words))
 
 
 def _from_a_word(pattern: str) -> str:

@@ -574,7 +574,7 @@ class _Log:
         if right is not None:
             lines = [line for line in lines if line.process == right.who]
             texts = [text for text in texts if text[0] == right.who]
-        dumps = [Dump(at, reader.crashed_threads) for _, reader, at in texts if reader.crashed_threads]
+        dumps = [Dump(at, reader.crashed_threads, reader.crashed_stack) for _, reader, at in texts if reader.crashed_threads]
         if right is None and (any(who for who, _, _ in texts) or any(line.process for line in lines)):
             return [part._replace(threads=frozenset().union(*(dump.threads for dump in dumps))) for part in parts((), ())]
         return parts(lines, dumps)
