@@ -333,7 +333,9 @@ def ended(crash: Crash) -> str:
         return f"Exit status {status}"
     if crash.source is not None and crash.source.kind == "live":
         return "Running"
-    return "Crash mentioned" if crash.log and all(line.kind == "mentioned" for line in crash.log) else "Crash"
+    if crash.log and all(line.kind == "mentioned" for line in crash.log):
+        return "Failure mentioned" if all("failure" in line.fields for line in crash.log) else "Crash mentioned"
+    return "Crash"
 
 
 def sentence(crash: Crash) -> str:
