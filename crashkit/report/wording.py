@@ -333,8 +333,9 @@ def ended(crash: Crash) -> str:
         return f"Exit status {status}"
     if crash.source is not None and crash.source.kind == "live":
         return "Running"
-    if crash.log and all(line.kind == "mentioned" for line in crash.log):
-        return "Failure mentioned" if all("failure" in line.fields for line in crash.log) else "Crash mentioned"
+    lines = [line for line in crash.log if not (line.kind or "").startswith("tells-")]
+    if lines and all(line.kind == "mentioned" for line in lines):
+        return "Failure mentioned" if all("failure" in line.fields for line in lines) else "Crash mentioned"
     return "Crash"
 
 

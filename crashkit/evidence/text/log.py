@@ -20,7 +20,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats, hearsay, log_signal, mentions, retold
+from crashkit.evidence.text import causes, formats, hearsay, log_signal, mentions, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -142,7 +142,8 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
-    return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
+    lines = (*found.lines, *log.told_causes(source.file, found.lines)) if alone else found.lines
+    return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
 def read_crashes(source: Input) -> tuple[tuple[Part, LogEvidence], ...]:
@@ -494,6 +495,21 @@ class _Log:
     def causes_told(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """What somebody says of a cause, where only the end is known."""
         return tuple(line for line in self.told(file) if hearsay.tells_cause(line.text))
+
+    def told_causes(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """What somebody says of the cause, in lines that are no program's known message."""
+        printed = {line.line for line in known if line.kind not in (hearsay.KIND, mentions.KIND, *_ENDS)}
+        rows = ["" if number in printed else row for number, row in enumerate(_rows(file, MOST_TYPED), 1)]
+        return tuple(
+            LogLine(
+                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
+                kind=one.kind,
+                path=self._path,
+                line=one.line,
+                fields={"loosely": "somebody's words"},
+            )
+            for one in causes.told(rows)
+        )
 
     def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """Messages in other words, in lines of which nothing is known."""

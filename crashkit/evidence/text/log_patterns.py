@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Optional
 import msgspec
 from ahocorasick_rs import AhoCorasick
 
-from crashkit.evidence.text import formats, translations, windows_codes
+from crashkit.evidence.text import causes, formats, translations, windows_codes
 from crashkit.limits import PATTERN_SECONDS
 from crashkit.prepared import prepared
 from crashkit.processor_time import TooSlow, at_most
@@ -107,8 +107,8 @@ def said(text: str) -> Optional[dict[str, str]]:
 
 
 def kinds() -> frozenset[str]:
-    """All kinds that a log line can have, from a pattern or from the reader of a multi-line text."""
-    return frozenset(pattern.kind for pattern in line_patterns()).union(*(format.kinds for format in formats.FORMATS))
+    """All kinds that a log line can have, from a pattern, from the reader of a multi-line text or from what people say of causes."""
+    return frozenset(pattern.kind for pattern in line_patterns()).union(causes.kinds(), *(format.kinds for format in formats.FORMATS))
 
 
 # What says how a process ended, or nothing by itself: less than a cause that the same line tells.
