@@ -19,7 +19,8 @@ from crashkit.prepared import prepared
 
 PREFIX = "tells-"
 """Of the kinds of lines."""
-_GAP = r" (?:[^ ]{1,40} ){0,8}?"
+_GAP = r" (?:(?!(?:not|no|never|isn|wasn)\b)[^ ]{1,40} ){0,8}?"
+"""Up to eight words, none of which denies the next."""
 _REST = re.compile(r"\*(?=[ )|]|$)")
 _LETTERS = r"\\w{0,12}"
 _NOT = r"(?<!no )(?<!not )(?<!not a )(?<!not an )(?<!never )(?<!isn t )(?<!without )"
