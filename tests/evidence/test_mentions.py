@@ -234,7 +234,7 @@ def test_a_short_text_that_tells_of_a_failure(text: str, tmp_path: Path) -> None
 def test_the_report_says_that_it_is_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "mail.txt").write_text(f"Hello\n{FAILED[0]}\n")
     status, out, _ = status_of(capfd, "analyze", tmp_path / "mail.txt")
-    assert status == 0 and "Failure mentioned" in out and "tells of a failure (line 2), but not of a crash" in out
+    assert status == 0 and "Failure mentioned" in out and "reports a failure (line 2), but no crash" in out
 
 
 BEHEADED = """\

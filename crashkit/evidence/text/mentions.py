@@ -148,7 +148,7 @@ def only_failed(number: int) -> SoftError:
     """What a report of nothing but a failure has to say; `number`: the first line that tells of it."""
     return SoftError(
         stage="log",
-        message=f"the text tells of a failure (line {number}), but not of a crash",
+        message=f"the text reports a failure (line {number}), but no crash",
         hint="If the process died, pass what it printed last, with the lines around it, or its core.",
     )
 
