@@ -108,3 +108,19 @@ def test_an_illegal_instruction_by_itself(text: str, tmp_path: Path) -> None:
 def test_a_library_warned_before_the_instruction(tmp_path: Path) -> None:
     (first, *_) = _findings("RuntimeWarning: Missing required CPU features.\nIllegal instruction (core dumped)\n", tmp_path)
     assert (first.id, first.confidence) == ("sigill-unsupported-cpu", "likely")
+
+
+TERMINATE = """\
+Program received signal SIGABRT, Aborted.
+#0  0x00007f1 in raise () from /lib/libc.so.6
+#1  0x00007f2 in abort () from /lib/libc.so.6
+#2  0x00007f3 in __cxxabiv1::__terminate (handler=<optimized out>) at eh_terminate.cc:48
+#3  0x00007f4 in __cxxabiv1::__gxx_personality_v0 (version=<optimized out>, actions={actions}, exception_class=0) at eh_personality.cc:677
+"""
+
+
+@pytest.mark.parametrize(("actions", "forced"), [(10, True), (26, True), (2, False), (6, False)])
+def test_unwound_by_force(actions: int, forced: bool, tmp_path: Path) -> None:
+    """What gdb shows of the unwinder's call: no exception was thrown."""
+    found = {one.id for one in _findings(TERMINATE.format(actions=actions), tmp_path)}
+    assert ("cxx-forced-unwind" in found) is forced
