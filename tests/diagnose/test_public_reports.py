@@ -39,6 +39,8 @@ HALVES = {
     "eighth-second": 1,
     "eighth-late": 0,
     "ninth-first": 0,
+    "ninth-second": 1,
+    "ninth-late": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -114,6 +116,8 @@ def verdicts() -> dict[str, list[Verdict]]:
         "eighth, second half": [judged(report) for report in reports("eighth-second")],
         "eighth, found after the first half was handed over": [judged(report) for report in reports("eighth-late")],
         "ninth, first half": [judged(report) for report in reports("ninth-first")],
+        "ninth, second half": [judged(report) for report in reports("ninth-second")],
+        "ninth, found after the first half was handed over": [judged(report) for report in reports("ninth-late")],
     }
 
 

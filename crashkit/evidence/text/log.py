@@ -86,6 +86,21 @@ _WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gn
 """After an assertion of which a program says so, it goes on: the mark is a prefix that would be taken off."""
 
 
+def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """The lines; what a patch adds to a page or to a test, between other lines that it adds, nobody's process has printed there."""
+    if not any(line.text.startswith("+") for line in lines):
+        return lines
+    rows = ["", *_rows(file, MOST_REJOINED), ""]
+
+    def is_added(line: LogLine) -> bool:
+        around = rows[line.line - 1 : line.line + 2] if line.line else []
+        return len(around) == 3 and all(row.startswith("+") for row in around)
+
+    return tuple(
+        msgspec.structs.replace(line, fields={**line.fields, "loosely": "added by a patch"}) if is_added(line) else line for line in lines
+    )
+
+
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The crash evidence found in a text."""
 
@@ -142,7 +157,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
-    lines = (*found.lines, *log.told_causes(source.file, found.lines)) if alone else found.lines
+    lines = (*_quoted_in_patches(source.file, found.lines), *log.told_causes(source.file, found.lines)) if alone else found.lines
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
