@@ -189,7 +189,8 @@ def standing(kernel: GpuKernel) -> list[str]:
         key = (found.waits, found.function, found.file, where)
         merged[key] = _together(merged[key], found) if key in merged else found
     shown = [stands(found, across) for found in sorted(merged.values(), key=lambda found: -found.warps)]
-    return shown + ([_ended(kernel)] if any(found.waits == "grid" for found in kernel.places) and left_blocks(kernel) else [])
+    ended = [_ended(kernel)] if any(found.waits == "grid" for found in kernel.places) and left_blocks(kernel) else []
+    return shown[:1] + ended + shown[1:]
 
 
 def _together(first: GpuPlace, second: GpuPlace) -> GpuPlace:
