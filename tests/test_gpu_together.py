@@ -157,6 +157,25 @@ def test_of_two_threads_in_a_launch_the_one_that_names_the_kernel(name: str) -> 
     assert line.endswith(": the bad one")
 
 
+def test_a_thread_in_a_launch_that_names_no_kernel_leaves_it_open() -> None:
+    """It may have launched the same kernel by another name."""
+    crash, name = both("two_streams-blocking"), facts("two_streams-blocking")
+    other = next(thread for thread in crash.threads if thread.tid == int(name["long_one"]))
+    frames = tuple(frame for frame in other.frames if "long_one" not in (getattr(frame, "function", None) or ""))
+    threads = tuple(replace(other, frames=frames) if thread == other else thread for thread in crash.threads)
+    found = launched_from(crash.gpu[0], threads, {"CUDA_LAUNCH_BLOCKING": "1"})
+    assert found is not None and found.thread == int(name["bad_one"])
+    assert (found.exact, found.candidates) == (False, (int(name["long_one"]),))
+
+
+def test_a_line_that_only_takes_a_kernel_by_its_name_launches_nothing() -> None:
+    """`long_one, bad_one, first, second, (one, other) = cupy_kernels()`"""
+    crash, name = both("cupy_threads-blocking"), facts("cupy_threads-blocking")
+    without = tuple(thread for thread in crash.threads if thread.tid != int(name["bad_one"]))
+    found = launched_from(crash.gpu[0], without, {})
+    assert found is not None and (found.thread, found.line, found.source) == (int(name["long_one"]), None, None)
+
+
 def test_of_two_threads_that_wait_either_may_have_launched_it() -> None:
     found, _ = launch("two_streams")
     assert not found.exact
