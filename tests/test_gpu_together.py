@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.model import Crash, Gpu, GpuKernel, LaunchedFrom, PythonFrame
 from crashkit.report.gpu_wording import standing
+from crashkit.report.html import render
 from crashkit.report.json import decode
 from crashkit.report.text import summary
 from crashkit.stacks.launch import launched_from
@@ -147,6 +148,7 @@ def test_of_two_streams_the_kernel_that_failed_is_blamed(name: str) -> None:
     said = re.findall(r"^\W*\d +- .* (\w+)\([^)]*\) *$", told(name), re.MULTILINE)
     assert sorted(said) == sorted(kernel.name or "" for kernel in found.kernels)
     assert "beside    kernel long_one was running (6 warps)\n" in screen(both(name))
+    assert "<dt>Beside</dt><dd>kernel long_one was running (6 warps)</dd>" in render(both(name))
 
 
 @pytest.mark.parametrize("name", ["two_streams-blocking", "cupy_threads-blocking"])
