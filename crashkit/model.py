@@ -449,7 +449,11 @@ class GpuPlace(_Fact, frozen=True):
     line: Optional[int] = None
     offset: Optional[Offset] = None
     waits: Optional[str] = None
-    """barrier, mbarrier, warp, sleep; None for warps that run."""
+    """barrier (of their block), grid (the barrier of all its blocks), cluster, mbarrier, warp, sleep; None for warps that run."""
+    blocks: Optional[int] = None
+    """Of how many blocks they are."""
+    block_index: tuple[int, ...] = ()
+    """The first of these blocks, in its grid."""
 
 
 class GpuKernel(_Fact, frozen=True):
@@ -472,6 +476,9 @@ class GpuKernel(_Fact, frozen=True):
     file: Optional[str] = None
     line: Optional[int] = None
     """The line that most of its warps were at."""
+    cooperative: bool = False
+    """True if the driver recorded fewer blocks than there are, as it does of a cooperative launch; `grid` is then the smallest that holds
+    those that are there."""
     places: tuple[GpuPlace, ...] = ()
     """Those with most warps first."""
     resident: tuple[GpuBlock, ...] = ()

@@ -103,6 +103,34 @@ def test_both_sides_of_a_hang() -> None:
     assert "gradient.sum().item(), None  # backward" in shown and "y = Waits.apply(x, flag)  # forward" in shown
 
 
+REPORTED = {
+    "hang-spins": ("wait_for_flag", "torch.cuda.synchronize()  # spins", None),
+    "hang-backward": ("wait_for_flag", "gradient.sum().item(), None  # backward", "y = Waits.apply(x, flag)  # forward"),
+    "hang-numba": ("spinning", "cuda.synchronize()", None),
+}
+
+
+@pytest.mark.parametrize("name", REPORTED)
+def test_what_hang_after_reported(name: str) -> None:
+    """`crashkit run --cuda --hang-after 8 --on-hang abort`: the GPU core and the core of the living process, in one report."""
+    kernel, line, forward = REPORTED[name]
+    report = decode(gzip.decompress((JOINED / "reports" / f"{name}.json.gz").read_bytes()))
+    assert report.source is not None and report.source.kind == "live"
+    assert (report.source.looked_at or "").startswith("it waits for the GPU at ") and (report.source.looked_at or "").endswith("for 8 s")
+    (found,) = report.gpu
+    side = found.launched_from
+    assert found.exceptions == () and side is not None and side.frame is not None and not side.exact
+    assert (found.kernels[0].name or "").removeprefix("__main__::") == kernel
+    # The threads that the report was written with lead to the same line today, and the diagnosis to the same findings.
+    assert launched_from(found, report.threads, {}) == side
+    anew = diagnose(replace(report, findings=()), load_catalog())
+    assert [(one.id, one.confidence) for one in anew.findings[:2]] == [("hang-gpu", "likely"), ("cuda-kernel-hang", "possible")]
+    assert [one.id for one in report.findings[:2]] == [one.id for one in anew.findings[:2]]
+    shown = screen(anew)
+    assert f"kernel {kernel} was still running" in shown and line in shown
+    assert ("forward" in shown) == (forward is not None) and (forward is None or forward in shown)
+
+
 @pytest.mark.parametrize("name", CORES)
 def test_every_core_is_whole(name: str) -> None:
     assert gpu(name).truncated is False and (gpu(name).exceptions or gpu(name).kernels)

@@ -19,7 +19,12 @@ from crashkit.cli.index_option import checked_index
     "and if the kernel writes no core.",
 )
 @click.option("--core/--no-core", "keep_core", default=True, help="With --capture ptrace: keep the core, or only the stacks.")
-@click.option("--cuda", is_flag=True, help="Write GPU core dumps on CUDA exceptions and on request.")
+@click.option(
+    "--cuda",
+    is_flag=True,
+    help="Write GPU core dumps on CUDA exceptions and on request. Driver 580 then loses some faults of a kernel's last store: if an "
+    "error disappears, use --blocking without --cuda, and compute-sanitizer.",
+)
 @click.option("--blocking", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1: exact Python line of a CUDA error; slow.")
 @click.option("--sanitizer", is_flag=True, help="Set TORCH_CUDA_SANITIZER=1: find data races between CUDA streams; slow.")
 @click.option(

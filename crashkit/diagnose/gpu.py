@@ -11,10 +11,16 @@ from crashkit.naming import gpu_memory
 from crashkit.naming.addresses import is_null
 from crashkit.naming.gpu_checks import by_assertion, by_kernel
 from crashkit.naming.gpu_exceptions import meaning_of
-from crashkit.naming.kernels import brief_kernel
+from crashkit.naming.kernels import brief_kernel, left_blocks
 
 _NO_KERNELS = ("unknown", "operator()")
 """What assertions call a kernel of Triton, and one that was made of a lambda."""
+
+
+BARRIERS = ("barrier", "mbarrier", "grid", "cluster")
+"""What warps wait for that others have to reach."""
+_ACROSS = {"grid": "grid-barrier", "cluster": "cluster-barrier"}
+"""What kinds of hangs call a barrier across blocks: an exception's kind is called cluster, too."""
 
 
 def kinds(exception: GpuException) -> frozenset[str]:
@@ -31,12 +37,14 @@ def hanging(gpu: Gpu) -> Iterator[tuple[GpuKernel, frozenset[str]]]:
     """Kernels that were running although nothing failed, each with how it hangs."""
     for kernel in gpu.kernels if not gpu.exceptions else ():
         if kernel.warps:
-            barriers = [place for place in kernel.places if place.waits in ("barrier", "mbarrier")]
+            barriers = [place for place in kernel.places if place.waits in BARRIERS]
             lines = {_line(place) for place in barriers}
             # Where both are in one line, a loop has a barrier in each of its turns, as compilers make of an atomic operation of a block.
             apart = any(place not in barriers and _line(place) not in lines for place in kernel.places)
-            told = {place.waits or "" for place in barriers} if apart else set[str]()
-            yield kernel, frozenset({"hang", *told})
+            # A block that has ended reaches no barrier of its grid any more.
+            ended = {"grid-barrier"} if left_blocks(kernel) and any(place.waits == "grid" for place in barriers) else set[str]()
+            told = {_ACROSS.get(place.waits or "", place.waits or "") for place in barriers} if apart else ended
+            yield kernel, frozenset({"hang", *told, *(["cooperative"] if kernel.cooperative and told else [])})
 
 
 def _line(place: GpuPlace) -> tuple[object, ...]:
@@ -97,14 +105,17 @@ def _memory_names(exception: GpuException) -> dict[str, str]:
 
 
 def kernel_names(crash: Crash, gpu: Gpu, kernel: GpuKernel) -> dict[str, str]:
-    """Names for texts of a kernel that hangs: gpu_kernel, gpu_waiting, gpu_running, gpu_noticed."""
-    waiting = next((place for place in kernel.places if place.waits in ("barrier", "mbarrier")), None)
+    """Names for texts of a kernel that hangs: gpu_kernel, gpu_waiting, gpu_barrier_of_grid, gpu_running, gpu_noticed."""
+    waiting = next((place for place in kernel.places if place.waits in BARRIERS), None)
     running = next((place for place in kernel.places if not place.waits), None)
     if waiting is not None and running is not None and _line(waiting) == _line(running):
         waiting = None
     found = {
         "gpu_kernel": brief_kernel(kernel.name) if kernel.name else None,
         "gpu_waiting": place(waiting.file, waiting.line) if waiting and waiting.file else None,
+        "gpu_barrier_of_grid": place(waiting.file, waiting.line)
+        if waiting and waiting.file and waiting.waits == "grid" and running is None
+        else None,
         "gpu_running": place(running.file, running.line) if running and running.file else None,
         **_launch_names(crash, gpu),
     }

@@ -64,8 +64,9 @@ class Condition(_Part, frozen=True):
     """A named predicate of facts.py."""
     gpu: Optional[tuple[str, ...]] = None
     """What the GPU core shows: a kind of exception (naming/gpu_exceptions.py), by the driver's line in the log where there is no GPU core;
-    null, shared, local for an address of that kind; hang (no exception, and a kernel was running), barrier, mbarrier (one of its warps
-    waits at one while another is at another line)."""
+    null, shared, local for an address of that kind; hang (no exception, and a kernel was running), barrier, mbarrier, grid-barrier,
+    cluster-barrier (one of its warps waits at one while another is at another line, or a block of the grid has ended), cooperative (one of
+    these in a kernel whose launch was cooperative)."""
     any: Optional[tuple[Condition, ...]] = None
     all: Optional[tuple[Condition, ...]] = None
 

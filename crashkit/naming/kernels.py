@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from math import prod
 from typing import Optional
 
+from crashkit.model import GpuKernel
 from crashkit.naming.functions import short_function
 from crashkit.naming.itanium import demangled, identifiers
 
@@ -112,3 +114,8 @@ def _inside(mangled: str, name: str) -> Optional[str]:
         if match and not part.startswith(("gpu_kernel", "opmath_gpu", "gpu_", "Binary", "BUnary", "AUnary", "Unary")):
             return str(next(filter(None, match.groups()))).strip("_").lower()
     return None
+
+
+def left_blocks(kernel: GpuKernel) -> int:
+    """How many blocks of its grid are not on the GPU: they have ended, or, unless all must be there at once, not begun."""
+    return max(0, prod(kernel.grid) - kernel.blocks) if kernel.grid and kernel.blocks is not None else 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import NamedTuple, Optional
 
 from msgspec.structs import replace
@@ -10,11 +11,20 @@ from msgspec.structs import replace
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, PythonFrame, Thread
 from crashkit.naming import gpu_memory
 from crashkit.naming.gpu_exceptions import meaning_of
-from crashkit.naming.kernels import brief_kernel
+from crashkit.naming.kernels import brief_kernel, left_blocks
 from crashkit.report import wording
 
 _VERBS = {"read": "read", "write": "wrote", "atomic": "atomic access"}
-_WAITS = {"barrier": "wait at a barrier", "mbarrier": "wait at an mbarrier", "warp": "wait for threads of their warp", "sleep": "sleep"}
+_WAITS = {
+    "barrier": "wait at a barrier",
+    "grid": "wait at a barrier of the grid",
+    "cluster": "wait at a barrier of their cluster",
+    "mbarrier": "wait at an mbarrier",
+    "warp": "wait for threads of their warp",
+    "sleep": "sleep",
+}
+_ACROSS_BLOCKS = ("grid", "cluster")
+_MOST_ENDED, _MOST_OTHERS = 4, 3
 _BULK = ("UBLKCP", "UTMALDG", "UTMASTG")
 _NAME = 160
 _MOST_CANDIDATES = 4
@@ -168,21 +178,58 @@ def _noticed(crash: Crash, thread: Thread, call: str, candidates: Sequence[int])
 
 
 def standing(kernel: GpuKernel) -> list[str]:
-    """Where a kernel's warps are, those of most warps first. Instructions of one line are one place."""
+    """Where a kernel's warps are, those of most warps first. Instructions of one line are one place.
+
+    Where blocks wait for each other, it says whose warps the others are, and which blocks have ended.
+    """
+    across = any(found.waits in _ACROSS_BLOCKS for found in kernel.places)
     merged: dict[tuple[object, ...], GpuPlace] = {}
     for found in kernel.places:
         where = found.line if found.line is not None else (found.offset,)
         key = (found.waits, found.function, found.file, where)
-        merged[key] = replace(found, warps=merged[key].warps + found.warps) if key in merged else found
-    return [stands(found) for found in sorted(merged.values(), key=lambda found: -found.warps)]
+        merged[key] = _together(merged[key], found) if key in merged else found
+    shown = [stands(found, across) for found in sorted(merged.values(), key=lambda found: -found.warps)]
+    ended = [_ended(kernel)] if any(found.waits == "grid" for found in kernel.places) and left_blocks(kernel) else []
+    return shown[:1] + ended + shown[1:]
 
 
-def stands(found: GpuPlace) -> str:
-    """`4 warps wait at a barrier in waits_at_barrier, kernels.cu:44`."""
+def _together(first: GpuPlace, second: GpuPlace) -> GpuPlace:
+    alone = (first.blocks, second.blocks) == (1, 1) and first.block_index == second.block_index
+    return replace(first, warps=first.warps + second.warps, blocks=1 if alone else None)
+
+
+def _ended(kernel: GpuKernel) -> str:
+    """Which blocks no longer reach the barrier of their grid."""
+    count = left_blocks(kernel)
+    there = {block.index for block in kernel.resident}
+    text = f"{wording.plural(count, 'block')} of {prod(kernel.grid):,} {'has' if count == 1 else 'have'} ended and will not reach it"
+    if count > _MOST_ENDED or len(there) != kernel.blocks or len(kernel.grid) != 3:
+        return text
+    width, height, depth = kernel.grid
+    every = ((x, y, z) for z in range(depth) for y in range(height) for x in range(width))
+    return f"{text}: {', '.join(index(one) for one in every if one not in there)}"
+
+
+def others(gpu: Gpu) -> list[str]:
+    """What else was on the GPU: `kernel long_one ran (6 warps)`; of several devices, on which."""
+    failed = {(one.device, one.kernel) for one in gpu.exceptions}
+    running = [kernel for kernel in gpu.kernels if kernel.warps]
+    rest = [kernel for kernel in running if (kernel.device, kernel.name) not in failed] if failed else running[1:]
+    several = len({kernel.device for kernel in running}) > 1
+    return [
+        f"kernel {_short(kernel_name(kernel.name))} was running ({wording.plural(kernel.warps or 0, 'warp')})"
+        + (f" on device {kernel.device}" if several else "")
+        for kernel in rest[:_MOST_OTHERS]
+    ]
+
+
+def stands(found: GpuPlace, across: bool = False) -> str:
+    """`4 warps wait at a barrier in waits_at_barrier, kernels.cu:44`; with their block, if it is one, where it counts `across` blocks."""
     count = wording.plural(found.warps, "warp")
     what = _WAITS.get(found.waits or "", f"wait ({found.waits})" if found.waits else "run")
     what = what if found.warps != 1 else what.replace("wait", "waits", 1) if found.waits and found.waits != "sleep" else f"{what}s"
     where = f" in {_short(found.function)}" if found.function else ""
+    count += f" of block {index(found.block_index)}" if across and found.blocks == 1 else ""
     return f"{count} {what}{where}{_at(found.file, found.line, ', ', '')}"
 
 

@@ -211,6 +211,8 @@ def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
         yield from page.field("kernel", f"{gpu_wording.kernel_name(kernel.name)}{known}", style=_BOLD)
         for index, place in enumerate(gpu_wording.standing(kernel)[:3]):
             yield from page.field("warps" if index == 0 else "", place)
+    for index, other in enumerate(gpu_wording.others(gpu)):
+        yield from page.field("beside" if index == 0 else "", _clean(other))
     side = gpu_wording.launch(crash)
     if side is not None:
         if side.frame is not None:

@@ -13,11 +13,17 @@ from typing import NamedTuple, Optional
 
 from crashkit.model import Frame, Gpu, LaunchedFrom, NativeFrame, PythonFrame, Thread
 from crashkit.naming.cuda import cuda_call
-from crashkit.naming.functions import plain
+from crashkit.naming.functions import plain, short_function
+from crashkit.naming.itanium import demangled
 from crashkit.naming.own_code import own_line, python_frames
 
 _COMPILED = re.compile(r"/torch/_(?:inductor|functorch)/")
-_ASSIGNED = re.compile(r"\s*(\w+)\s*=[^=]")
+_TARGET = r"(?:\w+|\([\w\s,]*\))"
+_ASSIGNED = re.compile(rf"\s*({_TARGET}(?:\s*,\s*{_TARGET})*)\s*=[^=]")
+_STUB = "__device_stub__"
+"""What nvcc puts before the name of the host function that launches a kernel."""
+_STUBS = 6
+"""Frames outside CUDA's among which that function is."""
 _DEFINED = re.compile(r"\s*(?:async\s+)?(?:def|class)\s")
 _MOST_CANDIDATES = 16
 _RANK = {"launch": 0, "wait": 1, "other": 2}
@@ -42,15 +48,18 @@ def belongs(gpu: Gpu, threads: Iterable[Thread], pid: Optional[int]) -> Optional
 
 def launched_from(gpu: Gpu, threads: Sequence[Thread], environment: Mapping[str, str]) -> Optional[LaunchedFrom]:
     """The thread and line that launched what failed; exact only if launches were blocking and one thread was in one."""
-    found = sorted(
-        filter(None, (_candidate(thread) for thread in threads if thread.tid not in gpu.context_threads)), key=lambda one: one[:2]
-    )
-    if not found:
+    candidates = list(filter(None, (_candidate(thread) for thread in threads if thread.tid not in gpu.context_threads)))
+    if not candidates:
         return _only_python(gpu, threads)
+    failed, running = _kernels(gpu), {kernel.name for kernel in gpu.kernels if kernel.name}
+    named = {id(one): _launched_here(one, failed | running) for one in candidates}
+    found = sorted(candidates, key=lambda one: (*one[:2], failed.isdisjoint(named[id(one)])))
     best = found[0]
     launching = [one for one in found if one.rank == _RANK["launch"]]
     blocking = environment.get("CUDA_LAUNCH_BLOCKING", "0") not in ("", "0")
-    exact = blocking and len(launching) == 1 and bool(gpu.exceptions)
+    # Of several threads inside a launch, each of another kernel, it is the one that names what failed.
+    apart = all(named[id(one)] and failed.isdisjoint(named[id(one)]) for one in launching[1:])
+    exact = blocking and bool(gpu.exceptions and launching) and (len(launching) == 1 or (not failed.isdisjoint(named[id(best)]) and apart))
     frame = _line(best.thread, best.call)
     line, source = (None, None) if exact else _naming(best.thread.frames[frame], _kernels(gpu))
     others = () if exact else tuple(one.thread.tid or 0 for one in found[1:] if one[:2] == best[:2])
@@ -90,9 +99,21 @@ def _naming(frame: Frame, kernels: set[str]) -> tuple[Optional[int], Optional[st
     named = {number: text for number, text in code.items() if kernels & set(re.findall(r"\w+", text))}
     launching = _calling(named, kernels)
     if not launching:
-        made = {number: match[1] for number, text in named.items() if (match := _ASSIGNED.match(text))}
-        launching = _calling(code, set(made.values()) - kernels) or [number for number in named if number not in made]
+        made = {number: set(re.findall(r"\w+", match[1])) for number, text in named.items() if (match := _ASSIGNED.match(text))}
+        # Several names at once, one of them the kernel's own: which of the others would be the kernel's?
+        single = {next(iter(names)) for names in made.values() if len(names) == 1}
+        launching = _calling(code, single - kernels) or [number for number in named if number not in made]
     return (launching[0], before[launching[0]].strip()) if len(launching) == 1 else (None, None)
+
+
+def _launched_here(candidate: _Candidate, kernels: set[str]) -> set[str]:
+    """Which of these kernels the thread's launch names: by the function of nvcc's that launches it, or by the Python line."""
+    frames = candidate.thread.frames
+    outside = [frame for frame in frames[candidate.call + 1 :] if isinstance(frame, NativeFrame) and frame.function][:_STUBS]
+    stubs = {short_function(demangled((frame.function or "").removeprefix(_STUB))) for frame in outside}
+    line = frames[_line(candidate.thread, candidate.call)]
+    code = (line.source or "").partition("#")[0] if isinstance(line, PythonFrame) else ""
+    return {name for name in kernels if name in stubs or (name.isidentifier() and _calling({0: code}, {name}))}
 
 
 def _calling(lines: Mapping[int, str], names: set[str]) -> list[int]:

@@ -106,7 +106,11 @@ def test_instruction_line_and_access_are_the_same(name: str) -> None:
         assert found.size == wanted.size
     # The sources that CuPy and NVRTC compile have no path.
     if wanted.place is not None:
-        assert (Path(found.file or "").name, found.line) == wanted.place
+        inner = next(frame for frame in found.frames if frame.file)
+        assert (Path(inner.file or "").name, inner.line) == wanted.place
+        # It shows the header of CUDA's that defines atomicAdd, crashkit the line that calls it.
+        own = wanted.place if not wanted.place[0].startswith("device_") else ("accesses.cu", found.line)
+        assert (Path(found.file or "").name, found.line) == own
     else:
         assert found.line is None
 

@@ -312,8 +312,8 @@ def test_values_stand_below_each_other() -> None:
 
 
 LABELS = """
-access also cause deadlock evidence fix followed forward handler handling job kernel launched likely line log masked memory message missing
-native next pending process python thread threads warps
+access also beside cause deadlock evidence fix followed forward handler handling job kernel launched likely line log masked memory message
+missing native next pending process python thread threads warps
 """.split()
 
 

@@ -239,7 +239,8 @@ class Core:
     def scan(self, start: int, end: int) -> Iterator[tuple[int, bytes]]:
         """What the core contains of the range, to search it: pieces of up to SCANNED bytes, with their addresses."""
         index = max(0, bisect.bisect_right(self._starts, start) - 1)
-        for segment in self.segments[index:]:
+        for number in range(index, len(self.segments)):  # a slice would copy them, once for each of as many ranges
+            segment = self.segments[number]
             if segment.start >= end:
                 return
             first, last = max(start, segment.start), min(end, segment.start + segment.stored)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional, TypeVar
 
@@ -20,6 +20,7 @@ from crashkit.evidence.gpu import layout, sass
 from crashkit.evidence.gpu.disassembly import Disassemble, nothing
 from crashkit.evidence.gpu.dump import GpuDump, Row, Table
 from crashkit.evidence.gpu.image import Image, Images
+from crashkit.evidence.gpu.lines import Place
 from crashkit.limits import GPU_SECONDS
 from crashkit.model import (
     Address,
@@ -63,6 +64,10 @@ _FARTHEST = 64
 _NEAR = 1 << 28
 """Memory that ends farther than this from an address, in bytes, says nothing about it."""
 _ARCHITECTURE = re.compile(r"sm_([0-9]{2,3})")
+_GRID_BARRIER = "sync_grids_wait"
+"""The function of CUDA's headers in which a block waits for the others of its grid: `grid.sync()`."""
+_OF_CUDA = re.compile(r"/cuda[^/]{0,32}/(?:[^/]{1,64}/){0,6}include/|/nvidia/[^/]{1,64}/include/")
+"""The headers of the CUDA toolkit, as it is installed and as pip installs it."""
 _STATUS = {1: "pending", 2: "active", 3: "sleeping", 4: "terminated"}
 _NAME = re.compile(
     r"(?:gpu|cuda_coredump)[._].{0,255}[._](?P<ours>\d{1,9})\.\d{9,20}\.nvcudmp"
@@ -124,6 +129,7 @@ class _Description:
         self._ends = time.thread_time() + GPU_SECONDS
         self.warps = tuple(self._warps())
         self.grids = {(grid.table.parent_row, grid.value("id")): grid for grid in dump.rows(layout.GRIDS)}
+        self.sizes = self._sizes()
         self.failed: dict[tuple[int, Row], set[int]] = {}
         """Numbers of the failed warps, by device and block."""
 
@@ -168,6 +174,17 @@ class _Description:
                         lanes = self.dump.child(warp, layout.LANES)
                         if lanes is not None:
                             yield _Warp(device.number, sm, cta, warp, lanes)
+
+    def _sizes(self) -> dict[Row, tuple[int, int, int]]:
+        """The size of each grid: of a cooperative launch the driver (580) records one block, or one cluster, and there are others."""
+        found = {grid: grid.triple("grid_x", "grid_y", "grid_z") for grid in self.grids.values()}
+        for device, cta in {(warp.device, warp.cta) for warp in self.warps}:
+            grid = self.grids.get((device, cta.value("grid")))
+            if grid is not None:
+                x, y, z = cta.triple("x", "y", "z")
+                width, height, depth = found[grid]
+                found[grid] = max(width, x + 1), max(height, y + 1), max(depth, z + 1)
+        return found
 
     def _in_time(self, items: Iterable[_T]) -> Iterator[_T]:
         """The items, as many as the time allows."""
@@ -326,7 +343,8 @@ class _Description:
         image = self.images.at(first.pc)
         code = image.instruction(first.pc, sass.SIZE) if image else b""
         frames = self._frames(first)
-        function = next((frame for frame in frames if frame.file), None)
+        placed = [frame for frame in frames if frame.file]
+        function = next((frame for frame in placed if not _OF_CUDA.search(frame.file or "")), next(iter(placed), None))
         place = self.annotate(PythonFrame(file=function.file, line=function.line)) if function else PythonFrame()
         lane = min(first.lanes, key=lambda row: (row.value("z"), row.value("y"), row.value("x"))) if first.lanes else None
         block = grid.triple("block_x", "block_y", "block_z") if grid else ()
@@ -340,7 +358,7 @@ class _Description:
             demangled=_full(kernel),
             mangled=kernel or None,
             known_as=known_as(kernel),
-            grid=grid.triple("grid_x", "grid_y", "grid_z") if grid else (),
+            grid=self.sizes[grid] if grid else (),
             block=block,
             cluster=cluster if any(cluster) else (),
             block_index=first.cta.triple("x", "y", "z") if first.cta else (),
@@ -507,12 +525,13 @@ class _Description:
                 known_as=known_as(name),
                 device=key[0],
                 status=_STATUS.get(grid.value("status")),
-                grid=grid.triple("grid_x", "grid_y", "grid_z"),
+                grid=self.sizes[grid],
                 block=grid.triple("block_x", "block_y", "block_z"),
                 blocks=len({warp.cta for warp in warps}),
                 warps=len(warps),
                 file=first.file if first else None,
                 line=first.line if first else None,
+                cooperative=self.sizes[grid] != grid.triple("grid_x", "grid_y", "grid_z"),
                 places=places,
                 resident=tuple(self._resident(grid, key[0], warps)) if number < _MOST_DRAWN else (),
             )
@@ -534,14 +553,19 @@ class _Description:
         return (GpuBlock(index=cta.triple("x", "y", "z"), warps="".join(letters)) for cta, letters in order[:_MOST_BLOCKS])
 
     def _places(self, warps: Iterable[_Warp], device: int) -> Iterator[GpuPlace]:
-        counted = Counter(pc for warp in warps if (pc := _standing_at(warp)))
-        for pc, count in counted.most_common(_MOST_PLACES):
+        blocks: dict[int, list[tuple[int, ...]]] = {}
+        for warp in warps:
+            if pc := _standing_at(warp):
+                blocks.setdefault(pc, []).append(warp.cta.triple("z", "y", "x"))
+        for pc, count in Counter({pc: len(found) for pc, found in blocks.items()}).most_common(_MOST_PLACES):
             waits, at = self._waits(pc, device)
             image = self.images.at(at)
             name, start = _function(image, at) if image else (None, None)
-            place = next(iter(image.places(at)), None) if image else None
+            place = _own(image.places(at)) if image else None
             yield GpuPlace(
                 warps=count,
+                blocks=len(set(blocks[pc])),
+                block_index=min(blocks[pc])[::-1],
                 function=_shown((place.function if place else None) or name or "") or None,
                 file=place.file if place else None,
                 line=place.line if place else None,
@@ -551,11 +575,12 @@ class _Description:
 
     def _waits(self, pc: int, device: int) -> tuple[Optional[str], int]:
         """What a warp at `pc` waits for, and the instruction that makes it wait: it may stand behind that already."""
+        image = self.images.at(pc)
         for at in (pc, pc - sass.SIZE):
             operation = self._operation(at, device)
             if operation is not None and operation.name in sass.WAITS:
-                return sass.WAITS[operation.name], at
-        return None, pc
+                return "grid" if image and _waits_for_grid(image, at) else sass.WAITS[operation.name], at
+        return "grid" if image and _waits_for_grid(image, pc) else None, pc
 
     def _operation(self, pc: int, device: int) -> Optional[sass.Operation]:
         image, architecture = self.images.at(pc), self._architectures.get(device, sass.USUAL)
@@ -576,6 +601,17 @@ class _Description:
         image = self.images.at(entry)
         code = image.code(entry) if image else None
         return code.name if code else None
+
+
+def _waits_for_grid(image: Image, pc: int) -> bool:
+    """Whether the code there, by its names, is that in which a block waits for the others of its grid."""
+    names = [place.function for place in image.places(pc)] + [_function(image, pc)[0]]
+    return any(_GRID_BARRIER in name for name in names if name)
+
+
+def _own(places: Sequence[Place]) -> Optional[Place]:
+    """The innermost place outside CUDA's headers, else the innermost one."""
+    return next((place for place in places if not _OF_CUDA.search(place.file or "")), next(iter(places), None))
 
 
 def _asked_block(fault: _Fault) -> Optional[str]:

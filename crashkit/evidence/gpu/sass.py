@@ -33,6 +33,8 @@ _WHOLE_ATOMICS = frozenset((0x18A, 0x18B, 0x18C, 0x18D, 0x18E, 0x1A8, 0x1A9))
 """Atomic operations whose kind of operand is in bits 73 to 75."""
 _ATOMIC_SIZES, _OLDER_ATOMIC_SIZES = (4, 4, 8, 8, 16), (4, 4, 8, 4, 4, 8, 8)
 _BULK, _TENSOR_LOAD, _TENSOR_STORE, _BRANCH = 0x1BA, 0x1B4, 0x1B5, 0x147
+_CLUSTER_BARRIER, _WAITING_FORM = 0x1C7, 6
+"""UCGABAR_ARV, and the form of it that is UCGABAR_WAIT."""
 _BULK_ALIGNMENT = 16
 _EXIT, _ALWAYS = 0x14D, 7
 """EXIT, and the predicate of an instruction without condition."""
@@ -87,13 +89,14 @@ _OPERATIONS = {
     _TENSOR_LOAD: _Kind("UTMALDG"),
     _TENSOR_STORE: _Kind("UTMASTG"),
     _BULK: _Kind("UBLKCP"),
+    _CLUSTER_BARRIER: _Kind("UCGABAR_ARV"),
 }
 BULK = ("UBLKCP", "UTMALDG", "UTMASTG")
 """Bulk copies: of so many bytes, or of a part of a tensor, whose address is in a tensor map."""
 _COPIES = {1: "read", 2: "write"}
 """By bits 73 and 74 of UBLKCP, the bulk copy: from global into shared memory (.S.G), or out of it (.G.S)."""
 BARRIER, TRAP, CALL = ("BAR",), ("BPT.TRAP",), ("CALL.ABS", "CALL.REL")
-WAITS = {"BAR": "barrier", "WARPSYNC": "warp", "NANOSLEEP": "sleep", "SYNCS": "mbarrier"}
+WAITS = {"BAR": "barrier", "WARPSYNC": "warp", "NANOSLEEP": "sleep", "SYNCS": "mbarrier", "UCGABAR_WAIT": "cluster"}
 """What a warp waits for that stands at, or right behind, an instruction of that name."""
 
 
@@ -190,6 +193,8 @@ def decode(code: bytes, architecture: int = USUAL) -> Optional[Operation]:
         return Operation(kind.name, access, "global", uniform=low >> (24 if access == "read" else 32) & 0x3F, wide=True)
     if number in (_TENSOR_LOAD, _TENSOR_STORE):
         return Operation(kind.name, "read" if number == _TENSOR_LOAD else "write", "global")
+    if number == _CLUSTER_BARRIER and low >> 9 & 7 == _WAITING_FORM:
+        return Operation("UCGABAR_WAIT")
     if kind.access is None:
         return Operation(kind.name)
     wide = bool(high >> 8 & 1) and kind.space in ("global", "generic")
