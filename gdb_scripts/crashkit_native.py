@@ -1,6 +1,7 @@
 """Native frames of every thread, with modules loaded when the unwinder first reaches them."""
 
 import bisect
+import contextlib
 import os
 import shutil
 import struct
@@ -93,11 +94,20 @@ def keep(request: Dict[str, Any]) -> Dict[str, Any]:
     for file, _bias in [one for one in LOADED if one[0] not in wanted]:
         # What else is loaded would be written, too.
         gdb.execute("remove-symbol-file " + quote(file), to_string=True)
-    kept = []
-    for file, folder in wanted.items():
-        unfinished = "%s.%d" % (folder, os.getpid())
+    kept = [(file, "%s.%d" % (folder, os.getpid()), folder) for file, folder in wanted.items()]
+    try:
+        _write_indexes(kept)
+    finally:
+        # What is left was not finished, or another analysis was faster.
+        for _file, unfinished, _folder in kept:
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return {"kept": len(kept)}
+
+
+def _write_indexes(kept: List[Tuple[str, str, str]]) -> None:
+    """Write those of each file to its unfinished folder, which is then renamed."""
+    for _file, unfinished, _folder in kept:
         os.makedirs(unfinished, 0o700)
-        kept.append((file, unfinished, folder))
     everything = kept[0][1]
     gdb.execute("save gdb-index " + everything, to_string=True)
     for objfile in gdb.objfiles():
@@ -110,12 +120,8 @@ def keep(request: Dict[str, Any]) -> Dict[str, Any]:
                     os.fsync(index.fileno())
                 os.rename(path, os.path.join(unfinished, objfile.build_id + ".gdb-index"))
     for _file, unfinished, folder in kept:
-        try:
+        with contextlib.suppress(OSError):
             os.rename(unfinished, folder)
-        except OSError:
-            # Another analysis was faster.
-            shutil.rmtree(unfinished, ignore_errors=True)
-    return {"kept": len(kept)}
 
 
 def load_once(file: str, bias: int) -> bool:

@@ -66,8 +66,40 @@ class TestAnalyses:
         home.symlink_to("away")
         assert cache_folder() is None and report(core) == first
 
+    def test_a_path_with_spaces_is_kept_in_too(self, core: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "a b"))
+        report(core)
+        assert list((tmp_path / "a b" / "crashkit" / "gdb").rglob("*.gdb-index"))
+
+    def test_what_cannot_be_written_is_not_tried_again_at_once(self, core: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """gdb is told of a file that is not loaded, and has nothing to write."""
+        send, sent = Gdb.send, []
+
+        def failing(gdb: Gdb, text: str) -> int:
+            sent.append(text)
+            return send(gdb, "-crashkit-keep nowhere nowhere" if "-crashkit-keep" in text else text)
+
+        monkeypatch.setattr(Gdb, "send", failing)
+        first = report(core)
+        assert any("-crashkit-keep" in text for text in sent) and not list(home.rglob("*.gdb-index"))
+        sent.clear()
+        assert report(core) == first and not any("-crashkit-keep" in text for text in sent)
+
 
 class TestFolder:
+    def test_one_that_others_can_replace_does_not_count(self, home: Path, tmp_path: Path) -> None:
+        """By a folder further out: with its sticky bit, /tmp keeps what is in it for its owner."""
+        assert cache_folder()
+        tmp_path.chmod(0o777)
+        assert cache_folder() is None
+        tmp_path.chmod(0o1777)
+        assert cache_folder() == home
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder to somebody else")
+    def test_root_makes_nothing_in_the_home_of_a_user(self, home: Path, tmp_path: Path) -> None:
+        os.chown(tmp_path, 65534, 65534)
+        assert cache_folder() is None and not (tmp_path / "cache").exists()
+
     def test_it_is_private(self, home: Path) -> None:
         assert cache_folder() == home and home.stat().st_mode & 0o777 == 0o700
 
@@ -128,3 +160,22 @@ class TestIndexes:
         assert has_index(tmp_path / "0")  # it is used now
         forget_old(tmp_path)
         assert {path.name for path in tmp_path.iterdir()} == {"bytecode", "0", *map(str, range(5, 20))}
+
+    def test_what_a_killed_gdb_left_goes_after_a_day(self, tmp_path: Path) -> None:
+        old, new = tmp_path / "1-2-3-4.77", tmp_path / "1-2-3-5.78"
+        for folder in (old, new):
+            folder.mkdir()
+        os.utime(old, (time.time() - 100_000, time.time() - 100_000))
+        forget_old(tmp_path)
+        assert not old.exists() and new.exists()
+
+    def test_bytecode_does_not_grow_for_good(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(kept, "_MOST_SCRIPTS", 2)
+        folder = bytecode_folder(tmp_path) / "srv"
+        folder.mkdir(parents=True)
+        for number in range(3):
+            forget_old(tmp_path)
+            (folder / f"{number}.pyc").touch()
+        assert folder.exists()
+        forget_old(tmp_path)
+        assert not folder.exists()

@@ -19,7 +19,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Optional
 
-from crashkit.debugger.gdb.kept import bytecode_folder, cache_folder, forget_old, has_index, index_folder, is_wanted
+from crashkit.debugger.gdb.kept import bytecode_folder, cache_folder, forget_old, give_up, has_index, index_folder, is_wanted
 from crashkit.debugger.gdb.process import BYTECODE, Gdb, commands_file, in_console, open_core, quote
 from crashkit.elf import notes
 from crashkit.elf.file import has_dwarf
@@ -83,9 +83,11 @@ class Ahead:
     def close(self) -> None:
         """End the gdb."""
         if self._keeping is not None:
-            with suppress(DebuggerError, OSError, ValueError):
+            try:
                 self.gdb.response(self._keeping, _PATIENCE)
-                forget_old(next(iter(self._indexes.values())).parent)
+            except (DebuggerError, OSError, ValueError):
+                give_up(self._indexes.values())
+            forget_old(next(iter(self._indexes.values())).parent)
         self.gdb.close()
         self._folder.close()
 

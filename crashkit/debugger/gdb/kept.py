@@ -11,13 +11,17 @@ import os
 import shutil
 import stat
 import time
+from collections.abc import Iterable
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Optional
 
 _INDEX = ".gdb-index"
 _MOST_FILES = 16
 """Files of which indexes are kept: those used last. The index of an interpreter has 2 MB."""
+_MOST_SCRIPTS = 500
+"""Files of bytecode: each environment that crashkit is installed in has its own."""
 _AGAIN = 86400.0
 """Seconds until a file without debug info is looked at again."""
 
@@ -33,14 +37,29 @@ def cache_folder() -> Optional[Path]:
     outer = Path(base) / "crashkit"
     inner = outer / "gdb"
     try:
+        # Root may have the HOME of a user, whose folders are then none of root's.
+        if not _stays(outer):
+            return None
         for folder in (outer, inner):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             status = folder.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
+        return inner if _stays(outer) and os.access(inner, os.W_OK) else None
     except OSError:
         return None
-    return inner if os.access(inner, os.W_OK) else None
+
+
+def _stays(folder: Path) -> bool:
+    """Whether only root and this user can replace a folder of this user's at this place. Raises OSError."""
+    parents = (place for place in Path(os.path.realpath(folder.parent)).joinpath(folder.name).parents if place.exists())
+    return all(_keeps_entries(parent.stat()) for parent in parents)
+
+
+def _keeps_entries(status: os.stat_result) -> bool:
+    """Whether nobody else can rename what is in the folder: by its owner and its mode, or by its sticky bit."""
+    open_to_others = status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX
+    return status.st_uid in (0, os.geteuid()) and not open_to_others
 
 
 def index_folder(cache: Path, file: Path) -> Optional[Path]:
@@ -71,14 +90,26 @@ def is_wanted(folder: Path) -> bool:
         return True
 
 
+def give_up(folders: Iterable[Path]) -> None:
+    """Leave the mark that there is nothing to keep in these folders, so that the next analysis does not lose the time again."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.mkdir(mode=0o700, exist_ok=True)
+
+
 def bytecode_folder(cache: Path) -> Path:
     """For the Python inside gdb, as `sys.pycache_prefix`."""
     return cache / "bytecode"
 
 
 def forget_old(cache: Path) -> None:
-    """Remove what was used longest ago, and what a gdb that was killed left."""
+    """Remove what was used longest ago, what a gdb that was killed left, and the bytecode of too many scripts."""
+    bytecode, now = bytecode_folder(cache), time.time()
     with suppress(OSError):
-        folders = [place for place in cache.iterdir() if place != bytecode_folder(cache)]
-        for place in sorted(folders, key=lambda place: place.lstat().st_mtime, reverse=True)[_MOST_FILES:]:
+        used = {place: place.lstat().st_mtime for place in cache.iterdir() if place != bytecode}
+        unfinished = {place for place in used if place.suffix}
+        old = sorted(used.keys() - unfinished, key=used.__getitem__, reverse=True)[_MOST_FILES:]
+        for place in (*old, *(place for place in unfinished if used[place] < now - _AGAIN)):
             shutil.rmtree(place, ignore_errors=True)
+        if len(list(islice(bytecode.rglob("*.pyc"), _MOST_SCRIPTS + 1))) > _MOST_SCRIPTS:
+            shutil.rmtree(bytecode, ignore_errors=True)
