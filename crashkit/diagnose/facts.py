@@ -455,6 +455,19 @@ def null_argument(case: Case) -> Outcome:
     return Outcome(True, (evidence,), {"address": "not known", "culprit": name, "culprit_value": value})
 
 
+_FORCED = frozenset({"10", "26"})
+"""_UA_FORCE_UNWIND with the clean-up phase, and at the end of the stack (unwind.h)."""
+
+
+def forced_unwind(case: Case) -> Outcome:
+    """A debugger shows that C++ code was unwound by force, not by an exception: pthread_exit and pthread_cancel do so."""
+    for native in case.crashed.natives if case.crashed is not None else ():
+        if native.name.endswith("__gxx_personality_v0") and native.frame.args.get("actions") in _FORCED:
+            text = f"{native.name} (actions={native.frame.args['actions']}): no exception, a forced unwinding"
+            return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid if case.crashed else None, frame=native.index),))
+    return unknown("the arguments of __gxx_personality_v0")
+
+
 def _with_arguments(stack: Optional[Stack]) -> Optional[Native]:
     """The function that failed; its caller, if it is one of the C library that a debugger shows without arguments."""
     frames = stack.natives[:2] if stack is not None else []
@@ -742,6 +755,7 @@ FACTS: dict[str, Fact] = {
     "program-counter-zero": program_counter_zero,
     "null-thread-state": null_thread_state,
     "null-argument": null_argument,
+    "forced-unwind": forced_unwind,
     "task-failed-first": task_failed_first,
     "went-on": went_on,
     "fatal-error-words": fatal_error_words,

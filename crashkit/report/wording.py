@@ -333,7 +333,10 @@ def ended(crash: Crash) -> str:
         return f"Exit status {status}"
     if crash.source is not None and crash.source.kind == "live":
         return "Running"
-    return "Crash mentioned" if crash.log and all(line.kind == "mentioned" for line in crash.log) else "Crash"
+    lines = [line for line in crash.log if not (line.kind or "").startswith("tells-")]
+    if lines and all(line.kind == "mentioned" for line in lines):
+        return "Failure mentioned" if all("failure" in line.fields for line in lines) else "Crash mentioned"
+    return "Crash"
 
 
 def sentence(crash: Crash) -> str:
