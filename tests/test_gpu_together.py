@@ -23,7 +23,6 @@ from .gpu_cores import described
 TOGETHER = Path(__file__).parent.parent / "fixtures" / "gpu" / "together"
 CORES = sorted(path.name.removesuffix(".nvcudmp.gz") for path in (TOGETHER / "cores").iterdir())
 KERNELS = (TOGETHER / "together.cu").read_text().splitlines()
-PROGRAM = (TOGETHER / "together.py").read_text().splitlines()
 FAILED = [name for name in CORES if not re.search("misses|leaves|devices", name)]
 LINES = [name for name in FAILED if name.startswith("coop") and "plain" not in name]
 
@@ -118,6 +117,15 @@ def test_who_misses_a_barrier_across_blocks(name: str, warps: list[str]) -> None
     assert (found.id, found.confidence) == ("cuda-kernel-hang", "likely")
     assert ("cluster.sync()" if name.startswith("cluster") else "grid.sync()") in found.fix[0]
     assert "__syncthreads" not in " ".join(found.fix)
+
+
+def test_headers_that_nvrtc_reads() -> None:
+    """CuPy's: the lines are the program's own there, too."""
+    said = standing(gpu("cupy_misses").kernels[0])
+    assert [re.sub(r"[0-9a-f]+…[0-9a-f]+", "x", one) for one in said] == [
+        "9 warps wait at a barrier of the grid in misses, x.cubin.cu:8",
+        "3 warps of block (1,0,0) run in misses, x.cubin.cu:5",
+    ]
 
 
 def test_where_they_stand_is_what_cuda_gdb_says() -> None:
