@@ -1,8 +1,9 @@
-"""How long GPU cores take: real ones, and a full dump of a gigabyte.
+"""How long GPU cores take: real ones, one of 45 MB, and a full dump of a gigabyte.
 
     python -m benchmarks.bench_gpu --write
 
-The dump of a gigabyte is a recorded full one, one of whose allocations was made as large; nothing with so much memory is recorded.
+The dump of a gigabyte is a recorded full one, one of whose allocations was made as large; nothing with so much memory is recorded. That of
+45 MB is a recorded one of torch, with as much code as it had before it was reduced.
 """
 
 from __future__ import annotations
@@ -23,17 +24,20 @@ from tests.gpu_cores import data, gpu, side
 REAL = ("torch_embedding-blocking", "asserts-full")
 JOINED = "torch_cross_entropy"
 _MIB = 1 << 20
+_USUAL = 45 << 20
 
 
-def enlarged(path: Path, name: str, size: int) -> None:
-    """The dump with the last of its sections of global memory grown to `size`: zeros at the end of the file."""
+def enlarged(path: Path, name: str, kind: int, size: int) -> None:
+    """The dump with the largest of its sections of a kind grown to `size`: moved to the end of the file, with zeros behind it."""
     raw = bytearray(data(name))
     table, count = struct.unpack_from("<Q", raw, 40)[0], struct.unpack_from("<H", raw, 60)[0]
     rows = [table + 64 * number for number in range(count)]
-    memory = max(row for row in rows if struct.unpack_from("<I", raw, row + 4)[0] == layout.GLOBAL_MEMORY)
+    of_kind = (row for row in rows if struct.unpack_from("<I", raw, row + 4)[0] == kind)
+    chosen = max(of_kind, key=lambda row: struct.unpack_from("<Q", raw, row + 32)[0])
+    start, before = struct.unpack_from("<QQ", raw, chosen + 24)
     end = -(-len(raw) // 4096) * 4096
-    struct.pack_into("<QQ", raw, memory + 24, end, size)
-    path.write_bytes(raw)
+    struct.pack_into("<QQ", raw, chosen + 24, end, size)
+    path.write_bytes(bytes(raw) + bytes(end - len(raw)) + bytes(raw[start : start + before]))
     with path.open("r+b") as file:
         file.truncate(end + size)
 
@@ -49,8 +53,11 @@ def dump_rows(folder: Path, rounds: int) -> Iterator[Row]:
         path = folder / f"{name}.nvcudmp"
         path.write_bytes(data(name))
         yield one(path, f"GPU core `{name}`", 1, rounds)
+    usual = folder / "usual.nvcudmp"
+    enlarged(usual, "torch_cross_entropy", layout.RELOCATED_IMAGE, _USUAL - len(data("torch_cross_entropy")))
+    yield one(usual, "GPU core of torch, enlarged", 1, rounds)
     large = folder / "large.nvcudmp"
-    enlarged(large, "beyond-full", 1 << 30)
+    enlarged(large, "beyond-full", layout.GLOBAL_MEMORY, 1 << 30)
     yield one(large, "full GPU core, enlarged", 5, rounds)
 
 

@@ -33,13 +33,11 @@ from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.gdb.reads import logged_reads
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.errors import CatalogError, EvidenceError
-from crashkit.evidence import kernel_log, siblings
 from crashkit.evidence.bundle import Opened, open_archives
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
-from crashkit.evidence.core.minimal import write_minimal
 from crashkit.evidence.cython_source import with_cython_sources
 from crashkit.evidence.input import Input
 from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
@@ -47,9 +45,6 @@ from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.place import local_path
-from crashkit.evidence.text.log_patterns import Classifier
-from crashkit.evidence.text.neighbours import last_words as last_lines
-from crashkit.evidence.text.several import Known, of_process
 from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.job.join import Joined
 from crashkit.job.told import with_job
@@ -72,7 +67,6 @@ from crashkit.model import (
 )
 from crashkit.naming.signals import SENT
 from crashkit.secrets.crash import hidden, masked, strings, without_locals
-from crashkit.secrets.memory import SecretBytes
 from crashkit.secrets.text import Secrets, of_environment
 from crashkit.shorten import shortened
 from crashkit.stacks.assemble import add_dumps, assemble
@@ -87,6 +81,7 @@ from crashkit.stacks.waits import with_waits
 if TYPE_CHECKING:
     from crashkit.diagnose import Catalog
     from crashkit.evidence.text.log import LogEvidence
+    from crashkit.evidence.text.several import Known
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
@@ -297,6 +292,8 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         whose = (manifest.get("namespace_pid") or manifest.get("pid")) if manifest is not None else None
         crash = attempt("job", "the join with a job", lambda: with_job(alone, job, whose), replace(alone, job=job.job), broken)
     elif manifest is not None and pieces.folder is not None:
+        from crashkit.evidence import siblings
+
         found = siblings.of_folder(pieces.folder, manifest, partial(_preview, finder))
         crash = replace(crash, siblings=found.siblings)
         broken += found.soft_errors
@@ -368,6 +365,9 @@ def _joined(pieces: Pieces, surveyed: Optional[Survey], problems: list[SoftError
 
 def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], joined: Optional[Joined]) -> list[_Log]:
     """Read the logs. Without a core, a GPU core, a manifest or a job, at least one must hold evidence."""
+    from crashkit.evidence import kernel_log
+    from crashkit.evidence.text.several import Known
+
     logs, problems = [], []
     known = _known(pieces) if pieces.core is not None else Known(frozenset(idents))
     picked = pieces.core is None and not pieces.gpus and pieces.manifest is None and joined is None
@@ -406,6 +406,8 @@ def _read_log(text: Input, patterns: Sequence[str], known: Known, alone: bool) -
 
 
 def _known(pieces: Pieces) -> Known:
+    from crashkit.evidence.text.several import Known
+
     core, source = pieces.core, pieces.core_input
     if core is None:
         return Known()
@@ -422,7 +424,11 @@ def _idents(core: Core) -> frozenset[int]:
 def _last_lines(pieces: Pieces) -> tuple[str, ...]:
     """Of the process's own log: not of the kernel's."""
     own = [text for text in pieces.texts if not _is_kernels(text)]
-    return last_lines(max(own, key=lambda text: text.original.name.startswith("stderr")).file) if own else ()
+    if not own:
+        return ()
+    from crashkit.evidence.text.neighbours import last_words as last_lines
+
+    return last_lines(max(own, key=lambda text: text.original.name.startswith("stderr")).file)
 
 
 def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
@@ -548,6 +554,14 @@ def _soft_errors(logs: Sequence[_Log]) -> tuple[SoftError, ...]:
     return tuple(error for log in logs for error in log.evidence.soft_errors)
 
 
+def _of_process(logs: Sequence[_Log], crash: Crash) -> tuple[LogLine, ...]:
+    if not logs:
+        return ()
+    from crashkit.evidence.text.several import of_process
+
+    return of_process(_lines(logs), crash)
+
+
 def _lines(logs: Sequence[_Log]) -> tuple[LogLine, ...]:
     return tuple(line for log in logs for line in log.evidence.lines)
 
@@ -607,7 +621,7 @@ def _analyze_core(
     apart = crash
     crash = attempt("python", "the join with the interpreter's state", lambda: meanwhile.told.added_to(apart), crash, problems)
     clock.lap("stacks")
-    lines = of_process(_lines(logs), crash)
+    lines = _of_process(logs, crash)
     words = meanwhile.words
     problems += meanwhile.problems
     if not words:
@@ -630,6 +644,9 @@ def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str]
     path, reads = options.minimal, core.reads
     if path is None or reads is None:
         return []
+    from crashkit.evidence.core.minimal import write_minimal
+    from crashkit.secrets.memory import SecretBytes
+
     for address, size in logged_reads(_log_of_reads(path)):
         reads.add(address, size)
     entries = core.arguments_and_environment()[1]
@@ -816,7 +833,7 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
     text = next((answer.abort_message for answer in answers if answer.abort_message), None)
     if not text:
         return ()
-    kind, fields = Classifier().classify(text) or (None, {})
+    kind, fields = _classified(text)
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
 
 
@@ -824,9 +841,16 @@ def _last_words(core: Core, scene: Scene) -> tuple[LogLine, ...]:
     """What the process said as it died."""
     found = []
     for words in last_words(core, scene):
-        kind, fields = (words.kind, dict(words.fields)) if words.kind else Classifier().classify(words.text) or (None, {})
+        kind, fields = (words.kind, dict(words.fields)) if words.kind else _classified(words.text)
         found.append(LogLine(text=words.text, kind=kind, path="core", from_core=True, fields=fields))
     return tuple(found)
+
+
+def _classified(text: str) -> tuple[Optional[str], dict[str, str]]:
+    """Kind and fields of a line."""
+    from crashkit.evidence.text.log_patterns import Classifier
+
+    return Classifier().classify(text) or (None, {})
 
 
 def _is_same(words: LogLine, line: LogLine) -> bool:
@@ -843,7 +867,7 @@ def _fatal_error(core: Core, scene: Scene, crash: Crash) -> tuple[LogLine, ...]:
     text = fatal_error(thread, lambda address: text_at(core, scene.files, address)) if thread is not None else None
     if text is None:
         return ()
-    kind, fields = Classifier().classify(text) or (None, {})
+    kind, fields = _classified(text)
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
 
 

@@ -9,6 +9,11 @@ import gdb
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+# Compiling our scripts and libpython.py takes as long as reading all Python frames: where a folder for bytecode is given, it is kept there.
+if os.environ.get("CRASHKIT_BYTECODE"):
+    sys.pycache_prefix = os.environ["CRASHKIT_BYTECODE"]
+    sys.dont_write_bytecode = False
+
 import crashkit_native
 import crashkit_python
 
@@ -66,6 +71,7 @@ def demangle(request: Dict[str, Any]) -> Dict[str, Any]:
 
 end_with_parent()
 Command("-crashkit-ahead", crashkit_native.load_ahead)
+Command("-crashkit-keep", crashkit_native.keep)
 Command("-crashkit-native", crashkit_native.extract)
 Command("-crashkit-python", crashkit_python.extract)
 Command("-crashkit-demangle", demangle)

@@ -2,6 +2,7 @@
 
 import bisect
 import os
+import shutil
 import struct
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
@@ -69,12 +70,52 @@ LOADED: Set[Tuple[str, int]] = set()
 
 def load_ahead(request: Dict[str, Any]) -> Dict[str, Any]:
     """The answer of `-crashkit-ahead`. What cannot be loaded is left for whoever needs it."""
-    for file, bias in request["files"]:
+    for file, bias, index in request["files"]:
         try:
+            if index:
+                gdb.execute("set index-cache directory " + index)
+                gdb.execute("set index-cache enabled on", to_string=True)
             load_once(file, bias)
         except gdb.error:
             continue
+        finally:
+            if index:
+                gdb.execute("set index-cache enabled off", to_string=True)
     return {"loaded": len(LOADED)}
+
+
+def keep(request: Dict[str, Any]) -> Dict[str, Any]:
+    """The answer of `-crashkit-keep`: writes the indexes that gdb made of these files, where it looks for them next time.
+
+    A folder is there at once and whole; an empty one tells that there is nothing to keep.
+    """
+    wanted = dict(request["files"])
+    for file, _bias in [one for one in LOADED if one[0] not in wanted]:
+        # What else is loaded would be written, too.
+        gdb.execute("remove-symbol-file " + quote(file), to_string=True)
+    kept = []
+    for file, folder in wanted.items():
+        unfinished = "%s.%d" % (folder, os.getpid())
+        os.makedirs(unfinished, 0o700)
+        kept.append((file, unfinished, folder))
+    everything = kept[0][1]
+    gdb.execute("save gdb-index " + everything, to_string=True)
+    for objfile in gdb.objfiles():
+        path = os.path.join(everything, os.path.basename(objfile.filename or "") + ".gdb-index")
+        owner = (objfile.owner or objfile).filename
+        for file, unfinished, _folder in kept:
+            if os.path.exists(path) and objfile.build_id and owner and os.path.samefile(owner, file):
+                # gdb dies of an index of which a power failure left a part.
+                with open(path, "rb") as index:
+                    os.fsync(index.fileno())
+                os.rename(path, os.path.join(unfinished, objfile.build_id + ".gdb-index"))
+    for _file, unfinished, folder in kept:
+        try:
+            os.rename(unfinished, folder)
+        except OSError:
+            # Another analysis was faster.
+            shutil.rmtree(unfinished, ignore_errors=True)
+    return {"kept": len(kept)}
 
 
 def load_once(file: str, bias: int) -> bool:

@@ -367,7 +367,10 @@ class Walker:
 
     def thread_local_instruction(self, frame: gdb.Value, pointer: int, code: "Code") -> int:
         """Free-threaded 3.14: each thread runs a copy of the bytecode of its own (co_tlbc)."""
-        copies = code.value["co_tlbc"]
+        try:
+            copies = code.value["co_tlbc"]
+        except gdb.error as error:
+            raise gdb.error("the frame's instruction is not in its code: that memory is damaged") from error
         start = int(copies["entries"][int(frame["tlbc_index"])])
         return (pointer - start) // 2
 

@@ -58,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "CRASHKIT_TEST_CRASHES" not in os.environ:
         _made.append(tempfile.mkdtemp(prefix="crashkit-test-crashes-"))
         os.environ["CRASHKIT_TEST_CRASHES"] = _made[0]  # the workers inherit it
+        os.environ["XDG_CACHE_HOME"] = f"{_made[0]}/cache"
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:

@@ -46,7 +46,8 @@ from crashkit.elf.headers import SHT_NOBITS, of_bytes, read_header, read_section
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
 from crashkit.errors import CrashkitError
-from crashkit.evidence.archive import Budget, archive_kind, unpack
+from crashkit.evidence.archive import Budget, unpack
+from crashkit.evidence.archive_kind import archive_kind
 from crashkit.evidence.core.core import open_core
 from crashkit.evidence.core.describe import describe
 from crashkit.evidence.flight_recorder import is_recording, read_recording

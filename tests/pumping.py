@@ -22,6 +22,7 @@ from typing import Any, NamedTuple, Optional
 import crashkit
 from crashkit.diagnose.catalog import builtin, conditions
 from crashkit.diagnose.signature import FramePattern
+from crashkit.evidence.text.causes import cause_patterns
 from crashkit.evidence.text.log_patterns import line_patterns, loose_line_patterns, said_patterns
 from crashkit.evidence.text.mentions import mention_patterns
 
@@ -122,6 +123,8 @@ def _of_tables() -> Iterator[Place]:
         yield Place("log_lines.toml said", re.compile(said.pattern), ("search",))
     for mention in mention_patterns():
         yield Place("mentions.toml", re.compile(mention), ("search",))
+    for kind, cause in cause_patterns():
+        yield Place(f"causes.toml {kind}", re.compile(cause), ("search",))
     for line in (*line_patterns(), *loose_line_patterns()):
         yield Place(f"log_lines.toml {line.kind}", re.compile(line.pattern), ("search",))
     for signature in builtin().signatures:

@@ -520,6 +520,13 @@ class TestCommand:
         assert done.stdout.startswith("x.tar.zst: ") and "1 core, 1 log, " in done.stdout and done.stdout.count("\n") == 1
         assert WARNING in done.stderr
 
+    def test_a_log_that_is_gone_beside_the_core(self, simple: Place) -> None:
+        """As for analyze: with and without a crash store, in which it could have been an id."""
+        for _ in range(2):
+            done = self.run("bundle", *simple.evidence, "gone.log", "--no-gdb", "--force", "-o", "x.tar.zst", folder=simple.folder)
+            assert done.returncode == 0 and "gone.log does not exist: it is not in the bundle" in done.stderr
+            (simple.folder / "store").mkdir(mode=0o700, exist_ok=True)
+
     def test_a_crash_of_the_store_by_its_id(self, simple: Place) -> None:
         done = self.run("bundle", "4711", folder=simple.folder)
         assert done.returncode == 1 and "4711 does not exist" in done.stderr

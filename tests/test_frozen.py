@@ -123,7 +123,11 @@ def test_zipapp(python: Interpreter, tmp_path: Path) -> None:
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "work.py").write_text(READS.replace("\nmain()\n", ""))
     zipapp.create_archive(tmp_path / "src", tmp_path / "app.pyz", main="work:main")
-    assert own(crashed([python.path, tmp_path / "app.pyz"], tmp_path)) == ("read_at", "work.py", 6)
+    crash = crashed([python.path, tmp_path / "app.pyz"], tmp_path)
+    assert own(crash) == ("read_at", "work.py", 6)
+    # Without the source, the value tells which variable it was.
+    found = answers.answer(crash)
+    assert found is not None and answers.line(found, crash.signal) == "read_at (work.py:6): address = 16, used as a pointer by strlen"
 
 
 @pytest.mark.slow

@@ -357,11 +357,13 @@ class TestPlanted:
         assert hostile(installed, *arguments).returncode in (0, 1)
         assert hostile.witness == []
 
-    def test_a_bug_of_ours(self, hostile: Hostile, installed: Path) -> None:
+    def test_a_bug_of_ours(self, hostile: Hostile, installed: Path, tmp_path: Path) -> None:
         """What is told of the machine is asked of the kernel, not of a program."""
         installed.write_text(installed.read_text().replace("main()", "sys.modules['crashkit.cli.list'] = None; main()"))
-        done = hostile(installed, "list")
+        (tmp_path / "temporary").mkdir()
+        done = hostile(installed, "list", TMPDIR=str(tmp_path / "temporary"))
         assert done.returncode == 3 and hostile.witness == []
+        assert list((tmp_path / "temporary").glob("crashkit-bug-*.log"))
 
 
 class TestAsAModule:

@@ -195,3 +195,37 @@ def test_c_recursion_below_python(kind, handler):
     assert outer.index("execute") < outer.index(pythons[-1]) < len(outer) - 1
     # The machine code calls itself with eight bytes a call.
     assert 900_000 < gap.count < 1_100_000
+
+
+NESTED = [
+    ("chained", "chain_next", "Do not wrap an iterator in another one in a loop: `chain_next` calls itself once for each of about "),
+    ("mapped", "map_next", "Do not wrap an iterator in another one in a loop: `map_next` calls itself once for each of about "),
+    (
+        "freed",
+        "deque_dealloc",
+        "Take the chain of objects apart in a loop before the last reference to it goes: each holds the next one, and `deque",
+    ),
+    (
+        "called",
+        "method_vectorcall",
+        "Do not wrap a function in another one again and again: `method_vectorcall` calls itself once for ",
+    ),
+    ("hashed", "tuplehash", "Make the data flatter if `tuplehash` follows nested data: it calls itself in C, about "),
+]
+
+
+@pytest.mark.parametrize(("kind", "function", "fix"), NESTED, ids=[kind for kind, *_ in NESTED])
+def test_nested_objects(kind, function, fix):
+    """No Python function calls itself: what to do is about the objects, and the cycle is told."""
+    crash = analyzed(python_crash("nested.py", kind, python=interpreter("3.11")))
+    finding = crash.findings[0]
+    assert (finding.id, finding.confidence) == ("stack-overflow", "certain")
+    assert finding.fix[0].startswith(fix)
+    assert "End the recursion" not in "".join(finding.fix)
+    assert function in finding.summary and f"nested.py:{next(iter(crash.thread.pythons())).line} in {kind}" in finding.summary
+
+
+def test_recursion_of_python_functions_is_not_blamed_on_objects(write):
+    crash = analyzed(python_crash(write("pure.py", PURE_PYTHON), python=interpreter("3.8"), faulthandler=False))
+    assert crash.findings[0].fix[0].startswith("End the recursion: ")
+    assert not any(text in "".join(crash.findings[0].fix) for text in ("calls itself", "Take the chain"))

@@ -16,6 +16,7 @@ import pytest
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
+from crashkit.report import wording
 
 from .crashes import Folder, an_interpreter, interpreters, needs_x86_64, python_crash
 
@@ -171,6 +172,13 @@ def test_answered(scenario: Scenario) -> None:
     assert set(answer) <= {EXACT, ASKED_NOT}, (answer, [own(thread.pythons()) for thread in ours(scenario).threads], ours(scenario).signal)
     other = judged(of_pystack(scenario), scenario)
     assert all(RANK[mine] >= RANK[theirs] for mine, theirs in zip(answer[1:], other[1:], strict=True))
+
+
+@pytest.mark.parametrize(("name", "call"), [("sigabrt", "os.abort()"), ("sigfpe", "os.kill()")])
+def test_the_sentence_names_what_the_line_called(name: str, call: str) -> None:
+    """And not the interpreter's function for it, os_abort_impl."""
+    scenario = next(one for one in SCENARIOS if one.name == name)
+    assert f" by {call}, called from " in wording.sentence(analyze(folder_of(scenario).core))
 
 
 def table() -> str:

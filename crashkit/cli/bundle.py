@@ -59,6 +59,7 @@ def command(
     from crashkit.bundling import bundle
     from crashkit.cli.analyze import Progress
     from crashkit.pipeline import Options
+    from crashkit.report import safe
 
     if output is not None and not output.name.endswith(".tar.zst"):
         raise click.BadParameter(f"the name of a bundle must end in .tar.zst: {output.name!r}", param_hint="--output")
@@ -70,20 +71,31 @@ def command(
         debuginfod=debuginfod,
         gdb=None if no_gdb else "gdb",
     )
+    places = [_place(text, paths) for text in paths]
     with Progress(quiet=quiet, renders=False) as progress:
-        made = bundle([_place(text) for text in paths], output, options=options, replace=force, progress=progress.stage, minimal=minimal)
+        made = bundle(places, output, options=options, replace=force, progress=progress.stage, minimal=minimal)
     _tell(made, quiet)
+    for place in places:
+        if not place.exists():
+            click.echo(f"crashkit: {safe.line(str(place))} does not exist: it is not in the bundle", err=True)
 
 
-def _place(text: str) -> Path:
-    """A path, or else a crash of the store. Raises CollectError if it is neither, EvidenceError for a URL."""
+def _place(text: str, paths: tuple[str, ...]) -> Path:
+    """A path, or else a crash of the store. Raises CollectError if it is neither and nothing else is there, EvidenceError for a URL."""
     from crashkit.crashfolder.store import Store, home
+    from crashkit.errors import CollectError
     from crashkit.evidence.place import local_path
 
     path = local_path(text)
     if path.exists() or "/" in text or not home().exists():
         return path
-    return Store().find(text).path
+    try:
+        return Store().find(text).path
+    except CollectError:
+        # Beside others that are there, one that is gone is a warning, as for analyze.
+        if any(local_path(other).exists() for other in paths):
+            return path
+        raise
 
 
 def _tell(made: Bundled, quiet: bool) -> None:

@@ -390,6 +390,19 @@ def _copy_minimal(source: int, work: Work) -> bool:
     return True
 
 
+def no_room(place: str, store: Store) -> str:
+    """What keeps the core at this path out of the crash store, and what to do, where its disk is too small; else an empty text."""
+    try:
+        needed, free = os.stat(place).st_blocks * 512, store.free()
+    except OSError:
+        return ""
+    if needed + _RESERVE <= free:
+        return ""
+    wanted = (needed + _RESERVE) >> 20
+    told = f"this takes {wanted} MiB free on the disk of {store.path}, which has {free >> 20}"
+    return f": {told}; make room, or set CRASHKIT_HOME to another disk"
+
+
 def copy_core(source: int, work: Work, store: Store) -> Optional[str]:
     """Copy an open core into the folder, keeping it sparse; the reason of a failure, else None.
 
@@ -609,7 +622,9 @@ def process(seen: Sighting, settings: RunSettings) -> None:
         return
     what = _describe(seen, manifest)
     if work.stat("core") is None and (place := whereabouts(seen, settings, work)):
-        say(f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again")
+        say(
+            f"{what}: its core could not be moved to the crash store and stays at {place}; crashkit list tries again{no_room(place, store)}"
+        )
     try:
         done = settings.analyze and analyse_once(work, manifest, [*_shown(settings), *_smaller(settings, work)], settings.history)
     except OSError as error:  # it stays pending

@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
+from crashkit.collect import gpu_request
 from crashkit.collect.live_core import take_core
 from crashkit.collect.living import Watch, living
 from crashkit.collect.supervise.sighting import taken_of
@@ -19,7 +21,20 @@ _AT_ONCE = 8
 
 
 def take(pids: Sequence[int], inbox: Work, prepare: bool) -> None:
-    """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out. `prepare`: see take_core.
+    """Take the cores of these processes, all of them at nearly the same moment. What cannot be had is left out.
+
+    `prepare`: see take_core.
+    """
+    _each(pids, lambda pid: _take(pid, inbox, prepare))
+
+
+def take_gpu(pids: Sequence[int], folder: Path) -> None:
+    """Have CUDA's driver write the GPU cores of these processes into the run's folder for them: they end of that."""
+    _each(pids, lambda pid: gpu_request.ask(folder, pid))
+
+
+def _each(pids: Sequence[int], do: Callable[[int], None]) -> None:
+    """Do it for all of them at nearly the same moment.
 
     Each has a process of its own for that: of threads, one would wait for the other while both of theirs are stopped.
     """
@@ -32,7 +47,7 @@ def take(pids: Sequence[int], inbox: Work, prepare: bool) -> None:
             running.add(child)
             continue
         try:
-            _take(pid, inbox, prepare)
+            do(pid)
         finally:
             os._exit(0)
     with contextlib.suppress(ChildProcessError):

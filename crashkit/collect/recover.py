@@ -18,7 +18,7 @@ from crashkit.collect.enable import adopt
 from crashkit.collect.host import linux
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.collect.inventory import inventory
-from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, publish, remember, stacks_of_gdb
+from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, no_room, publish, remember, stacks_of_gdb
 from crashkit.collect.supervise.core_watch import CORE_SUFFIX, POINTER_SUFFIX
 from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
@@ -178,7 +178,9 @@ def _finish(store: Store, work: Work, manifest: Optional[Manifest], mine: list[O
     work.remove(PARTIAL)
     if manifest is None and not inventory(work):
         store.discard(work)
-        return [f"a core of an earlier run cannot be moved to the crash store; it stays at {place}" for place in places]
+        return [
+            f"a core of an earlier run cannot be moved to the crash store; it stays at {place}{no_room(place, store)}" for place in places
+        ]
     when = max([orphan.when for orphan in mine], default=os.fstat(work.descriptor).st_mtime)
     manifest = manifest or _from_evidence(work, when)
     manifest.setdefault("notes", []).append(_NOTE)

@@ -150,7 +150,7 @@ def _leave(store: Store, inbox: Work) -> None:
     """Remove the folder of the run, unless there is evidence in it that nobody has taken."""
     if _holds_evidence(inbox):
         inbox.close()
-        say(f"evidence that was not saved yet is in {inbox.path}; crashkit list adds it to the crash store")
+        say(f"evidence that was not saved yet is in {inbox.path}; crashkit list tries to add it to the crash store")
     else:
         store.discard(inbox)
     if store.is_temporary:

@@ -111,7 +111,7 @@ class Case:
     def is_only_mentioned(self) -> bool:
         """Whether all that is known is that a text has the words of a crash (`evidence.text.mentions`)."""
         log = self.crash.log
-        return bool(log) and not self.stacks and all(line.kind == "mentioned" for line in log)
+        return bool(log) and not self.stacks and all(line.kind == "mentioned" or (line.kind or "").startswith("tells-") for line in log)
 
     @property
     def others(self) -> list[Stack]:

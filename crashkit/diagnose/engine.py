@@ -17,6 +17,7 @@ from crashkit.diagnose.next_steps import next_steps
 from crashkit.diagnose.outcome import Outcome, no
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, Condition, Rule, Signature
 from crashkit.diagnose.texts import fill_all, names
+from crashkit.evidence.text import causes
 from crashkit.limits import SIGNATURE_SECONDS
 from crashkit.model import Crash, Evidence, Finding, LookedFor, SoftError
 from crashkit.processor_time import TooSlow, at_most
@@ -87,7 +88,7 @@ def match_signature(signature: Signature, case: Case) -> Optional[Match]:
 
 def judge(signature: Signature, case: Case) -> LookedFor:
     """Why a signature did not match: undecided if one of its rules might hold, as far as the evidence goes; else contradicted."""
-    verdicts = [_obstacle(rule, signature, case) for rule in signature.rule]
+    verdicts = [_obstacle(rule, signature, case) for rule in signature.rule if not _is_told(rule)]
     verdicts.sort(key=lambda verdict: verdict.missing is None)
     first = next(iter(verdicts), no("it has no rule"))
     return LookedFor(
@@ -96,6 +97,11 @@ def judge(signature: Signature, case: Case) -> LookedFor:
         verdict="contradicted" if first.missing is None else "undecided",
         by=first.why if first.missing is None else first.missing,
     )
+
+
+def _is_told(rule: Rule) -> bool:
+    """Whether the rule is about what somebody says of the cause: that nobody does decides nothing."""
+    return any((condition.log or "").startswith(causes.PREFIX) for condition in rule.all)
 
 
 def _obstacle(rule: Rule, signature: Signature, case: Case) -> Outcome:

@@ -17,6 +17,7 @@ from crashkit.diagnose.loading_facts import LOADING_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
 from crashkit.diagnose.pointer_facts import POINTER_FACTS
+from crashkit.diagnose.recursion_facts import RECURSION_FACTS
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
@@ -298,23 +299,6 @@ def single_thread(case: Case) -> Outcome:
     return no(f"{len(case.stacks)} threads are known") if len(case.stacks) > 1 else unknown("the native stack")
 
 
-def deep_cycle(case: Case) -> Outcome:
-    """The crashed thread's stack repeats one cycle of calls very often."""
-    stack = case.crashed
-    if stack is None or not stack.thread.frames:
-        return unknown("the stack of the crashed thread")
-    for frame in stack.thread.frames:
-        if frame_cycle := getattr(frame, "cycle", ()):
-            return Outcome(True, (Evidence(text=f"the stack repeats {' > '.join(frame_cycle[:6])}", thread=stack.thread.tid),))
-    names = [frame.name for frame in stack.natives if frame.name]
-    if len(names) >= 300:
-        most = max(set(names), key=names.count)
-        if names.count(most) * 10 > len(names):
-            text = f"{most} occurs {names.count(most)} times on the stack"
-            return Outcome(True, (Evidence(text=text, thread=stack.thread.tid),), {"cycle": most})
-    return no("no repeating cycle on the stack")
-
-
 def freed_pattern(case: Case) -> Outcome:
     """A register of the crashed thread holds the bytes that an allocator writes over freed memory."""
     signal = case.crash.signal
@@ -469,6 +453,19 @@ def null_argument(case: Case) -> Outcome:
     name, value = found[1]
     evidence = Evidence(text=f"{frame.name} ({name}={value})", thread=case.crashed.thread.tid, frame=frame.index)
     return Outcome(True, (evidence,), {"address": "not known", "culprit": name, "culprit_value": value})
+
+
+_FORCED = frozenset({"10", "26"})
+"""_UA_FORCE_UNWIND with the clean-up phase, and at the end of the stack (unwind.h)."""
+
+
+def forced_unwind(case: Case) -> Outcome:
+    """A debugger shows that C++ code was unwound by force, not by an exception: pthread_exit and pthread_cancel do so."""
+    for native in case.crashed.natives if case.crashed is not None else ():
+        if native.name.endswith("__gxx_personality_v0") and native.frame.args.get("actions") in _FORCED:
+            text = f"{native.name} (actions={native.frame.args['actions']}): no exception, a forced unwinding"
+            return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid if case.crashed else None, frame=native.index),))
+    return unknown("the arguments of __gxx_personality_v0")
 
 
 def _with_arguments(stack: Optional[Stack]) -> Optional[Native]:
@@ -733,6 +730,7 @@ FACTS: dict[str, Fact] = {
     "missing-modules": missing_modules,
     "has-values": has_values,
     **waiting.FACTS,
+    **RECURSION_FACTS,
     "raised-recursion-limit": raised_recursion_limit,
     "main-thread": main_thread,
     "other-thread": other_thread,
@@ -744,7 +742,6 @@ FACTS: dict[str, Fact] = {
     "module-unloading": module_unloading,
     "hang": hang,
     "single-thread": single_thread,
-    "deep-cycle": deep_cycle,
     "freed-pattern": freed_pattern,
     "collector-ran": collector_ran,
     "collector-visits": collector_visits,
@@ -758,6 +755,7 @@ FACTS: dict[str, Fact] = {
     "program-counter-zero": program_counter_zero,
     "null-thread-state": null_thread_state,
     "null-argument": null_argument,
+    "forced-unwind": forced_unwind,
     "task-failed-first": task_failed_first,
     "went-on": went_on,
     "fatal-error-words": fatal_error_words,

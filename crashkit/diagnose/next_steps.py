@@ -12,6 +12,7 @@ from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.fixes import fitting
 from crashkit.diagnose.signature import Fix
 from crashkit.diagnose.texts import names
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
 _MOST = 4
@@ -23,7 +24,7 @@ class _Steps(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _steps() -> tuple[Fix, ...]:
-    return msgspec.toml.decode(Path(__file__).with_name("next_steps.toml").read_bytes(), type=prepared(_Steps)).step
+    return msgspec.convert(own_table(Path(__file__).with_name("next_steps.toml")), prepared(_Steps)).step
 
 
 def next_steps(case: Case) -> tuple[str, ...]:

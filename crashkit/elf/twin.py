@@ -1,8 +1,9 @@
 """Sparse twins of large ELF files: only what gdb needs to unwind through a module, and nothing that is slow to read.
 
-A twin has the headers, the unwind tables and the build-id of its original at the same offsets. Its symbol tables are
-marked absent, and the rest is a hole. gdb takes seconds to read the half million symbols of libtorch_cpu.so, and 0.05 s
-for the twin. Names then come from `symbols`, code bytes must be read from the original: gdb sees zeros there.
+A twin has the headers, the unwind tables and the build-id of its original at the same offsets, or only the parts of the unwind tables
+that are asked for. Its symbol tables are marked absent, and the rest is a hole. gdb takes seconds to read the half million symbols of
+libtorch_cpu.so, and 0.05 s for the twin, or nothing to speak of with a part of its unwind tables. Names then come from `symbols`, code
+bytes must be read from the original: gdb sees zeros there.
 """
 
 from __future__ import annotations
@@ -20,13 +21,15 @@ BIG = 8 << 20
 
 _KEPT = (".eh_frame", ".eh_frame_hdr", ".note.gnu.build-id", ".shstrtab")
 _ELF_HEADER = 64
+_SIZE = 32
+"""Offset of sh_size in the section header of a 64-bit file."""
 # Symbols, their strings, and what refers to them (elf(5)); DT_* lookups go with .dynamic.
 _ABSENT_KINDS = {2, 3, 4, 5, 6, 9, 11, 0x6FFFFFF6, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF}
 _ABSENT_PREFIXES = (".debug_", ".zdebug_", ".gnu_debug")
 
 
-def write_twin(original: Path, folder: Path) -> Optional[Path]:
-    """Write the twin of `original` into `folder`, under the same name, mode 0600.
+def write_twin(original: Path, folder: Path, unwind_part: Optional[bytes] = None) -> Optional[Path]:
+    """Write the twin of `original` into `folder`, under the same name, mode 0600. `unwind_part` takes the place of its `.eh_frame`.
 
     Returns None if it would be useless: no sections or no unwind tables. Raises OSError if it cannot be written.
     """
@@ -39,7 +42,7 @@ def write_twin(original: Path, folder: Path) -> Optional[Path]:
     try:
         target = os.open(twin, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
-            _fill(source, target, elf)
+            _fill(source, target, elf, unwind_part)
         finally:
             os.close(target)
     finally:
@@ -56,7 +59,7 @@ def _free_name(folder: Path, name: str) -> Path:
     return twin
 
 
-def _fill(source: int, target: int, elf: ElfFile) -> None:
+def _fill(source: int, target: int, elf: ElfFile, unwind_part: Optional[bytes]) -> None:
     size = os.fstat(source).st_size
     os.truncate(target, size)
     _copy(source, target, 0, _ELF_HEADER)
@@ -65,7 +68,12 @@ def _fill(source: int, target: int, elf: ElfFile) -> None:
     kept = {name: elf.section(name) for name in _KEPT}
     for section in elf.sections:
         # Of one name only the first: four thousand sections could each be the whole file.
-        if section is kept.get(section.name):
+        if section is kept.get(section.name) and unwind_part is not None and section.name.startswith(".eh_frame"):
+            # What else refers to the whole of it is left out, as its search table.
+            data = unwind_part if section.name == ".eh_frame" else b""
+            os.pwrite(target, data, section.offset)
+            os.pwrite(target, struct.pack(elf.order + "Q", len(data)), section.header + _SIZE)
+        elif section is kept.get(section.name):
             _copy(source, target, section.offset, min(section.size, size))
         elif section.kind in _ABSENT_KINDS or section.name.startswith(_ABSENT_PREFIXES):
             os.pwrite(target, struct.pack(elf.order + "I", SHT_NULL), section.header + 4)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import struct
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from crashkit.elf.file import ElfFile, open_elf
 from crashkit.elf.frame_rules import Rules, rules
@@ -20,6 +20,19 @@ _LONGEST_ENTRY = 1 << 16
 # Pointer encodings, DW_EH_PE_*: the low four bits are the format, the next three what it is relative to.
 _FORMATS = {0x0: "Q", 0x2: "H", 0x3: "I", 0x4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"}
 _PC_RELATIVE, _DATA_RELATIVE, _OMITTED = 0x10, 0x30, 0xFF
+
+
+class Entry(NamedTuple):
+    """A frame description entry with the common entry that it refers to, each from its length on."""
+
+    parent: int
+    """File offset of the common entry."""
+    common: bytes
+    own: bytes
+    form: str
+    """How `own` has the function's beginning, behind its first eight bytes: a code of `struct`."""
+    is_relative: Optional[bool]
+    """Whether that counts from itself, or else is the address; None if it counts from something else."""
 
 
 class UnwindTable:
@@ -67,21 +80,27 @@ class UnwindTable:
 
     def rules(self, address: int) -> Optional[Rules]:
         """How the caller of the code at `address` is restored; None if unknown. For a return address, pass the address before it."""
+        entry, reach = self.entry(address), self.function(address)
+        return rules(entry.common, entry.own, address - reach.start) if entry is not None and reach is not None else None
+
+    def entry(self, address: int) -> Optional[Entry]:
+        """The entry that covers `address`; None if none does, or it makes no sense."""
         try:
-            entry = self._entry(address)
-            reach = None if entry is None else self._range(entry)
-            position = None if entry is None else self._offset(entry)
-            if reach is None or position is None or address not in reach:
+            place = self._entry(address) if self.function(address) is not None else None
+            position = None if place is None else self._offset(place)
+            if position is None:
                 return None
             length, parent = struct.unpack_from(self._order + "II", self._data, position)
             above = position + 4 - parent
             (above_length,) = struct.unpack_from(self._order + "I", self._data, max(above, 0))
+            encoding = self._encoding(above)
         except (struct.error, IndexError, OverflowError):
             return None
         if self._order != "<" or above < 0 or max(length, above_length) > _LONGEST_ENTRY:
             return None
+        relative = {0: False, _PC_RELATIVE: True}.get(encoding & 0x70)
         own, common = self._data[position : position + 4 + length], self._data[above : above + 4 + above_length]
-        return rules(bytes(common), bytes(own), address - reach.start)
+        return Entry(above, bytes(common), bytes(own), _FORMATS[encoding & 0xF], relative)
 
     def code(self, addresses: range) -> bytes:
         """The file's bytes at these addresses; fewer if the file ends before."""

@@ -24,13 +24,11 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, NamedTuple, Optional, cast
 
 from crashkit.crashfolder.files import create, open_real
+from crashkit.evidence.archive_kind import ZIP
 from crashkit.evidence.input import DISK_RESERVE, Damaged, plain_pieces
 from crashkit.limits import LONGEST_FILE_NAME, LONGEST_PATH, MOST_MEMBERS, MOST_PATH_PARTS, unpacked_bytes
 from crashkit.model import SoftError
 
-_ZIP = (b"PK\x03\x04", b"PK\x05\x06")
-_TAR, _TAR_AT = b"ustar", 257
-_HEAD = 512
 _CHUNK = 1 << 20
 _BLOCK = 16 << 10
 _ZEROS = bytes(_BLOCK)
@@ -101,27 +99,6 @@ MEMBER_UNREADABLE = (RuntimeError, NotImplementedError)
 """What zipfile raises of an encrypted member, and of a compression that it does not know."""
 
 
-def archive_kind(path: Path) -> Optional[str]:
-    """tar (also compressed) or zip, by the file's contents; None if it is neither, no regular file, or cannot be read."""
-    try:
-        with open_real(path) as file:
-            head = b""
-            for piece in plain_pieces(file):
-                head += piece
-                if len(head) >= _HEAD:
-                    break
-    except (OSError, ValueError, Damaged, RuntimeError):
-        return None
-    return kind_of_head(head)
-
-
-def kind_of_head(head: bytes) -> Optional[str]:
-    """tar or zip, by the first 512 plain bytes."""
-    if head.startswith(_ZIP):
-        return "zip"
-    return "tar" if head[_TAR_AT:].startswith(_TAR) else None
-
-
 def unpack(path: Path, folder: Path, budget: Budget) -> Unpacked:
     """Unpack the archive at `path` into the empty private `folder`, as far as the budget allows.
 
@@ -141,7 +118,7 @@ def members(file: BinaryIO, size: int) -> Generator[Member, None, None]:
     """
     head = file.read(4)
     file.seek(0)
-    return _of_zip(file) if head.startswith(_ZIP) else _of_tar(file, size)
+    return _of_zip(file) if head.startswith(ZIP) else _of_tar(file, size)
 
 
 def copy(source: IO[bytes], target: BinaryIO, took: Callable[[bytes], None], wrote: Callable[[int], None]) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import msgspec
 from msgspec.structs import replace
@@ -20,11 +20,14 @@ from crashkit.crashfolder.manifest import read_manifest
 from crashkit.elf.file import open_elf
 from crashkit.elf.headers import ET_CORE
 from crashkit.errors import CrashkitError, EvidenceError
-from crashkit.evidence.archive import Budget, Unpacked, archive_kind, unpack
+from crashkit.evidence.archive_kind import archive_kind
 from crashkit.evidence.input import roomy_folder
 from crashkit.evidence.pieces import OURS
 from crashkit.model import Crash, SoftError, Source
 from crashkit.scratch import Scratch
+
+if TYPE_CHECKING:
+    from crashkit.evidence.archive import Budget, Unpacked
 
 _DEEPEST = 3
 """An artefact of CI is a zip; in it is the bundle, or an archive of a crash folder."""
@@ -123,6 +126,8 @@ def _open(place: Path, opened: Opened, stack: ExitStack, budget: Optional[Budget
         return opened._replace(paths=(*opened.paths, place))
     try:
         folder = stack.enter_context(Scratch("unpacked", roomy_folder()))
+        from crashkit.evidence.archive import Budget, unpack
+
         budget = budget or Budget.of(place)
         unpacked = unpack(place, folder, budget)
     except OSError as error:

@@ -213,14 +213,18 @@ def _unfit(path: Path, mode: int, descriptor: int) -> Optional[EvidenceError]:
     return EvidenceError(f"{path} is a device, not a file", "Pass the path of a core file.")
 
 
+def _is_log(path: Path) -> bool:
+    """Whether a file that cannot be read was meant to hold what a process printed, by its name."""
+    return path.suffix in (".log", ".txt", ".out", ".err", ".stderr", ".stdout")
+
+
 def _cannot_open(path: Path, error: OSError) -> EvidenceError:
     if isinstance(error, FileNotFoundError) and has_magic(str(path)):
         hint = f"Omit the quotes, so that the shell expands it; for the crashes of all such files: crashkit ci {quote(str(path))} --out DIR"
         return EvidenceError(f"{path} does not exist", hint)
     if isinstance(error, FileNotFoundError):
-        return EvidenceError(
-            f"{path} does not exist", "Check the path; crashkit doctor and /proc/sys/kernel/core_pattern show where cores are written."
-        )
+        hint = "" if _is_log(path) else "; crashkit doctor and /proc/sys/kernel/core_pattern show where cores are written"
+        return EvidenceError(f"{path} does not exist", f"Check the path{hint}.")
     if isinstance(error, PermissionError):
         return EvidenceError(
             f"no permission to read {path}", "Cores belong to the user of the crashed process: run as that user or as root."
@@ -240,7 +244,12 @@ def _open_regular(file: BinaryIO, path: Path, limits: Limits) -> Input:
     except OSError as error:
         raise EvidenceError(f"{path} cannot be read: {error.strerror}", "Check the disk, or pass another copy of the file.") from error
     if not head:
-        raise EvidenceError(f"{path} is empty", "The disk may have been full or the core size limit 0: run crashkit doctor.")
+        hint = (
+            "Its process printed nothing there."
+            if _is_log(path)
+            else "The disk may have been full or the core size limit 0: run crashkit doctor."
+        )
+        raise EvidenceError(f"{path} is empty", hint)
     size = os.fstat(file.fileno()).st_size
     if _packing(head):
         with file:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from signal import SIGKILL
-from typing import NamedTuple, Optional
+from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from msgspec.structs import replace
 
@@ -15,15 +15,15 @@ from crashkit.crashfolder.files import is_regular
 from crashkit.crashfolder.manifest import RECORDED, SNAPSHOT, SOURCE, Manifest, read_manifest
 from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
-from crashkit.evidence.archive import kind_of_head
+from crashkit.evidence.archive_kind import kind_of_head
 from crashkit.evidence.core.core import Core, open_core
-from crashkit.evidence.gpu.allocator import Snapshot, is_snapshot, read_snapshot
 from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats
-from crashkit.evidence.text.log_patterns import Classifier
 from crashkit.model import Crash, LogLine, Process, Signal, SoftError
 from crashkit.naming.signals import signal_name
+
+if TYPE_CHECKING:
+    from crashkit.evidence.gpu.allocator import Snapshot
 
 _CORES = frozenset({"core", "gpu-core"})
 _NAMED = 4
@@ -100,10 +100,10 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 source = open_files.enter_context(open_input(piece))
                 dump = open_dump(of_file(source.file), source.size)
                 opened = open_core(source.file, piece, source.size) if dump is None else None
-                snapshot = None
+                snapshot: Optional[Snapshot] = None
                 if dump is None and opened is None:
                     _refuse_archive(source, piece)
-                    snapshot = read_snapshot(source.file, str(piece)) if is_snapshot(source.file) else None
+                    snapshot = _snapshot(source, piece)
             except EvidenceError as error:
                 # One damaged file does not make the others worthless: the empty log of `python app.py 2> err.log` beside the core.
                 if piece is path:
@@ -142,6 +142,13 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
         )
     kept = _kept(folder, manifest) if folder is not None and manifest is not None else ()
     return Pieces(core, core_input, tuple(gpus), tuple(texts), manifest, folder, tuple(soft_errors), tuple(snapshots), kept)
+
+
+def _snapshot(source: Input, piece: Path) -> Optional[Snapshot]:
+    """A snapshot of torch's allocator; None for anything else."""
+    from crashkit.evidence.gpu.allocator import is_snapshot, read_snapshot
+
+    return read_snapshot(source.file, str(piece)) if is_snapshot(source.file) else None
 
 
 def _soft(error: EvidenceError) -> SoftError:
@@ -200,6 +207,8 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
 
 def _text_kinds() -> frozenset[str]:
     """What a manifest calls a file that `evidence.text` reads."""
+    from crashkit.evidence.text import formats
+
     return frozenset({"log", "rank-log", "kernel-log"}).union(format.source for format in formats.FORMATS)
 
 
@@ -249,5 +258,7 @@ def _without_another_death(crash: Crash) -> Crash:
 
 def _oom_line(text: str) -> LogLine:
     """A note of the collector: a kernel message, or its own text about the cgroup's counter."""
+    from crashkit.evidence.text.log_patterns import Classifier
+
     kind, fields = Classifier().classify(text) or ("oom-event", {})
     return LogLine(text=text, kind=kind, fields=fields)

@@ -6,7 +6,7 @@ Sources: Include/cpython/unicodeobject.h and longintrepr.h, Include/internal/pyc
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Optional
 
@@ -17,6 +17,8 @@ MOST_TEXT = 1 << 16
 """Characters of a str that are read."""
 MOST_BYTES = 1 << 24
 MOST_ITEMS = 20_000
+_TOGETHER = 64
+"""Entries of a dict that are read at once."""
 _MOST_ATTRIBUTES = 1000
 _MOST_DIGITS = 1000
 _MOST_BASES, _MOST_SLOTS = 16, 100
@@ -160,17 +162,29 @@ class Objects:
             size = self.length(keys + (layout.size or 0))
             width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4 if size <= 0xFFFFFFFF else 8
             start, has_hash = keys + layout.indices + size * width, True
-        step = (3 if has_hash else 2) * word
-        for index in range(min(self.length(keys + layout.entries), tries)):
-            self.view.check_time()
-            entry = start + step * index + (word if has_hash else 0)
-            key = self.view.word(entry)
-            value = self.view.word(values + word * index if values else entry + word)
+        fields = 3 if has_hash else 2
+        count, together = min(self.length(keys + layout.entries), tries), max(1, min(_TOGETHER, most))
+        rows: Sequence[int] = ()
+        for index in range(count):
+            if index % together == 0:
+                self.view.check_time()
+                rows = self._several(start + fields * word * index, fields * min(together, count - index))
+            at = fields * (index % together) + fields - 2
+            entry = start + word * (fields * index + fields - 2)
+            key = rows[at] if rows else self.view.word(entry)
+            value = self.view.word(values + word * index) if values else rows[at + 1] if rows else self.view.word(entry + word)
             if key and value:
                 yield Item(key, value)
                 most -= 1
                 if most <= 0:
                     return
+
+    def _several(self, address: int, count: int) -> Sequence[int]:
+        """So many words, read at once; none where any of them is missing: then those that are there are read one by one."""
+        try:
+            return self.view.words(address, count)
+        except Unreadable:
+            return ()
 
     def members(self, address: int, most: int, tries: int = MOST_ITEMS) -> Iterator[int]:
         """The addresses of the first `most` members of the set at `address`, among the first `tries` entries of its table."""
@@ -193,7 +207,7 @@ class Objects:
     def _find(self, items: Iterator[Item], key: str) -> Optional[int]:
         for item in items:
             try:
-                if self.text(item.key, len(key) + 1) == key:
+                if self.length(item.key + self.layout.text.length) == len(key) and self.text(item.key, len(key)) == key:
                     return item.value
             except Unreadable:
                 continue

@@ -76,6 +76,11 @@ class View:
         except (KeyError, struct.error):
             return int(self._word.unpack(self.data(address, self.word_size))[0])
 
+    def words(self, address: int, count: int) -> tuple[int, ...]:
+        """So many machine words, unsigned; the caller has bounded `count`."""
+        code = self.memory.word.code
+        return struct.unpack(f"{code[:-1]}{count}{code[-1]}", self.data(address, count * self.word_size))
+
     def signed_word(self, address: int) -> int:
         """The machine word at `address`, signed."""
         value = self.word(address)

@@ -107,6 +107,11 @@ def bad_pointer(thread: Thread, signal: Signal | None) -> Value | None:
 
 def _pointers(frame: PythonFrame, address: int, handed: frozenset[str]) -> Iterator[Value]:
     mentioned = used(frame)
+    if is_null(address) and ADDRESS in handed and address and (source_line(frame) is None or frame.source_changed):
+        # Which variables the line uses is not known, as in a zip file or a frozen program: the only one with just this value tells.
+        same = [Value(name, text, frame) for name, text in frame.locals.items() if number(text) == address]
+        yield from same if len(same) == 1 else ()
+        return
     if is_null(address):
         mentioned = sorted(mentioned, key=lambda value: not _POINTER.fullmatch(value.text))  # a pointer before a mere number
         # Small numbers are common: only one that is used in this very line counts, and that was handed to the code which failed.

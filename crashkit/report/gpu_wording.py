@@ -15,7 +15,7 @@ from crashkit.report import wording
 
 _VERBS = {"read": "read", "write": "wrote", "atomic": "atomic access"}
 _WAITS = {"barrier": "wait at a barrier", "mbarrier": "wait at an mbarrier", "warp": "wait for threads of their warp", "sleep": "sleep"}
-_BULK = "UBLKCP"
+_BULK = ("UBLKCP", "UTMALDG", "UTMASTG")
 _NAME = 160
 _MOST_CANDIDATES = 4
 
@@ -92,10 +92,11 @@ def access(exception: GpuException) -> Optional[str]:
         return None
     size = f" {wording.plural(exception.size, 'byte')}" if exception.size else ""
     space = "" if exception.space in (None, "generic") else f"{exception.space} "
-    if exception.instruction == _BULK:
+    if exception.instruction in _BULK:
         way = "from" if exception.access == "read" else "into"
-        return f"a bulk copy (TMA) {way} {space}memory"
-    text = f"{_VERBS.get(exception.access, exception.access)}{size} of {space}memory"
+        text = f"a bulk copy (TMA) {way} {space}memory"
+    else:
+        text = f"{_VERBS.get(exception.access, exception.access)}{size} of {space}memory"
     if exception.address is not None:
         text += f" at {exception.address}"
     if exception.detail:

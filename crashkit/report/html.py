@@ -25,6 +25,7 @@ from crashkit.naming.standing import standing
 from crashkit.report import answer, gpu_picture, gpu_wording, job_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
 from crashkit.report.cycles import parts
+from crashkit.report.python_source import spans
 from crashkit.report.renderer import Renderer
 
 if TYPE_CHECKING:
@@ -62,7 +63,6 @@ def warm() -> None:
     """Load and compile what `render` needs, once. A caller that waits for a debugger can call this in another thread meanwhile."""
     with _WARMING:
         _environment().get_template(_TEMPLATE)
-        _lexer()
 
 
 # Rows
@@ -398,7 +398,7 @@ def highlight(lines: tuple[str, ...], mark: Mark | None = None) -> tuple[Markup,
     text = "\n".join(safe.line(line) for line in lines)
     rows: list[list[str]] = [[]]
     column = 0
-    for _, kind, value in _lexer().get_tokens_unprocessed(text):
+    for style, value in spans(text):
         for number, part in enumerate(value.split("\n")):
             if number:
                 rows.append([])
@@ -409,7 +409,7 @@ def highlight(lines: tuple[str, ...], mark: Mark | None = None) -> tuple[Markup,
                 # A mark begins and ends between spans.
                 opening = "<mark>" if ends and column + start == ends[0] and end > start else ""
                 closing = "</mark>" if ends and column + end == ends[1] and end > start else ""
-                rows[-1].append(f"{opening}{_span(_style(kind), str(escape(part[start:end])))}{closing}")
+                rows[-1].append(f"{opening}{_span(style, str(escape(part[start:end])))}{closing}")
             column += len(part)
     return tuple(Markup("".join(row)) for row in rows)
 
@@ -420,30 +420,6 @@ def _shown(line: str) -> str:
 
 def _span(style: str, escaped: str) -> str:
     return f'<span class="{style}">{escaped}</span>' if style and escaped.strip() else escaped
-
-
-@lru_cache(maxsize=1)
-def _lexer() -> Any:
-    from pygments.lexers.python import PythonLexer
-
-    return PythonLexer()
-
-
-@lru_cache(maxsize=256)
-def _style(kind: Any) -> str:
-    from pygments.token import Comment, Keyword, Name, Number, String
-
-    styles = (
-        (Keyword, "k"),
-        (String, "s"),
-        (Comment, "c"),
-        (Number, "n"),
-        (Name.Function, "f"),
-        (Name.Class, "f"),
-        (Name.Decorator, "d"),
-        (Name.Builtin, "b"),
-    )
-    return next((style for parent, style in styles if kind in parent), "")
 
 
 # Text

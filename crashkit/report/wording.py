@@ -33,7 +33,7 @@ from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
 from crashkit.naming.gil import INTERPRETER, waits_for_gil
-from crashkit.naming.machinery import handler_end, is_machinery, is_outermost
+from crashkit.naming.machinery import handler_end, is_machinery, is_outermost, python_call
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.standing import standing
@@ -333,7 +333,10 @@ def ended(crash: Crash) -> str:
         return f"Exit status {status}"
     if crash.source is not None and crash.source.kind == "live":
         return "Running"
-    return "Crash mentioned" if crash.log and all(line.kind == "mentioned" for line in crash.log) else "Crash"
+    lines = [line for line in crash.log if not (line.kind or "").startswith("tells-")]
+    if lines and all(line.kind == "mentioned" for line in lines):
+        return "Failure mentioned" if all("failure" in line.fields for line in lines) else "Crash mentioned"
+    return "Crash"
 
 
 def sentence(crash: Crash) -> str:
@@ -356,8 +359,9 @@ def sentence(crash: Crash) -> str:
     reason = told(crash, thread)
     if reason:
         parts.append(f": {_short(reason)}")
+    called = python_call(native.function) if native and python else None
     if native and thread:
-        parts.append(f" {_short(where(thread, native))}")
+        parts.append(f" by {called}" if called else f" {_short(where(thread, native))}")
     if python and python.function:
         how = COLLECTING if thread and in_collector(thread) else "called from" if native else "in"
         parts.append(f"{'' if how == 'in' else ','} {how} {_short(python.function)}")

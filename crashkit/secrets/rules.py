@@ -6,17 +6,13 @@ A process that calls `crashkit.enable()` pays for it: nothing heavy is imported.
 from __future__ import annotations
 
 import re
-import sys
 from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple, Optional
 
 from ahocorasick_rs import AhoCorasick
 
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
+from crashkit.own_tables import own_table
 
 CERTAIN, STRONG, WEAK, NUMBER = "certain", "strong", "weak", "number"
 """How sure a name is: CERTAIN also makes numbers secret, STRONG every string, WEAK those like a secret, NUMBER only long numbers."""
@@ -38,6 +34,15 @@ class Shape(NamedTuple):
     contains: tuple[str, ...]
     """Without one of these, in lower case, a text cannot match."""
     pattern: re.Pattern[str]
+
+
+class Command(NamedTuple):
+    """A program whose options for passwords have names that do not tell."""
+
+    apart: frozenset[str]
+    """Options whose value is the next argument."""
+    joined: tuple[str, ...]
+    """Options whose value follows in the same argument."""
 
 
 class Names(NamedTuple):
@@ -64,6 +69,8 @@ class Rules(NamedTuple):
     """The contents of rules.toml."""
 
     names: Names
+    commands: dict[str, Command]
+    """By the program's name."""
     shapes: tuple[Shape, ...]
     words: AhoCorasick
     """Finds the hints and what the shapes contain, in one pass."""
@@ -88,8 +95,7 @@ def matches(words: AhoCorasick, text: str, overlapping: bool = False) -> list[tu
 @cache
 def rules() -> Rules:
     """The rules, read once."""
-    with (Path(__file__).parent / "rules.toml").open("rb") as file:
-        table = tomllib.load(file)
+    table = own_table(Path(__file__).with_name("rules.toml"))
     lists: dict[str, list[str]] = table["names"]
     phrases = {name: frozenset(tuple(phrase.split()) for phrase in lists[name]) for name in ("strong", "numbers")}
     telling = {max(phrase, key=len) for name in phrases for phrase in phrases[name]}
@@ -118,8 +124,13 @@ def rules() -> Rules:
         )
         for shape in table["shape"]
     )
+    commands = {
+        program: Command(frozenset(one.get("apart", ())), tuple(one.get("joined", ())))
+        for one in table["command"]
+        for program in one["programs"]
+    }
     words = [*((word, shape) for shape in shapes for word in shape.contains), *((word, None) for word in names.hints)]
-    return Rules(names, shapes, AhoCorasick([word for word, _ in words]), tuple(shape for _, shape in words))
+    return Rules(names, commands, shapes, AhoCorasick([word for word, _ in words]), tuple(shape for _, shape in words))
 
 
 def _from_a_word(pattern: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
-from crashkit.secrets.rules import CERTAIN, NUMBER, WEAK, Shape, kind, last_word, matches, rules
+from crashkit.secrets.rules import CERTAIN, NUMBER, WEAK, Command, Shape, kind, last_word, matches, rules
 
 MASK = "<masked>"
 """Stands for a secret, whatever its length. Masking a masked text changes nothing."""
@@ -67,6 +67,8 @@ _MIXED = re.compile(r"(?=[^0-9]{0,256}[0-9])(?=[^A-Za-z]{0,256}[A-Za-z])")
 _OPTION = re.compile(r"--?[A-Za-z][\w-]{0,128}")
 _PAIR = re.compile(r"[^\s:]{1,128}:(?![0-9]{1,6}$).+", re.DOTALL)
 _PARTS = re.compile(r"[\s;]+(?:[\w-]{1,64}=)?|(?<!=)=(?!=|$)")
+_JOINED_USER = re.compile(r"(?P<option>-u|--(?:proxy-)?user=)(?P<user>[^\s:=]{1,128}):(?P<secret>(?![0-9]{1,6}$).+)", re.DOTALL)
+_NO_COMMAND = Command(frozenset(), ())
 _USER_OPTIONS = frozenset(("-u", "-U", "--user", "--proxy-user"))
 
 
@@ -111,17 +113,29 @@ class Secrets:
         """A command line."""
         clean: list[str] = []
         before = ""
+        command = _NO_COMMAND
         for argument in arguments:
             option = before if _OPTION.fullmatch(before) else ""
             sure = kind(option) if option else None
-            if sure is not None and not argument.startswith("--") and self._is_secret(argument, sure, option, bare=True):
+            joined = next((name for name in command.joined if argument.startswith(name) and argument != name), None)
+            if option in command.apart and not argument.startswith("-"):
+                clean.append(self._hide(argument))
+                command = _NO_COMMAND  # What sshpass starts has options of its own.
+            elif joined is not None and not argument.startswith("--"):
+                clean.append(joined + self._hide(argument[len(joined) :]))
+                command = _NO_COMMAND
+            elif sure is not None and not argument.startswith("--") and self._is_secret(argument, sure, option, bare=True):
                 clean.append(self._hide(argument))
             elif option in _USER_OPTIONS and _PAIR.fullmatch(argument):
                 user, _, password = argument.partition(":")
                 clean.append(f"{user}:{self._hide(password)}")
+            elif (own := _JOINED_USER.fullmatch(argument)) is not None:
+                clean.append(f"{own['option']}{own['user']}:{self._hide(own['secret'])}")
             else:
                 clean.append(self.text(argument))
             before = argument
+            # Also behind what starts it: sudo, timeout, env.
+            command = rules().commands.get(argument.rpartition("/")[2], command)
         return clean
 
     def repeated(self, text: str) -> str:

@@ -18,7 +18,7 @@ from crashkit.batch import kinds
 from crashkit.batch.archives import Budget, first_members, members
 from crashkit.batch.find import find
 from crashkit.batch.kinds import kind_of
-from crashkit.evidence.archive import archive_kind
+from crashkit.evidence.archive_kind import archive_kind
 from crashkit.model import SoftError
 
 TEXT = b"Fatal Python error: Segmentation fault\n"

@@ -284,6 +284,7 @@ def test_a_core_that_has_no_room_in_the_store_waits_for_it(crashkit: Crashkit, t
         result = crashkit.python(SEGFAULT)
         (core,) = crashkit.cwd.iterdir()
         assert f"stays at {core}; crashkit list tries again" in result.stderr
+        assert f"free on the disk of {crashkit.home}, which has 1; make room" in result.stderr
         assert f"it stays at {core}" in crashkit.crashes()[0]["notes"][0]
         assert f"stays at {core}" in crashkit("list").stderr and "missing" in crashkit("list").stdout and core.exists()
         subprocess.run(["mount", "-o", "remount,size=1g", small], check=True)

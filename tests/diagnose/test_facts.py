@@ -82,6 +82,11 @@ FACTS_TOLD = {
     "hang": Told(Crash(), PLAIN),
     "single-thread": Told(PLAIN, crash("f", others=(thread("g", tid=8, crashed=False),)), EMPTY),
     "deep-cycle": Told(crash(*["f"] * 40, *VARIOUS), crash(*["f"] * 20, *VARIOUS), EMPTY),
+    "recursion-in-c": Told(
+        crash("f", ElidedFrames(count=3000, cycle=("chain_next",)), PYTHON),
+        crash("f", ElidedFrames(count=3000, cycle=("decode", "f")), PYTHON),
+        EMPTY,
+    ),
     "freed-pattern": Told(
         crash("f", registers={"rax": Address(0xDDDDDDDDDDDDDDDD)}), crash("f", registers={"rax": Address(0x10)}), crash("f", signal=None)
     ),

@@ -191,6 +191,10 @@ LOGS = {
     "old deallocation of True": ("refcount-singleton-dealloc", "Fatal Python error: deallocating True or False\n"),
     "Python's recursion guard": ("stack-overflow", "Fatal Python error: Cannot recover from stack overflow.\n"),
     "Xid 79": ("gpu-lost", "NVRM: Xid (PCI:0000:44:00): 79, pid=77, GPU has fallen off the bus.\n"),
+    "Xid 31": (
+        "cuda-illegal-access",
+        "NVRM: Xid (PCI:0000:44:00): 31, pid=77, name=python3, channel 0x2, MMU Fault: ENGINE GRAPHICS faulted @ 0x18\n",
+    ),
     "Xid 48": ("gpu-ecc-error", "NVRM: Xid (PCI:0000:44:00): 48, pid=77, Double Bit ECC Error\n"),
     "no handle": ("gpu-lost", "Unable to determine the device handle for GPU0000:03:00.0: Unknown Error\n"),
     "LLVM": ("llvm-abort", "LLVM ERROR: Cannot select: intrinsic %llvm.nvvm.shfl\nAborted (core dumped)\n"),

@@ -38,6 +38,9 @@ HALVES = {
     "eighth-first": 0,
     "eighth-second": 1,
     "eighth-late": 0,
+    "ninth-first": 0,
+    "ninth-second": 1,
+    "ninth-late": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -91,7 +94,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to eighth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to ninth sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -112,6 +115,9 @@ def verdicts() -> dict[str, list[Verdict]]:
         "eighth, first half": [judged(report) for report in reports("eighth-first")],
         "eighth, second half": [judged(report) for report in reports("eighth-second")],
         "eighth, found after the first half was handed over": [judged(report) for report in reports("eighth-late")],
+        "ninth, first half": [judged(report) for report in reports("ninth-first")],
+        "ninth, second half": [judged(report) for report in reports("ninth-second")],
+        "ninth, found after the first half was handed over": [judged(report) for report in reports("ninth-late")],
     }
 
 

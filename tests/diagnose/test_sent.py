@@ -47,7 +47,8 @@ def test_nothing_is_made_of_a_signal_that_was_sent(number: int, how: str, handle
     wanted = "raised" if how != "outside" else "sent-from-outside" if handled == "dfl" else "sent"
     assert told.signal.reason == wanted, told.signal
     known = {finding.id: finding for finding in told.findings}
-    assert not known.keys() - {"killed-by-sigterm"}, known
+    assert not known.keys() - {"killed-by-sigterm", "self-signal"}, known
+    assert how != "outside" or "self-signal" not in known
     if how == "outside" and handled == "dfl":
         assert known["killed-by-sigterm"].confidence == "likely"
     else:

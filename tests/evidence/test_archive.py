@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 import zstandard
 
-from crashkit.evidence.archive import Budget, Unpacked, archive_kind, unpack
+from crashkit.evidence.archive import Budget, Unpacked, unpack
+from crashkit.evidence.archive_kind import archive_kind
 from crashkit.limits import LONGEST_FILE_NAME, MOST_PATH_PARTS, unpacked_bytes
 
 MEBI = 1 << 20

@@ -15,7 +15,7 @@ import pytest
 
 from crashkit.evidence.gpu import layout
 from crashkit.evidence.gpu.image import of_image
-from crashkit.evidence.gpu.sass import SIZE, WAITS, decode
+from crashkit.evidence.gpu.sass import SIZE, WAITS, Operation, decode, followers
 from crashkit.model import Gpu, GpuException
 
 from ..gpu_cores import changed, data, described
@@ -119,8 +119,9 @@ def test_every_instruction_is_read_as_nvdisasm_reads_it(name: str) -> None:
         assert found.text.partition("[")[2].replace(".64", "").replace("+-", "-") == line.operand.replace(".64", "") + "]", line
         assert found.address(registers, uniform) == line.address(registers, uniform), line
         size = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
-        if found.access != "atomic":
+        if found.access != "atomic" or found.size is not None:
             assert found.size == next((size[part] for part in line.name.split(".")[1:] if part in size), 4), line
+        assert found.size is not None or "F32" in line.name, line
         seen.add((found.space, found.access))
     assert seen >= {("global", "read"), ("global", "write"), ("global", "atomic"), ("shared", "atomic"), ("generic", "write")}
 
@@ -204,7 +205,7 @@ def test_dumps_of_other_architectures(name: str) -> None:
         assert line.line is None or (first.file, first.line) == ("/srv/touches.cu", line.line)
         if space == "shared":
             wanted: int | None = line.address(registers, uniform)
-            assert f"offset {wanted:,} in shared memory" == first.detail
+            assert wanted == first.address
         assert _address(first) == (line.address(registers, uniform) if "ATOM" not in start else _address(first))
 
 
@@ -224,3 +225,38 @@ def test_what_a_warp_waits_for_is_known_everywhere() -> None:
     for name in (name for name in NAMES if name.startswith("touches")):
         found = decode(at(name, r"BAR\.").code, architecture(name))
         assert found is not None and WAITS[found.name] == "barrier"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_where_a_thread_may_go_on(name: str) -> None:
+    """Behind a branch, wherever that leads, and behind no EXIT without a condition."""
+    lines = told(name)
+    code = range(0, lines[-1].offset + SIZE, SIZE)
+    targets = set()
+    for line in lines:
+        goes_on = {line.offset + SIZE + behind for behind in followers(line.code, architecture(name))}
+        if line.name.partition(".")[0] == "BRA":
+            # Where the text has a label, the label's place is not told.
+            target = re.search(r" (0x[0-9a-f]+)$", line.text)
+            (went,) = goes_on - {line.offset + SIZE}
+            assert went == int(target[1], 16) if target else went in code, line
+            targets.add((went > line.offset) - (went < line.offset))
+        else:
+            assert goes_on == (set() if line.text == "EXIT" else {line.offset + SIZE}), line
+    # All end with a branch to itself.
+    assert targets >= {0} and (1 in targets or not name.startswith("atomics"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_an_instruction_writes_takes_the_place_of_an_address(name: str) -> None:
+    """As nvdisasm names its first operand: nothing that writes an address's register is said to keep it."""
+    checked = 0
+    for line in told(name):
+        first = re.match(r"(?:U?PT?\d?, )*(U?R)(\d+)\b", line.text.removeprefix(line.text.partition(line.name)[0]).partition(" ")[2])
+        if first is None or re.match(r"(ST|RED)[GLS]?\.|STS|STL|\w*SETP|PLOP3|R2P", line.name):
+            continue
+        number = int(first[2])
+        address = Operation("x", "write", "global", uniform=number, wide=True) if first[1] == "UR" else Operation("x", register=number)
+        checked += 1
+        assert not address.keeps_address(line.code, architecture(name)), line
+    assert checked > 10

@@ -93,6 +93,34 @@ def test_flags_of_the_handler(end: str, flag: str) -> None:
     check(c_crash("handlers.c", "null", end, flag, "siginfo"), "null", end, "on_info")
 
 
+@pytest.mark.parametrize(("fault", "cause"), [("null", "null-deref"), ("divide", "sigfpe-integer-divide")])
+def test_an_assertion_in_the_handler_is_not_the_cause(fault: str, cause: str) -> None:
+    crash = ended(c_crash("handlers.c", fault, "assert"))
+    assert [finding.id for finding in crash.findings] == [cause]
+    assert crash.signal is not None and (crash.signal.handler, crash.signal.ended_with) == ("on_signal", "SIGABRT")
+
+
+@pytest.mark.parametrize("fault", ["null", "divide"])
+def test_kill_in_a_thread_is_told_of_that_thread(fault: str) -> None:
+    """The kernel gives the main thread what kill() sends to the process."""
+    folder = c_crash("handlers.c", fault, "kill", "thread")
+    crash = ended(folder)
+    name, _, reason, _, function = FAULTS[fault]
+    assert crash.signal is not None and crash.thread is not None and crash.process is not None
+    assert (crash.signal.name, crash.signal.reason, crash.signal.handler) == (name, reason, "on_signal"), crash.signal
+    assert crash.thread.tid != crash.process.pid
+    functions = [frame.function for frame in crash.thread.natives()]
+    assert {"in_thread", function} <= set(functions) and "main" not in functions
+
+
+def test_which_thread_sent_the_signal_is_said_not_to_be_known() -> None:
+    """The thread that called os.kill() waits for something else by the time of the core; the kernel gave the signal to the main one."""
+    crash = ended(python_crash("scenarios.py", "sigabrt_in_a_thread", faulthandler=False))
+    assert crash.signal is not None and crash.signal.reason == "raised"
+    assert crash.signal.detail == "a thread of the process sent the signal to the whole process: which one is not known"
+    assert "self-signal" not in {finding.id for finding in crash.findings}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
 def test_a_handler_that_jumped_out_is_over(flags: tuple[str, ...]) -> None:

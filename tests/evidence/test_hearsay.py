@@ -157,3 +157,26 @@ def test_the_report_says_so(tmp_path: Path) -> None:
     crash = analyze([_written("Bus error when testing", tmp_path)])
     assert crash.signal is not None and crash.signal.name == "SIGBUS"
     assert any("only mentions a crash" in error.message for error in crash.soft_errors)
+
+
+PATCH = """\
+docs/troubleshooting.rst
++A job that ends like this was preempted:
++
++  slurmstepd: error: *** JOB 32391783 ON cn119 CANCELLED AT 2021-06-18T13:05:36 DUE TO PREEMPTION ***
++
++Submit it again.
+"""
+
+
+def test_what_a_patch_adds_is_nobody_s_output(tmp_path: Path) -> None:
+    """A page or a test quotes messages; a shell's trace (`set -x`) has a plus before commands, not before what they print."""
+
+    def confidence(text: str) -> str:
+        (tmp_path / "a.log").write_text(text)
+        crash = analyze(tmp_path / "a.log")
+        return next(finding.confidence for finding in crash.findings if finding.id == "slurm-job-cancelled")
+
+    printed = PATCH.splitlines()[3].removeprefix("+  ")
+    assert confidence(PATCH) == "possible"
+    assert confidence(f"+ cd /srv\n+ srun python train.py\n{printed}\n") == "certain"

@@ -207,3 +207,49 @@ def test_a_line_that_holds_several_once_it_is_read(text: str, count: int, tmp_pa
     crash = analyze(paths if count > 1 else paths[0])
     assert min(found(text)) == 1
     assert not [error for error in crash.soft_errors if " failed: " in error.message]
+
+
+FAILED = (
+    "OSError: [Errno 28] No space left on device: '/dev/shm/psm_abc'",
+    "RuntimeError: [enforce fail at inline_container.cc:209]",
+    "When starting it, I get the error:\nMicrosoft Windows XP [Version 5.1.2600]",
+    "The Space fails to start: workload evicted",
+    "the invocation dies without giving an insightful reason",
+    '  File "/srv/app.py", line 3 in main\n\nExtension modules: numpy.core (total: 1)',
+)
+
+
+@pytest.mark.parametrize("text", FAILED)
+def test_a_short_text_that_tells_of_a_failure(text: str, tmp_path: Path) -> None:
+    """It is said that it tells of no crash; a long one, such as a log, is refused as before."""
+    path = tmp_path / "posted.txt"
+    path.write_text(f"Hello\n{text}\n")
+    crash = analyze(path)
+    assert crash.findings == () and crash.signal is None
+    path.write_text(f"{text}\n" + "an ordinary line\n" * (mentions.MOST_POSTED // 10))
+    with pytest.raises(EvidenceError):
+        read_log(path)
+
+
+def test_the_report_says_that_it_is_a_failure(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mail.txt").write_text(f"Hello\n{FAILED[0]}\n")
+    status, out, _ = status_of(capfd, "analyze", tmp_path / "mail.txt")
+    assert status == 0 and "Failure mentioned" in out and "reports a failure (line 2), but no crash" in out
+
+
+BEHEADED = """\
+  File "/venv/lib/python3.8/site-packages/torch/utils/data/dataloader.py", line 1040, in __init__
+    w.start()
+  File "/usr/lib/python3.8/multiprocessing/popen_fork.py", line 68, in _launch
+    parent_r, child_w = os.pipe()
+OSError: [Errno 24] Too many open files
+"""
+
+
+@pytest.mark.parametrize("before", ["", "It fails like this:\n\n", "OS error 24\n" * 9])
+def test_a_traceback_without_its_first_line(before: str, tmp_path: Path) -> None:
+    path = tmp_path / "posted.txt"
+    path.write_text(before + BEHEADED)
+    crash = analyze(path)
+    assert [frame.function for frame in crash.threads[0].frames] == ["_launch", "__init__"]
+    assert [finding.id for finding in crash.findings] == ["dataloader-too-many-open-files"]

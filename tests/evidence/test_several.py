@@ -23,6 +23,8 @@ Current thread 0x{ident:016x} (most recent call first):
   File "/srv/{name}.py", line 3 in {name}
 """
 ABORT = "double free or corruption (out)\n" + DUMP.format(what="Aborted", ident=0x7F1100000740, name="first")
+# Workers forked from one process have the same identifiers.
+SIBLING = DUMP.format(what="Segmentation fault", ident=0x7F1100000740, name="second")
 SEGV = DUMP.format(what="Segmentation fault", ident=0x7F2200000740, name="second")
 
 
@@ -41,6 +43,8 @@ def functions(crash: Crash) -> list[str | None]:
         (ABORT, 1, "first", "SIGABRT"),
         (ABORT + "restarting\n" + SEGV, 2, "second", "SIGSEGV"),
         (SEGV + "restarting\n" + ABORT, 2, "first", "SIGABRT"),
+        (ABORT + "worker 811 died, restarting\n" + SIBLING, 2, "second", "SIGSEGV"),
+        (SIBLING + ABORT, 2, "first", "SIGABRT"),
         (ABORT + "Aborted (core dumped)\n" + SEGV + "Segmentation fault (core dumped)\n", 2, "second", "SIGSEGV"),
         (
             ABORT + "run.sh: line 3:    812 Aborted                 (core dumped) python3 a.py\nAborted (core dumped)\n",
@@ -168,3 +172,13 @@ def test_lines_of_another_time_do_not_count(tmp_path: Path) -> None:
 
     assert "double-free" not in written(5) and "fatal-python-error" in written(5)
     assert "double-free" in written(0)
+
+
+@pytest.mark.slow
+def test_workers_forked_from_one_process(tmp_path: Path) -> None:
+    """Their main threads have one identifier, as those of gunicorn's workers: where they stood tells them apart."""
+    folder = python_crash("forked_workers.py", python=an_interpreter())
+    assert folder.stderr.count("Fatal Python error") == 2
+    crash = told(folder.stderr, tmp_path)
+    assert crash.signal is not None and (crash.signal.name, functions(crash)[:1]) == ("SIGABRT", ["gives_up"])
+    assert "this log contains 2 crashes" in " ".join(error.message for error in crash.soft_errors)

@@ -35,9 +35,9 @@ TOLD = {
     "low swap: killing largest compressed process with pid 34341 (python3.7) and size 325 MB": "host-oom-cgroup",
     "The command '/bin/sh -c python x.py' returned a non-zero code: 137": "killed-by-signal-9-unknown",
     '7b606d820b89   app   "python x.py"   15 hours ago   Exited (137) 15 hours ago': "killed-by-signal-9-unknown",
-    "ExceptionCode         : EXCEPTION_ILLEGAL_INSTRUCTION (0xc000001d)": "sigill-unsupported-cpu",
+    "ExceptionCode         : EXCEPTION_ILLEGAL_INSTRUCTION (0xc000001d)": "illegal-instruction",
     "ExceptionCode         : EXCEPTION_INT_DIVIDE_BY_ZERO": "sigfpe-integer-divide",
-    "Process finished with exit code -1073741795 (0xC000001D)": "sigill-unsupported-cpu",
+    "Process finished with exit code -1073741795 (0xC000001D)": "illegal-instruction",
     "python(63332,0x1ef55dd80) malloc: *** error for object 0x1ef569b40: pointer being freed was not allocated": "heap-corruption-invalid-free",
     "python(63332,0x1ef55dd80) malloc: *** error for object 0x1ef569b40: pointer being realloc'd was not allocated": "heap-corruption-invalid-free",
     "python(63332,0x1ef55dd80) malloc: Double free of object 0x1ef569b40": "heap-corruption-double-free",
@@ -54,7 +54,7 @@ TOLD = {
     "../Modules/gcmodule.c:2162: visit_validate: Assertion failed: PyObject_GC_Track() object is not valid": "gc-corrupted-object",
     'Modules/gcmodule.c:442: update_refs: Assertion "gc_get_refs(gc) != 0" failed': "gc-corrupted-object",
     'Modules/gcmodule.c:114: gc_decref: Assertion "gc_get_refs(g) > 0" failed: refcount is too small': "gc-refcount-too-small",
-    'Thread 1 "python3" received signal SIGILL, Illegal instruction.': "sigill-unsupported-cpu",
+    'Thread 1 "python3" received signal SIGILL, Illegal instruction.': "illegal-instruction",
     "Loading checkpoint shards:  38%|███▊      | 3/8 [00:02<00:03,  1.28it/s]Killed": "killed-by-signal-9-unknown",
     "  0%|          | 0/1 [00:00<?, ?it/s]已杀死": "killed-by-signal-9-unknown",
     "[2020-08-20] INFO - Task exited with return code Negsignal.SIGKILL": "killed-by-signal-9-unknown",
@@ -95,7 +95,7 @@ TOLD = {
     "[DEBUG:MainProcess:QueueManager] The executor is broken as at least one process terminated abruptly": "supervisor-worker-crashed",
     "E       pyo3_runtime.PanicException: not yet implemented": "rust-panic",
     "pyo3_runtime.PanicException: called `Option::unwrap()` on a `None` value": "rust-panic",
-    "3137 illegal hardware instruction (core dumped) python": "sigill-unsupported-cpu",
+    "3137 illegal hardware instruction (core dumped) python": "illegal-instruction",
     "*** glibc detected *** python: double free or corruption": "heap-corruption-double-free",
     "terminate called after throwing an instance of ‘std::length_error‘": "cxx-uncaught-exception",
     "terminating with uncaught exception of type std::runtime_error: x": "cxx-uncaught-exception",
@@ -130,7 +130,7 @@ TOLD = {
     "(Killed): bash failed: error executing command": "killed-by-signal-9-unknown",
     "OSError: exception: access violation reading 0x0000000000000010": "windows-access-violation",
     "panic: runtime error: invalid memory address\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x30 pc=0x68c30f]": "null-deref",
-    "  1/10 Test  #1: mytest ...***Exception: Illegal  0.45 sec": "sigill-unsupported-cpu",
+    "  1/10 Test  #1: mytest ...***Exception: Illegal  0.45 sec": "illegal-instruction",
     "Docker image startup container error 137 exit code": "killed-by-signal-9-unknown",
     "proot info: vpid 1: terminated with signal 11": "supervisor-worker-crashed",
     "error: command terminated by signal 31: Bad system call": "supervisor-worker-crashed",
@@ -229,7 +229,7 @@ TOLD = {
     'Crash with "Python error: GC object already tracked"': "fatal-python-error",
     "mpirun noticed that process rank 5 with OID 6637 on node n1 exited on signal 11": "supervisor-worker-crashed",
     "your application terminated with the exit string: segmentation fault (signal 11)": "supervisor-worker-crashed",
-    '"Illegal instrunction" on a Raspberry Pi': "sigill-unsupported-cpu",
+    '"Illegal instrunction" on a Raspberry Pi': "illegal-instruction",
     "worker process 7 exited on signal 11\nnginx[7]: segfault at 0 ip 00007ff453910b67 sp 00007ffda0306a40 error 4 in a.so[7ff45376f000+2000]": "null-deref",
     "thread 'main' panicked at\n'index out of bounds: the len is 0', src/lib.rs:5:5": "rust-panic",
     "panicked at src/lib.rs:12:5:": "rust-panic",
@@ -303,7 +303,7 @@ TOLD = {
     "Access violation at address 00405F3C in module 'app.exe'. Read of address 00000010": "windows-access-violation",
     "Zugriffsverletzung bei Adresse 00405F3C in Modul 'app.exe'. Lesen von Adresse 00000010": "windows-access-violation",
     "Segmentation fault at address 0x0": "null-deref",
-    'It crashes: Thread 1 "python3" received signal SIGILL, Illegal instruction.': "sigill-unsupported-cpu",
+    'It crashes: Thread 1 "python3" received signal SIGILL, Illegal instruction.': "illegal-instruction",
     "Multiprocess executor: child process for step train was\nterminated by signal 11 (SIGSEGV).": "supervisor-worker-crashed",
     "Invalid memory access (signal 11) at address 0x8": "null-deref",
     "previously allocated by thread T0 here:\n    #0 0x1081dc9ef (libclang_rt.asan_osx_dynamic.dylib+0x2b9ef)": "asan-report",
@@ -326,8 +326,8 @@ TOLD = {
     "crashes with an assertion failure:`rd_kafka_assert(NULL, rkmq->rkmq_msg_cnt > 0)` in rdkafka_msg.h": "c-assertion-failed",
     "Program terminated with signal SIGABRT, Aborted.\n#0  __GI_raise (sig=6) at raise.c:51\n#1  0x7f12 in __GI_abort () at abort.c:90\n"
     "#2  0x7f13 in zmq::zmq_abort (errmsg_=<optimized out>) at src/err.cpp:87\n#3  0x7f14 in f () at a.cpp:3": "c-assertion-failed",
-    "the container restarts in a loop (with code 132), no logs": "sigill-unsupported-cpu",
-    "my_app exited 132": "sigill-unsupported-cpu",
+    "the container restarts in a loop (with code 132), no logs": "illegal-instruction",
+    "my_app exited 132": "illegal-instruction",
     "[2024-01-01] {local_task_job_runner.py:234} INFO - Task exited with return code Negsignal.SIGSEGV": "supervisor-worker-crashed",
     "INFO - Task exited with return code Negsignal.SIGKILL": "killed-by-signal-9-unknown",
     "text_generation_launcher: Shard process was signaled to shutdown with signal 11 rank=0": "supervisor-worker-crashed",
@@ -367,7 +367,7 @@ TOLD = {
     "[gw0] [ 93%] FAILED tests/test_a.py::test_b\n\nreplacing crashed worker gw0": "supervisor-worker-crashed",
     "Process finished with exit code -1073740940 (0xC0000374)": "heap-corruption-overflow",
     "Faulting module name: ntdll.dll\nException code: 0xc0000374": "heap-corruption-overflow",
-    "7b606d820b89   app   Restarting (132) 15 seconds ago": "sigill-unsupported-cpu",
+    "7b606d820b89   app   Restarting (132) 15 seconds ago": "illegal-instruction",
     "[Rank 14] Watchdog caught collective operation timeout: WorkNCCL(OpType=ALLREDUCE, Timeout(ms)=1800000) ran for 1800834 m": "nccl-watchdog-timeout",
     "DataLoader process (pid 3063) exited is killed by signal: Killed": "dataloader-worker-killed-sigkill",
     "DataLoader worker (pid   3063) is killed by signal: 9.": "dataloader-worker-killed-sigkill",
@@ -590,7 +590,7 @@ def test_signal_that_is_told(text: str, signal: str, tmp_path: Path) -> None:
 
 def test_a_bare_illegal_instruction_may_be_a_trap(tmp_path: Path) -> None:
     (first, *_) = diagnose(_crash("Illegal instruction (core dumped)", tmp_path), load_catalog()).findings
-    assert first.confidence == "possible" and "a trap that a compiler put there" in (first.summary or "")
+    assert first.id == "illegal-instruction" and "a trap that a compiler put there" in (first.summary or "")
     for text in ("Trace/breakpoint trap", "python exited with code 133"):
         assert "sigill-unsupported-cpu" not in {found.id for found in diagnose(_crash(text, tmp_path), load_catalog()).findings}
 

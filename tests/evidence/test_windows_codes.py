@@ -31,7 +31,7 @@ NOTATIONS = (
     "Sig[6].Value={lower}",
     "P7: {lower}",
     "(1234.5678): Some words - code {lower} (first chance)",
-    "FAILURE_BUCKET_ID:  NULL_CLASS_PTR_READ_{lower}_foo.dll!bar",
+    "FAILURE_BUCKET_ID:  INVALID_POINTER_READ_{lower}_foo.dll!bar",
     "Exception thrown at 0x00007FFB0B5E1234 (foo.pyd) in python.exe: 0x{upper}: some words",
 )
 

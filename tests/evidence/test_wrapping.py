@@ -57,6 +57,12 @@ TEXTS = {
     "main.f()\n",
     "gofatal": "fatal error: unexpected signal during runtime execution\n"
     "[signal SIGSEGV: segmentation violation code=0x1 addr=0x30 pc=0x68c30f]\n",
+    "xla": "XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 17179869184 bytes.\n",
+    "dyld": "ImportError: dlopen(/x/_a.so, 2): Symbol not found: _ERR_new\n",
+    "elastic": "SignalException: Process 1234 got signal: 15\n",
+    "heroku": "Error R15 (Memory quota vastly exceeded)\n",
+    "ouch": "    at tail+0: 0x00 *** OUCH\n",
+    "metal": "failed assertion `A command encoder is already encoding to this command buffer'\n",
     "julia": "signal (11): Segmentation fault\nin expression starting at /work/x.jl:3\n",
     "R": " *** caught segfault ***\naddress 0x10, cause 'memory not mapped'\n",
     "jvm": "#\n# A fatal error has been detected by the Java Runtime Environment:\n#\n#  SIGSEGV (0xb) at pc=0x00007f, pid=12, tid=13\n#\n",

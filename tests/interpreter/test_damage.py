@@ -214,10 +214,10 @@ class Overwritten:
 class Noting(View):
     """Notes every word that is read."""
 
-    words: set[int]
+    noted: set[int]
 
     def word(self, address: int) -> int:
-        Noting.words.add(address)
+        Noting.noted.add(address)
         return super().word(address)
 
 
@@ -231,14 +231,14 @@ def walked(memory: Memory, module: Module, version: Version, known: dict[int, in
 
 def words_of(core: Memory, module: Module, version: Version, known: dict[int, int], look: Callable[[PythonState], object]) -> list[int]:
     """Where the words are that `look` reads of an interpreter that is already known."""
-    Noting.words = set()
+    Noting.noted = set()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("crashkit.interpreter.read.View", Noting)
         state = read_python(core, [module], version, known)
         assert state is not None
-        Noting.words.clear()
+        Noting.noted.clear()
         look(state)
-    return sorted(Noting.words)
+    return sorted(Noting.noted)
 
 
 def garbage(rng: random.Random, place: int, words: Sequence[int]) -> Iterator[int]:
@@ -258,12 +258,12 @@ def check_damage(path: Path, samples: int = _SAMPLES) -> None:
     with opened(path) as core:
         loaded, version = interpreter_of(core)
         module, known = Module(loaded, Path(loaded.path)), idents(core)
-        Noting.words = set()
+        Noting.noted = set()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("crashkit.interpreter.read.View", Noting)
             whole = walked(core, module, version, known)
         assert whole is not None
-        words = sorted(Noting.words)
+        words = sorted(Noting.noted)
         assert len(words) > 500
         rng = random.Random(14)
         slowest, unharmed = 0.0, 0

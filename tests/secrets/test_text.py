@@ -62,6 +62,38 @@ def test_arguments() -> None:
     assert " ".join(Secrets().arguments(line.split())) == masked
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sshpass -p {} ssh -p 22 host",
+        "/usr/bin/sshpass -p{} ssh host",
+        "sudo mysql -u root -p{} shop",
+        "mysqldump --passwd={} shop",
+        "redis-cli -h cache -a {} ping",
+        "curl -u me:{} https://host/",
+        "curl -ume:{} https://host/",
+        "curl --user=me:{} https://host/",
+        "mongosh -u me -p {} host",
+        "ldapsearch -x -w {} cn=me",
+        "7z x -p{} a.7z",
+        "unzip -P {} a.zip",
+    ],
+)
+def test_passwords_in_options_whose_names_do_not_tell(line: str) -> None:
+    """As arguments, and as the one text that a shell was given."""
+    assert " ".join(Secrets().arguments(line.format("Tr0ub4dor").split())) == line.format(MASK)
+    if not line.startswith(("ldapsearch", "7z", "unzip")):
+        assert "Tr0ub4dor" not in Secrets().text(f"bash -c '{line.format('Tr0ub4dor')}'")
+
+
+@pytest.mark.parametrize(
+    "line", ["ssh -p 22 host", "mysql -P 3306 -p shop", "python -p train", "tar -a -p x", "redis-cli -p 6379", "mkdir -p deep"]
+)
+def test_other_programs_use_these_options_for_something_else(line: str) -> None:
+    assert " ".join(Secrets().arguments(line.split())) == line
+    assert Secrets().text(line) == line
+
+
 def test_a_password_with_a_colon() -> None:
     assert Secrets().arguments(["curl", "-u", "me:hush:hush2"]) == ["curl", "-u", f"me:{MASK}"]
 

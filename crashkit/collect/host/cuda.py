@@ -1,5 +1,5 @@
 """The variables that make the CUDA driver leave core dumps (cuda-gdb manual, "GPU core dump support"), and torch its flight recorder's
-(torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp). Pure but for `dumping`."""
+(torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp). Pure but for what looks into the run's folder."""
 
 from __future__ import annotations
 
@@ -46,6 +46,21 @@ def variables(environment: Mapping[str, str], folder: Path) -> dict[str, str]:
 def dumps(folder: Path, pid: int) -> list[Path]:
     """The GPU dumps of one process."""
     return sorted(path for path in folder.glob(f"gpu.*.{pid}.*") if path.name.endswith(SUFFIXES) and is_regular(path))
+
+
+def pipes(folder: Path, pid: int) -> list[Path]:
+    """Where a process takes requests for its GPU core. `pid`: as it sees it itself."""
+    return sorted(folder.glob(f"gpu-pipe.*.{pid}"))
+
+
+def note_asked(folder: Path, pid: int, start: int) -> None:
+    """Leave word that a process was asked for its GPU core, of which it ends. `start`: when it was started. Raises OSError."""
+    (folder / f"asked.{pid}.{start}").touch(mode=0o600)
+
+
+def was_asked(folder: Path, pid: int, start: int) -> bool:
+    """Whether a process was asked for its GPU core. `start`: when it was started; 0 if that is not known."""
+    return any(True for _ in folder.glob(f"asked.{pid}.{start or '*'}"))
 
 
 def dumping(folder: Path, quiet: float = 3.0) -> bool:

@@ -76,6 +76,7 @@ _CLEANING_UP_LONG = 30.0
 time."""
 _HANG_GRACE = 10.0
 """Seconds between SIGTERM and SIGKILL for a command that hangs."""
+_NOT_ASKED = "the GPU was not asked for its core, of which the process ends: --on-hang abort and --on-hang restart do that"
 _DRAIN = 900.0
 """Seconds to wait for unfinished reports after the command has ended."""
 
@@ -322,7 +323,7 @@ class Supervisor:
             self._step(self._timeout())
         # Handle the events that came with the command's death.
         self._step(0)
-        self._wait_until(time.monotonic() + _CORE_PATIENCE, lambda: not self._wanted)
+        self._wait_until(time.monotonic() + _CORE_PATIENCE, lambda: not (self._wanted or (self._hanging and self._taking)))
 
     def _pause_before_restart(self) -> Optional[float]:
         if self._options.restart is None or not (self._crashed or self._hanging) or self._told_to_end or self._passed_on & ENDING:
@@ -574,6 +575,11 @@ class Supervisor:
             return
         if self._kill_at and number == signal.SIGKILL:
             return  # we ended what hung
+        if number == signal.SIGABRT and self._was_asked_for_gpu_core(death):
+            # Its evidence was taken while it lived.
+            self._reported[death.pid] = (death.start, time.monotonic())
+            self._fatal.explained()
+            return
         if number not in DUMPS_CORE and number in self._passed_on:
             return
         if number == signal.SIGKILL:
@@ -745,7 +751,7 @@ class Supervisor:
         process = death.process
         if not death.status or is_command or process is None or not self._is_rank(process) or self._is_reported(death):
             return
-        if not self._settings.on_exit or self._told_to_end or self._passed_on & ENDING or self._kill_at:
+        if not self._settings.on_exit or self._told_to_end or self._passed_on & ENDING or self._hanging:
             return
         now = time.monotonic()
         if self._past is not None and self._past.takes(process, now):
@@ -866,8 +872,8 @@ class Supervisor:
             self._tree.ours.add(self._hang.gpu.pid)
         if why is not None:
             say(f"the command hangs: {why}")
-            self._take(why, pids[:_MOST_TAKEN], is_hang=True)
             self._hanging = self._hang.limits.action != "report"
+            self._take(why, pids[:_MOST_TAKEN], is_hang=True)
 
     @property
     def _looks_at_siblings(self) -> bool:
@@ -877,7 +883,7 @@ class Supervisor:
     def _stand_ready(self) -> None:
         """Be ready to look at the others once there are several: a launcher ends them a tenth of a second after the first has failed."""
         if self._looks_at_siblings and self._taker is None and sum(map(_runs_python, self._tree.processes())) > 1:
-            self._taker = Taker(self._settings.inbox)
+            self._taker = Taker(self._settings.inbox, self._settings.gpu_folder)
             self._tree.ours.add(self._taker.pid)
 
     def _look_at_siblings(self, deaths: list[Death], now: float, dying: Optional[int] = None) -> None:
@@ -885,7 +891,7 @@ class Supervisor:
         signs, self._signs = self._tail.signs - self._signs, self._tail.signs
         failed = next((death for death in deaths if self._has_failed(death)), None)
         recently = self._siblings_taken and now - self._siblings_taken < SAME_INCIDENT
-        if recently or self._told_to_end or self._passed_on & ENDING or self._kill_at:
+        if recently or self._told_to_end or self._passed_on & ENDING or self._hanging:
             return
         if failed is None and dying is None and not signs:
             return
@@ -926,8 +932,9 @@ class Supervisor:
 
     def _take(self, why: str, pids: list[int], is_hang: bool = False) -> None:
         """Take the evidence of living processes, in a process of our own: it is there before they may be ended."""
-        taker, self._taker = self._taker or Taker(self._settings.inbox), None
-        taker.take(pids, in_a_hurry=not is_hang)
+        taker, self._taker = self._taker or Taker(self._settings.inbox, self._settings.gpu_folder), None
+        # A process ends of being asked for its GPU core: one that is to live is not asked.
+        taker.take(pids, in_a_hurry=not is_hang, of_gpu=is_hang and self._hanging)
         self._taking[taker.pid] = _Taking(why, pids, is_hang)
         self._tree.ours.add(taker.pid)
 
@@ -938,7 +945,8 @@ class Supervisor:
             process = self._tree.find(pid)
             start = process.start if process is not None else 0
             log = self._tail.tail() if taking.is_hang else b""
-            seen = Sighting(time.time(), pid, start, 0, False, pid == self._command, process, None, log, None, alive=taking.why)
+            notes = (_NOT_ASKED,) if taking.is_hang and self._could_be_asked_for_gpu_core(process) else ()
+            seen = Sighting(time.time(), pid, start, 0, False, pid == self._command, process, None, log, None, notes, alive=taking.why)
             if taking.is_hang:
                 self._queue.append(seen)
             elif self._incident is not None:
@@ -946,12 +954,23 @@ class Supervisor:
             else:
                 self._living.append(seen)
         if self._hanging and not self._taking:
-            say("ending the command" if self._options.restart is None else "ending and restarting the command")
+            if self._status is None:
+                say("ending the command" if self._options.restart is None else "ending and restarting the command")
             self._end_tree(signal.SIGTERM)
             self._kill_at = time.monotonic() + _HANG_GRACE
 
+    def _was_asked_for_gpu_core(self, death: Death) -> bool:
+        folder = self._settings.gpu_folder
+        return self._hang is not None and folder is not None and cuda.was_asked(folder, death.pid, death.start)
+
+    def _could_be_asked_for_gpu_core(self, process: Optional[ProcessSnapshot]) -> bool:
+        folder = self._settings.gpu_folder
+        if self._hang is None or self._hang.limits.action != "report" or folder is None or process is None:
+            return False
+        return bool(cuda.pipes(folder, process.namespace_pid))
+
     def _end_tree(self, number: int) -> None:
-        for pid in [self._command, *self._tree.living()]:
+        for pid in [*([self._command] if self._status is None else []), *self._tree.living()]:
             with contextlib.suppress(OSError):
                 os.kill(pid, number)
 

@@ -6,6 +6,8 @@ import os
 import signal
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
+from typing import Optional
 
 from crashkit.collect.host import linux
 from crashkit.collect.supervise.sighting import say
@@ -15,20 +17,21 @@ from crashkit.crashfolder.work import Work
 class Taker:
     """Waits for one order. It ends when it has carried that out, or when we end."""
 
-    def __init__(self, inbox: Work) -> None:
+    def __init__(self, inbox: Work, gpu_folder: Optional[Path] = None) -> None:
+        """`gpu_folder`: where CUDA's driver writes GPU cores."""
         reader, self._orders = os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
-            self._stand(reader, inbox)
+            self._stand(reader, inbox, gpu_folder)
         os.close(reader)
 
-    def take(self, pids: Sequence[int], in_a_hurry: bool) -> None:
+    def take(self, pids: Sequence[int], in_a_hurry: bool, of_gpu: bool = False) -> None:
         """Take the evidence of these processes into the folder of the run; it is there when the process has ended.
 
-        `in_a_hurry`: somebody is about to end them.
+        `in_a_hurry`: somebody is about to end them. `of_gpu`: their GPU cores, too, although they end of that.
         """
         with suppress(BrokenPipeError):  # something has ended it: it has taken nothing
-            os.write(self._orders, f"{int(in_a_hurry)} {' '.join(map(str, pids))}\n".encode())
+            os.write(self._orders, f"{int(in_a_hurry)} {int(of_gpu)} {' '.join(map(str, pids))}\n".encode())
         self.close()
 
     def close(self) -> None:
@@ -37,7 +40,7 @@ class Taker:
             os.close(self._orders)
             self._orders = -1
 
-    def _stand(self, reader: int, inbox: Work) -> None:
+    def _stand(self, reader: int, inbox: Work, gpu_folder: Optional[Path]) -> None:
         status = 1
         try:
             os.setsid()
@@ -50,7 +53,10 @@ class Taker:
 
             # PIPE_BUF bytes are written at once.
             if order := os.read(0, 4096).split():
-                live_evidence.take(list(map(int, order[1:])), inbox, prepare=order[0] == b"0")
+                pids = list(map(int, order[2:]))
+                live_evidence.take(pids, inbox, prepare=order[0] == b"0")
+                if gpu_folder is not None and order[1] == b"1":
+                    live_evidence.take_gpu(pids, gpu_folder)
             status = 0
         except BaseException as error:
             say(f"the living processes could not be examined: {type(error).__name__}: {error}")

@@ -17,9 +17,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from itertools import islice
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
-from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, open_core, quote
+from crashkit.debugger.gdb.kept import bytecode_folder, cache_folder, forget_old, has_index, index_folder, is_wanted
+from crashkit.debugger.gdb.process import BYTECODE, Gdb, commands_file, in_console, open_core, quote
 from crashkit.elf import notes
 from crashkit.elf.file import has_dwarf
 from crashkit.elf.headers import ET_CORE, PT_LOAD, PT_NOTE, Word, bounded, of_descriptor, read_header, read_program_headers
@@ -34,12 +35,14 @@ _MACHINES = {"x86_64": 62, "aarch64": 183}
 _MOST_BYTES = 64 << 20
 _MOST_NOTES = 1 << 20
 _MOST_FILES = 4
+_PATIENCE = 1.0
+"""Seconds that the first analysis may take longer, so that the next ones are shorter."""
 
 
 class Ahead:
     """The gdb, and which files it reads. To be closed."""
 
-    def __init__(self, gdb: Gdb, core: Path, files: dict[Path, int], folder: Scratch) -> None:
+    def __init__(self, gdb: Gdb, core: Path, files: dict[Path, int], folder: Scratch, indexes: dict[Path, Path]) -> None:
         self.gdb = gdb
         self.core = core
         self.opened: Optional[int] = None
@@ -47,6 +50,11 @@ class Ahead:
         self.files = files
         """With the offset that the loader added to the file's addresses."""
         self._folder = folder
+        self._indexes = indexes
+        """Where indexes of these files are kept."""
+        self.used: list[Path] = []
+        """Folders of indexes that an earlier gdb made."""
+        self._keeping: Optional[int] = None
 
     def open(self, core: Path) -> None:
         """Let it open this core, if it was started for it: one that no kernel can have written must never get here."""
@@ -55,8 +63,29 @@ class Ahead:
             if self.core.samefile(core):
                 self.opened = self.gdb.send(open_core(core, self._folder.path))
 
+    def keep_indexes(self) -> bool:
+        """Let it keep its indexes of these files for the next analysis, once it has answered all else: it forgets other files then.
+
+        False if there is nothing to keep.
+        """
+        missing = {file: folder for file, folder in self._indexes.items() if file in self.files and is_wanted(folder)}
+        if not missing or self._keeping is not None:
+            return False
+        with suppress(DebuggerError, OSError, UnicodeEncodeError):
+            self._keeping = self._ask("keep", {"files": [[str(file), str(folder)] for file, folder in missing.items()]})
+        return self._keeping is not None
+
+    def _ask(self, command: str, request: dict[str, Any]) -> int:
+        place = self._folder.path / f"{command}.request"
+        place.write_text(json.dumps(request), encoding="utf-8")
+        return self.gdb.send(f"-crashkit-{command} {quote(str(place))} {quote(str(self._folder.path / f'{command}.result'))}")
+
     def close(self) -> None:
         """End the gdb."""
+        if self._keeping is not None:
+            with suppress(DebuggerError, OSError, ValueError):
+                self.gdb.response(self._keeping, _PATIENCE)
+                forget_old(next(iter(self._indexes.values())).parent)
         self.gdb.close()
         self._folder.close()
 
@@ -71,17 +100,20 @@ def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahea
         try:
             folder = Scratch("ahead")
             started.callback(folder.close)
-            gdb = Gdb(deadline, program)
+            cache = cache_folder()
+            gdb = Gdb(deadline, program, {BYTECODE: str(bytecode_folder(cache))} if cache is not None else None)
             started.callback(gdb.close)
         except (DebuggerError, OSError):
             return None
-        ahead = Ahead(gdb, core, dict(islice(_needed(mappings), _MOST_FILES)), folder)
+        files = dict(islice(_needed(mappings), _MOST_FILES))
+        indexes = {file: place for file in files if cache is not None and (place := index_folder(cache, file)) is not None}
+        ahead = Ahead(gdb, core, files, folder, indexes)
         try:
-            request = folder.path / "request"
-            request.write_text(json.dumps({"files": [[str(file), bias] for file, bias in ahead.files.items()]}), encoding="utf-8")
             gdb.send(in_console(f"set debug-file-directory {DEBUG_ROOT}"))
             gdb.send(in_console(f"source {commands_file()}"))
-            gdb.send(f"-crashkit-ahead {quote(str(request))} {quote(str(folder.path / 'result'))}")
+            ahead.used = [place for place in indexes.values() if has_index(place)]
+            kept = {file: str(place) for file, place in indexes.items() if place in ahead.used}
+            ahead._ask("ahead", {"files": [[str(file), bias, kept.get(file)] for file, bias in files.items()]})
         except (DebuggerError, OSError, UnicodeEncodeError):
             # It may still serve, or will say why it does not.
             ahead.files = {}

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import platform
+import shutil
 import threading
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -15,14 +16,17 @@ from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
 from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.libpython_file import Choice, find_script
-from crashkit.debugger.gdb.names import Names, names_missing, with_names
+from crashkit.debugger.gdb.names import FileNames, Names, call_addresses, names_missing, usual_names, with_names
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.gdb.rows import native_stacks, python_stacks
 from crashkit.debugger.gdb.session import NativeResult, PlacedModule, PythonResult, Session
+from crashkit.elf.file import open_elf
 from crashkit.elf.twin import BIG, write_twin
+from crashkit.elf.unwind_part import part_for
+from crashkit.elf.unwind_table import UnwindTable
 from crashkit.errors import DebuggerError
 from crashkit.evidence.core.describe import Scene
-from crashkit.evidence.core.modules import ModuleIndex
+from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
 from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
 from crashkit.gdb_files import DEBUG_ROOT
@@ -106,6 +110,20 @@ class GdbDebugger:
 
         gdb gets all of its questions at once. While it works through them, we look up what it cannot name.
         """
+        answer = self._examine(core, scene, lap, python, True)
+        ahead = self._settings.ahead
+        if answer is not None and answer.native is None and ahead is not None and ahead.used and ahead.gdb.has_ended and not self._ended:
+            # What it died of may be an index that it was given.
+            for folder in ahead.used:
+                shutil.rmtree(folder, ignore_errors=True)
+            answer = None
+        if answer is None:
+            self._settings, self._gdb = self._settings._replace(ahead=None), None
+            answer = self._examine(core, scene, lap, python, False)
+        return answer or Answer()
+
+    def _examine(self, core: Path, scene: Scene, lap: Lap, python: IsWanted, in_part: bool) -> Optional[Answer]:
+        """`in_part`: gdb gets the unwind tables of large modules for the words on the stacks only; None if that was not enough."""
         notebook = _Notebook()
         settings = self._settings
         try:
@@ -120,7 +138,9 @@ class GdbDebugger:
             with ExitStack() as stack:
                 # While gdb may still be starting.
                 twins = stack.enter_context(Scratch("twins"))
-                placed = [PlacedModule(_to_load(one.path, scene, twins), one.base, one.end, one.bias) for one in scene.modules]
+                loaded = [_to_load(one, scene, twins, in_part) for one in scene.modules]
+                placed = [PlacedModule(file, one.base, one.end, one.bias) for one, (file, _) in zip(scene.modules, loaded, strict=True)]
+                partial = {one.path: part for one, (_, part) in zip(scene.modules, loaded, strict=True) if part is not None}
                 session = Session(
                     core,
                     settings.deadline,
@@ -136,14 +156,21 @@ class GdbDebugger:
                 question = _question(scene, self._finder, settings)
                 python_answer = _ask_python(session, scene, question.script, python()) if question.script is not None else None
                 notebook.debugger = session.version
+                early = _names_early(scene, partial)
                 stacks = native_answer()
+                if not _suffice(partial, stacks, scene):
+                    gdb.close()
+                    return None
                 _take_native(stacks, scene, placed, notebook)
                 lap("native")
-                names = _missing(stacks, scene, notebook)
+                names = _missing(stacks, scene, notebook, early)
                 notebook.soft_errors += question.soft_errors
                 if question.script is not None and python_answer is not None:
                     _take_python(python_answer, question.script, notebook)
                 _take_names(session, stacks, names, notebook)
+                if ahead is not None and ahead.keep_indexes():
+                    # Whoever started it ends it once that is done.
+                    self._gdb = None
                 lap("python")
         except DebuggerError as error:
             notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
@@ -218,8 +245,34 @@ def _take_native(native: NativeResult, scene: Scene, placed: list[PlacedModule],
             notebook.symbols[path] = "full" if has_debug_info(scene.files[path]) else "table"
 
 
-def _missing(native: NativeResult, scene: Scene, notebook: _Notebook) -> Names:
-    names = names_missing(native, ModuleIndex(scene.modules), {path: file.path for path, file in scene.files.items()})
+def _names_early(scene: Scene, partial: Mapping[str, Partial]) -> dict[str, FileNames]:
+    """While gdb walks the stacks: the names of whatever it may find there in large modules."""
+    found = {}
+    for module in scene.modules:
+        file = scene.files[module.path].path
+        if module.path in partial and file is not None and scene.on_stacks is not None:
+            with suppress(OSError, ValueError):
+                found[module.path] = usual_names(file, (word - module.bias for word in scene.on_stacks[module.path]))
+    return found
+
+
+def _suffice(partial: Mapping[str, Partial], native: NativeResult, scene: Scene) -> bool:
+    """Whether gdb had the unwind tables of every frame that has some."""
+    index = ModuleIndex(scene.modules)
+    for rows in (rows for thread in native.threads for rows in (thread.frames, thread.outer)):
+        for row, address in zip(rows, call_addresses(rows), strict=True):
+            module = index.at(row.pc)
+            part = partial.get(module.path) if module is not None else None
+            if module is None or part is None:
+                continue
+            function = part.table.function(address - module.bias)
+            if function is not None and function.start not in part.starts:
+                return False
+    return True
+
+
+def _missing(native: NativeResult, scene: Scene, notebook: _Notebook, early: Mapping[str, FileNames]) -> Names:
+    names = names_missing(native, ModuleIndex(scene.modules), {path: file.path for path, file in scene.files.items()}, early)
     notebook.symbols.update({path: kind for path, kind in names.kinds.items() if notebook.symbols.get(path) != "full"})
     return names
 
@@ -244,17 +297,34 @@ def _no_debug_info(interpreter: Interpreter) -> SoftError:
     )
 
 
-def _to_load(path: str, scene: Scene, twins: Path) -> Optional[Path]:
+class Partial(NamedTuple):
+    """A module of whose unwind tables gdb has a part."""
+
+    table: UnwindTable
+    """The whole."""
+    starts: frozenset[int]
+    """Where the functions begin that it has."""
+
+
+def _to_load(module: LoadedModule, scene: Scene, twins: Path, in_part: bool) -> tuple[Optional[Path], Optional[Partial]]:
     """The module's file, or a sparse twin of one whose symbol table would take gdb seconds to read."""
-    file = scene.files[path]
+    file = scene.files[module.path]
     if file.path is None:
-        return None
+        return None, None
     try:
         if file.path.stat().st_size < BIG or has_debug_info(file):
-            return file.path
-        return write_twin(file.path, twins) or file.path
+            return file.path, None
+        words = scene.on_stacks.get(module.path) if in_part and scene.on_stacks is not None else None
+        elf = open_elf(file.path) if words is not None else None
+        place = elf.section(".eh_frame") if elf is not None and elf.wide and elf.order == "<" else None
+        if words is not None and place is not None:
+            table = UnwindTable.load(file.path)
+            part = part_for(table, place.address, (word - module.bias for word in words)) if table.is_known else None
+            if part is not None and len(part.data) <= place.size and (twin := write_twin(file.path, twins, part.data)) is not None:
+                return twin, Partial(table, part.starts)
+        return write_twin(file.path, twins) or file.path, None
     except OSError:
-        return file.path
+        return file.path, None
 
 
 def _architecture(scene: Scene) -> Architecture:

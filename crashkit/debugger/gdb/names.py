@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, Optional
 
 import msgspec
@@ -28,8 +29,27 @@ class Names(NamedTuple):
         return sorted({without_suffix(name) for name in self.by_address.values()})
 
 
-def names_missing(native: NativeResult, index: ModuleIndex, files: Mapping[str, Optional[Path]]) -> Names:
-    """The names of the frames that gdb could not name, from their modules' symbol tables. Modules that cannot be read name nothing."""
+class FileNames(NamedTuple):
+    """Names from the symbol table of one file."""
+
+    table: SymbolTable
+    by_address: dict[int, str]
+    """As compilers write them, by the address in the file."""
+
+
+def usual_names(file: Path, addresses: Iterable[int]) -> FileNames:
+    """The names of those functions that the unwind tables and the symbol table know alike. Raises OSError, ValueError."""
+    table = SymbolTable.load(file)
+    return FileNames(table, {address: symbol.name for address, symbol in table.usual_names(addresses).items()})
+
+
+def names_missing(
+    native: NativeResult, index: ModuleIndex, files: Mapping[str, Optional[Path]], early: Mapping[str, FileNames] = MappingProxyType({})
+) -> Names:
+    """The names of the frames that gdb could not name, from their modules' symbol tables. Modules that cannot be read name nothing.
+
+    `early` are names that were looked up before, by the module's path.
+    """
     wanted: dict[str, set[int]] = {}
     modules: dict[str, LoadedModule] = {}
     for thread in native.threads:
@@ -44,12 +64,15 @@ def names_missing(native: NativeResult, index: ModuleIndex, files: Mapping[str, 
         if file is None:
             continue
         bias = modules[path].bias
+        known = early[path].by_address if path in early else {}
+        left = [address - bias for address in addresses if address - bias not in known]
         try:
-            table = SymbolTable.load(file)
-            found = table.names(address - bias for address in addresses)
+            table = early[path].table if path in early else SymbolTable.load(file)
+            found = table.names(left) if left else {}
         except (OSError, ValueError):
             continue
         kinds[path] = table.kind
+        names.update((address, known[address - bias]) for address in addresses if address - bias in known)
         names.update((address + bias, symbol.name) for address, symbol in found.items())
     return Names(names, kinds)
 

@@ -7,6 +7,7 @@ stderr (gdb freezes after 64 KiB), and does not notice that gdb died.
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import re
 import resource
@@ -51,6 +52,8 @@ _START = [
 ]
 _PYTHON = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONNOUSERSITE": "1"}
 """For the interpreter inside gdb."""
+BYTECODE = "CRASHKIT_BYTECODE"
+"""The variable that names a private folder where that interpreter keeps bytecode of scripts that it was given."""
 _MEMORY_LIMIT = 16 << 30
 _MOST_RECORD = 1 << 20
 _MOST_COMPLAINT = 8 << 10
@@ -108,6 +111,11 @@ class Gdb:
         """gdb's own process id."""
         return self._process.pid
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether gdb died, or was ended."""
+        return self._process.poll() is not None
+
     def command(self, text: str) -> dict[str, Any]:
         """Send one MI command and return the payload of its response.
 
@@ -121,11 +129,15 @@ class Gdb:
             self._write(text)
             return self._token
 
-    def response(self, token: int) -> dict[str, Any]:
-        """The payload of the response to a command that was sent; to be asked for once. Raises DebuggerError as `command` does."""
+    def response(self, token: int, seconds: float = math.inf) -> dict[str, Any]:
+        """The payload of the response to a command that was sent; to be asked for once. Raises DebuggerError as `command` does.
+
+        `seconds` shortens the deadline for it.
+        """
+        ends = min(self._ends, time.monotonic() + seconds)
         with self._talking:
             while token not in self._responses:
-                line = self._line()
+                line = self._line(ends)
                 if line.startswith(b'~"GNU gdb') and not self._banner:
                     self._banner = line[2:].split(b"\\n")[0].decode("utf-8", "replace").strip('"\n')
                 found = _RESPONSE.match(line)
@@ -171,7 +183,7 @@ class Gdb:
                     with contextlib.suppress(OSError):
                         stream.close()
 
-    def _line(self) -> bytes:
+    def _line(self, ends: float) -> bytes:
         while True:
             end = self._buffer.find(b"\n")
             if end >= 0:
@@ -179,7 +191,7 @@ class Gdb:
                 return line
             if len(self._buffer) > _MOST_RECORD:
                 raise DebuggerError("gdb's response is too long", "Try another version of gdb (--gdb PROGRAM).")
-            left = self._ends - time.monotonic()
+            left = ends - time.monotonic()
             if left <= 0:
                 raise DebuggerError(
                     f"gdb did not finish within {self._seconds:.0f} s{self._complaint()}",

@@ -118,7 +118,7 @@ class PythonResult(msgspec.Struct, frozen=True):
 
 
 class Session:
-    """One gdb with one core, closed at the end: a context manager.
+    """One gdb with one core: a context manager. It ends the gdb, unless it was given one.
 
     `gdb` is an already started one, and `opened` the token of the command that opens the core, if it has got that.
 
@@ -143,6 +143,7 @@ class Session:
         opened: Optional[int] = None,
     ) -> None:
         self._folder = Scratch("gdb")
+        self._is_own = gdb is None
         self._count = 0
         try:
             self._gdb = gdb or Gdb(deadline, program)
@@ -177,8 +178,9 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """End gdb and delete the private folder."""
-        self._gdb.close()
+        """End gdb, if it was started here, and delete the private folder."""
+        if self._is_own:
+            self._gdb.close()
         self._folder.close()
 
     @property

@@ -14,7 +14,7 @@ from crashkit.diagnose.facts import FACTS
 from crashkit.diagnose.signature import CONFIDENCES, SEVERITIES, SUBJECTS, Condition, FramePattern, Signature
 from crashkit.diagnose.versions import parse_requirement
 from crashkit.errors import CatalogError
-from crashkit.evidence.text.log_patterns import SHORTEST_LITERAL, kinds, literals
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
 _HINT = "See docs/adding-a-signature.md for the format of a signature file."
@@ -112,7 +112,8 @@ def _read(path: Path) -> list[Signature]:
     except (OSError, UnicodeDecodeError) as error:
         raise CatalogError(f"{path}: cannot be read: {error}", "Pass a *.toml file, or a folder of them.") from error
     try:
-        signatures = msgspec.toml.decode(text, type=prepared(_File), strict=True).signature
+        table = own_table(path) if path.parent == _HERE else msgspec.toml.decode(text)
+        signatures = msgspec.convert(table, prepared(_File), strict=True).signature
     except msgspec.ValidationError as error:
         problem, _, place = str(error).partition(" - at `$")
         raise CatalogError(f"{path}:{line_of(text, place.rstrip('`'))}: {problem}", _HINT) from error
@@ -205,6 +206,8 @@ def _condition_problems(condition: Condition) -> Iterator[str]:
 
 
 def _log_problems(condition: Condition) -> Iterator[str]:
+    from crashkit.evidence.text.log_patterns import SHORTEST_LITERAL, kinds, literals
+
     if condition.log != "*":
         if condition.log not in kinds():
             yield f"unknown kind of log line {condition.log!r}; known kinds: {', '.join(sorted(kinds()))}"

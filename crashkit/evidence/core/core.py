@@ -42,8 +42,11 @@ from crashkit.limits import LONGEST_PATH, MOST_ARGUMENT_BYTES, MOST_SEGMENTS, MO
 from crashkit.memory import MOST_STRING, SCANNED, MemoryThread, string_at, word_at
 from crashkit.memory.pages import Pages
 from crashkit.model import Address, Mapping, Offset, SoftError
+from crashkit.naming.signals import SI_USER
 
 _EM_CUDA = 190
+_BLOCK, _MOST_BLOCKS = 8 << 10, 512
+"""Bytes that are read at once, and how many such blocks are kept."""
 # The notes of 10,000 threads take 150 MB.
 _MOST_NOTE_BYTES = 512 << 20
 _MOST_ARGUMENTS = 4096
@@ -79,7 +82,7 @@ class Core:
         self.soft_errors: list[SoftError] = []
         self.forged: Optional[str] = None
         """Why no kernel can have written it; debuggers would believe it, and take gigabytes."""
-        self._read_bytes = _one_at_a_time(of_file(file))
+        self._read_bytes = _by_blocks(_one_at_a_time(of_file(file)))
         self._holes = _Holes(file, size)
         self.reads: Optional[Pages] = None
         """Where set, the pages that are read are added to it."""
@@ -155,6 +158,8 @@ class Core:
 
     def _read_notes(self, parts: Sequence[bytes]) -> None:
         self.statuses: list[notes.Status] = []
+        self.signal_of_any_thread = False
+        """Whether the process sent the signal to itself as a whole, and which of its threads did is not known."""
         self.process: Optional[notes.ProcessInfo] = None
         self.signal: Optional[notes.SignalInfo] = None
         self.auxv: dict[int, int] = {}
@@ -187,6 +192,7 @@ class Core:
                 # Notes of a thread follow its status.
                 (value,) = struct.unpack_from(self.word.code, payload)
                 self.statuses[-1].registers[self.architecture.register_notes[kind]] = value
+        self._sender_first()
         if left_out:
             message = f"{left_out:,} of {left_out + MOST_THREADS:,} threads of the core were left out: no process has so many"
             self.soft_errors.append(SoftError(stage="notes", message=message))
@@ -198,6 +204,23 @@ class Core:
                     hint="Dump the core again with enough space (ulimit -c unlimited, free disk space).",
                 )
             )
+
+    def _sender_first(self) -> None:
+        """Put the thread first that sent the signal with kill() to its own process: the kernel gave it to any thread, mostly the main one.
+
+        `complete_signal` in kernel/signal.c chooses; what the sender was doing is why the process ended.
+        """
+        signal, pid = self.signal, self.process.pid if self.process else None
+        if signal is None or pid is None or (signal.code, signal.pid) != (SI_USER, pid):
+            return
+        senders = [one.tid for one in self.statuses if self.architecture.is_own_raise(one.registers, pid, signal.number)]
+        self.signal_of_any_thread = not senders
+        if len(senders) == 1:
+            self.put_first(senders[0])
+
+    def put_first(self, tid: int) -> None:
+        """Take this thread for the one that crashed."""
+        self.statuses.sort(key=lambda status: status.tid != tid)
 
     def segment(self, address: int) -> Optional[Segment]:
         """The segment that contains the address, dumped or not."""
@@ -258,7 +281,7 @@ class Core:
         return self._read_bytes(offset, size)
 
     def threads(self) -> list[MemoryThread]:
-        """All threads, the one that received the signal first (`fill_note_info`, fs/binfmt_elf.c)."""
+        """All threads, first the one that received the signal (`fill_note_info`, fs/binfmt_elf.c), or that sent it to its process."""
         return [MemoryThread(status.tid, status.registers) for status in self.statuses]
 
     def mappings(self) -> list[Mapping]:
@@ -363,6 +386,26 @@ def _one_at_a_time(read: Read) -> Read:
             return read(offset, size)
 
     return locked
+
+
+def _by_blocks(read: Read) -> Read:
+    """Reads ahead: a few bytes here and there are read thousands of times, and each time other threads may take the processor."""
+    blocks: dict[int, bytes] = {}
+
+    def read_ahead(offset: int, size: int) -> bytes:
+        number, start = divmod(offset, _BLOCK)
+        if not 0 < size <= _BLOCK - start or offset < 0:
+            return read(offset, size)
+        block = blocks.get(number)
+        if block is None:
+            if len(blocks) >= _MOST_BLOCKS:
+                blocks.clear()
+            block = blocks[number] = read(number * _BLOCK, _BLOCK)
+        data = block[start : start + size]
+        # What is no file on a disk may have a hole in this block.
+        return data if len(data) == size else read(offset, size)
+
+    return read_ahead
 
 
 class _Holes:

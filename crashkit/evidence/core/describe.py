@@ -19,6 +19,7 @@ from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
+from crashkit.evidence.core.stack_words import words_into
 from crashkit.evidence.core.thread_stack import set_apart, thread_stack
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
@@ -35,6 +36,7 @@ PF_FORKNOEXEC = 0x40
 _LONGEST_INSTRUCTION = 16
 _STACK_WINDOW = 64
 _LONGEST_TEXT, _STEP = 4096, 64
+_SENDER_UNKNOWN = "a thread of the process sent the signal to the whole process: which one is not known"
 
 
 class Fault(NamedTuple):
@@ -62,6 +64,8 @@ class Scene(NamedTuple):
     """The signal as it was sent, then each fault that a signal handler may have hidden, the outermost last: that one is in `crash`."""
     forged: Optional[str] = None
     """Why no debugger should read the core."""
+    on_stacks: Optional[dict[str, tuple[int, ...]]] = None
+    """Addresses in each module, by its path, that may be return addresses (`stack_words`); None where that was not looked for."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
@@ -109,6 +113,8 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
     )
     if main != process.executable:
         process = replace(process, executable=main)
+    registers = [*(thread.registers for thread in core.threads()), *(fault.registers for fault in faults)]
+    on_stacks = words_into(core, modules, registers)
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
         time=utc(_written(source.original)),
@@ -141,7 +147,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged)
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged, on_stacks)
 
 
 def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:
@@ -247,20 +253,45 @@ def _faults(core: Core, files: dict[str, ModuleFile]) -> list[Fault]:
     """What the notes say of the signal, first as it was sent, then each fault that a signal handler may have hidden, the outermost last."""
     if not core.statuses:
         return []
-    status = core.statuses[0]
-    number = core.signal.number if core.signal else status.signal
+    number = core.signal.number if core.signal else core.statuses[0].signal
     if not number:
-        return [Fault(None, None, status.registers, ())]
+        return [Fault(None, None, core.statuses[0].registers, ())]
     raw = _raw_signal(core, number)
-    mappings = set_apart(core.mappings(), thread_stack(core, status.registers.get(core.architecture.thread_pointer or "")))
-    frames: list[SignalFrame] = []
-    if raw.code is not None:
-        frames = signal_frame.chain(core, status.registers.get(core.architecture.stack_pointer, 0), mappings)
-    found = [_fault(core, files, raw, mappings, frame) for frame in frames]
-    hidden = [fault for fault in found if fault.signal is not None and fault.signal.recovered]
+    mappings, found, hidden = _handled(core, files, raw)
+    if core.signal_of_any_thread and not found:
+        # Whichever thread's handler called kill() may have gone on since.
+        first, others = core.statuses[0].tid, []
+        for status in core.statuses[1:]:
+            core.put_first(status.tid)
+            if _handled(core, files, raw).hidden:
+                others.append(status.tid)
+        core.put_first(others[0] if len(others) == 1 else first)
+        mappings, found, hidden = _handled(core, files, raw)
     sent = _fault(core, files, raw, mappings, None)
+    if core.signal_of_any_thread and len(core.statuses) > 1 and not found and sent.signal is not None and sent.signal.reason == "raised":
+        sent = sent._replace(signal=replace(sent.signal, detail=_SENDER_UNKNOWN))
     # Without a fault behind it, the innermost frame still shows whether the handler raised the signal in its own name.
     return [sent, *hidden] if hidden or _is_fault(sent) else [next(iter(found), sent)]
+
+
+class _Handled(NamedTuple):
+    """What the signal frames on the first thread's stack tell."""
+
+    mappings: Sequence[Mapping]
+    """With that stack set apart."""
+    found: list[Fault]
+    hidden: list[Fault]
+    """Of these, the faults that a handler hid."""
+
+
+def _handled(core: Core, files: dict[str, ModuleFile], raw: Signal) -> _Handled:
+    registers = core.statuses[0].registers
+    mappings = set_apart(core.mappings(), thread_stack(core, registers.get(core.architecture.thread_pointer or "")))
+    frames: list[SignalFrame] = []
+    if raw.code is not None:
+        frames = signal_frame.chain(core, registers.get(core.architecture.stack_pointer, 0), mappings)
+    found = [_fault(core, files, raw, mappings, frame) for frame in frames]
+    return _Handled(mappings, found, [fault for fault in found if fault.signal is not None and fault.signal.recovered])
 
 
 def _is_fault(fault: Fault) -> bool:

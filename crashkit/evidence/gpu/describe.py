@@ -370,16 +370,28 @@ class _Description:
             return entry
         used = self._addresses(operation, faults)
         if not used:
-            return entry
+            return replace(entry, detail=self._misaligned(operation, faults) if meaning.kind == "misaligned" else None)
         addresses = [address for address, _ in used]
-        address, lane = _telling(used, meaning, operation)
+        shared = faults[0].warp.row.value("shared_size") if faults[0].warp and operation.space == "shared" else 0
+        address, lane = _telling(used, meaning, operation, shared)
         return replace(
             entry,
             address=Address(address),
             lowest=Address(min(addresses)),
             highest=Address(max(addresses)),
-            detail=self._detail(address, lane, meaning, operation, addresses),
+            detail=self._detail(address, lane, meaning, operation, addresses, shared),
         )
+
+    def _misaligned(self, operation: sass.Operation, faults: list[_Fault]) -> Optional[str]:
+        """By how much, where only the lower half of the address is left: a load may write its result over the upper one."""
+        for fault in faults:
+            if fault.warp is None or not self._kept(operation, fault, lower=True):
+                continue
+            for lane in fault.lanes:
+                found = operation.lowest_bits(self.dump.words(lane, layout.REGISTERS))
+                if found is not None and (detail := _past_a_multiple(found, operation)):
+                    return detail
+        return None
 
     def _addresses(self, operation: sass.Operation, faults: list[_Fault]) -> list[tuple[int, Row]]:
         """The address that each faulting thread used, in the faults' order."""
@@ -396,26 +408,31 @@ class _Description:
                     found.append((address, lane))
         return found
 
-    def _kept(self, operation: sass.Operation, fault: _Fault) -> bool:
+    def _kept(self, operation: sass.Operation, fault: _Fault, lower: bool = False) -> bool:
         """Whether the registers still hold the address: the warp may have run on before the exception stopped it."""
         stood = fault.lanes[0].value("pc")
         if not fault.pc < stood <= fault.pc + _FARTHEST * sass.SIZE:
             return False
         image = self.images.at(fault.pc)
-        # A load that faults may write its destination nevertheless.
-        first = fault.pc + (sass.SIZE if operation.access == "write" else 0)
-        ran = [image.instruction(pc, sass.SIZE) for pc in range(first, stood, sass.SIZE)] if image else []
+        if image is None:
+            return False
         architecture = self._architectures.get(fault.device) or sass.USUAL
-        return all(code and operation.keeps_address(code, architecture) for code in ran)
+        ran = {pc: image.instruction(pc, sass.SIZE) for pc in _between(image, fault.pc, stood, architecture)}
+        # A load that faults may write its destination nevertheless.
+        ran |= {fault.pc: image.instruction(fault.pc, sass.SIZE)} if operation.has_result else {}
+        return all(code and operation.keeps_address(code, architecture, lower) for code in ran.values())
 
-    def _detail(self, address: int, lane: Row, meaning: Meaning, operation: sass.Operation, addresses: list[int]) -> Optional[str]:
-        """What is known of the address."""
-        size = operation.size or 4
+    def _detail(
+        self, address: int, lane: Row, meaning: Meaning, operation: sass.Operation, addresses: list[int], shared: int
+    ) -> Optional[str]:
+        """What is known of the address. `shared`: bytes of shared memory that the block has; 0 if that is not known."""
         if meaning.kind == "misaligned":
-            wrong = address % size
-            return f"{size} bytes at an address that is {wrong} past a multiple of {size}" if wrong else None
+            return _past_a_multiple(address, operation)
         if operation.space in ("global", "generic") and is_null(address):
             return f"a null pointer plus {address:,} bytes" if address else "a null pointer"
+        if shared and address + (operation.size or 1) > shared:
+            x, y, z = lane.triple("x", "y", "z")
+            return f"that of thread ({x},{y},{z}), {address - shared:,} bytes beyond the end of the block's {shared:,} bytes"
         if operation.space in ("shared", "local"):
             return f"offset {max(addresses):,} in {operation.space} memory"
         apart = abs(address - _middle(addresses))
@@ -579,11 +596,42 @@ def _function(image: Image, address: int) -> tuple[Optional[str], Optional[int]]
     return (code.name, code.start) if code else (None, None)
 
 
-def _telling(used: list[tuple[int, Row]], meaning: Meaning, operation: sass.Operation) -> tuple[int, Row]:
-    """The address that explains the exception: a misaligned one, a null pointer, one far from all others; else the first."""
+def _between(image: Image, start: int, end: int, architecture: int) -> set[int]:
+    """Addresses of the instructions that may have run after the one at `start`, before the one at `end`: of all ways between them."""
+    near = range(start - _FARTHEST * sass.SIZE, end + _FARTHEST * sass.SIZE, sass.SIZE)
+    followers: dict[int, tuple[int, ...]] = {}
+    reached: set[int] = set()
+    waiting = [start]
+    while waiting:
+        pc = waiting.pop()
+        if pc not in followers and pc in near:
+            followers[pc] = tuple(pc + sass.SIZE + behind for behind in sass.followers(image.instruction(pc, sass.SIZE), architecture))
+            reached.update(followers[pc])
+            waiting += followers[pc]
+    leading: set[int] = set()
+    while more := {pc for pc, nexts in followers.items() if pc not in leading and not (leading | {end}).isdisjoint(nexts)}:
+        leading |= more
+    return leading & reached
+
+
+def _past_a_multiple(address: int, operation: sass.Operation) -> Optional[str]:
+    """How far a misaligned address, or its lower half, is past one that would do."""
+    size, wrong = operation.alignment, address % operation.alignment
+    return f"{size} bytes at an address that is {wrong} past a multiple of {size}" if wrong else None
+
+
+def _telling(used: list[tuple[int, Row]], meaning: Meaning, operation: sass.Operation, shared: int) -> tuple[int, Row]:
+    """The address that explains the exception: a misaligned one, a null pointer, one beyond the block's `shared` memory, one far from all
+    others; else the first."""
     addresses = [address for address, _ in used]
     for one in used:
-        if one[0] % (operation.size or 4) if meaning.kind == "misaligned" else is_null(one[0]):
+        if meaning.kind == "misaligned":
+            tells = one[0] % operation.alignment != 0
+        elif shared:
+            tells = one[0] + (operation.size or 1) > shared
+        else:
+            tells = is_null(one[0])
+        if tells:
             return one
     if meaning.kind == "memory" and operation.space in ("global", "generic"):
         return next((one for one in used if _is_apart(one[0], addresses)), used[0])

@@ -84,6 +84,7 @@ COLUMNS: dict[int, dict[str, Field]] = {
         broken=(20, 4),
         error_pc_valid=(24, 4),
         registers=(32, 4),
+        shared_size=(40, 4),
         barrier_scope=(64, 4),
     ),
     LANES: _fields(

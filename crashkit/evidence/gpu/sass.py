@@ -29,6 +29,24 @@ _DESCRIPTORS, _UNSCALED, _SHORT_OFFSETS = 80, 90, 100
 _RETURNING = frozenset((0x18A, 0x18B, 0x1A2, 0x1A3, 0x1A8, 0x1A9))
 """Atomic operations on global memory that return a value."""
 _REDUCTION = 0x18E
+_WHOLE_ATOMICS = frozenset((0x18A, 0x18B, 0x18C, 0x18D, 0x18E, 0x1A8, 0x1A9))
+"""Atomic operations whose kind of operand is in bits 73 to 75."""
+_ATOMIC_SIZES, _OLDER_ATOMIC_SIZES = (4, 4, 8, 8, 16), (4, 4, 8, 4, 4, 8, 8)
+_BULK, _TENSOR_LOAD, _TENSOR_STORE, _BRANCH = 0x1BA, 0x1B4, 0x1B5, 0x147
+_BULK_ALIGNMENT = 16
+_EXIT, _ALWAYS = 0x14D, 7
+"""EXIT, and the predicate of an instruction without condition."""
+_WITHOUT_RESULT = frozenset(
+    (
+        *(0x01C, 0x118, 0x11A, 0x11D, 0x141, 0x145, 0x146, _BRANCH, 0x148, _EXIT),  # PLOP3 NOP DEPBAR BAR BSYNC BSSY YIELD BRA WARPSYNC
+        *(0x185, 0x186, 0x187, 0x188, _REDUCTION, 0x1A6),  # ST STG STL STS RED
+        *(0x18F, 0x192, 0x1AB, 0x1B7, _BULK),  # CCTL MEMBAR ERRBAR UTMACMDFLUSH UBLKCP
+    )
+)
+"""Instructions that write no register: those bits are something else."""
+_NO_UNIFORM_RESULT = _WITHOUT_RESULT | {0x002, 0x007, 0x00C, 0x010, 0x011, 0x012, 0x019, 0x024, 0x025, 0x181, 0x184, 0x1A7}
+"""Of the others, some whose result is never in a uniform register: MOV SEL ISETP IADD3 LEA LOP3 SHF IMAD IMAD.WIDE LDG LDS SYNCS."""
+_ZERO_UNIFORM = (0x3F, 0xFF)
 
 
 class _Kind(NamedTuple):
@@ -58,16 +76,20 @@ _OPERATIONS = {
     0x1A6: _Kind("REDG", "atomic", "global"),
     0x11D: _Kind("BAR"),
     0x15C: _Kind("BPT.TRAP"),
-    0x14D: _Kind("EXIT"),
+    _EXIT: _Kind("EXIT"),
     0x143: _Kind("CALL.ABS"),
     0x144: _Kind("CALL.REL"),
-    0x147: _Kind("BRA"),
+    _BRANCH: _Kind("BRA"),
     0x148: _Kind("WARPSYNC"),
     0x150: _Kind("RET"),
     0x15D: _Kind("NANOSLEEP"),
     0x1A7: _Kind("SYNCS"),
-    0x1BA: _Kind("UBLKCP"),
+    _TENSOR_LOAD: _Kind("UTMALDG"),
+    _TENSOR_STORE: _Kind("UTMASTG"),
+    _BULK: _Kind("UBLKCP"),
 }
+BULK = ("UBLKCP", "UTMALDG", "UTMASTG")
+"""Bulk copies: of so many bytes, or of a part of a tensor, whose address is in a tensor map."""
 _COPIES = {1: "read", 2: "write"}
 """By bits 73 and 74 of UBLKCP, the bulk copy: from global into shared memory (.S.G), or out of it (.G.S)."""
 BARRIER, TRAP, CALL = ("BAR",), ("BPT.TRAP",), ("CALL.ABS", "CALL.REL")
@@ -82,7 +104,7 @@ class Operation(NamedTuple):
     access: Optional[str] = None
     space: Optional[str] = None
     size: Optional[int] = None
-    """Bytes that each thread accesses; None for atomic operations."""
+    """Bytes that each thread accesses; None for bulk copies, and for atomic operations whose size is not known."""
     register: Optional[int] = None
     """The register with the address; None if there is none."""
     uniform: Optional[int] = None
@@ -96,13 +118,23 @@ class Operation(NamedTuple):
     @property
     def text(self) -> str:
         """As a disassembler shows it, without modifiers and data registers: `STG.E.128 [R2.64+0x4]`."""
-        if self.access is None or self.name == "UBLKCP":
+        if self.access is None or self.name in BULK:
             return self.name
         scaled = f".X{self.scale}" if self.scale > 1 else ""
         parts = [f"R{self.register}{'.64' if self.wide else scaled}"] if self.register is not None else []
         parts += [f"UR{self.uniform}"] if self.uniform is not None else []
         parts += [f"{'-' if self.offset < 0 else ''}{abs(self.offset):#x}"] if self.offset or not parts else []
         return f"{self.name} [{'+'.join(parts)}]"
+
+    @property
+    def alignment(self) -> int:
+        """What the address must be a multiple of, in bytes."""
+        return _BULK_ALIGNMENT if self.name in BULK else self.size or 4
+
+    @property
+    def has_result(self) -> bool:
+        """Whether it writes a register, also if it fails."""
+        return self.access == "read" or (self.access == "atomic" and not self.name.startswith("RED"))
 
     def address(self, registers: Sequence[int], uniform: Sequence[int]) -> Optional[int]:
         """The address that these registers of a thread and of its warp give; None if they are not known."""
@@ -116,17 +148,29 @@ class Operation(NamedTuple):
             total += scale * (values[number] | (values[number + 1] << 32 if self.wide else 0))
         return None if self.register is None and self.uniform is None else total & ((1 << bits) - 1)
 
-    def keeps_address(self, later: bytes, architecture: int = USUAL) -> bool:
-        """Whether a later instruction certainly leaves the registers with the address alone.
+    def lowest_bits(self, registers: Sequence[int]) -> Optional[int]:
+        """The lower half of the address, where only the registers of the thread have it."""
+        if self.register is None or self.uniform is not None or self.register >= len(registers):
+            return None
+        return (self.offset + self.scale * registers[self.register]) & 0xFFFFFFFF
+
+    def keeps_address(self, later: bytes, architecture: int = USUAL, lower: bool = False) -> bool:
+        """Whether a later instruction certainly leaves the registers with the address, or its `lower` half, alone.
 
         Bits 16 to 23 name the first register that an instruction writes. A load writes as many as it reads words; others at most four,
         but for tensor cores.
         """
-        if self.uniform is not None or self.register is None:
+        number, first = int.from_bytes(later[:2], "little") & 0x1FF, later[2]
+        if number in _WITHOUT_RESULT:
+            return True
+        if self.uniform is not None and number not in _NO_UNIFORM_RESULT and first not in _ZERO_UNIFORM:
             return False
-        first, load = later[2], decode(later, architecture)
+        if self.register is None:
+            return self.uniform is not None
+        load = decode(later, architecture)
         written = max(1, load.size // 4) if load is not None and load.access == "read" and load.size else _MOST_WRITTEN
-        return first == _ZERO_REGISTER or not first - self.wide <= self.register <= first + written - 1
+        wide = self.wide and not lower
+        return first == _ZERO_REGISTER or not first - wide <= self.register <= first + written - 1
 
 
 def decode(code: bytes, architecture: int = USUAL) -> Optional[Operation]:
@@ -138,10 +182,14 @@ def decode(code: bytes, architecture: int = USUAL) -> Optional[Operation]:
     kind = _OPERATIONS.get(number)
     if kind is None:
         return None
-    if kind.name == "UBLKCP":
+    if number == _BULK:
         # All its operands are uniform registers: the source, the destination, and how much. Whose address failed is open: global memory's.
         access = _COPIES.get(high >> 9 & 3)
-        return Operation(kind.name, access, "global" if access else None)
+        if access is None or architecture != USUAL:
+            return Operation(kind.name, access, "global" if access else None)
+        return Operation(kind.name, access, "global", uniform=low >> (24 if access == "read" else 32) & 0x3F, wide=True)
+    if number in (_TENSOR_LOAD, _TENSOR_STORE):
+        return Operation(kind.name, "read" if number == _TENSOR_LOAD else "write", "global")
     if kind.access is None:
         return Operation(kind.name)
     wide = bool(high >> 8 & 1) and kind.space in ("global", "generic")
@@ -155,13 +203,28 @@ def decode(code: bytes, architecture: int = USUAL) -> Optional[Operation]:
         name=name + (".E" if wide else "") + ("" if atomic else _SUFFIXES[width]),
         access=kind.access,
         space=kind.space,
-        size=None if atomic else _SIZES[width],
+        size=_atomic_size(number, width, architecture) if atomic else _SIZES[width],
         register=None if register == _ZERO_REGISTER else register,
         uniform=uniform if _adds_uniform(number, high, kind, architecture) else None,
         offset=_offset(number, low, high, kind, architecture),
         wide=wide,
         scale=(1, 4, 8, 16)[high >> 14 & 3] if scaled else 1,
     )
+
+
+def followers(code: bytes, architecture: int = USUAL) -> tuple[int, ...]:
+    """Where a thread may go on after an instruction: how many bytes behind the next one, or before it. A call returns to the next one."""
+    low, high = int.from_bytes(code[:8], "little"), int.from_bytes(code[8:], "little")
+    number = low & 0x1FF
+    if number == _BRANCH:
+        far = (high & 0x3FFFF) << 30 | low >> 34
+        return 0, 4 * (_signed(far, 48) if architecture < _UNSCALED else _signed(far << 8 | low >> 16 & 0xFF, 56))
+    return () if number == _EXIT and low >> 12 & 15 == _ALWAYS else (0,)
+
+
+def _atomic_size(number: int, width: int, architecture: int) -> Optional[int]:
+    sizes = _ATOMIC_SIZES if architecture >= _UNSCALED else _OLDER_ATOMIC_SIZES
+    return sizes[width] if number in _WHOLE_ATOMICS and width < len(sizes) else None
 
 
 def _adds_uniform(number: int, high: int, kind: _Kind, architecture: int) -> bool:

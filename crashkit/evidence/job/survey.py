@@ -13,10 +13,8 @@ from crashkit.elf.headers import of_file
 from crashkit.environment import RESTARTS, number, rank, world_size
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.core import Core, open_core
-from crashkit.evidence.flight_recorder import is_recording, read_recording
 from crashkit.evidence.gpu.dump import open_dump
 from crashkit.evidence.input import Damaged, Input, compression_of, open_input, plain_pieces
-from crashkit.evidence.job import error_file
 from crashkit.evidence.job.paths import processes
 from crashkit.evidence.pieces import OURS
 from crashkit.job.join import Joined, join
@@ -182,6 +180,9 @@ def _crash_folder(path: Path, manifest: Manifest, found: _Found, host: Optional[
     killed = manifest.get("killed")
     if signal and killed is not None and killed.get("by") == "oom":
         found.words.append(Word(who, "killed", str(path), text=next(iter(killed.get("evidence", ())), "")))
+    from crashkit.evidence.flight_recorder import read_recording
+    from crashkit.evidence.job import error_file
+
     for file in manifest.get("files", []):
         name, kind = file.get("name", ""), file.get("kind")
         if kind not in ("log", "rank-log", "faulthandler", "error-file", RECORDED):
@@ -256,7 +257,11 @@ def _read(path: Path, source: Input, who: Who, found: _Found) -> None:
         word = _of_core(path, core)
         found.cores[path] = word
         found.words.append(word)
-    elif is_recording(source.file):
+        return
+    from crashkit.evidence.flight_recorder import is_recording, read_recording
+    from crashkit.evidence.job import error_file
+
+    if is_recording(source.file):
         found.recordings.append(read_recording(source.file, str(path)))
     elif source.size <= error_file.LARGEST and (told := _error_words(path, source, who)) is not None:
         found.words += told
@@ -277,6 +282,8 @@ def _log_words(path: Path, who: Who = _UNKNOWN) -> LogWords:
 
 
 def _error_words(path: Path, source: Input, who: Who) -> Optional[list[Word]]:
+    from crashkit.evidence.job import error_file
+
     source.file.seek(0)
     if source.file.read(1) != b"{":
         return None

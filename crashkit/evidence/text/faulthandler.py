@@ -74,6 +74,12 @@ class FaultDump(Reader):
         """Those of a fatal dump."""
         return frozenset(block.ident for block in self._blocks if block.ident is not None and self.message is not None)
 
+    @property
+    def crashed_stack(self) -> tuple[tuple[Optional[str], Optional[int]], ...]:
+        """That of the current thread of a fatal dump; see `Reader.crashed_stack`."""
+        current = next((block for block in self._blocks if block.current and self.message is not None), None)
+        return tuple((frame.file, frame.line) for frame in current.frames if isinstance(frame, PythonFrame)) if current else ()
+
     def feed(self, text: str) -> bool:
         """Take the next line; see `Reader.feed`."""
         if self.ended:

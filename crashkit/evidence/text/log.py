@@ -7,6 +7,7 @@ process by the readers in `formats`, whose contract is in `reader`.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -19,7 +20,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import formats, hearsay, log_signal, mentions, retold
+from crashkit.evidence.text import causes, formats, hearsay, log_signal, mentions, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -73,11 +74,31 @@ _SUPPORTING = frozenset(
 )
 
 
+_FRAME = re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.MULTILINE)
+
 # Lines that tell how a process ended, and not why.
 _ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status"})
 
 # Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
-_VAGUE = ("c-assert-part", hearsay.KIND)
+_ASSERTED = "c-assert-part"
+_VAGUE = (_ASSERTED, hearsay.KIND)
+_WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gnor(?:ed|ing)\b|\b[Nn]on-?fatal\b")
+"""After an assertion of which a program says so, it goes on: the mark is a prefix that would be taken off."""
+
+
+def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """The lines; what a patch adds to a page or to a test, between other lines that it adds, nobody's process has printed there."""
+    if not any(line.text.startswith("+") for line in lines):
+        return lines
+    rows = ["", *_rows(file, MOST_REJOINED), ""]
+
+    def is_added(line: LogLine) -> bool:
+        around = rows[line.line - 1 : line.line + 2] if line.line else []
+        return len(around) == 3 and all(row.startswith("+") for row in around)
+
+    return tuple(
+        msgspec.structs.replace(line, fields={**line.fields, "loosely": "added by a patch"}) if is_added(line) else line for line in lines
+    )
 
 
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +138,8 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
+    if alone and _is_beheaded(source.file):
+        log.expect_traceback()
     log.read(source.file)
     try:
         found = log.evidence(source.soft_errors, known)
@@ -134,7 +157,8 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
-    return msgspec.structs.replace(found, lines=with_neighbours(source.file, found.lines, log.starts))
+    lines = (*_quoted_in_patches(source.file, found.lines), *log.told_causes(source.file, found.lines)) if alone else found.lines
+    return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
 def read_crashes(source: Input) -> tuple[tuple[Part, LogEvidence], ...]:
@@ -214,6 +238,12 @@ class _Log:
         """Lines of which a part only was examined."""
         self._broken: dict[str, SoftError] = {}
         self._texts: dict[Format[Any], list[tuple[str, Reader, int]]] = {format: [] for format in self._formats}
+
+    def expect_traceback(self) -> None:
+        """Read the frames of a traceback whose first line is missing."""
+        for format, reader in filter(None, map(self._opens, ("Traceback (most recent call last):",))):
+            self._open[""] = _Open(format, reader, 1, 0, "")
+            self.starts[1] = 0
 
     def read(self, file: BinaryIO) -> None:
         openers = [opener for format in self._formats for opener in format.openers]
@@ -335,6 +365,8 @@ class _Log:
             found = self._classifier.classify(view)
             if found is not None and found[0] not in _VAGUE:
                 return found
+            if found is not None and found[0] == _ASSERTED and _WARNS.search(text):
+                found = None
             told = min((told, found), key=lambda one: _VAGUE.index(one[0]) if one is not None else len(_VAGUE))
         return told
 
@@ -415,11 +447,19 @@ class _Log:
 
     def mentioned(self, file: BinaryIO, errors: tuple[SoftError, ...]) -> Optional[LogEvidence]:
         """That a text has the words of a crash, where nothing else is known of it; None where it has none."""
-        found = mentions.mentioned(file)
-        if not found:
-            return None
-        lines = tuple(LogLine(text=text[:LONGEST_TEXT], kind=mentions.KIND, path=self._path, line=number) for number, text in found.items())
-        return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, *mentions.only_mentioned(min(found), file.seek(0, 2))))
+        if found := mentions.mentioned(file):
+            lines = self._mentions(found, {})
+            return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, *mentions.only_mentioned(min(found), file.seek(0, 2))))
+        if found := mentions.failures(file):
+            lines = self._mentions(found, {mentions.FAILURE: "no words of a crash"})
+            return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, mentions.only_failed(min(found))))
+        return None
+
+    def _mentions(self, found: Mapping[int, str], fields: dict[str, str]) -> tuple[LogLine, ...]:
+        return tuple(
+            LogLine(text=text[:LONGEST_TEXT], kind=mentions.KIND, path=self._path, line=number, fields=fields)
+            for number, text in found.items()
+        )
 
     def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """Messages that are broken over two lines, as by a mail or a terminal."""
@@ -455,6 +495,8 @@ class _Log:
         found = []
         for number, row in enumerate(_rows(file, MOST_TYPED), 1):
             known = next((known for view in views(row) if (known := self._classifier.loosely(view))), None)
+            if known is not None and known[0] == _ASSERTED and _WARNS.search(row):
+                continue
             if known is not None and known[0] not in _SUPPORTING and not hearsay.denies_around(row, known[2]):
                 fields = {**known[1], "loosely": "in other letters"}
                 found.append(LogLine(text=row.strip()[:LONGEST_TEXT], kind=known[0], path=self._path, line=number, fields=fields))
@@ -468,6 +510,21 @@ class _Log:
     def causes_told(self, file: BinaryIO) -> tuple[LogLine, ...]:
         """What somebody says of a cause, where only the end is known."""
         return tuple(line for line in self.told(file) if hearsay.tells_cause(line.text))
+
+    def told_causes(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """What somebody says of the cause, in lines that are no program's known message."""
+        printed = {line.line for line in known if line.kind not in (hearsay.KIND, mentions.KIND, *_ENDS)}
+        rows = ["" if number in printed else row for number, row in enumerate(_rows(file, MOST_TYPED), 1)]
+        return tuple(
+            LogLine(
+                text=rows[one.line - 1].strip()[:LONGEST_TEXT],
+                kind=one.kind,
+                path=self._path,
+                line=one.line,
+                fields={"loosely": "somebody's words"},
+            )
+            for one in causes.told(rows)
+        )
 
     def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """Messages in other words, in lines of which nothing is known."""
@@ -574,7 +631,7 @@ class _Log:
         if right is not None:
             lines = [line for line in lines if line.process == right.who]
             texts = [text for text in texts if text[0] == right.who]
-        dumps = [Dump(at, reader.crashed_threads) for _, reader, at in texts if reader.crashed_threads]
+        dumps = [Dump(at, reader.crashed_threads, reader.crashed_stack) for _, reader, at in texts if reader.crashed_threads]
         if right is None and (any(who for who, _, _ in texts) or any(line.process for line in lines)):
             return [part._replace(threads=frozenset().union(*(dump.threads for dump in dumps))) for part in parts((), ())]
         return parts(lines, dumps)
@@ -604,6 +661,16 @@ def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:
     names = [frame.function for frame in crashed.natives()] if crashed is not None else []
     aborts = any(name is not None and plain(name) == "abort" for name in names[: machinery_end(names)])
     return SIGABRT if aborts else None
+
+
+def _is_beheaded(file: BinaryIO) -> bool:
+    """Whether a short text begins within a traceback: it has frames of one before the first line of any."""
+    if file.seek(0, 2) > MOST_TYPED:
+        return False
+    file.seek(0)
+    text = file.read().decode("utf-8", "replace")
+    frame = _FRAME.search(text)
+    return frame is not None and text.rfind("most recent call", 0, frame.start()) < 0
 
 
 def _rows(file: BinaryIO, most: int) -> list[str]:

@@ -13,12 +13,15 @@ from typing import Any, NamedTuple, Optional
 import msgspec
 from ahocorasick_rs import AhoCorasick
 
-from crashkit.evidence.text import formats, translations, windows_codes
+from crashkit.evidence.text import causes, formats, translations, windows_codes
 from crashkit.limits import PATTERN_SECONDS
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 from crashkit.processor_time import TooSlow, at_most
 
 SHORTEST_LITERAL = 4
+SHORTEST_NEEDED = 3
+"""Of the texts that a line must have besides, before its pattern is tried."""
 
 _ONLY_AS_IT_IS = "device-assert-line"
 """Of all assertions, those of a GPU are told from GTK's and others' by their letters."""
@@ -60,7 +63,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _table() -> _Table:
-    return msgspec.toml.decode((Path(__file__).parent / "log_lines.toml").read_bytes(), type=prepared(_Table))
+    return msgspec.convert(own_table(Path(__file__).with_name("log_lines.toml")), prepared(_Table))
 
 
 @cache
@@ -107,8 +110,8 @@ def said(text: str) -> Optional[dict[str, str]]:
 
 
 def kinds() -> frozenset[str]:
-    """All kinds that a log line can have, from a pattern or from the reader of a multi-line text."""
-    return frozenset(pattern.kind for pattern in line_patterns()).union(*(format.kinds for format in formats.FORMATS))
+    """All kinds that a log line can have, from a pattern, from the reader of a multi-line text or from what people say of causes."""
+    return frozenset(pattern.kind for pattern in line_patterns()).union(causes.kinds(), *(format.kinds for format in formats.FORMATS))
 
 
 # What says how a process ended, or nothing by itself: less than a cause that the same line tells.
@@ -137,11 +140,13 @@ class Classifier:
         """Kind and fields of a significant line; None for any other line."""
         if not text.isascii():
             text = text.translate(_TYPED)
-        hits = {literal for literal, _, _ in self._any.find_matches_as_indexes(text, overlapping=True)}
+        found_texts = {literal for literal, _, _ in self._any.find_matches_as_indexes(text, overlapping=True)}
+        if not found_texts:
+            return None
         end: Optional[tuple[Optional[str], dict[str, str]]] = None
-        for index in sorted({rule for literal in hits for rule in self._of_literal[literal]}):
-            kind, pattern, required, told = self._rules[index]
-            if pattern.pattern in self.too_slow or not any(literal in text for literal in required):
+        for index in sorted({rule for literal in found_texts for rule in self._of_literal[literal]}):
+            kind, pattern, _, told, needs = self._rules[index]
+            if any(found_texts.isdisjoint(one) for one in needs) or pattern.pattern in self.too_slow:
                 continue
             match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
             if match is None or (end is not None and kind in _NO_CAUSES):
@@ -179,15 +184,17 @@ class _Rule(NamedTuple):
     required: tuple[str, ...]
     """Texts of which a match contains at least one."""
     told: dict[str, str]
+    needs: tuple[frozenset[int], ...] = ()
+    """Texts of which a match contains one of each, by their places in `_Rules.any`."""
 
 
 class _Rules(NamedTuple):
     rules: tuple[_Rule, ...]
     literals: tuple[str, ...]
     any: AhoCorasick
-    """Finds all of these texts in a line."""
+    """Finds in a line what the rules need, whole: `literals` are shortened, so that there are few to search a file for."""
     of_literal: tuple[tuple[int, ...], ...]
-    """For each of them, the rules that may match a line with it."""
+    """For each of its texts, the rules that require it."""
 
 
 @lru_cache(maxsize=8)
@@ -196,8 +203,17 @@ def _rules(further: tuple[str, ...]) -> _Rules:
     ours = [_Rule(line.kind, re.compile(line.pattern), literals(line.pattern), _told(line)) for line in line_patterns()]
     rules = (*ours, *(_Rule(None, re.compile(pattern), literals(pattern), {}) for pattern in further))
     kept = fewest(_shorten(literal) for rule in rules for literal in rule.required)
-    of_literal = (tuple(index for index, rule in enumerate(rules) if any(one in text for text in rule.required)) for one in kept)
-    return _Rules(rules, kept, AhoCorasick(list(kept)), tuple(of_literal))
+    needed = [tuple(dict.fromkeys((rule.required, *_needs(rule.pattern.pattern)))) for rule in rules]
+    places = {text: place for place, text in enumerate(dict.fromkeys(text for several in needed for one in several for text in one))}
+    of_literal: list[list[int]] = [[] for _ in places]
+    for index, rule in enumerate(rules):
+        for text in rule.required:
+            of_literal[places[text]].append(index)
+    whole = tuple(
+        rule._replace(needs=tuple(frozenset(places[text] for text in one) for one in several))
+        for rule, several in zip(rules, needed, strict=True)
+    )
+    return _Rules(whole, kept, AhoCorasick(list(places)), tuple(map(tuple, of_literal)))
 
 
 def _told(line: LinePattern) -> dict[str, str]:
@@ -223,8 +239,21 @@ def literals(pattern: str) -> tuple[str, ...]:
     return found if found and min(len(text.encode()) for text in found) >= SHORTEST_LITERAL else ()
 
 
+def _needs(pattern: str) -> tuple[tuple[str, ...], ...]:
+    """Every set of texts of which a match of the pattern contains one, but for short ones."""
+    parsed = parser.parse(pattern)
+    if parsed.state.flags & re.IGNORECASE:
+        return ()
+    return tuple(texts for texts in _candidates(parsed) if texts and min(map(len, texts)) >= SHORTEST_NEEDED)
+
+
 def _required(sequence: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
     """The best set of texts that a sequence of parsed items cannot do without."""
+    return max(_candidates(sequence), key=_worth)
+
+
+def _candidates(sequence: Iterable[tuple[Any, Any]]) -> list[tuple[str, ...]]:
+    """The sets of texts that a sequence of parsed items cannot do without."""
     candidates: list[tuple[str, ...]] = []
     run = ""
     for operation, argument in sequence:
@@ -238,7 +267,7 @@ def _required(sequence: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
         run = ""
         candidates.append(_required_of(name, argument))
     candidates.append((run,))
-    return max(candidates, key=_worth)
+    return candidates
 
 
 def _worth(texts: tuple[str, ...]) -> tuple[bool, int]:

@@ -33,6 +33,8 @@ from crashkit.naming.signals import (
 
 # Page-fault error code bits: arch/x86/include/asm/trap_pf.h.
 _PRESENT, _WRITE, _FETCH = 1, 2, 16
+_THUNKS = 0xFF
+"""A jump through a null pointer ends near it: it has no field or element to go to."""
 _NEAR_STACK = 64 << 10
 """Bytes from the stack pointer: nothing is mapped there only where the stack is used up."""
 
@@ -244,7 +246,7 @@ def _page_fault(line: LogLine) -> Signal:
 
 
 def _why(line: LogLine, address: int, error: int) -> Optional[str]:
-    if is_null(address):
+    if is_null(address) and not (error & _FETCH and address > _THUNKS):
         return "null-pointer"
     if not error & _PRESENT:
         sp = int(line.fields["sp"][:16], 16)

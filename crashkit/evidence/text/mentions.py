@@ -19,14 +19,19 @@ from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_
 from crashkit.evidence.text.prefixes import clean
 from crashkit.limits import LONGEST_LINE
 from crashkit.model import SoftError
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
 KIND = "mentioned"
+FAILURE = "failure"
+"""Field of a line that tells of a failure, in words that are not those of a crash."""
 MOST = 5
 """Lines that are quoted."""
 _MOST_HITS = 40
 HEAD, TAIL = 512 << 10, 2 << 20
 """Bytes that are searched at the beginning and the end of a text."""
+MOST_POSTED = 8 << 10
+"""Bytes of a text that somebody may have typed or picked by hand: one that tells of any failure is not refused."""
 
 
 class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -34,13 +39,14 @@ class _Words(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     whole: tuple[str, ...]
     others: tuple[str, ...]
     patterns: tuple[str, ...]
+    failures: tuple[str, ...]
     languages: dict[str, tuple[str, ...]]
 
 
 @cache
 def words() -> _Words:
     """The words of a crash."""
-    return msgspec.toml.decode(Path(__file__).with_name("mentions.toml").read_bytes(), type=prepared(_Words))
+    return msgspec.convert(own_table(Path(__file__).with_name("mentions.toml")), prepared(_Words))
 
 
 @cache
@@ -60,12 +66,17 @@ def _spelling() -> Spelling:
 
 def mention_patterns() -> tuple[str, ...]:
     """Regular expressions for the reduced words, with one space between them."""
-    return words().patterns
+    return (*words().patterns, *words().failures)
 
 
 @cache
 def _patterns() -> tuple[re.Pattern[str], ...]:
-    return tuple(re.compile(pattern) for pattern in mention_patterns())
+    return tuple(map(re.compile, words().patterns))
+
+
+@cache
+def _failures() -> tuple[re.Pattern[str], ...]:
+    return tuple(map(re.compile, words().failures))
 
 
 def righted(text: str) -> str:
@@ -80,6 +91,17 @@ def mentioned(file: BinaryIO) -> dict[int, str]:
         for number in sorted(_lines_in(Letters(rows, first, _spelling())))[: MOST - len(found)]:
             found.setdefault(number, rows[number - first].strip())
     return found
+
+
+def failures(file: BinaryIO) -> dict[int, str]:
+    """The first lines of a short text that tell of any failure, by their numbers; none of a longer one."""
+    if file.seek(0, 2) > MOST_POSTED:
+        return {}
+    file.seek(0)
+    rows = _rows(file.read())
+    letters = Letters(rows)
+    found = sorted({letters.line_of_spaced(match.start()) for pattern in _failures() for match in pattern.finditer(letters.spaced)})
+    return {number: rows[number - 1].strip() for number in found[:MOST]}
 
 
 def _lines_in(letters: Letters) -> set[int]:
@@ -121,6 +143,15 @@ def _row(raw: bytes) -> str:
         raw = raw[:LONGEST_LINE] + b" " + raw[-LONGEST_LINE:]
     text = clean(raw).replace("\n", " ")
     return text.replace("\\n", " ").replace("\\r", " ").replace("\\t", " ") if "\\" in text else text
+
+
+def only_failed(number: int) -> SoftError:
+    """What a report of nothing but a failure has to say; `number`: the first line that tells of it."""
+    return SoftError(
+        stage="log",
+        message=f"the text reports a failure (line {number}), but no crash",
+        hint="If the process died, pass what it printed last, with the lines around it, or its core.",
+    )
 
 
 def only_mentioned(number: int, size: int) -> tuple[SoftError, ...]:

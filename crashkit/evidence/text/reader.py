@@ -43,6 +43,11 @@ class Reader(ABC):
         """Identifiers of the threads in a text that a dying process printed; they differ from process to process."""
         return frozenset()
 
+    @property
+    def crashed_stack(self) -> tuple[tuple[Optional[str], Optional[int]], ...]:
+        """File and line of each Python frame of the thread that crashed, in such a text."""
+        return ()
+
     @abstractmethod
     def feed(self, text: str) -> bool:
         """Take the next line of the process, without prefixes and indentation; return False if it is not part of this text."""

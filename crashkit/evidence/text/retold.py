@@ -19,6 +19,7 @@ import msgspec
 from crashkit.evidence.text import hearsay
 from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_of
 from crashkit.evidence.text.log_patterns import line_patterns, parser
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
 LEAST = 16
@@ -69,7 +70,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 @cache
 def _table() -> _Table:
-    return msgspec.toml.decode(Path(__file__).with_name("retold.toml").read_bytes(), type=prepared(_Table))
+    return msgspec.convert(own_table(Path(__file__).with_name("retold.toml")), prepared(_Table))
 
 
 def plain(word: str) -> Optional[str]:

@@ -1,7 +1,8 @@
 """Splits a log that holds more than one crash: a service that was restarted, a script that ran a program twice. Pure.
 
 Two fatal dumps are of one process if they name a common thread: the identifiers of threads are addresses, which differ from process to
-process. What a shell says when a program was killed ends a crash, too.
+process. Only those of processes forked from one are the same, as the workers of a server: there the crashed thread stands somewhere else.
+What a shell says when a program was killed ends a crash, too.
 """
 
 from __future__ import annotations
@@ -31,6 +32,15 @@ class Dump(NamedTuple):
 
     line: int
     threads: frozenset[int]
+    stack: tuple[tuple[Optional[str], Optional[int]], ...] = ()
+    """File and line of each Python frame of the thread that crashed."""
+
+    def is_of_another(self, threads: frozenset[int], stack: Sequence[tuple[Optional[str], Optional[int]]]) -> bool:
+        """Whether it is of another process than the dumps before it, with these threads, of which the last one stood there."""
+        if not threads or not self.threads:
+            return False
+        apart = any(one != other for one, other in zip(self.stack, stack, strict=False))
+        return not threads & self.threads or (apart and threads == self.threads)
 
 
 class Part(NamedTuple):
@@ -48,16 +58,18 @@ def parts(lines: Sequence[LogLine], dumps: Iterable[Dump]) -> list[Part]:
     """The crashes of a log, in order; a single part where nothing shows a second one."""
     found: list[Part] = []
     first, last, threads, ended = 1, 0, frozenset[int](), False
+    stack: tuple[tuple[Optional[str], Optional[int]], ...] = ()
     marks: list[tuple[int, Dump | LogLine]] = [(dump.line, dump) for dump in dumps]
     marks += [(line.line, line) for line in lines if line.line is not None]
     for number, mark in sorted(marks, key=lambda one: (one[0], isinstance(one[1], LogLine))):
         is_end = isinstance(mark, LogLine) and mark.kind in _ENDS
-        another = isinstance(mark, Dump) and threads and mark.threads and not threads & mark.threads
+        another = isinstance(mark, Dump) and mark.is_of_another(threads, stack)
         if another or (ended and not is_end and _begins(number, marks)):
             found.append(Part(first, last, threads))
             first, threads, ended = last + 1, frozenset(), False
         if isinstance(mark, Dump):
             threads |= mark.threads
+            stack = mark.stack
         if isinstance(mark, Dump) or is_end:
             last = number
         ended = ended or is_end

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
 _DUMPED = (
@@ -49,7 +50,7 @@ class Translated(NamedTuple):
 
 @cache
 def _table() -> _Table:
-    return msgspec.toml.decode(Path(__file__).with_name("translations.toml").read_bytes(), type=prepared(_Table))
+    return msgspec.convert(own_table(Path(__file__).with_name("translations.toml")), prepared(_Table))
 
 
 @cache

@@ -9,6 +9,7 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
+from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
 # Where a code is a code without its `0x`: Windows Error Reporting, its .wer files and events, WinDbg.
@@ -54,7 +55,7 @@ class Written(NamedTuple):
 @cache
 def patterns() -> tuple[Written, ...]:
     """In the order of the table."""
-    table = msgspec.toml.decode(Path(__file__).with_name("windows_codes.toml").read_bytes(), type=prepared(_Table))
+    table = msgspec.convert(own_table(Path(__file__).with_name("windows_codes.toml")), prepared(_Table))
     return tuple(Written(code.kind, pattern, code.signal) for code in table.code for pattern in _patterns(code))
 
 

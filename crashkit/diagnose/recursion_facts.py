@@ -1,0 +1,91 @@
+"""Stacks that repeat a cycle of calls: whether Python functions are among them, and what C code follows that deep otherwise. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from crashkit.diagnose.case import Case, Stack
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.model import ElidedFrames, Evidence, NativeFrame, PythonFrame
+from crashkit.naming.functions import plain
+
+_MANY = 300
+"""Frames of a stack that is shown whole, from which on a function that most of them run is a recursion."""
+_KINDS = (
+    # Each asks the iterator that it was made of: Modules/itertoolsmodule.c, Python/bltinmodule.c, Objects/enumobject.c.
+    ("iterators", ("_next",), ()),
+    # What frees an object drops what it refers to: tp_dealloc and tp_clear of CPython, destructors of C++, drop glue of Rust.
+    ("freed", ("dealloc", "_clear"), ("::~", "::_M_release", "::_M_dispose", "::_M_destroy", "::_M_erase", "drop_in_place")),
+    ("callables", ("_vectorcall", "_call"), ("functools_partial", "cm_descr_get")),
+)
+"""What C code follows when it calls itself, by the ends and parts of the names of the functions that do it. Everything else is nested
+data, or a recursion of its own."""
+
+
+def deep_cycle(case: Case) -> Outcome:
+    """The crashed thread's stack repeats one cycle of calls very often."""
+    stack = case.crashed
+    if stack is None or not stack.thread.frames:
+        return unknown("the stack of the crashed thread")
+    for frame in stack.thread.frames:
+        if frame_cycle := getattr(frame, "cycle", ()):
+            return _repeats(stack, f"the stack repeats {_told(frame_cycle)}", frame_cycle)
+    names = [frame.name for frame in stack.natives if frame.name]
+    if len(names) >= _MANY:
+        most, count = Counter(names).most_common(1)[0]
+        if count * 10 > len(names):
+            return _repeats(stack, f"{most} occurs {count} times on the stack", (most,))
+    return no("no repeating cycle on the stack")
+
+
+def recursion_in_c(case: Case) -> Outcome:
+    """The cycle that the crashed thread's stack repeats has no Python function in it: C code calls itself.
+
+    Its function is told under the name of what it follows: `iterators`, `freed`, `callables` or `nested`.
+    """
+    outcome = deep_cycle(case)
+    stack = case.crashed
+    if not outcome.holds or stack is None:
+        return outcome
+    cycle, count = _cycle(stack)
+    if not cycle or {frame.function for _, frame in stack.pythons} & set(cycle):
+        return no("Python functions are part of the recursion")
+    kind, function = next(_known(cycle), ("nested", cycle[-1]))
+    fields = {"cycle": _told(cycle), kind: function}
+    if (depth := count // len(cycle)) >= _MANY:
+        fields["depth"] = f"about {round(depth, 1 - len(str(depth))):,}"
+    return Outcome(True, outcome.evidence, fields)
+
+
+def _known(cycle: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for kind, ends, parts in _KINDS:
+        for name in map(plain, cycle):
+            if name.endswith(ends) or any(part in name for part in parts):
+                yield kind, name
+
+
+def _cycle(stack: Stack) -> tuple[tuple[str, ...], int]:
+    """The functions that repeat, and how many of their frames there are; no function where the evidence names none."""
+    frames = stack.thread.frames
+    for frame in frames:
+        if isinstance(frame, ElidedFrames) and frame.cycle:
+            known = tuple(name for name in frame.cycle if name.strip("?…"))
+            return (known, (frame.count or 0) * len(known) // len(frame.cycle))
+    counts = Counter(frame.function for frame in frames if isinstance(frame, (NativeFrame, PythonFrame)) and frame.function)
+    often = [(name, count) for name, count in counts.most_common(3) if count >= _MANY]
+    return tuple(name for name, _ in often), sum(count for _, count in often)
+
+
+def _repeats(stack: Stack, text: str, cycle: Sequence[str]) -> Outcome:
+    return Outcome(True, (Evidence(text=text, thread=stack.thread.tid),), {"cycle": _told(cycle)})
+
+
+def _told(cycle: Sequence[str]) -> str:
+    return " > ".join(cycle[:6])
+
+
+RECURSION_FACTS = {
+    "deep-cycle": deep_cycle,
+    "recursion-in-c": recursion_in_c,
+}

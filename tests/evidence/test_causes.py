@@ -1,0 +1,126 @@
+"""What people say of a cause counts as possible, in a text that they post; what a program says counts for itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.errors import EvidenceError
+from crashkit.evidence.text import causes
+from crashkit.evidence.text.log import MOST_TYPED, crash_of_log, read_log
+from crashkit.model import Crash, Finding
+
+CRASHED = "Segmentation fault (core dumped)\n"
+SAID = {
+    "If libusb_init fails, self.ctx is NULL, and libusb_exit(NULL) segfaults.": "null-deref",
+    "It is a null-pointer dereference in the parser.": "null-deref",
+    "The return type wasn't defined, so ctypes assumed that the handle is a 32-bit int.": "ctypes-pointer-truncated",
+    "The pointer gets truncated to 32 bits.": "ctypes-pointer-truncated",
+    "The CFUNCTYPE callback object was prematurely\ngarbage collected by Python.": "ctypes-callback-freed",
+    "PyList_Append is called here without holding the GIL.": "gil-not-held",
+    "A use-after-free in the iterator.": "use-after-free",
+    "Infinite recursion makes the interpreter crash.": "stack-overflow",
+    "The wheel bundles its own libssl, which is incompatible with the ssl module.": "duplicate-openssl",
+    "The child segfaults in objc_initializeAfterForkError.": "macos-objc-fork",
+    "The worker hangs because the lock was held by another thread when it forked.": "deadlock-fork",
+    "It crashes at interpreter shutdown.": "finalization-static-dtor",
+    "import torch before pyarrow works": "import-order-libstdcxx",
+    "A race on the free-threaded build crashes it.": "free-threaded-race",
+    "The file was truncated while memory-mapped: bus error.": "mmap-file-truncated-sigbus",
+    "pytest segfaults during garbage collection": "gc-corrupted-object",
+}
+
+
+def _findings(text: str, tmp_path: Path) -> tuple[Finding, ...]:
+    return diagnose(_crash(text, tmp_path), load_catalog()).findings
+
+
+def _crash(text: str, tmp_path: Path) -> Crash:
+    path = tmp_path / "posted.txt"
+    path.write_text(text)
+    return crash_of_log(path, read_log(path))
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_a_cause_that_is_said(text: str, tmp_path: Path) -> None:
+    found = _findings(f"{CRASHED}{text}\n", tmp_path)
+    assert [(one.id, one.confidence) for one in found if one.id == SAID[text]] == [(SAID[text], "possible")]
+
+
+@pytest.mark.parametrize("text", SAID)
+def test_only_in_a_short_text(text: str, tmp_path: Path) -> None:
+    """A log is not searched for sentences."""
+    log = CRASHED + "an ordinary line of some log\n" * (MOST_TYPED // 28) + text + "\n"
+    assert [line.kind for line in _crash(log, tmp_path).log if (line.kind or "").startswith(causes.PREFIX)] == []
+
+
+def test_a_cause_alone_is_no_crash(tmp_path: Path) -> None:
+    with pytest.raises(EvidenceError):
+        _crash("ctypes takes it for an int, so the pointer is truncated to 32 bits\n", tmp_path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "It is not a null pointer dereference.",
+        "The value may be null in JSON, which is fine.",
+        "We use ctypes to call it.",
+        "openssl 3.0.2 is installed, numpy 1.26, glibc 2.35.",
+        "processor : 0, vendor_id : GenuineIntel, model name : Intel(R) Xeon(R)",
+        "import numpy, then import torch",
+        "I run it on macOS with Python 3.12.",
+        "The garbage collector is enabled.",
+        "The process forked two children.",
+    ],
+)
+def test_words_that_tell_no_cause(text: str, tmp_path: Path) -> None:
+    assert _findings(f"{CRASHED}{text}\n", tmp_path) == ()
+
+
+def test_what_a_program_printed_is_not_what_somebody_says(tmp_path: Path) -> None:
+    text = f"{CRASHED}kernel: CUDA Exception: Device Illegal Address\npython: symbol lookup error: /usr/lib/x.so: undefined symbol: price\n"
+    assert [line.kind for line in _crash(text, tmp_path).log if (line.kind or "").startswith(causes.PREFIX)] == []
+
+
+def test_every_cause_has_its_signature() -> None:
+    """The kind is named after it, and its rule is no more than possible."""
+    known = {signature.id: signature for signature in load_catalog().signatures}
+    rules = {
+        kind: [rule for rule in known[kind.removeprefix(causes.PREFIX)].rule if any(one.log == kind for one in rule.all)]
+        for kind in causes.kinds()
+    }
+    assert [kind for kind, several in rules.items() if [rule.confidence for rule in several] != ["possible"]] == []
+
+
+BARE = ("Illegal instruction (core dumped)", "zsh: illegal hardware instruction  python", "app exited with code 132")
+
+
+@pytest.mark.parametrize("text", BARE)
+def test_an_illegal_instruction_by_itself(text: str, tmp_path: Path) -> None:
+    """What it shows; that the processor lacks it is said only where something tells of the processor."""
+    assert [one.id for one in _findings(text + "\n", tmp_path)] == ["illegal-instruction"]
+    told = _findings(f"{text}\nI assume that this old CPU has no AVX.\n", tmp_path)
+    assert [one.id for one in told] == ["sigill-unsupported-cpu", "illegal-instruction"]
+
+
+def test_a_library_warned_before_the_instruction(tmp_path: Path) -> None:
+    (first, *_) = _findings("RuntimeWarning: Missing required CPU features.\nIllegal instruction (core dumped)\n", tmp_path)
+    assert (first.id, first.confidence) == ("sigill-unsupported-cpu", "likely")
+
+
+TERMINATE = """\
+Program received signal SIGABRT, Aborted.
+#0  0x00007f1 in raise () from /lib/libc.so.6
+#1  0x00007f2 in abort () from /lib/libc.so.6
+#2  0x00007f3 in __cxxabiv1::__terminate (handler=<optimized out>) at eh_terminate.cc:48
+#3  0x00007f4 in __cxxabiv1::__gxx_personality_v0 (version=<optimized out>, actions={actions}, exception_class=0) at eh_personality.cc:677
+"""
+
+
+@pytest.mark.parametrize(("actions", "forced"), [(10, True), (26, True), (2, False), (6, False)])
+def test_unwound_by_force(actions: int, forced: bool, tmp_path: Path) -> None:
+    """What gdb shows of the unwinder's call: no exception was thrown."""
+    found = {one.id for one in _findings(TERMINATE.format(actions=actions), tmp_path)}
+    assert ("cxx-forced-unwind" in found) is forced
