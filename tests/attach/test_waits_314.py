@@ -5,6 +5,7 @@ The processes run in a chroot, so these tests also hold what /proc says of one: 
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -52,7 +53,7 @@ PROGRAMS: dict[str, tuple[str, int, Callable[[Crash], None]]] = {
 @pytest.fixture
 def inside() -> Iterator[Path]:
     """A folder in the sid."""
-    folder = sid() / "tmp" / "crashkit-waits"
+    folder = sid() / "tmp" / f"crashkit-waits-{os.getpid()}"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     (folder / "shared.py").write_text(programs.SHARED)

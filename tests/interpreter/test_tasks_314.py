@@ -1,15 +1,17 @@
-"""asyncio's tasks of CPython 3.14, in a Debian sid: held to the program's own view of them, and to `python -m asyncio ps` of a live one."""
+"""asyncio's tasks of CPython 3.14, in a Debian sid: held to the program's own view, and to `python -m asyncio ps` and `pstree` of a live one."""
 
 from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from struct import unpack
+from typing import NamedTuple
 
 import pytest
 
@@ -20,6 +22,7 @@ from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.read import read_python
 from crashkit.interpreter.task_lists import USUAL, _definition, _table
+from crashkit.interpreter.tasks import TaskState
 from crashkit.interpreter.view import View
 from crashkit.memory.live import LiveProcess
 from crashkit.pipeline import Options, analyze
@@ -80,25 +83,43 @@ def test_the_offsets_are_those_of_the_build(made: Folder) -> None:
     assert words[:7] == USUAL.of_a_task and heads == {words[7:]}
 
 
-def test_a_live_process_as_asyncio_itself_shows_it(inside: Path) -> None:
-    # `ps` finds files by /proc, where their names are those of its own mounts.
+class Live(NamedTuple):
+    """A live process, as CPython's own tools show it and as we read it."""
+
+    ps: list[str]
+    pstree: list[str]
+    tasks: list[TaskState]
+
+
+@pytest.fixture(scope="module")
+def live(inside: Path) -> Live:
+    # They find files by /proc, where their names are those of its own mounts.
     script = 'mount -t proc proc "$0/proc" && exec chroot "$0" /usr/bin/python3.14 "$@"'
     command = ["unshare", "--mount", "sh", "-c", script, str(sid()), f"/tmp/{inside.name}/{PROGRAM}", "wait"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         try:
             assert child.stderr is not None and child.stderr.readline().startswith("[{")
-            ps = ["nsenter", "-t", str(child.pid), "--mount", "--root", "/usr/bin/python3.14", "-m", "asyncio", "ps", str(child.pid)]
-            told = subprocess.run(ps, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout.splitlines()
+            ps, pstree = (_told(child.pid, tool) for tool in ("ps", "pstree"))
             child.send_signal(signal.SIGSTOP)
-            with LiveProcess(child.pid) as live:
-                found = find_interpreter(loaded_modules(live), "/usr/bin/python3.14")
+            with LiveProcess(child.pid) as process:
+                found = find_interpreter(loaded_modules(process), "/usr/bin/python3.14")
                 assert found is not None
-                state = read_python(live, [Module(found.module, None)], Version(3, 14), {})
+                state = read_python(process, [Module(found.module, None)], Version(3, 14), {})
                 assert state is not None
                 tasks, in_time = state.tasks(lambda _name: None)[:2]
         finally:
             child.kill()
     assert in_time
+    return Live(ps, pstree, list(tasks))
+
+
+def _told(pid: int, tool: str) -> list[str]:
+    command = ["nsenter", "-t", str(pid), "--mount", "--root", "/usr/bin/python3.14", "-m", "asyncio", tool, str(pid)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=True).stdout.splitlines()
+
+
+def test_a_live_process_as_asyncios_ps_shows_it(live: Live) -> None:
+    told, tasks = live.ps, live.tasks
     # Its columns overflow: tid and task id stand first, the awaiter's id last, and the task's name fits.
     rows = [
         (line.split()[1], line[told[0].index("task name") : told[0].index("coroutine stack")].strip(), line.split()[-1])
@@ -110,3 +131,46 @@ def test_a_live_process_as_asyncio_itself_shows_it(inside: Path) -> None:
     ours = {name: address for address, name in ((task.address, task.name) for task in tasks)}
     theirs.add((ours["hands over"], ours["of another thread"]))
     assert {(task.address, other) for task in tasks for other in task.awaits} == theirs
+
+
+def test_a_live_process_as_asyncios_pstree_shows_it(live: Live) -> None:
+    frames, awaits = _tree(live.pstree)
+    names = {task.address: task.name for task in live.tasks}
+    ours = {
+        str(task.name): [
+            (frame.code.name, frame.code.file, frame.position.line) for frame in reversed(task.frames) if frame.code and frame.position
+        ]
+        for task in live.tasks
+    }
+    # It ends at what is no coroutine itself: generators, and functions that a coroutine called.
+    inner = {name: [frame[0] for frame in stack[len(frames[name]) :]] for name, stack in ours.items()}
+    assert {name: stack for name, stack in inner.items() if stack} == {"fetch-42": ["parse"], "old": ["old_style"], "spins": ["__sleep0"]}
+    assert {name: stack[: len(frames[name])] for name, stack in ours.items()} == frames
+    # It does not look behind what `run_coroutine_threadsafe` returns.
+    awaits["hands over"] = {"of another thread"}
+    assert {task.name: {names[other] for other in task.awaits} for task in live.tasks if task.awaits} == awaits
+
+
+def _tree(lines: list[str]) -> tuple[dict[str, list[tuple[str, str, int]]], dict[str, set[str]]]:
+    """The frames of each task, outermost first, and the tasks it awaits, by name. A task stands below each that awaits it."""
+    frames: dict[str, list[tuple[str, str, int]]] = {}
+    awaits: dict[str, set[str]] = {}
+    above: list[str] = []
+    """The tasks that the line is below, for each step of indentation the innermost."""
+    for line in filter(None, lines):
+        branch, label = re.fullmatch(r"([ │├└─]*)(.*)", line).groups()  # type: ignore[union-attr]
+        # Four columns a step, and one more before what is no task, whose mark is empty.
+        depth = len(branch) // 4
+        owner = above[depth - 1] if depth > 1 else ""
+        del above[depth:]
+        above += [owner] * (depth - len(above))
+        if label.startswith("(T) "):
+            above.append(label[4:])
+            frames[label[4:]] = []
+            if owner:
+                awaits.setdefault(owner, set()).add(label[4:])
+        else:
+            above.append(owner)
+            name, file, number = re.fullmatch(r"(\S+) (.+):(\d+)", label).groups()  # type: ignore[union-attr]
+            frames[owner].append((name.rpartition(".")[2], file, int(number)))
+    return frames, awaits
