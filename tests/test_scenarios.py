@@ -14,11 +14,11 @@ from typing import NamedTuple
 import pytest
 
 from crashkit.debugger.pystack.debugger import PystackDebugger
-from crashkit.model import Crash
+from crashkit.model import Crash, NativeFrame
 from crashkit.pipeline import Options, analyze
 from crashkit.report import answer, text, wording
 
-from .crashes import Folder, an_interpreter, interpreters, needs_x86_64, python_crash
+from .crashes import Folder, a_debuggable_interpreter, an_interpreter, interpreters, needs_gdb, needs_x86_64, python_crash
 
 NO_STRIPPED = "no stripped Python here: apt-get install python3"
 PAGE = Path(__file__).parent.parent / "docs" / "scenarios.md"
@@ -229,6 +229,30 @@ def test_the_first_screen_says_what_ran_a_finalizer(name: str, told: str | None)
     assert found is not None
     assert found.finalizer == told
     assert told is None or f", in {told}: " in "\n".join(text.summary(crash, None, color=False, width=300))
+
+
+@needs_gdb
+def test_what_called_an_inline_function_of_a_header_failed() -> None:
+    crash = analyze(python_crash("scenarios.py", "a_list_without_the_gil", python=a_debuggable_interpreter()).core)
+    assert crash.thread is not None
+    assert any(isinstance(frame, NativeFrame) and frame.trust == "inline" for frame in crash.thread.frames)
+    assert "in PyList_New, called from " in wording.sentence(crash)
+
+
+@pytest.mark.parametrize("faulthandler", [False, True])
+def test_the_stack_pointer_of_the_core_is_used_only_where_it_is_that_of_the_call(faulthandler: bool) -> None:
+    found = analyze(python_crash("scenarios.py", "call_null", python=an_interpreter(), faulthandler=faulthandler).core).findings[0]
+    assert found.id == "null-function-call"
+    assert any("$rsp" in fix for fix in found.fix) == (not faulthandler)
+
+
+def test_a_signal_of_another_process_is_not_explained_as_sigterm() -> None:
+    crash = analyze(python_crash("scenarios.py", "sent_by_a_child", python=an_interpreter(), faulthandler=False).core)
+    told, found = answer.answer(crash), crash.findings[0]
+    assert told is not None
+    assert answer.line(told, crash.signal).endswith(": was in wait4")
+    assert found.id == "killed-by-sigterm"
+    assert not any("SIGTERM" in fix or "SIGABRT" in fix for fix in found.fix)
 
 
 def table() -> str:

@@ -117,7 +117,9 @@ def line(found: Answer, signal: Signal | None) -> str:
         called = signal is not None and signal.access == "execute"
         use = "called as a function" if called else "used as a pointer" + (f" by {_short(found.native)}" if found.native else "")
         return f"{text}: {', '.join([*shown, use])}"
-    end = f"called {found.called}" if found.called else f"failed {_short(found.where)}" if found.where else ""
+    # A signal of another process found the thread where it was: nothing failed there.
+    verb = "was" if signal is not None and signal.reason == "sent-from-outside" else "failed"
+    end = f"called {found.called}" if found.called else f"{verb} {_short(found.where)}" if found.where else ""
     return ": ".join([text, "; ".join(filter(None, [*shown, end]))]).removesuffix(": ")
 
 
