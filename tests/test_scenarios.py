@@ -14,15 +14,15 @@ from typing import NamedTuple
 import pytest
 
 from crashkit.debugger.pystack.debugger import PystackDebugger
-from crashkit.model import Crash
+from crashkit.model import Crash, NativeFrame
 from crashkit.pipeline import Options, analyze
-from crashkit.report import wording
+from crashkit.report import answer, text, wording
 
-from .crashes import Folder, an_interpreter, interpreters, needs_x86_64, python_crash
+from .crashes import Folder, a_debuggable_interpreter, an_interpreter, interpreters, needs_gdb, needs_x86_64, python_crash
 
 NO_STRIPPED = "no stripped Python here: apt-get install python3"
 PAGE = Path(__file__).parent.parent / "docs" / "scenarios.md"
-FAULTHANDLER, PYSTACK = "faulthandler", "PyStack"
+FAULTHANDLER, PYSTACK, TEST_GDB = "faulthandler", "PyStack", "test_gdb"
 
 
 class Scenario(NamedTuple):
@@ -97,6 +97,35 @@ SCENARIOS = (
         says="Fatal Python error: PyThreadState_Get: the function must be called with the GIL held",
         stripped=True,
     ),
+    Scenario("in_a_collection", FAULTHANDLER, *NULL, "read_null __del__ in_a_collection <module>"),
+    Scenario("in_a_collection", PYSTACK, *NULL, "read_null __del__ in_a_collection <module>"),
+    Scenario("in_a_weak_reference", PYSTACK, *NULL, "read_null dies in_a_weak_reference <module>"),
+    Scenario("in_a_closed_generator", PYSTACK, *NULL, "read_null closes in_a_closed_generator <module>"),
+    Scenario("at_the_end", PYSTACK, *NULL, "read_null"),
+    Scenario("with_a_long_name", FAULTHANDLER, *NULL, "read_null " + "x" * 600 + " <module> with_a_long_name <module>"),
+    Scenario("while_the_gil_is_waited_for", PYSTACK, *NULL, "read_null while_the_gil_is_waited_for <module>", others="spins"),
+    Scenario("frozen", PYSTACK, *NULL, "read_null frozen <module>"),
+    Scenario(
+        "with_builtin_values",
+        TEST_GDB,
+        *NULL,
+        "with_builtin_values <module>",
+        values=(("module", "<module 'sys'>"), ("kind", "<class 'dict'>"), ("function", "<built-in function len>")),
+    ),
+    Scenario("with_huge_values", PYSTACK, *NULL, "with_huge_values <module>", values=(("number", "<an int of 20001 bits>"),)),
+    Scenario("called_in_a_thread_of_c", PYSTACK, *NULL, "read_null <lambda>", others="thread_of_c"),
+    Scenario(
+        "fatal_error_in_a_thread_of_c",
+        FAULTHANDLER,
+        "SIGABRT",
+        "abort",
+        "",
+        others="thread_of_c",
+        says="Fatal Python error: PyThreadState_Get: the function must be called with the GIL held",
+    ),
+    Scenario("in_a_subinterpreter", PYSTACK, *NULL, "inner <module> in_a_subinterpreter <module>"),
+    Scenario("after_the_end", PYSTACK, "SIGABRT", "abort", ""),
+    Scenario("with_an_object_without_a_type", TEST_GDB, *NULL, "with_an_object_without_a_type <module>", values=(("number", "42"),)),
 )
 # The machinery of `threading`, and the function of ctypes that faults.
 NOT_OWN = {"_bootstrap", "_bootstrap_inner", "string_at", "in_another_thread", "_wait_for_tstate_lock", "in_a_thread", "enable_one_thread"}
@@ -168,10 +197,10 @@ pytestmark = [needs_x86_64(), pytest.mark.slow]
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: f"{scenario.suite}-{scenario.name}{'-stripped' * scenario.stripped}")
 def test_answered(scenario: Scenario) -> None:
     """Everything that is true, and no part of it worse than PyStack's answer."""
-    answer = judged(ours(scenario), scenario)
-    assert set(answer) <= {EXACT, ASKED_NOT}, (answer, [own(thread.pythons()) for thread in ours(scenario).threads], ours(scenario).signal)
+    mine = judged(ours(scenario), scenario)
+    assert set(mine) <= {EXACT, ASKED_NOT}, (mine, [own(thread.pythons()) for thread in ours(scenario).threads], ours(scenario).signal)
     other = judged(of_pystack(scenario), scenario)
-    assert all(RANK[mine] >= RANK[theirs] for mine, theirs in zip(answer[1:], other[1:], strict=True))
+    assert all(RANK[told] >= RANK[theirs] for told, theirs in zip(mine[1:], other[1:], strict=True))
 
 
 @pytest.mark.parametrize(("name", "call"), [("sigabrt", "os.abort()"), ("sigfpe", "os.kill()")])
@@ -179,6 +208,51 @@ def test_the_sentence_names_what_the_line_called(name: str, call: str) -> None:
     """And not the interpreter's function for it, os_abort_impl."""
     scenario = next(one for one in SCENARIOS if one.name == name)
     assert f" by {call}, called from " in wording.sentence(analyze(folder_of(scenario).core))
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("in_a_finalizer", "__del__ of Closing, run as the last reference went away"),
+        ("in_a_collection", "__del__ of Cycle, run by the garbage collector"),
+        ("in_a_weak_reference", "the callback dies of a weak reference, run as the last reference went away"),
+        ("in_a_closed_generator", "the end of the generator closes, run as the last reference went away"),
+        ("at_the_end", "read_null, registered with atexit, run at the end of the program"),
+        ("read_null", None),
+        ("in_a_generator", None),
+        ("frozen", None),
+    ],
+)
+def test_the_first_screen_says_what_ran_a_finalizer(name: str, told: str | None) -> None:
+    crash = ours(next(one for one in SCENARIOS if one.name == name))
+    found = answer.answer(crash)
+    assert found is not None
+    assert found.finalizer == told
+    assert told is None or f", in {told}: " in "\n".join(text.summary(crash, None, color=False, width=300))
+
+
+@needs_gdb
+def test_what_called_an_inline_function_of_a_header_failed() -> None:
+    crash = analyze(python_crash("scenarios.py", "a_list_without_the_gil", python=a_debuggable_interpreter()).core)
+    assert crash.thread is not None
+    assert any(isinstance(frame, NativeFrame) and frame.trust == "inline" for frame in crash.thread.frames)
+    assert "in PyList_New, called from " in wording.sentence(crash)
+
+
+@pytest.mark.parametrize("faulthandler", [False, True])
+def test_the_stack_pointer_of_the_core_is_used_only_where_it_is_that_of_the_call(faulthandler: bool) -> None:
+    found = analyze(python_crash("scenarios.py", "call_null", python=an_interpreter(), faulthandler=faulthandler).core).findings[0]
+    assert found.id == "null-function-call"
+    assert any("$rsp" in fix for fix in found.fix) == (not faulthandler)
+
+
+def test_a_signal_of_another_process_is_not_explained_as_sigterm() -> None:
+    crash = analyze(python_crash("scenarios.py", "sent_by_a_child", python=an_interpreter(), faulthandler=False).core)
+    told, found = answer.answer(crash), crash.findings[0]
+    assert told is not None
+    assert answer.line(told, crash.signal).endswith(": was in wait4")
+    assert found.id == "killed-by-sigterm"
+    assert not any("SIGTERM" in fix or "SIGABRT" in fix for fix in found.fix)
 
 
 def table() -> str:

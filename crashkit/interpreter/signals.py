@@ -66,7 +66,7 @@ def _pending(objects: Objects, values: Values, number: int, handler: int, code_t
     with suppress(Unreadable):
         kind = values.type_name(objects.type_of(handler))
         if kind == "builtin_function_or_method":
-            return Pending(number, _name_of_builtin(objects, handler))
+            return Pending(number, values.builtin_name(handler))
         return Pending(number, values.text(handler) if kind != "object" else None)
     return Pending(number)
 
@@ -84,8 +84,3 @@ def _of_function(objects: Objects, number: int, function: int, address: int) -> 
     with suppress(Unreadable):
         name = objects.text(objects.view.word(function + objects.layout.function.name), _LONGEST)
     return Pending(number, name, code.file, code.first_line)
-
-
-def _name_of_builtin(objects: Objects, address: int) -> str:
-    """`m_ml->ml_name` (Include/cpython/methodobject.h)."""
-    return objects.constants.string(objects.view.word(objects.view.word(address + objects.head)), _LONGEST)

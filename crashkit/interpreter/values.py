@@ -95,6 +95,8 @@ class Values:
         if name in ("function", "method"):
             function = self._view.word(address + layout.method.function) if name == "method" else address
             return f"<{name} {objects.text(self._view.word(function + layout.function.name), _LONGEST)}>"
+        if name == "builtin_function_or_method":
+            return f"<built-in function {self.builtin_name(address)}>"
         if name == "module":
             return f"<module {objects.text(self._view.word(address + layout.module.name), _LONGEST)!r}>"
         if name == "float":
@@ -142,6 +144,10 @@ class Values:
         if flags & LIST:
             return f"[{body}]"
         return f"({body},)" if length == 1 else f"({body})"
+
+    def builtin_name(self, address: int) -> str:
+        """`m_ml->ml_name` of a `PyCFunctionObject` (Include/cpython/methodobject.h). Raises Unreadable."""
+        return self._objects.constants.string(self._view.word(self._view.word(address + self._objects.head)), _LONGEST)
 
     def type_name(self, kind: int) -> str:
         """The name of the type at `kind`; `object` if it cannot be read."""

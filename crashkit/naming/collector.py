@@ -46,6 +46,11 @@ def visited(frames: Sequence[Frame]) -> str | None:
 _CONTAINERS = {"subtype": "object", "func": "function", "meth": "method", "gen": "generator", "tb": "traceback"}
 
 
+def is_collection(function: str) -> bool:
+    """Whether a function of this name collects garbage, rather than makes an object."""
+    return _COLLECTS.fullmatch(function) is not None and _ALLOCATES.fullmatch(function) is None
+
+
 def in_collector(thread: Thread) -> bool:
     """Whether the garbage collector ran between the failure and the innermost Python frame.
 
@@ -57,7 +62,7 @@ def in_collector(thread: Thread) -> bool:
             break
         if isinstance(frame, NativeFrame):
             names.append(plain(frame.function or ""))
-            if _COLLECTS.fullmatch(names[-1]) and not _ALLOCATES.fullmatch(names[-1]):
+            if is_collection(names[-1]):
                 return True
     # Of what runs the collector nothing has a name in a stripped interpreter; there the interpreter's own record counts.
     return (not names or "" in names) and collects_by_record(thread)

@@ -8,9 +8,12 @@ from collections.abc import Sequence
 from crashkit.model import Frame, NativeFrame, PythonFrame, Signal
 from crashkit.naming.cython import cython_name
 from crashkit.naming.functions import libc_name, short_function
+from crashkit.naming.gil import INTERPRETER
 from crashkit.naming.handed import is_foreign_call
 from crashkit.naming.machinery import handler_end, is_outermost, machinery_end
 
+# What these define is part of the function that calls it, and no more its author's than the C library.
+_HEADER = re.compile(r"(?:^|/)Include/|/include/(?:python\d|c\+\+/)")
 # Libraries that do what they are told, and interpreters.
 _BASE = re.compile(
     r"/(?:(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*"
@@ -22,8 +25,8 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
     """Index of the native frame that failed, named or not: the innermost one, without what ends the process on its behalf.
 
     It is below a signal handler, unless `signal` is a fault of the handler itself. Where Python code called what ends the process through
-    ctypes or cffi, nothing native failed but that. None if there is no such frame, and where the stack breaks off within a handler that
-    hid the fault.
+    ctypes or cffi, nothing native failed but that. What called an inline function of CPython's headers or of the C++ library failed.
+    None if there is no such frame, and where the stack breaks off within a handler that hid the fault.
     """
     start = handler_end(frames)
     if signal is not None and signal.recovered and not start:
@@ -34,7 +37,26 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
     ends = machinery_end([frames[index].function for index in natives])  # type: ignore[union-attr]
     if ends and ends < len(natives) and is_foreign_call(frames[natives[ends]]):  # type: ignore[arg-type]
         return natives[ends - 1]
-    return natives[ends] if ends < len(natives) else None
+    return _caller_of_inlined(frames, natives[ends]) if ends < len(natives) else None
+
+
+def _caller_of_inlined(frames: Sequence[Frame], index: int) -> int:
+    """The function whose code contains this one, where it is an inline function of CPython's headers or of the C++ library."""
+    frame = frames[index]
+    if not (isinstance(frame, NativeFrame) and _is_inline(frame) and _HEADER.search(frame.file or "")):
+        return index
+    module = frame.module or ""
+    for outer, one in enumerate(frames[index + 1 :], index + 1):
+        if not isinstance(one, NativeFrame) or one.module != module:
+            break
+        # An extension's own inline function is one that its author knows, unlike the interpreter's.
+        if not _is_inline(one) or not (_HEADER.search(one.file or "") or INTERPRETER.search(module)):
+            return outer
+    return index
+
+
+def _is_inline(frame: NativeFrame) -> bool:
+    return frame.trust == "inline"
 
 
 def extension(frames: Sequence[Frame], signal: Signal | None, interpreter: str | None, named: bool = False) -> int | None:

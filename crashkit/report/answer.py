@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.naming.collector import in_collector
+from crashkit.naming.finalizer import finalizer
 from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.values import Value, bad_pointer, telling, zeros
@@ -41,6 +42,8 @@ class Answer(NamedTuple):
     """Where that is: `in memcpy`."""
     called: str | None = None
     """What the line called to end the process: `os.abort()`."""
+    finalizer: str | None = None
+    """What ran although no line called it: `__del__ of Session, run by the garbage collector`."""
     caller: PythonFrame | None = None
     """The user's own line further out, where `frame` has no line: a function of Cython's."""
 
@@ -84,7 +87,9 @@ def answer(crash: Crash) -> Answer | None:
         return Answer(chosen, frame, collected=True, native=what, where=where)
     shown, pointer = _values(thread, frame, crash.signal)
     called = python_call(native.function) if native is not None else None
-    return Answer(chosen, frame, shown, pointer, False, what, where, called, _caller(thread) if frame.line is None else None)
+    return Answer(
+        chosen, frame, shown, pointer, False, what, where, called, finalizer(thread), _caller(thread) if frame.line is None else None
+    )
 
 
 def _caller(thread: Thread) -> PythonFrame | None:
@@ -107,11 +112,14 @@ def line(found: Answer, signal: Signal | None) -> str:
     if found.collected:
         return f"{text}: triggered a garbage collection, which failed {_short(found.where)}".rstrip()
     shown = [values(found)] if found.values else []
+    text += f", in {found.finalizer}" if found.finalizer else ""
     if found.pointer:
         called = signal is not None and signal.access == "execute"
         use = "called as a function" if called else "used as a pointer" + (f" by {_short(found.native)}" if found.native else "")
         return f"{text}: {', '.join([*shown, use])}"
-    end = f"called {found.called}" if found.called else f"failed {_short(found.where)}" if found.where else ""
+    # A signal of another process found the thread where it was: nothing failed there.
+    verb = "was" if signal is not None and signal.reason == "sent-from-outside" else "failed"
+    end = f"called {found.called}" if found.called else f"{verb} {_short(found.where)}" if found.where else ""
     return ": ".join([text, "; ".join(filter(None, [*shown, end]))]).removesuffix(": ")
 
 

@@ -153,7 +153,7 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     for pending in (crash.python.pending_signals if crash.python else ())[:_MOST_PENDING]:
         yield from page.field("pending", wording.pending(pending), lines=2)
     if thread and wording.in_collector(thread):
-        yield from page.field("", wording.collector_note(thread), style=_YELLOW)
+        yield from page.field("", wording.collector_note(thread), lines=3, style=_YELLOW)
     native = wording.native_at(thread, crash.signal)
     if native and thread:
         yield from page.field("native", f"{wording.said(thread, native)}  {wording.native_place(native)}")

@@ -1,0 +1,65 @@
+"""Recognises Python code that nobody called: what ran when an object or the program ended, and what set that off. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from crashkit.model import Frame, NativeFrame, PythonFrame, Thread
+from crashkit.naming.collector import is_collection
+from crashkit.naming.functions import plain
+from crashkit.naming.machinery import handler_end
+
+# Objects/typeobject.c; Objects/weakrefobject.c; Objects/genobject.c; Modules/atexitmodule.c.
+_KINDS = {
+    "slot_tp_finalize": "{function} of {type}",
+    "slot_tp_del": "{function} of {type}",
+    "handle_callback": "the callback {function} of a weak reference",
+    "_PyGen_Finalize": "the end of the generator {function}",
+    "atexit_callfuncs": "{function}, registered with atexit",
+}
+_ENDS = re.compile(r"_?Py_(?:Finalize\w*|EndInterpreter)|finalize_modules\w*|_PyAtExit_Call")
+_TYPE = re.compile(r"<([^\W\d][\w.]{0,200})[( ]")
+
+
+def finalizer(thread: Thread) -> str | None:
+    """The innermost one that ran, and what ran it: `__del__ of Session, run by the garbage collector`. None where none is known."""
+    frames = thread.frames[handler_end(thread.frames) :]
+    innermost: PythonFrame | None = None
+    for index, frame in enumerate(frames):
+        if isinstance(frame, PythonFrame):
+            if innermost is not None and innermost.function == "__del__":
+                break  # Called by Python, or by what has no name.
+            innermost = frame
+        elif isinstance(frame, NativeFrame) and innermost is not None and (kind := _KINDS.get(plain(frame.function or ""))):
+            return _said(kind, innermost) + _run_by(frames[index + 1 :])
+    return next((_said(_KINDS["slot_tp_del"], one) + _by_record(thread) for one in thread.pythons() if one.function == "__del__"), None)
+
+
+def _said(kind: str, frame: PythonFrame) -> str:
+    shown = _TYPE.match(frame.locals.get(next(iter(frame.args), "self"), ""))
+    text = kind if shown else kind.removesuffix(" of {type}")
+    return text.format(function=frame.function, type=shown[1] if shown else "")
+
+
+def _run_by(outside: Sequence[Frame]) -> str:
+    for frame in outside:
+        if isinstance(frame, PythonFrame):
+            break
+        if isinstance(frame, NativeFrame):
+            name = plain(frame.function or "")
+            if is_collection(name):
+                return _BY_COLLECTOR
+            if _ENDS.fullmatch(name):
+                return ", run at the end of the program"
+    else:
+        return ""
+    return ", run as the last reference went away"
+
+
+def _by_record(thread: Thread) -> str:
+    """Without the names of the interpreter's functions."""
+    return _BY_COLLECTOR if thread.collecting else ""
+
+
+_BY_COLLECTOR = ", run by the garbage collector"
