@@ -1,4 +1,4 @@
-"""asyncio's tasks of CPython 3.14, in a Debian sid: held to the program's own view, and to `python -m asyncio ps` and `pstree` of a live one."""
+"""asyncio's tasks of CPython 3.14, in a Debian sid, held to the program's own view and to `python -m asyncio ps` and `pstree`."""
 
 from __future__ import annotations
 
