@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from crashkit.interpreter.read import PythonState, PythonThread, read_python
 from tests.crashes import DEADLINE, Interpreter
 from tests.truth import Line, alone, faulthandler
 
+MORE = int(os.environ.get("CRASHKIT_TEST_EXAMPLES", "0")) or 1
+"""How many times as many damaged heaps to read (docs/fuzzing.md): in a usual run they are hundreds of each version."""
 SCRIPT = Path(__file__).parent.parent.parent / "gdb_scripts" / "crashkit_layouts.py"
 
 

@@ -22,11 +22,11 @@ from crashkit.interpreter.view import View
 from crashkit.memory import Memory, MemoryThread, scanned
 from crashkit.model import Mapping
 from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
-from tests.interpreter.process import idents, interpreter_of, opened, state_of
+from tests.interpreter.process import MORE, idents, interpreter_of, opened, state_of
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_read import DEEP
 
-_SAMPLES = 150
+_SAMPLES = 150 * MORE
 _PATIENCE = 3.0
 
 

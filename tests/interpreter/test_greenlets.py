@@ -33,13 +33,13 @@ from crashkit.report import html, text, wording
 from crashkit.shorten import shortened
 from crashkit.stacks.greenlets import of_greenlet
 from tests.crashes import CRASHERS, Folder, Interpreter, at_hand, every_interpreter, needs_gdb, python_crash, some_interpreters
-from tests.interpreter.process import idents, interpreter_of, opened
+from tests.interpreter.process import MORE, idents, interpreter_of, opened
 from tests.interpreter.test_damage import Overwritten, garbage, words_of
 from tests.packages import folder_with
 
 _PATIENCE, _SLACK = 0.3, 0.2
 """Seconds of processor time."""
-_SAMPLES = 40
+_SAMPLES = 40 * MORE
 
 # Each layout that greenlet had: 1.1 in the object itself, then in a structure, from 3.1 on one that names the object.
 VERSIONS = [

@@ -18,12 +18,12 @@ from crashkit.pipeline import Options, analyze
 from crashkit.report import html, text, wording
 from crashkit.shorten import shortened
 from tests.crashes import Folder, Interpreter, every_interpreter, python_crash, some_interpreters
-from tests.interpreter.process import idents, interpreter_of, opened
+from tests.interpreter.process import MORE, idents, interpreter_of, opened
 from tests.interpreter.test_damage import Overwritten, garbage, words_of
 from tests.packages import folder_with
 
 PROGRAM = "waiting_tasks.py"
-_SAMPLES = 60
+_SAMPLES = 60 * MORE
 _PATIENCE = 0.3
 _SLACK = 0.2
 """Seconds. Of processor time, so that it may be a busy machine; the longest step between two looks at the clock decodes a line table."""
