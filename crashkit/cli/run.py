@@ -26,6 +26,12 @@ from crashkit.cli.index_option import checked_index
     "error disappears, use --blocking without --cuda, and compute-sanitizer.",
 )
 @click.option("--blocking", is_flag=True, help="Set CUDA_LAUNCH_BLOCKING=1: exact Python line of a CUDA error; slow.")
+@click.option(
+    "--asan",
+    is_flag=True,
+    help="Preload AddressSanitizer: the report shows the line that damages the heap or uses freed memory, with nothing rebuilt. About half "
+    "as fast, and takes more memory.",
+)
 @click.option("--sanitizer", is_flag=True, help="Set TORCH_CUDA_SANITIZER=1: find data races between CUDA streams; slow.")
 @click.option(
     "--stderr/--no-stderr",
@@ -99,6 +105,7 @@ def command(
     keep_core: bool,
     cuda: bool,
     blocking: bool,
+    asan: bool,
     sanitizer: bool,
     keep_stderr: bool,
     restart: str,
@@ -147,6 +154,7 @@ def command(
         minimal=minimal,
         cuda=cuda,
         blocking=blocking,
+        asan=asan,
         sanitizer=sanitizer,
         keep_stderr=keep_stderr,
         restart_limit=restart_limit if restart == "on-crash" or on_hang == "restart" else 0,

@@ -6,7 +6,6 @@ import os
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple, Optional
@@ -15,6 +14,7 @@ from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
+from crashkit.collect.host.program import program_of
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.crashfolder.store import Store, home
 from crashkit.crashfolder.temporary import temporary_parent
@@ -229,33 +229,9 @@ def ptrace_finding() -> Finding:
     return Finding("ptrace", "ok", words[min(scope, 3)])
 
 
-def find_interpreter(command: tuple[str, ...]) -> tuple[Optional[Path], Optional[str]]:
-    """The program that runs a command, after following `#!` lines; or None and the reason."""
-    if not command:
-        return Path(sys.executable).resolve(), None
-    found = shutil.which(command[0])
-    if found is None:
-        return None, f"{command[0]}: command not found"
-    for _ in range(4):
-        try:
-            with open(found, "rb") as file:
-                head = file.read(4096)
-        except OSError as error:
-            return None, f"{found}: {error.strerror}"
-        if not head.startswith(b"#!"):
-            return Path(found).resolve(), None
-        words = os.fsdecode(head[2:].split(b"\n", 1)[0]).split()
-        if words and os.path.basename(words[0]) == "env":
-            words = [shutil.which(word) or word for word in words[1:] if not word.startswith("-") and "=" not in word]
-        if not words:
-            break
-        found = words[0]
-    return None, f"cannot find the program that {command[0]} starts"
-
-
 def interpreter_findings(command: tuple[str, ...]) -> Iterator[Finding]:
     """Check that the command's interpreter has debug info and libpython.py."""
-    program, failure = find_interpreter(command)
+    program, failure = program_of(command)
     if program is None:
         yield Finding("command", "problem", failure or "unknown", "Give the full path of the program, or add its folder to PATH.")
         return

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from crashkit import isolation
-from crashkit.collect.host import cuda, outlook
+from crashkit.collect.host import asan, cuda, outlook
 from crashkit.collect.host.limits import all_limits
+from crashkit.collect.host.program import program_of
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.restart import Restart
@@ -40,6 +41,7 @@ class Request(NamedTuple):
     cuda: bool = False
     blocking: bool = False
     sanitizer: bool = False
+    asan: bool = False
     keep_stderr: bool = True
     restart_limit: int = 0
     """Restarts in a row; 0 disables them."""
@@ -68,12 +70,13 @@ class Request(NamedTuple):
 def run(request: Request) -> int:
     """Run the command and return the status to exit with. The command runs even if the crash store fails.
 
-    Raises CollectError if --capture ptrace needs a script that is not installed.
+    Raises CollectError if --capture ptrace needs a script, or --asan a library, that is not installed.
     """
+    library = asan.library() if request.asan else None
     closed = _occupy_closed_streams()
     place = _store()
     if place is None:
-        return _run_alone(request)
+        return _run_alone(request, library)
     store, inbox, helpers = place
     folder = inbox.path
     facts = outlook.gather(working_folder())
@@ -89,7 +92,7 @@ def run(request: Request) -> int:
         gpu_folder = folder / "gpu"
         gpu_folder.mkdir(mode=0o700)
     environment = dict(os.environ)
-    environment.update(evidence_variables(environment, request, gpu_folder))
+    environment.update(evidence_variables(environment, request, gpu_folder, library))
     settings = RunSettings(
         command=request.command,
         environment=environment,
@@ -168,8 +171,10 @@ def _watcher(tracer: str, inbox: Work, request: Request) -> Callable[[int], int]
     return gdb_watcher(inbox.path, request.keep_core)
 
 
-def evidence_variables(environment: dict[str, str], request: Request, gpu_folder: Optional[Path]) -> dict[str, str]:
-    """Variables to add to the command's environment; variables that are set stay as they are. Pure."""
+def evidence_variables(
+    environment: dict[str, str], request: Request, gpu_folder: Optional[Path] = None, asan_library: Optional[Path] = None
+) -> dict[str, str]:
+    """Variables to add to the command's environment; what is set in it stays."""
     # Without it, uWSGI's own handler of SIGSEGV ends a worker by exit(1): no core, and no signal that its master or we could see.
     wanted = {"PYTHONFAULTHANDLER": "1", "UWSGI_USE_ABORT": "1"}
     if request.blocking:
@@ -178,7 +183,10 @@ def evidence_variables(environment: dict[str, str], request: Request, gpu_folder
         wanted["TORCH_CUDA_SANITIZER"] = "1"
     if gpu_folder is not None:
         wanted.update(cuda.variables(environment, gpu_folder))
-    return {name: value for name, value in wanted.items() if name not in environment}
+    added = {name: value for name, value in wanted.items() if name not in environment}
+    if asan_library is not None:
+        added |= asan.variables(environment, asan_library, program_of(request.command)[0])
+    return added
 
 
 def _occupy_closed_streams() -> set[int]:
@@ -221,9 +229,9 @@ def _store() -> Optional[tuple[Store, Work, frozenset[int]]]:
         return temporary, temporary.begin("run"), frozenset()
 
 
-def _run_alone(request: Request) -> int:
+def _run_alone(request: Request, asan_library: Optional[Path]) -> int:
     """Become the command, with faulthandler enabled; the status to exit with if it cannot be run."""
-    environment = {**os.environ, **evidence_variables(dict(os.environ), request, None)}
+    environment = {**os.environ, **evidence_variables(dict(os.environ), request, asan_library=asan_library)}
     try:
         os.execvpe(request.command[0], request.command, environment)
     except OSError as error:

@@ -26,7 +26,10 @@ _VARIANT = re.compile(
 )
 # The C functions of the C++ runtime, which debug info puts into its namespace: `__cxxabiv1::__cxa_throw`.
 _C_OF_CXX = re.compile(r"^__cxxabiv1::(?=__cxa_)")
-_ALIAS = re.compile(r"^__libc_(?!start|main|csu|message|fatal)")
+_ALIAS = re.compile(
+    r"^(?:__libc_(?!start|main|csu|message|fatal)"
+    r"|_{1,3}interceptor_(?:trampoline_)?|__(?:a|hwa|m|t)san_(?=mem(?:cpy|set|move)$))"  # what sanitizers put in their place
+)
 
 
 def without_suffix(name: str) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.collect.doctor import can_trace, cuda_findings, filter_finding, find_interpreter, interpreter_findings
+from crashkit.collect.doctor import can_trace, cuda_findings, filter_finding, interpreter_findings
+from crashkit.collect.host.program import program_of
 from crashkit.crashfolder.store import Store
 from crashkit.errors import CollectError
 from tests.collect.conftest import Crashkit
@@ -84,11 +85,11 @@ def test_advice_for_a_store_is_possible(tmp_path: Path) -> None:
 def test_the_interpreter_of_a_command(crashkit: Crashkit) -> None:
     script = crashkit.script("tool", f"#!{sys.executable} -E\n")
     script.chmod(0o755)
-    assert find_interpreter((str(script),)) == (Path(sys.executable).resolve(), None)
+    assert program_of((str(script),)) == (Path(sys.executable).resolve(), None)
     script.write_text(f"#!/usr/bin/env -S {sys.executable}\n")
-    assert find_interpreter((str(script),)) == (Path(sys.executable).resolve(), None)
+    assert program_of((str(script),)) == (Path(sys.executable).resolve(), None)
     script.write_text(f"#!{script}\n")
-    assert find_interpreter((str(script),))[0] is None
+    assert program_of((str(script),))[0] is None
     status, findings = _doctor(crashkit, "no-such-command")
     assert status == 1 and "command not found" in findings["command"]["message"] and findings["command"]["mend"]
 

@@ -184,7 +184,26 @@ def test_sanitizers(flag: str, source: str, kind: str, problem: str, tmp_path: P
     if kind == "asan":
         frame = next(frame for frame in evidence.threads[0].natives())
         assert (frame.function, Path(frame.file or "").name, frame.line) == ("main", "program.cpp", 2)
-        assert line.fields["operation"] == "read of 1 bytes"
+        assert line.fields["operation"] == "read of 1 byte"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("newer", [False, True])
+def test_the_block_of_an_address_sanitizer_report(newer: bool, tmp_path: Path) -> None:
+    source = """#include <cstring>
+        __attribute__((noinline)) char *make(int n) { return new char[n]; }
+        __attribute__((noinline)) void drop(char *p) { delete[] p; }
+        int main(int n, char **) { char *p = make(24); if (n > 1) drop(p); memset(p + (n > 1 ? 2 : -8), 0, 4); drop(p); }
+    """
+    program = built(tmp_path, source, "-fsanitize=address")
+    fields = []
+    for arguments in ([], ["x"]):
+        log = ended(tmp_path, "setarch", "-R", str(program), *arguments)
+        if newer:  # the words of LLVM 16 and GCC 13
+            log.write_text(log.read_text().replace("to the left of", "before"))
+        fields.append(next(line for line in read_log(log).lines if line.kind == "asan").fields)
+    assert (fields[0]["where"], fields[0]["allocated"]) == ("8 bytes before a block of 24 bytes", "make") and "freed" not in fields[0]
+    assert (fields[1]["where"], fields[1]["allocated"], fields[1]["freed"]) == ("2 bytes into a freed block of 24 bytes", "make", "drop")
 
 
 @pytest.mark.slow

@@ -18,8 +18,8 @@ _WORDS = 6
 _LONGEST = 300
 _WINDOW = 8 << 10
 _ENDING = 64 << 10
-_DUMPS = re.compile(r"^(?:Fatal Python error:|Current thread 0x|Thread 0x[0-9a-f]+ )")
-"""faulthandler's words are not the process's own (Python/traceback.c, Modules/faulthandler.c)."""
+_DUMPS = re.compile(r"^(?:Fatal Python error:|Current thread 0x|Thread 0x[0-9a-f]+ |==\d+==\s?ERROR: \w+Sanitizer:|={65}$)")
+"""The words of faulthandler and of a sanitizer are not the process's own (Python/traceback.c, Modules/faulthandler.c)."""
 
 
 def with_neighbours(file: BinaryIO, lines: Sequence[LogLine], starts: Mapping[int, int]) -> tuple[LogLine, ...]:
@@ -61,7 +61,7 @@ def _around(file: BinaryIO, start: int) -> tuple[list[bytes], list[bytes]]:
 
 
 def last_words(file: BinaryIO) -> tuple[str, ...]:
-    """The last lines that a process wrote, without the interpreter's dump of its stacks."""
+    """The last lines that a process wrote, without the report of what watched it."""
     end = file.seek(0, 2)
     file.seek(max(0, end - _ENDING))
     rows = [_readable(raw) for raw in file.read(_ENDING).split(b"\n")]

@@ -8,6 +8,9 @@ from typing import Any, Optional
 
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import Address, NativeFrame, Offset, PythonFrame, Thread
+from crashkit.naming.functions import short_function
+from crashkit.naming.handed import is_foreign_call
+from crashkit.naming.machinery import is_machinery
 from crashkit.naming.own_code import is_own
 
 MOST_FRAMES = 400
@@ -23,11 +26,19 @@ _ASAN = re.compile(
     r"(?:.*? on (?:unknown )?address (?P<address>0x[0-9a-f]+))?"
 )
 _TSAN = re.compile(r"WARNING: ThreadSanitizer: (?P<problem>[\w -]+?)(?: \(|$)")
-_NATIVE = re.compile(r"^\s*#(?P<level>\d{1,9}) (?:0x(?P<pc>[0-9a-f]{1,16}) in )?(?P<rest>\S.*)$")
+_NATIVE = re.compile(r"^\s*#(?P<level>\d{1,9}) (?:0x(?P<pc>[0-9a-f]{1,16})(?: in |(?= )))?(?P<rest>.*\S)\s*$")
 _PLACE = re.compile(
     r"^(?P<function>.*?) (?:(?P<file>[^\s()]+):(?P<line>\d{1,9})(?::\d+)?|\((?P<module>[^()+]+)\+0x(?P<offset>[0-9a-f]{1,16})\).*)$"
 )
 _OPERATION = re.compile(r"^\s*(?P<operation>READ|WRITE|Write|Read|Atomic write|Atomic read) of size (?P<size>\d+)")
+# Before LLVM 16 and GCC 13: "to the left of" and "to the right of".
+_LOCATED = re.compile(
+    r"is located (?P<distance>\d{1,20}) bytes? (?P<side>before|after|inside of|to the (?:left|right) of) (?P<size>\d{1,20})-byte region"
+)
+_SIDE = {"to the left of": "before", "to the right of": "after", "inside of": "into"}
+_BLOCK = re.compile(r"^(?:previously )?(?P<what>allocated|freed) by thread")
+_OPERATOR = re.compile(r"operator (?:new|delete).*")
+_SUMMARY = re.compile(r"^SUMMARY: \w+Sanitizer: (?P<problem>[A-Za-z]+(?:-[\w-]+))")
 _END = re.compile(r"^(?:SUMMARY: \w+Sanitizer|==\d+==ABORTING|={60,}$)")
 
 _DEVICE = re.compile(r"^=+ (?P<problem>(?:Invalid|Misaligned|Uninitialized|Leaked|Race reported|Potential|Barrier error|Program hit).*)$")
@@ -79,7 +90,10 @@ class StreamRace(Reader):
 
 
 class NativeReport(Reader):
-    """An ASan, LSan or TSan report; its frames are those of its first stack."""
+    """An ASan, LSan or TSan report; its frames are those of its first stack.
+
+    `fields` has problem and operation, where in a block of the heap that was, and the functions that allocated and freed the block.
+    """
 
     def __init__(self, kind: str, match: re.Match[str]) -> None:
         self.kind = kind
@@ -87,9 +101,14 @@ class NativeReport(Reader):
         self._headline = match.string
         self._frames: list[NativeFrame] = []
         self._stack = 0
+        self._owners: dict[str, list[NativeFrame]] = {}
+        self._owner: list[NativeFrame] = []
 
     def finish(self) -> tuple[Note, ...]:
         """One note of kind `asan` or `tsan`."""
+        if "freed" in self._owners and "where" in self.fields:
+            self.fields["where"] = self.fields["where"].replace(" a block", " a freed block")
+        self.fields |= {what: name for what, frames in self._owners.items() if (name := _owner(frames)) is not None}
         return (Note(self._headline, self.kind, self.fields),)
 
     def feed(self, text: str) -> bool:
@@ -98,17 +117,47 @@ class NativeReport(Reader):
             return False
         if match := _NATIVE.match(text):
             self._stack += match["level"] == "0"
+            frame = _frame(match["pc"], match["rest"])
             if self._stack == 1 and len(self._frames) < MOST_FRAMES:
-                self._frames.append(_frame(match["pc"], match["rest"]))
+                self._frames.append(frame)
+            if len(self._owner) < MOST_FRAMES:
+                self._owner.append(frame)
             return True
-        if match := _OPERATION.match(text):
-            self.fields.setdefault("operation", f"{match['operation'].lower()} of {match['size']} bytes")
+        if match := _BLOCK.match(text):
+            self._owner = self._owners.setdefault(match["what"], [])
+        elif match := _OPERATION.match(text):
+            self.fields.setdefault("operation", f"{match['operation'].lower()} of {_bytes(int(match['size']))}")
+        elif match := _LOCATED.search(text):
+            self.fields.setdefault("where", _where(int(match["distance"]), match["side"], int(match["size"])))
+        elif match := _SUMMARY.match(text):
+            # Its name for it, where the first line has a sentence: "attempting free on address which was not malloc()-ed".
+            self.fields["problem"] = match["problem"]
         self.ended = bool(_END.match(text))
         return True
 
     def thread(self) -> Thread:
         """The thread of the report, with the frames that are printed."""
         return Thread(crashed=True, frames=tuple(self._frames))
+
+
+def _owner(frames: Sequence[NativeFrame]) -> Optional[str]:
+    """The function that had a block allocated or freed; None where Python code did, of which such a stack has no line."""
+    for frame in frames:
+        if is_foreign_call(frame):
+            return None
+        if frame.function and not is_machinery(frame.function) and not _OPERATOR.fullmatch(frame.function):
+            return short_function(frame.function)
+    return None
+
+
+def _where(distance: int, side: str, size: int) -> str:
+    side = _SIDE.get(side, side)
+    place = f"{_bytes(distance)} {side}" if distance else "at the start of" if side == "into" else f"right {side}"
+    return f"{place} a block of {_bytes(size)}"
+
+
+def _bytes(count: int) -> str:
+    return "1 byte" if count == 1 else f"{count} bytes"
 
 
 class DeviceReport(Reader):

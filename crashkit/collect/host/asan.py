@@ -1,0 +1,44 @@
+"""AddressSanitizer's library for a program that was not built with it.
+
+Preloaded, it replaces malloc() and free(), and checks the memory that memcpy(), memset(), strcpy() and their kind are given, whoever calls
+them. What compiled code reads and writes by itself is checked only where that code was built with `-fsanitize=address`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Optional
+
+from crashkit.errors import CollectError
+
+_FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib")
+_NAME = re.compile(r"libasan\.so\.(\d+)")
+_FREE_THREADED = re.compile(r"python\d\.\d+td?")
+_OPTIONS = "abort_on_error=1:disable_coredump=0:detect_leaks=0"
+"""An error leaves a core, and what Python never frees is no error (sanitizer_common/sanitizer_flags.inc of LLVM)."""
+
+
+def library(root: Path = Path("/")) -> Path:
+    """GCC's library, the newest of those in the system's folders below `root`. Raises CollectError if there is none."""
+    found = [path for folder in _FOLDERS for path in root.glob(f"{folder.lstrip('/')}/libasan.so.*") if _NAME.fullmatch(path.name)]
+    if not found:
+        raise CollectError(
+            "--asan needs AddressSanitizer's library, libasan.so, which is not installed",
+            "It comes with GCC: sudo apt-get install gcc, or sudo dnf install libasan.",
+        )
+    return max(found, key=lambda path: int(path.name.rpartition(".")[2]))
+
+
+def variables(environment: Mapping[str, str], path: Path, interpreter: Optional[Path]) -> dict[str, str]:
+    """Variables with which a program runs with the library, `interpreter` if it is Python. Its own libraries to preload and its own options
+    stay; options that come later win. Python's small objects are allocated by malloc(), too."""
+    # A free-threaded one refuses to start with another allocator than its own (Doc/using/cmdline.rst).
+    free_threaded = interpreter is not None and _FREE_THREADED.fullmatch(interpreter.name) is not None
+    return {
+        # Before all others, or it refuses to start.
+        "LD_PRELOAD": " ".join(filter(None, (str(path), environment.get("LD_PRELOAD")))),
+        "ASAN_OPTIONS": ":".join(filter(None, (_OPTIONS, environment.get("ASAN_OPTIONS")))),
+        "PYTHONMALLOC": environment.get("PYTHONMALLOC", "default" if free_threaded else "malloc"),
+    }
