@@ -207,6 +207,17 @@ def test_the_block_of_an_address_sanitizer_report(newer: bool, tmp_path: Path) -
 
 
 @pytest.mark.slow
+def test_a_sanitizers_frame_without_a_name(tmp_path: Path) -> None:
+    program = built(
+        tmp_path, "#include <cstdlib>\nint main() { char *p = (char *)malloc(8); free(p); free(p); }", "-fsanitize=address", "-s"
+    )
+    evidence = read_log(ended(tmp_path, "setarch", "-R", str(program)))
+    frame = next(frame for frame in evidence.threads[0].natives() if "program" in (frame.module or ""))
+    assert frame.function is None and frame.offset and frame.pc
+    assert next(line for line in evidence.lines if line.kind == "asan").fields["problem"] == "double-free"
+
+
+@pytest.mark.slow
 def test_gdb_text(tmp_path: Path) -> None:
     if shutil.which("gdb") is None:
         pytest.skip(NO_GDB)
