@@ -215,7 +215,7 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
     if match is None:
         return NativeFrame(function=rest, pc=address, trust="text")
     return NativeFrame(
-        function=match["function"] or None,
+        function=match["function"].strip() or None,
         file=match["file"],
         line=int(match["line"]) if match["line"] else None,
         module=match["module"],
