@@ -14,6 +14,8 @@ from crashkit.naming.failing import said
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import NESTED, SIGNAL_FRAME, is_outermost, is_signal_frame
 
+_RAISES = frozenset({"raise", "kill", "pthread_kill", "abort"})
+
 
 def settle(scene: Scene, crash: Crash) -> Crash:
     """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none."""
@@ -85,9 +87,10 @@ def _nested(thread: Thread, end: int) -> Thread:
 
 
 def _handler(frames: tuple[Frame, ...], at: int) -> str | None:
-    """What the kernel called: the frame just inside the signal frame."""
+    """What the kernel called: the frame just inside the signal frame. None if that left its own frame to what raised the signal again."""
     handler = next((index for index in range(at - 1, -1, -1) if isinstance(frames[index], NativeFrame)), None)
-    return said(frames[:at], handler) if handler is not None else None
+    name = said(frames[:at], handler) if handler is not None else None
+    return None if name in _RAISES else name
 
 
 def _aborted(handler: tuple[Frame, ...]) -> bool:

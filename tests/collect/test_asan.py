@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from crashkit.collect.host import asan
 from crashkit.collect.run import Request, evidence_variables
 from crashkit.errors import CollectError
-from tests.collect.conftest import Crashkit
+from tests.collect.conftest import SEGFAULT, Crashkit
 
 PROGRAM = """
 import ctypes, sys
@@ -61,6 +62,17 @@ def test_the_line_that_damages_memory(crashkit: Crashkit, tmp_path: Path, error:
     assert "  Array cookie" not in report.read_text()  # the sanitizer's legend is not what the process said last
 
 
+@pytest.mark.slow
+def test_a_fault_and_an_exception_end_as_ever(crashkit: Crashkit, tmp_path: Path) -> None:
+    """A fault is the kernel's to tell, and a C++ exception of a library that was loaded later is no error."""
+    assert crashkit("run", "--asan", "--no-analyze", "--", "python", "-c", SEGFAULT).returncode == 139
+    (tmp_path / "thrown.cpp").write_text('extern "C" int thrown() { try { throw 1; } catch (int value) { return value; } }')
+    subprocess.run(["g++", "-shared", "-fPIC", "-o", tmp_path / "thrown.so", tmp_path / "thrown.cpp"], check=True)
+    code = f"import ctypes; print('caught', ctypes.CDLL({str(tmp_path / 'thrown.so')!r}).thrown())"
+    result = crashkit("run", "--asan", "--no-analyze", "--", "python", "-c", code)
+    assert (result.returncode, result.stdout) == (0, "caught 1\n"), result.stderr
+
+
 def test_the_newest_library_is_taken(tmp_path: Path) -> None:
     with pytest.raises(CollectError, match="is not installed"):
         asan.library(tmp_path)
@@ -75,7 +87,9 @@ def test_what_the_user_set_stays() -> None:
     request, path = Request(("python",)), Path("/usr/lib/libasan.so.8")
     added = evidence_variables({"LD_PRELOAD": "mine.so", "ASAN_OPTIONS": "detect_leaks=1", "PYTHONMALLOC": "debug"}, request, None, path)
     assert (
-        added["LD_PRELOAD"] == f"{path} mine.so" and added["ASAN_OPTIONS"].endswith(":detect_leaks=1") and added["PYTHONMALLOC"] == "debug"
+        added["LD_PRELOAD"] == f"{path} libstdc++.so.6 mine.so"
+        and added["ASAN_OPTIONS"].endswith(":detect_leaks=1")
+        and added["PYTHONMALLOC"] == "debug"
     )
     assert evidence_variables({}, request, None, path)["PYTHONMALLOC"] == "malloc"
     assert "LD_PRELOAD" not in evidence_variables({}, request)

@@ -113,6 +113,13 @@ def test_kill_in_a_thread_is_told_of_that_thread(fault: str) -> None:
     assert {"in_thread", function} <= set(functions) and "main" not in functions
 
 
+def test_a_handler_that_left_its_frame_has_no_name() -> None:
+    crash = ended(c_crash("handlers.c", "null", "abort", "tail"))
+    assert crash.signal is not None and (crash.signal.reason, crash.signal.ended_with) == ("null-pointer", "SIGABRT"), crash.signal
+    assert crash.signal.handler is None
+    assert "a signal handler then ended the process with SIGABRT" in "\n".join(text.summary(crash, None, color=False, width=100))
+
+
 def test_which_thread_sent_the_signal_is_said_not_to_be_known() -> None:
     """The thread that called os.kill() waits for something else by the time of the core; the kernel gave the signal to the main one."""
     crash = ended(python_crash("scenarios.py", "sigabrt_in_a_thread", faulthandler=False))

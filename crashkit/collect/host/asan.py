@@ -16,8 +16,12 @@ from crashkit.errors import CollectError
 _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib")
 _NAME = re.compile(r"libasan\.so\.(\d+)")
 _FREE_THREADED = re.compile(r"python\d\.\d+td?")
-_OPTIONS = "abort_on_error=1:disable_coredump=0:detect_leaks=0"
-"""An error leaves a core, and what Python never frees is no error (sanitizer_common/sanitizer_flags.inc of LLVM)."""
+_OPTIONS = "abort_on_error=1:disable_coredump=0:detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"
+"""An error leaves a core, what Python never frees is no error, and faults end the process as ever (sanitizer_common/sanitizer_flags.inc of
+LLVM)."""
+_CXX = "libstdc++.so.6"
+"""AddressSanitizer looks for __cxa_throw() when the program starts, and aborts at the first C++ exception if the library came later
+(asan/asan_interceptors.cpp)."""
 
 
 def library(root: Path = Path("/")) -> Path:
@@ -38,7 +42,7 @@ def variables(environment: Mapping[str, str], path: Path, interpreter: Optional[
     free_threaded = interpreter is not None and _FREE_THREADED.fullmatch(interpreter.name) is not None
     return {
         # Before all others, or it refuses to start.
-        "LD_PRELOAD": " ".join(filter(None, (str(path), environment.get("LD_PRELOAD")))),
+        "LD_PRELOAD": " ".join(filter(None, (str(path), _CXX, environment.get("LD_PRELOAD")))),
         "ASAN_OPTIONS": ":".join(filter(None, (_OPTIONS, environment.get("ASAN_OPTIONS")))),
         "PYTHONMALLOC": environment.get("PYTHONMALLOC", "default" if free_threaded else "malloc"),
     }
