@@ -218,6 +218,26 @@ def test_a_sanitizers_frame_without_a_name(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_an_exception_that_the_sanitizer_does_not_know(tmp_path: Path) -> None:
+    """AddressSanitizer is preloaded without the C++ library; the frames are read with and without the line above them."""
+    source = 'extern "C" int thrown() { try { throw 1; } catch (int value) { return value; } }'
+    library = built(tmp_path, source, "-shared", "-fPIC").rename(tmp_path / "thrown.so")
+    runtime = subprocess.run(["g++", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    code = f"import ctypes; ctypes.CDLL({str(library)!r}).thrown()"
+    log = ended(tmp_path, "env", f"LD_PRELOAD={runtime}", "ASAN_OPTIONS=detect_leaks=0", sys.executable, "-c", code)
+    whole = read_log(log)
+    assert kinds(whole) == ["asan-order"]
+    log.write_text(log.read_text().partition("\n")[2])
+    for evidence in (whole, read_log(log)):
+        functions = [frame.function for frame in evidence.threads[0].natives()]
+        assert (
+            "__interceptor___cxa_throw" in functions
+            and "thrown" in functions
+            and all(" " not in function.partition("(")[0] for function in functions if function)
+        )
+
+
+@pytest.mark.slow
 def test_gdb_text(tmp_path: Path) -> None:
     if shutil.which("gdb") is None:
         pytest.skip(NO_GDB)

@@ -25,6 +25,8 @@ _ASAN = re.compile(
     r"==(?P<pid>\d+)==\s?ERROR: (?:Address|Leak|HWAddress)Sanitizer: (?P<problem>[\w-]+)"
     r"(?:.*? on (?:unknown )?address (?P<address>0x[0-9a-f]+))?"
 )
+# The first exception of a library that was loaded later than AddressSanitizer: asan/asan_interceptors.cpp.
+_EXCEPTION = re.compile(r"AddressSanitizer: (?P<problem>CHECK failed): .{0,100}real___cxa_throw")
 _TSAN = re.compile(r"WARNING: ThreadSanitizer: (?P<problem>[\w -]+?)(?: \(|$)")
 _NATIVE = re.compile(r"^\s*#(?P<level>\d{1,9}) (?:0x(?P<pc>[0-9a-f]{1,16})(?: in |(?= )))?(?P<rest>.*\S)\s*$")
 _PLACE = re.compile(
@@ -105,7 +107,7 @@ class NativeReport(Reader):
         self._owner: list[NativeFrame] = []
 
     def finish(self) -> tuple[Note, ...]:
-        """One note of kind `asan` or `tsan`."""
+        """One note of kind `asan`, `asan-order` or `tsan`."""
         if "freed" in self._owners and "where" in self.fields:
             self.fields["where"] = self.fields["where"].replace(" a block", " a freed block")
         self.fields |= {what: name for what, frames in self._owners.items() if (name := _owner(frames)) is not None}
@@ -117,7 +119,7 @@ class NativeReport(Reader):
             return False
         if match := _NATIVE.match(text):
             self._stack += match["level"] == "0"
-            frame = _frame(match["pc"], match["rest"])
+            frame = printed_frame(match["pc"], match["rest"])
             if self._stack == 1 and len(self._frames) < MOST_FRAMES:
                 self._frames.append(frame)
             if len(self._owner) < MOST_FRAMES:
@@ -194,6 +196,8 @@ def _opens_native(text: str) -> Optional[NativeReport]:
         return NativeReport("asan", match)
     if match := _TSAN.search(text):
         return NativeReport("tsan", match)
+    if match := _EXCEPTION.search(text):
+        return NativeReport("asan-order", match)
     return None
 
 
@@ -209,7 +213,8 @@ def _tells(reports: Sequence[tuple[str, NativeReport]]) -> Account:
     return Account(telling=Telling.REPORT, threads=(reports[0][1].thread(),))
 
 
-def _frame(pc: Optional[str], rest: str) -> NativeFrame:
+def printed_frame(pc: Optional[str], rest: str) -> NativeFrame:
+    """A frame of a sanitizer's stack: `main /src/a.c:3`, `fill (/lib/b.so+0x10)`, from its address in hexadecimal and what follows it."""
     address = Address(int(pc, 16)) if pc else None
     match = _PLACE.match(rest)
     if match is None:
