@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional
 
 from crashkit import isolation
-from crashkit.collect.host import cuda, outlook
+from crashkit.collect.host import asan, cuda, outlook
 from crashkit.collect.host.limits import FILTER, NEEDED, core_limit
 from crashkit.collect.host.outlook import Facts
 from crashkit.collect.host.program import program_of
@@ -44,7 +44,8 @@ class Finding(NamedTuple):
 def examine(command: tuple[str, ...] = ()) -> list[Finding]:
     """All findings for a command started here and now; for this interpreter if none is given."""
     facts = outlook.gather(working_folder())
-    findings = [*core_findings(facts), filter_finding(_filter()), *store_findings(), *history_findings(), *gdb_findings(), ptrace_finding()]
+    findings = [*core_findings(facts), filter_finding(_filter()), *store_findings(), *history_findings(), *gdb_findings()]
+    findings += [ptrace_finding(), asan_finding()]
     findings += interpreter_findings(command)
     if os.path.exists("/proc/driver/nvidia/version") or any(name.startswith("CUDA_") for name in os.environ):
         findings += cuda_findings(os.environ)
@@ -185,6 +186,14 @@ def history_findings() -> Iterator[Finding]:
             f"{waiting} {'crash waits' if waiting == 1 else 'crashes wait'} in {home()} for a history that was unavailable",
             "crashkit groups, with the same --index",
         )
+
+
+def asan_finding(root: Path = Path("/")) -> Finding:
+    """Whether `crashkit run --asan` would find its library below `root`."""
+    try:
+        return Finding("asan", "ok", f"crashkit run --asan finds errors that corrupt memory, with {asan.library(root)}")
+    except CollectError as error:
+        return Finding("asan", "ok", "no libasan.so: crashkit run --asan is not possible", error.hint)
 
 
 def gdb_findings() -> Iterator[Finding]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.collect.doctor import can_trace, cuda_findings, filter_finding, interpreter_findings
+from crashkit.collect.doctor import asan_finding, can_trace, cuda_findings, filter_finding, interpreter_findings
 from crashkit.collect.host.program import program_of
 from crashkit.crashfolder.store import Store
 from crashkit.errors import CollectError
@@ -117,3 +117,11 @@ def test_a_script_that_others_can_exchange(tmp_path: Path) -> None:
     (finding,) = interpreter_findings((str(program),))
     assert finding.state == "warning" and finding.message.startswith(f"{script} will not be run")
     assert finding.mend and finding.mend.endswith(f"--libpython {script}")
+
+
+def test_whether_memory_errors_can_be_found(tmp_path: Path) -> None:
+    assert "is not possible" in asan_finding(tmp_path).message and "gcc" in (asan_finding(tmp_path).mend or "")
+    library = tmp_path / "lib64/libasan.so.8"
+    library.parent.mkdir()
+    library.touch()
+    assert str(library) in asan_finding(tmp_path).message
