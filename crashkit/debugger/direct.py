@@ -30,6 +30,8 @@ from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import signal_name
 
 ORIGIN = "crashkit"
+_MAIN = "MainThread"
+"""What `threading` calls the main thread (Lib/threading.py)."""
 _THREADS_WITH_VARIABLES = 64
 _FRAMES_WITH_VARIABLES = 1000
 """At either end of a deep stack."""
@@ -285,6 +287,11 @@ class DirectReader:
         for tid, thread in self._threads():
             stack = self._stack(thread, with_variables(tid))
             stacks[tid] = stacks[tid].over(stack) if tid in stacks else stack
+        process = self._scene.crash.process
+        pid = process.pid if process is not None else None
+        if pid in stacks and stacks[pid].name is None and any(stack.name for stack in stacks.values()):
+            # Its table is damaged; the others have their names on their stacks, so that `threading` was imported.
+            stacks[pid] = stacks[pid]._replace(name=_MAIN)
         return stacks
 
     def _stack(self, thread: PythonThread, with_variables: bool) -> PythonStack:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.interpreter.finding import Module, find
+from crashkit.interpreter.view import View
 from crashkit.model import Crash, PythonFrame
 from crashkit.naming.functions import without_suffix
 from crashkit.pipeline import Options, analyze
@@ -16,7 +18,8 @@ from crashkit.report.first_answer import first_answer
 from crashkit.report.renderer import renderer
 from crashkit.stacks.merge import EVALUATE, runs
 from tests.crashes import Interpreter, c_crash, every_interpreter, interpreters, python_crash
-from tests.interpreter.process import library
+from tests.interpreter.process import idents, interpreter_of, library, opened
+from tests.test_peers import overwritten
 from tests.test_stacks_truth import check_python
 from tests.truth import backtrace
 
@@ -137,3 +140,16 @@ def test_python_in_an_executable_of_another_name(sections: bool, tmp_path: Path)
 def test_crash_without_python(tmp_path: Path) -> None:
     crash = analyze(c_crash("no_python.c").core)
     assert crash.python is None and not [error for error in crash.soft_errors if error.stage == "python"]
+
+
+@pytest.mark.slow
+def test_threads_have_their_names_where_threading_is_damaged(python: Interpreter) -> None:
+    made = python_crash("threads.py", python=python)
+    with opened(made.core) as memory:
+        loaded, version = interpreter_of(memory)
+        found = find(View(memory), [Module(loaded, Path(loaded.path))], version, idents(memory))
+        assert found is not None
+        place = found.interpreters[0] + found.layout.interpreter.modules
+    damaged = overwritten(made.core, place, "without-modules")
+    names = [{thread.tid: thread.name for thread in analyze(core, options=Options(gdb=None)).threads} for core in (made.core, damaged)]
+    assert names[0] == names[1] and "MainThread" in names[0].values()

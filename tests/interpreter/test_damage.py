@@ -356,7 +356,7 @@ def test_a_deep_stack_is_counted_in_bounded_steps(tmp_path: Path, monkeypatch: p
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_threads_have_their_names_without_threadings_table(python: Interpreter) -> None:
-    """The frames that a thread begins with have its `Thread`. The main thread has none."""
+    """The frames that a thread begins with have its `Thread`. The main thread has none there."""
     with opened(python_crash("threads.py", python=python).core) as core:
         loaded, version = interpreter_of(core)
         modules, known = [Module(loaded, Path(loaded.path))], idents(core)
