@@ -43,14 +43,14 @@ PRINTED = (
     '{{"level": "error", "message": "{}"}}',
     'write(2, "{}\\n", 24) = 24',
     "python: {}",
-    '>   raise_from(x)\nE   RuntimeError: {}',
+    ">   raise_from(x)\nE   RuntimeError: {}",
 )
 
 
 @pytest.mark.parametrize("quote", QUOTES)
 @pytest.mark.parametrize("message", MESSAGES)
 def test_quoted(quote: str, message: str, tmp_path: Path) -> None:
-    assert {confidence for confidence in _confidences(quote.format(message), tmp_path)} <= {"possible"}
+    assert set(_confidences(quote.format(message), tmp_path)) <= {"possible"}
 
 
 @pytest.mark.parametrize("wrapping", PRINTED)

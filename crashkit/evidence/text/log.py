@@ -157,7 +157,9 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
-    lines = (*log.quoted(_quoted_in_patches(source.file, found.lines)), *log.told_causes(source.file, found.lines)) if alone else found.lines
+    lines = found.lines
+    if alone:
+        lines = (*log.quoted(_quoted_in_patches(source.file, lines)), *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 

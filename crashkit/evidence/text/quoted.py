@@ -12,13 +12,15 @@ from typing import Optional
 _LITERAL = r"[A-Za-z]{0,2}(?:\"(?P<double>[^\"\n]{4,400})(?:\"|$)|'(?P<single>[^'\n]{4,400})(?:'|$))"
 # The exception that a program shows as Python writes it is no call, nor is strace's line of what was written.
 _OF_CALL = re.compile(
-    r"(?:\b(?:raise|throw) {1,2}[^()\n]{1,80}|(?<![\w.:>-])(?![\w.]{0,80}(?:Error|Exception)\()(?!(?:writev?|sendto)\(\d)[A-Za-z_][\w.:>-]{1,80}!?)"
+    r"(?:\b(?:raise|throw) {1,2}[^()\n]{1,80}"
+    r"|(?<![\w.:>-])(?![\w.]{0,80}(?:Error|Exception)\()(?!(?:writev?|sendto)\(\d)[A-Za-z_][\w.:>-]{1,80}!?)"
     r"\((?:[^\"'()\n]{0,80}[,=(] ?)?" + _LITERAL + r"(?= ?[,)+]|$)"
 )
 _LIST = re.compile(r"[\w\]] ?= ?[\[({] ?(?P<items>[A-Za-z]{0,2}[\"'].{4,800})")
 _ITEM = re.compile(r"(?:^|, ?)" + _LITERAL + r"(?=$| ?[,\])}])")
 _REPAIRS = re.compile(
-    r"(?:^|[\s*-])(?:[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?|[Pp]revent(?:s|ed|ing)?|[Hh]andl(?:es?|ing)|[Ss]ilence[sd]?|[Ww]ork(?:s|ed)? around):?(?= )"
+    r"(?:^|[\s*-])(?:[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?|[Pp]revent(?:s|ed|ing)?|[Hh]andl(?:es?|ing)|[Ss]ilence[sd]?"
+    r"|[Ww]ork(?:s|ed)? around):?(?= )"
 )
 """What a change does about the message behind it."""
 _GONE = re.compile(r" (?:is|are|was|were|has been|have been) (?:now )?(?:gone|fixed|resolved|solved|avoided|handled|prevented)\b")
