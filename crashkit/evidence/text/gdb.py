@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Optional
 
-from crashkit.evidence.text.reader import Account, Format, Reader, Telling, threads_left_out
+from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling, threads_left_out
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
+from crashkit.naming.functions import plain
 from crashkit.naming.machinery import SIGNAL_FRAME, machinery_end
 from crashkit.naming.signals import signal_name
 
@@ -39,6 +40,9 @@ _CALL = re.compile(r"^(?=.*\)$)(?P<function>.*?) \((?P<args>.*)\)$", re.DOTALL)
 _OF_SANITIZER = re.compile(r"^.+ (?:[^\s()]+:\d{1,9}|\(/[^\s()]+\+0x[0-9a-f]{1,16}\)(?: \(BuildId: \w+\))?)$")
 _PYTHON = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d{1,9}), in (?P<function>.*)$')
 _PYTHON_HEAD = "Traceback (most recent call first):"
+_MOST_SAYING = 12
+"""Innermost frames among which a function that ends the process is looked for."""
+_STRING = re.compile(r'"([^"]{1,1000})"')
 _NOISE = re.compile(
     r"^(?:\[New LWP|\[Thread debugging|Using host|warning: |Downloading |--Type <RET>|\(More stack frames|Backtrace stopped|$)"
 )
@@ -138,6 +142,12 @@ class GdbStacks(Reader):
             )
             return True
         return text.startswith("  ")
+
+    def finish(self) -> tuple[Note, ...]:
+        """What the functions that ended the process had to say, of which gdb shows the arguments."""
+        crashed = next((thread for thread in self.threads() if thread.crashed), None)
+        frames = itertools.islice(crashed.natives(), _MOST_SAYING) if crashed is not None else ()
+        return tuple(itertools.islice((Note(text, "process-end", classified=True) for text in map(_last_words, frames) if text), 1))
 
     def threads(self) -> tuple[Thread, ...]:
         """In the order of the text. Frames that gdb prints twice (on stopping, then for bt) are taken once."""
@@ -239,6 +249,21 @@ def _frame(pc: Optional[str], rest: str) -> NativeFrame:
     return NativeFrame(
         function=None if function == "??" else function, file=file, line=line, module=module, pc=address, trust="text", args=args
     )
+
+
+def _last_words(frame: NativeFrame) -> Optional[str]:
+    """The message that a function of glibc or CPython prints before abort(), from its arguments."""
+    said = {name: match[1] for name, value in frame.args.items() if (match := _STRING.search(value))}
+    name = plain(frame.function or "").lstrip("_")
+    if name == "malloc_printerr":
+        return said.get("str")
+    if name.startswith("assert_fail") and "assertion" in said:
+        place = f"{said.get('file', 'unknown')}:{frame.args.get('line', '').rpartition('=')[2] or 0}"
+        return f"{place}: {said.get('function', 'unknown')}: Assertion `{said['assertion']}' failed."
+    if name in ("Py_FatalError", "Py_FatalErrorFunc", "fatal_error", "Py_FatalErrorFormat") and "msg" in said:
+        function = said.get("func") or said.get("prefix")
+        return f"Fatal Python error: {function + ': ' if function else ''}{said['msg']}"
+    return None
 
 
 def _args(text: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import causes, formats, hearsay, log_signal, mentions, retold
+from crashkit.evidence.text import causes, formats, hearsay, log_signal, mentions, quoted, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -157,7 +157,9 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
-    lines = (*_quoted_in_patches(source.file, found.lines), *log.told_causes(source.file, found.lines)) if alone else found.lines
+    lines = found.lines
+    if alone:
+        lines = (*log.quoted(_quoted_in_patches(source.file, lines)), *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
@@ -471,6 +473,15 @@ class _Log:
             if row.strip() and kind not in (hearsay.KIND, *_SUPPORTING):
                 found.append(LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields)))
         return tuple(found[:MOST_OF_A_KIND])
+
+    def quoted(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
+        """The lines, of which some only quote their message."""
+        return tuple(
+            msgspec.structs.replace(line, fields={**line.fields, "loosely": how})
+            if line.kind and "loosely" not in line.fields and (how := quoted.how(line.text, line.kind, self._kind_of))
+            else line
+            for line in lines
+        )
 
     def whole_messages(self, file: BinaryIO, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """The lines, of which some are known as more once the line behind them is added: a terminal or a mail had broken them."""

@@ -86,7 +86,8 @@ def precedence(kind: Optional[str]) -> int:
 @cache
 def loose_line_patterns() -> tuple[LinePattern, ...]:
     """Those for short texts, besides `line_patterns`."""
-    return _process_ends(translations.every())
+    codes = (LinePattern(one.kind, one.pattern, one.signal) for one in windows_codes.posted_patterns())
+    return (*_process_ends(translations.every()), *codes)
 
 
 def _process_ends(several: Iterable[translations.Translated]) -> tuple[LinePattern, ...]:

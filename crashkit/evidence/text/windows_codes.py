@@ -59,6 +59,17 @@ def patterns() -> tuple[Written, ...]:
     return tuple(Written(code.kind, pattern, code.signal) for code in table.code for pattern in _patterns(code))
 
 
+@cache
+def posted_patterns() -> tuple[Written, ...]:
+    """For short texts, besides `patterns`: bare digits behind whatever a language of Windows calls them, or in an event's XML."""
+    table = msgspec.convert(own_table(Path(__file__).with_name("windows_codes.toml")), prepared(_Table))
+    return tuple(
+        Written(code.kind, rf"(?:^[^:=：]{{3,60}} ?[:=：]|<Data>) {{0,40}}{_named(code, f'{code.value:08X}')}(?:<|\.?$)", code.signal)
+        for code in table.code
+        if not code.ambiguous
+    )
+
+
 def _patterns(code: _Code) -> Iterator[str]:
     """As a number with and without a sign, and in hexadecimal; the Java virtual machine's report tells more than the code in it."""
     upper = f"{code.value:08X}"

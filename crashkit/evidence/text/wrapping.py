@@ -90,10 +90,19 @@ _TAGS = ("<br>", "<br/>", "<br />", "</p>", "</pre>", "</code>", "</div>", "</sp
 _BARE_WORDS = frozenset({"Aborted", "Killed", "Terminated"})
 
 
+_QUOTED = re.compile(r"\\([#_*`<>\[\]()~|])")
+"""A mark of Markdown that an editor, or a bug tracker that was moved, has taken for text."""
+
+
+def _unmarked(text: str) -> str:
+    """The line without the backslashes of Markdown; one of Windows' paths keeps its own."""
+    return _QUOTED.sub(r"\1", text) if "\\" in text and _DRIVE.search(text) is None else text
+
+
 def views(text: str) -> Iterator[str]:
     """The line, then without one layer of its wrapping after the other, at last without what stands behind it."""
     yield text
-    text = text.lstrip(" ")
+    text = _unmarked(text).lstrip(" ")
     yield text
     start, of_a_logger = 0, False
     for start, of_a_logger in _stripped(text):
@@ -107,6 +116,7 @@ def views(text: str) -> Iterator[str]:
 
 def bare(text: str) -> str:
     """The line without all that stands before it: its indentation is its own."""
+    text = _unmarked(text)
     start = max((start for start, _ in _stripped(text)), default=0)
     return text[start:].removesuffix("<br>").removesuffix("<br/>").rstrip(" ")
 

@@ -1,0 +1,48 @@
+"""Messages that a line only quotes: source code that holds one as a string, a change that says what it does about one. Pure.
+
+Such a line shows what a program may print, not that one has printed it, so no finding on it is above `possible`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Optional
+
+_LITERAL = r"[A-Za-z]{0,2}(?:\"(?P<double>[^\"\n]{4,400})(?:\"|$)|'(?P<single>[^'\n]{4,400})(?:'|$))"
+# The exception that a program shows as Python writes it is no call, nor is strace's line of what was written.
+_OF_CALL = re.compile(
+    r"(?:\b(?:raise|throw) {1,2}[^()\n]{1,80}"
+    r"|(?<![\w.:>-])(?![\w.]{0,80}(?:Error|Exception)\()(?!(?:writev?|sendto)\(\d)[A-Za-z_][\w.:>-]{1,80}!?)"
+    r"\((?:[^\"'()\n]{0,80}[,=(] ?)?" + _LITERAL + r"(?= ?[,)+]|$)"
+)
+_LIST = re.compile(r"[\w\]] ?= ?[\[({] ?(?P<items>[A-Za-z]{0,2}[\"'].{4,800})")
+_ITEM = re.compile(r"(?:^|, ?)" + _LITERAL + r"(?=$| ?[,\])}])")
+_REPAIRS = re.compile(
+    r"(?:^|[\s*-])(?:[Ff]ix(?:e[sd]|ing)?|[Aa]void(?:s|ed|ing)?|[Pp]revent(?:s|ed|ing)?|[Hh]andl(?:es?|ing)|[Ss]ilence[sd]?"
+    r"|[Ww]ork(?:s|ed)? around):?(?= )"
+)
+"""What a change does about the message behind it."""
+_GONE = re.compile(r" (?:is|are|was|were|has been|have been) (?:now )?(?:gone|fixed|resolved|solved|avoided|handled|prevented)\b")
+
+
+def literals(text: str) -> Iterator[str]:
+    """The strings in a line of source code: arguments of calls, items of a list that is assigned."""
+    if '"' not in text and "'" not in text:
+        return
+    for call in _OF_CALL.finditer(text):
+        yield call["double"] or call["single"]
+    for several in _LIST.finditer(text):
+        for item in _ITEM.finditer(several["items"]):
+            yield item["double"] or item["single"]
+
+
+def how(text: str, kind: Optional[str], kind_of: Callable[[str], Optional[str]]) -> Optional[str]:
+    """How a line of this kind quotes its message; None if it is the message. `kind_of`: the kind that a text has by itself."""
+    if any(kind_of(literal) == kind for literal in literals(text)):
+        return "in source code"
+    if any(kind_of(text[verb.end() :]) == kind for verb in _REPAIRS.finditer(text)):
+        return "as repaired"
+    if any(kind_of(text[: end.start()]) == kind for end in _GONE.finditer(text)):
+        return "as repaired"
+    return None

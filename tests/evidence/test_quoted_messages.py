@@ -1,0 +1,66 @@
+"""A line that only quotes a message shows none: source code with the message as a string, a change that repaired what led to it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.evidence.text import quoted
+from crashkit.evidence.text.log import crash_of_log, read_log
+
+MESSAGES = (
+    "free(): invalid pointer",
+    "double free or corruption (!prev)",
+    "corrupted size vs. prev_size",
+    "*** stack smashing detected ***: terminated",
+    "terminate called without an active exception",
+    "pure virtual method called",
+    "CUDA error: device-side assert triggered",
+    "Fatal Python error: deallocating None",
+    "OMP: Error #15: Initializing libiomp5.so, but found libomp.so already initialized.",
+)
+QUOTES = (
+    'fprintf(stderr, "{}\\n");',
+    'with pytest.raises(RuntimeError, match="{}"):',
+    "    assert_in('{}', stderr)",
+    'raise RuntimeError("{}")',
+    'if stderr.contains("{}") {{',
+    'PATTERNS = ["core dumped", "{}", "Bus error"]',
+    'grep(b"{}", log)',
+    "- Fixed {} on exit",
+    "Avoid `{}` when the file is empty",
+    "Prevents: {}",
+    "- {} on exit is fixed",
+)
+PRINTED = (
+    "{}",
+    "2024-01-01 10:00:00 ERROR app: {}",
+    'RuntimeError("{}")',
+    "Exception: torch.AcceleratorError('{}')",
+    'time=12 level=error msg="{}" pid=3',
+    '{{"level": "error", "message": "{}"}}',
+    'write(2, "{}\\n", 24) = 24',
+    "python: {}",
+    ">   raise_from(x)\nE   RuntimeError: {}",
+)
+
+
+@pytest.mark.parametrize("quote", QUOTES)
+@pytest.mark.parametrize("message", MESSAGES)
+def test_quoted(quote: str, message: str, tmp_path: Path) -> None:
+    assert set(_confidences(quote.format(message), tmp_path)) <= {"possible"}
+
+
+@pytest.mark.parametrize("wrapping", PRINTED)
+@pytest.mark.parametrize("message", MESSAGES)
+def test_printed(wrapping: str, message: str, tmp_path: Path) -> None:
+    text = wrapping.format(message)
+    assert not any(quoted.how(line, "x", lambda piece: "x" if message in piece else None) for line in text.splitlines()), text
+
+
+def _confidences(text: str, folder: Path) -> list[str]:
+    path = folder / "posted.txt"
+    path.write_text(text + "\n")
+    return [finding.confidence for finding in diagnose(crash_of_log(path, read_log(path)), load_catalog()).findings]
