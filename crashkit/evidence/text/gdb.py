@@ -205,7 +205,7 @@ class _Stack:
         return next((index for index, (one, other) in enumerate(pairs, 1) if other > one + 1), len(self.frames))
 
     def _above(self) -> tuple[ElidedFrames, ...]:
-        """What stands for the innermost frames, where only outer ones were quoted: so many of them are a recursion, and these its functions."""
+        """What stands for the innermost frames, where only outer ones were quoted: very many are a recursion, and these its functions."""
         count = self.levels[0] if self.levels else 0
         names = [name for pc, rest in self.frames[:8] if (name := _frame(pc, rest).function)]
         return (ElidedFrames(count=count, cycle=tuple(dict.fromkeys(names)) if count >= DEEP else ()),) if count else ()
