@@ -6,6 +6,12 @@ import re
 
 from crashkit.evidence.text.native_backtrace import Layout, format_of
 
+_FIELDS = (
+    "PID|[UG]ID|Signal|Timestamp|Command Line|Executable|Control Group|(?:User )?Unit|Slice|Session|Owner UID|(?:Boot|Machine) ID|Hostname"
+    "|Storage|Disk Size|Size on Disk|Message|Packages?|Coredump"
+)
+"""Its own (systemd's src/coredump/coredumpctl.c): another line with a colon may be what the process printed."""
+
 _LAYOUT = Layout(
     heads=(
         re.compile(r"^ *PID: (?P<pid>\d+) \((?P<name>[^)]*)\)$"),
@@ -19,7 +25,7 @@ _LAYOUT = Layout(
         ),
     ),
     threads=(re.compile(r"^ *Stack trace of thread (?P<tid>\d+):$"),),
-    between=re.compile(r"^ *(?:|(?:Module|Found module) .*|ELF object binary architecture: .*|[A-Z][\w ]+: .*)$"),
+    between=re.compile(rf"^ *(?:|(?:Module|Found module) .*|ELF object binary architecture: .*|(?:{_FIELDS}): .*)$"),
     starts=(
         re.compile(r"^ *(?:PID: \d+ \(|(?:Message: )?Process \d+ \([^)]*\) of user \d+ |Stack trace of thread \d+:$)"),
         re.compile(r"^ *#0 +0x[0-9a-f]+ \S.*? \([^\s()]+ \+ 0x[0-9a-f]+\)$"),

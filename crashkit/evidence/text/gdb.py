@@ -18,6 +18,8 @@ MOST_THREADS = 1000
 MOST_FRAMES = 1000
 FEWEST_REPEATED = 1000
 """Frames that someone left out are a cycle from this number on: Python's own recursion repeats functions, too."""
+DEEP = 5000
+"""Frames that only a recursion reaches."""
 
 _PROMPT = re.compile(r"^(?:(?:\( ?gdb ?\)|gdb-peda\$|pwndbg>|gef➤) ?)+")
 _THREAD = re.compile(
@@ -206,7 +208,7 @@ class _Stack:
 
     def thread(self, crashed: bool) -> Thread:
         frames: tuple[Frame, ...] = tuple(_frame(pc, rest) for pc, rest in self.frames)
-        frames = (*frames[: self._gap()], *self._elided(), *frames[self._gap() :])
+        frames = (*self._above(), *frames[: self._gap()], *self._elided(), *frames[self._gap() :])
         pthread = Address(int(self.ident, 16)) if self.ident else None
         return Thread(tid=self.lwp, name=self.name, crashed=crashed, pthread=pthread, frames=frames, python_frames=tuple(self.pythons))
 
@@ -214,6 +216,12 @@ class _Stack:
         """Where frames are left out, by their numbers; behind the last frame if nowhere."""
         pairs = itertools.pairwise(self.levels)
         return next((index for index, (one, other) in enumerate(pairs, 1) if other > one + 1), len(self.frames))
+
+    def _above(self) -> tuple[ElidedFrames, ...]:
+        """What stands for the innermost frames, where only outer ones were quoted: very many are a recursion, and these its functions."""
+        count = self.levels[0] if self.levels else 0
+        names = [name for pc, rest in self.frames[:8] if (name := _frame(pc, rest).function)]
+        return (ElidedFrames(count=count, cycle=tuple(dict.fromkeys(names)) if count >= DEEP else ()),) if count else ()
 
     def _elided(self) -> tuple[ElidedFrames, ...]:
         """What stands for them: with the cycle, where few functions repeat before the gap."""

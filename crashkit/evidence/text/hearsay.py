@@ -15,8 +15,8 @@ BESIDE = frozenset({"recursion"})
 """Kinds of lines that show no crash, but what may be behind one that is told."""
 MOST = 10
 _SILENCE = (
-    r"(?! (?:any |an? |further |other |more |useful |clear )?"
-    r"(?:errors?|messages?|tracebacks?|warnings?|exceptions?|outputs?|logs?|stack|reason|core)\b)"
+    r"(?! (?:throwing |giving |printing |showing |raising |reporting |leaving )?(?:any |an? |further |other |more |useful |clear )?"
+    r"(?:errors?|messages?|tracebacks?|warnings?|exceptions?|outputs?|logs?|stack|reason|core|problems?|notice)\b)"
 )
 _REPAIRS = (
     r"(?:could|may|might|would|should) (?:be|have)"
@@ -26,12 +26,12 @@ _REPAIRS = (
     r"|(?<!work )(?<!works )(?<!working )as expected|[Cc]aught (?:an? |the )?std::\w{1,40}|[Hh]ow to"
 )
 _ABSENCE = (
-    rf"0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|[Nn]o{_SILENCE}|no core|[Nn]ever"
+    rf"0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|(?<!--)[Nn]o{_SILENCE}|no core|[Nn]ever"
     r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load)\w*)"
     r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler"
 )
 _DENIES = re.compile(rf"\b(?:{_REPAIRS}|{_ABSENCE})\b|(?:signal|sigaction|kill)\(")
-_BETWEEN = re.compile(r"(?<=[.!?;]) {1,4}|, {1,4}(?=(?:I|we|but|so|then|and then)\b)")
+_BETWEEN = re.compile(r"(?<=[.!?;]) {1,4}|, {1,4}(?=(?:I|we|but|so|then|and then)\b)| {1,4}\((?=[Nn]o)")
 _CAUSES = re.compile(r"\b[Ss]tack [Oo]verflow\b")
 _UNDOES = re.compile(rf"\b(?:{_REPAIRS})\b")
 """Of handlers, of repairs, of guesses, and of what does not happen."""

@@ -20,7 +20,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import causes, formats, hearsay, log_signal, mentions, quoted, retold
+from crashkit.evidence.text import causes, formats, gdb, hearsay, log_signal, mentions, quoted, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -75,6 +75,7 @@ _SUPPORTING = frozenset(
 
 
 _FRAME = re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.MULTILINE)
+_GDB_FRAME = re.compile(r"^\W{0,20}#[1-9]\d{0,6} {1,4}(?:0x[0-9a-f]{8,16} in )?[A-Za-z_?][^\n]{0,400} \(", re.MULTILINE)
 
 # Lines that tell how a process ended, and not why.
 _ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status"})
@@ -138,8 +139,10 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
     """
     source.file.seek(0)
     log = _Log(source.original, patterns)
-    if alone and _is_beheaded(source.file):
+    if alone and _is_beheaded(source.file, _FRAME, "most recent call"):
         log.expect_traceback()
+    elif alone and _is_beheaded(source.file, _GDB_FRAME, "#0 "):
+        log.expect_gdb()
     log.read(source.file)
     try:
         found = log.evidence(source.soft_errors, known)
@@ -244,8 +247,15 @@ class _Log:
     def expect_traceback(self) -> None:
         """Read the frames of a traceback whose first line is missing."""
         for format, reader in filter(None, map(self._opens, ("Traceback (most recent call last):",))):
-            self._open[""] = _Open(format, reader, 1, 0, "")
-            self.starts[1] = 0
+            self._expect(format, reader)
+
+    def expect_gdb(self) -> None:
+        """Read the frames of gdb's whose innermost ones are missing."""
+        self._expect(gdb.FORMAT, gdb.GdbStacks())
+
+    def _expect(self, format: Format[Any], reader: Reader) -> None:
+        self._open[""] = _Open(format, reader, 1, 0, "")
+        self.starts[1] = 0
 
     def read(self, file: BinaryIO) -> None:
         openers = [opener for format in self._formats for opener in format.openers]
@@ -674,14 +684,14 @@ def _of_stacks(threads: Sequence[Thread]) -> Optional[int]:
     return SIGABRT if aborts else None
 
 
-def _is_beheaded(file: BinaryIO) -> bool:
-    """Whether a short text begins within a traceback: it has frames of one before the first line of any."""
+def _is_beheaded(file: BinaryIO, frame: re.Pattern[str], head: str) -> bool:
+    """Whether a short text begins within a stack: it has a frame before `head`, which stands at the top of any."""
     if file.seek(0, 2) > MOST_TYPED:
         return False
     file.seek(0)
     text = file.read().decode("utf-8", "replace")
-    frame = _FRAME.search(text)
-    return frame is not None and text.rfind("most recent call", 0, frame.start()) < 0
+    found = frame.search(text)
+    return found is not None and text.rfind(head, 0, found.start()) < 0
 
 
 def _rows(file: BinaryIO, most: int) -> list[str]:

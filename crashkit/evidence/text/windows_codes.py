@@ -14,7 +14,7 @@ from crashkit.prepared import prepared
 
 # Where a code is a code without its `0x`: Windows Error Reporting, its .wer files and events, WinDbg.
 _LABEL = (
-    r"(?:xception[ _]?[Cc]ode[\"']? {0,8}[:=]? {0,20}[\"']?|\.Value=|- code |FAILURE_BUCKET_ID: .{0,200}_"
+    r"(?:xception(?:[ _]?[Cc]ode)?[\"']? {0,8}[:=]? {0,20}[\"']?|\.Value=|- code |FAILURE_BUCKET_ID: .{0,200}_"
     r"|P7:  {0,4}|P8:  {0,4}|P9:  {0,4})"
 )
 # What stands before the code of an end: 2147483651 and 0x80000003 alone are also numbers of bytes, leaves of CPUID, addresses.

@@ -1,0 +1,137 @@
+"""One failure in the forms in which people paste it: another tool's, another version's, another language's, or a sentence; and look-alikes."""
+
+# ruff: noqa: E501
+
+from __future__ import annotations
+
+import pytest
+
+from .test_public_reports import Report, judged
+
+FORMS = [
+    ("cuda-oom", "I keep getting CUDA OOM after epoch 3 and the training dies"),
+    ("cuda-oom", "训练到一半显存不足, 程序崩溃"),
+    ("cuda-oom", "RuntimeError: CUDA driver error: out of memory"),
+    ("cuda-oom", "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 5432.00 MiB on device 0: cudaMalloc failed: out of memory"),
+    ("cuda-illegal-access", "The real fault is CUDA error: an illegal memory access in the log of the server"),
+    ("cuda-illegal-access", "dmesg shows Xid 31 for python whenever it crashes"),
+    ("gpu-lost", "The training crashed, Xid 79 in the journal"),
+    ("gpu-ecc-error", "node crashed with Xid 48 last night"),
+    ("rocm-queue-abort", "HW Exception by GPU node-1 (Agent handle: 0x55) reason :GPU Hang\nAborted (core dumped)"),
+    (
+        "rendezvous-failed",
+        "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=4, worker_count=3, timeout=0:30:00)",
+    ),
+    ("rendezvous-failed", "multi-node run always crashes with torch.distributed.DistStoreError: Socket Timeout"),
+    (
+        "collective-mismatch",
+        "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=101, OpType=ALLGATHER), but Rank 7 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)",
+    ),
+    ("dataloader-too-many-open-files", "RuntimeError: unable to open shared memory object </torch_20991_592962625> in read-write mode"),
+    (
+        "dataloader-too-many-open-files",
+        "OSError: [Errno 24] Too many open files\nI added torch.multiprocessing.set_sharing_strategy('file_system')",
+    ),
+    (
+        "host-oom-cgroup",
+        "Container is running beyond physical memory limits. Current usage: 4.1 GB of 4 GB physical memory used; Killing container.",
+    ),
+    ("host-oom-cgroup", "=>> PBS: job killed: mem 16875312kb exceeded limit 16777216kb"),
+    ("host-oom-cgroup", "1234567     train  OUT_OF_ME+    0:125"),
+    (
+        "host-oom-cgroup",
+        "systemd-oomd[712]: Killed /user.slice/app-python.scope due to memory pressure for /user.slice being 66.78% > 50.00% for > 20s with reclaim activity",
+    ),
+    ("host-oom-cgroup", "Runtime exited with error: signal: killed\nREPORT RequestId: 6f7 Memory Size: 512 MB Max Memory Used: 512 MB"),
+    ("host-oom-cgroup", "The worker was killed because it ran out of memory, 32 GB was not enough"),
+    (
+        "killed-by-signal-9-unknown",
+        'Last State:    Terminated\n  Reason:      Error            # not "OOMKilled"\n  Exit Code:   137              # SIGKILL\n',
+    ),
+    (
+        "killed-by-signal-9-unknown",
+        "Exited with code 137\nHint: Exit code 137 typically means the process is killed because it was running out of memory",
+    ),
+    ("thread-limit", "runtime: failed to create new OS thread (have 11 already; errno=11)"),
+    ("thread-limit", "pthread_create failed: Resource temporarily unavailable"),
+    (
+        "thread-limit",
+        "F tensorflow/core/platform/default/env.cc:73] Check failed: ret == 0 (11 vs. 0)Thread tf_ creation via pthread_create() failed.\nAborted (core dumped)",
+    ),
+    ("thread-limit", "容器崩溃, 容器内的进程无法创建新的线程"),
+    ("sigill-unsupported-cpu", "系统日志显示 trap invalid opcode, 你的 CPU 不支持 AVX2 指令集"),
+    (
+        "abi-undefined-symbol",
+        'pyo3_runtime.PanicException: called `Result::unwrap()` on an `Err` value: DlSym { desc: "/p/_x.cpython-310-x86_64-linux-gnu.so: undefined symbol: _x_version" }',
+    ),
+    (
+        "abi-undefined-symbol",
+        "OSError: /p/libcublas.so.11: symbol cublasLtGetStatusString version libcublasLt.so.11 not defined in file libcublasLt.so.11 with link time reference",
+    ),
+    (
+        "abi-undefined-symbol",
+        "terminate called after throwing an instance of 'pybind11::error_already_set'\n  what():  ImportError: /p/unicodedata.cpython-310-x86_64-linux-gnu.so: undefined symbol: _PyUnicode_Ready",
+    ),
+    (
+        "glog-check-failed",
+        "F tensorflow/stream_executor/cuda/cuda_dnn.cc:222] Check failed: s.ok() could not find cudnnCreate in cudnn DSO; dlerror: /p/_pywrap.so: undefined symbol: cudnnCreate",
+    ),
+    (
+        "import-order-libstdcxx",
+        "segmentation fault (core dumped)\nI put the code `from tensorboardX import SummaryWriter` at the top and the problem was solved!",
+    ),
+    ("heap-corruption-invalid-free", "python2(92014) in free(): bogus pointer (double free?) 0xffffffffffffffff\nAbort trap (core dumped)"),
+    ("null-deref", "PRIMARY_PROBLEM_CLASS:  NULL_POINTER_READ\nBUGCHECK_STR:  APPLICATION_FAULT_NULL_POINTER_READ"),
+    ("null-deref", "postgres[xxxx]: segfault at 0 ip xxx sp xx error 4 in libc-2.19.so[xxxx+xxxx]"),
+    ("windows-access-violation", "Unhandled exception: c0000005\nFault address: 7FFE7B586F3F"),
+    ("stack-overflow", "segfault in some threads as stack space too small"),
+    ("signal-without-handler", "subprocess.CalledProcessError: Command '['bash', 'run.sh']' died with <Signals.SIGPIPE: 13>."),
+    ("macos-code-signature", "Exception Type:        EXC_CRASH (SIGABRT)\nTermination Reason:    DYLD, [0x5] Code Signature"),
+    (
+        "gui-wrong-thread",
+        "*** Terminating app due to uncaught exception 'NSInternalInconsistencyException', reason: 'nextEventMatchingMask should only be called from the Main Thread!'",
+    ),
+    (
+        "cxx-forced-unwind",
+        '#2  __GI_raise (sig=sig@entry=6) at raise.c:51\n#3  0x00007f13e2960921 in __GI_abort () at abort.c:79\n#4  0x00007f13e29a99fa in __GI___libc_fatal (message=0x7f13e34cac70 "FATAL") at libc_fatal.c:191\n#5  0x00007f13e34c6fc0 in unwind_cleanup (reason=<optimized out>, exc=<optimized out>) at unwind.c:105',
+    ),
+    (
+        "stack-overflow",
+        "Stack overflow segfault with --no-locale\n#130715 0x00007f207766648e in errorCheck () from /p/multicorn.so\n#130716 0x00007f2077666612 in PyString_AsString () from /p/multicorn.so",
+    ),
+    (
+        "qt-object-lifetime",
+        "Stack trace of thread 65298:\n#0  0x00007f2a89cb0884 __pthread_kill_implementation (libc.so.6 + 0x8e884)\n#1  0x00007f2a89c4887f abort (libc.so.6 + 0x2687f)\nELF object binary architecture: AMD x86-64\n\nQThread: Destroyed while thread is still running\nAborted (core dumped)",
+    ),
+]
+
+LOOK_ALIKES = [
+    "Memory limit of the service: 2 GB. The job was killed by its owner.",
+    "We reached 137 stars; the memory limit is documented in README.md",
+    "Reason: Completed\nExit Code: 0\nOOMKilled: false",
+    "REPORT RequestId: 6f7 Memory Size: 512 MB Max Memory Used: 120 MB",
+    "JobID State ExitCode\n1234567 COMPLETED 0:0",
+    "INFO: Xid 13 is documented in the manual, nothing happened here",
+    "torch.multiprocessing.set_sharing_strategy('file_system')  # in conftest.py\n12 passed in 3.2s",
+    "Please put the import at the top of the file (E402)",
+    "ImportError: libfoo.so.1: cannot open shared object file: No such file or directory",
+    "RuntimeError: unable to open shared memory object </torch_1_2> in read-write mode: Permission denied",
+    "The thread pool is started by pthread_create and ends with the process",
+    "int main() { pthread_create(&t, 0, f, 0); } // returns EAGAIN if the system has no resources",
+    "[info] GPU oom score adjusted",
+    "segfault at the beginning of the file list\nall files were written",
+    "Code Signature: valid on disk, satisfies its Designated Requirement",
+    "#10 0x00007f13e29a99fa is the id of the tenth item (see the list)",
+]
+
+
+@pytest.mark.parametrize(("expected", "text"), FORMS, ids=[f"{number}-{form[0]}" for number, form in enumerate(FORMS)])
+def test_form(expected: str, text: str) -> None:
+    verdict = judged(Report(url="", text=text + "\n", expect=expected))
+    assert (verdict.outcome, verdict.taken) == ("first", expected)
+
+
+@pytest.mark.parametrize("text", LOOK_ALIKES)
+def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
+    verdict = judged(Report(url="", text=text + "\n", crash=False))
+    assert (verdict.taken, verdict.false) == (None, ())
