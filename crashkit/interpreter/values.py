@@ -58,7 +58,7 @@ class Values:
         try:
             kind = self._objects.type_of(address)
         except Unreadable:
-            return "<unreadable>"
+            return f"<unreadable at {address:#x}>"
         try:
             flags = self._objects.flags(kind)
             if address in outside:  # as repr() has it

@@ -18,6 +18,13 @@ _KINDS = {
     "_PyGen_Finalize": "the end of the generator {function}",
     "atexit_callfuncs": "{function}, registered with atexit",
 }
+# The same where no Python code ran: `__del__ = os.abort`.
+_NATIVE_KINDS = {
+    "slot_tp_finalize": "a finalizer (__del__)",
+    "slot_tp_del": "a finalizer (__del__)",
+    "handle_callback": "the callback of a weak reference",
+    "atexit_callfuncs": "a function registered with atexit",
+}
 _ENDS = re.compile(r"_?Py_(?:Finalize\w*|EndInterpreter)|finalize_modules\w*|_PyAtExit_Call")
 _TYPE = re.compile(r"<([^\W\d][\w.]{0,200})[( ]")
 
@@ -31,8 +38,12 @@ def finalizer(thread: Thread) -> str | None:
             if innermost is not None and innermost.function == "__del__":
                 break  # Called by Python, or by what has no name.
             innermost = frame
-        elif isinstance(frame, NativeFrame) and innermost is not None and (kind := _KINDS.get(plain(frame.function or ""))):
-            return _said(kind, innermost) + _run_by(frames[index + 1 :])
+        elif isinstance(frame, NativeFrame):
+            name = plain(frame.function or "")
+            if innermost is not None and name in _KINDS:
+                return _said(_KINDS[name], innermost) + _run_by(frames[index + 1 :])
+            if innermost is None and name in _NATIVE_KINDS:
+                return _NATIVE_KINDS[name] + _run_by(frames[index + 1 :])
     return next((_said(_KINDS["slot_tp_del"], one) + _by_record(thread) for one in thread.pythons() if one.function == "__del__"), None)
 
 

@@ -55,7 +55,7 @@ class PystackDebugger:
             return Answer(soft_errors=(SoftError(stage="python", message=message),))
         if file is None or file.path is None:
             message = f"the executable {main or ''} is not on this machine: PyStack cannot read the core without it"
-            hint = "Pass it with --exe, or the crashed system's root folder with --sysroot."
+            hint = "Pass it with --exe, the crashed system's root folder with --sysroot, or where files are now with --path-map FROM=TO."
             return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
         files = {path: found.path for path, found in scene.files.items() if found.path}
         debug = {path: found.debug for path, found in scene.files.items() if found.debug}
