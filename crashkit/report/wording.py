@@ -310,6 +310,11 @@ def called_by(thread: Thread | None, crash: Crash) -> NativeFrame | None:
     return found
 
 
+def failed(thread: Thread, frame: NativeFrame, caller: NativeFrame | None) -> str:
+    """What failed, for a line of its own: without what called it where `caller` has the next line."""
+    return said(thread, frame).partition(", called by ")[0] if caller is not None else said(thread, frame)
+
+
 def said(thread: Thread, frame: NativeFrame) -> str:
     """A frame of the thread in a sentence: `memcpy`, or `code in libc.so.6, called by ffi_call` where it has no name."""
     return said_in(thread.frames, _index(thread, frame))
