@@ -22,6 +22,7 @@ from crashkit.model import Crash
 from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import analyze
 from crashkit.report import answer as answers
+from crashkit.report import markdown, text
 from crashkit.report.wording import own_at
 
 from .crashes import DEADLINE, Interpreter, an_interpreter, cores_land_in_cwd, crash
@@ -125,7 +126,7 @@ def test_zipapp(python: Interpreter, tmp_path: Path) -> None:
     zipapp.create_archive(tmp_path / "src", tmp_path / "app.pyz", main="work:main")
     crash = crashed([python.path, tmp_path / "app.pyz"], tmp_path)
     assert own(crash) == ("read_at", "work.py", 6)
-    # Without the source, the value tells which variable it was.
+    assert own_at(crash.thread).source == "return ctypes.string_at(address)"  # type: ignore[union-attr]
     found = answers.answer(crash)
     assert found is not None and answers.line(found, crash.signal) == "read_at (work.py:6): address = 16, used as a pointer by strlen"
 
@@ -209,6 +210,9 @@ def test_cython(python: Interpreter, tmp_path: Path) -> None:
     found = crashed([python.path, tmp_path / "use.py"], tmp_path)
     assert own(found) == ("peek", "fastmod.pyx", 6)
     assert found.findings[0].id == "null-deref" and "fastmod.pyx:6 in peek" in (found.findings[0].summary or "")
+    # Nowhere by the name that Cython gave it.
+    assert "__pyx_" not in "\n".join(text.summary(found, None, color=False, width=200))
+    assert "__pyx_" not in markdown.RENDERER.render(found).decode() and not any("__pyx_" in fix for fix in found.findings[0].fix)
 
 
 @pytest.mark.slow
