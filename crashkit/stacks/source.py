@@ -44,24 +44,25 @@ class Sources:
 
         Its file is named without `..`, where that is the same file here.
         """
-        if not frame.file or not frame.line or frame.file.startswith("<"):
+        file, at = frame.file, frame.line
+        if not file or not at or file.startswith("<"):
             return _without_columns(frame)
-        if "/../" in frame.file:
-            frame = msgspec.structs.replace(frame, file=self._direct(frame.file))
-            assert frame.file is not None
-        if frame.file not in self._files:
-            self._files[frame.file] = self._read(frame.file)
-        text = self._files[frame.file]
-        if text is None or frame.line > len(text.lines):
+        if "/../" in file:
+            file = self._direct(file)
+            frame = msgspec.structs.replace(frame, file=file)
+        if file not in self._files:
+            self._files[file] = self._read(file)
+        text = self._files[file]
+        if text is None or at > len(text.lines):
             return _without_columns(frame)
-        first = max(1, frame.line - _AROUND)
+        first = max(1, at - _AROUND)
         return msgspec.structs.replace(
             frame,
-            columns=_characters(frame.columns, text.lines[frame.line - 1]),
-            source=text.lines[frame.line - 1].strip(),
-            context=text.lines[first - 1 : frame.line + _AROUND],
+            columns=_characters(frame.columns, text.lines[at - 1]),
+            source=text.lines[at - 1].strip(),
+            context=text.lines[first - 1 : at + _AROUND],
             context_start=first,
-            source_changed=frame.file in self.newer,
+            source_changed=file in self.newer,
         )
 
     def line(self, file: str, line: int) -> Optional[str]:
