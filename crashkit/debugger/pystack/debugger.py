@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from crashkit.debugger.contract import Answer, IsWanted, Lap, always
+from crashkit.debugger.pystack.names import with_names
 from crashkit.debugger.pystack.process import PystackFailed, Running, run_pystack
 from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
 from crashkit.evidence.core.describe import Scene
@@ -60,7 +61,8 @@ class PystackDebugger:
         files = {path: found.path for path, found in scene.files.items() if found.path}
         debug = {path: found.debug for path, found in scene.files.items() if found.debug}
         deadline = self._deadline if native else self._deadline / _FOR_PYTHON
-        return ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
+        answer = ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
+        return answer._replace(native=with_names(answer.native, scene.modules, scene.files)) if answer.native else answer
 
 
 def ask_pystack(
