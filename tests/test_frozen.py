@@ -159,6 +159,45 @@ def test_pyinstaller_in_one_file(python: Interpreter, tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.network
 @pytest.mark.timeout(1200)
+def test_pyinstaller_s_cores_alone(python: Interpreter, tmp_path: Path) -> None:
+    """Without crashkit run: the unpacked files are gone with the process, and its loader leaves a core, too."""
+    (tmp_path / "app.py").write_text(READS.replace("\nmain()\n", '\nprint("ready", flush=True)\nsys.stdin.readline()\nmain()\n'))
+    variables = installed(python, ["pyinstaller", "setuptools<81"], tmp_path)
+    run(python.path, "-m", "PyInstaller", "--onefile", "--log-level", "ERROR", "app.py", cwd=tmp_path, **variables)
+    found = {kept: analyze(core_of(tmp_path / "dist" / "app", tmp_path / kept, kept == "loader")) for kept in ("loader", "child")}
+    assert "the core of a PyInstaller loader" in found["loader"].soft_errors[0].message
+    child = found["child"]
+    assert own(child) == ("read_at", "app.py", 6)
+    assert child.findings[0].id == "null-deref" and child.thread is not None and not child.thread.python_frames
+    modules = [frame.module for frame in child.thread.natives()]
+    assert modules and all(modules), "no guessed frames outside of all code"
+
+
+def core_of(program: Path, folder: Path, loader: bool) -> Path:
+    """Of the loader or of its child, which is started with a limit that lets it leave one."""
+    folder.mkdir()
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    with cores_land_in_cwd():
+        process = subprocess.Popen(
+            [program],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+        )
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        if not loader:
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
+        process.communicate(b"go\n", DEADLINE)
+    assert process.returncode == -signal.SIGSEGV
+    (core,) = folder.glob("core*")
+    return core
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
 def test_nuitka(python: Interpreter, tmp_path: Path) -> None:
     """In one file, without the standard library, which would take minutes; the line is that of the frame, for there is no bytecode."""
     if shutil.which("gcc") is None:
