@@ -312,6 +312,28 @@ def test_the_sentence_names_what_the_line_called(name: str, call: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
+        ("in_a_finalizer", "__del__ of Closing"),
+        ("in_a_collection", "__del__ of Cycle, run by the garbage collector"),
+        ("in_a_weak_reference", "the callback dies of a weak reference"),
+        ("in_a_closed_generator", "the end of the generator closes"),
+        ("at_the_end", "read_null, run at the end of the program"),
+        ("read_null", None),
+        ("in_a_generator", None),
+        ("called_back_from_c", None),
+        ("called_with_a_dead_reference", None),
+        ("in_except", None),
+    ],
+)
+def test_what_ran_a_finalizer_without_the_interpreter_s_symbols(name: str, told: str | None) -> None:
+    scenario = Scenario(name, PYSTACK, *NULL, "", stripped=True)
+    found = answer.answer(ours(scenario))
+    assert found is not None
+    assert (found.finalizer or "").startswith(told) if told else found.finalizer is None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
         ("in_a_finalizer", "__del__ of Closing, run as the last reference went away"),
         ("in_a_collection", "__del__ of Cycle, run by the garbage collector"),
         ("in_a_weak_reference", "the callback dies of a weak reference, run as the last reference went away"),
