@@ -15,7 +15,7 @@ import resource
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -301,7 +301,7 @@ def python_crash(
                 entry.unlink()
         raise AssertionError(f"{path} {arguments} did not end by signal {wanted} in {MOST_TRIES} tries")
 
-    return _once(name, make)
+    return once(name, make)
 
 
 def c_crash(source: str, *arguments: str, python: Interpreter | None = None) -> Folder:
@@ -317,7 +317,7 @@ def c_crash(source: str, *arguments: str, python: Interpreter | None = None) -> 
         compile_c(path, program, python)
         return crash([program, *arguments], folder, {"PYTHONHOME": str(python.path.parent.parent)} if python else None)
 
-    return _once(f"{path.stem}-{key}", make)
+    return once(f"{path.stem}-{key}", make)
 
 
 def compile_c(source: Path, program: Path, python: Interpreter | None = None) -> None:
@@ -326,19 +326,30 @@ def compile_c(source: Path, program: Path, python: Interpreter | None = None) ->
         pytest.skip(NO_COMPILER)
     options = ["-g", "-O1", "-fno-omit-frame-pointer", "-pthread"]
     if python:
-        prefix = python.path.parent.parent
-        version = ".".join(map(str, python.version[:2]))
-        abi = "m" if python.version < (3, 8) else ""
-        headers = prefix / "include" / f"python{version}{abi}"
-        if not (headers / "Python.h").exists():
-            pytest.skip(NO_HEADERS)
+        headers, prefix = headers_of(python), python.path.parent.parent
         options += [f"-I{headers}"]
-        libraries = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", f"-lpython{version}{abi}"]
+        libraries = [f"-L{prefix}/lib", f"-Wl,-rpath,{prefix}/lib", f"-l{headers.name}"]
     else:
         libraries = []
     command = [compiler, *options, source, "-o", program, *libraries]
     done = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE)
     assert done.returncode == 0, f"{source.name} could not be built:\n{done.stderr}"
+
+
+def headers_of(python: Interpreter) -> Path:
+    """The folder of Python.h: `include/python3.11`."""
+    version = ".".join(map(str, python.version[:2]))
+    headers = python.path.parent.parent / "include" / f"python{version}{'m' if python.version < (3, 8) else ''}"
+    return headers if (headers / "Python.h").exists() else pytest.skip(NO_HEADERS)
+
+
+def build_library(source: str, folder: Path, python: Interpreter) -> Path:
+    """A library built with gcc from a source of fixtures/crashers, which may be an extension module."""
+    compiler = shutil.which("gcc") or pytest.skip(NO_COMPILER)
+    library = folder / Path(source).with_suffix(".so").name
+    command = [compiler, "-g", "-shared", "-fPIC", f"-I{headers_of(python)}", CRASHERS / source, "-o", library]
+    subprocess.run(command, check=True, timeout=DEADLINE)
+    return library
 
 
 def library_crash(source: str, script: str, folder: Path, python: Interpreter) -> Folder:
@@ -352,7 +363,20 @@ def library_crash(source: str, script: str, folder: Path, python: Interpreter) -
     return python_crash(program, python=python)
 
 
-def _once(name: str, make) -> Folder:
+def made_once(name: str, make: Callable[[Path], Path]) -> Path:
+    """A file that is made once in a test session, in a folder of its own."""
+    folder = Path(os.environ["CRASHKIT_TEST_CRASHES"]) / name
+    record = folder.with_name(f"{name}.made")
+    with lock(folder.with_name(f"{name}.lock")):
+        if not record.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            folder.mkdir()
+            record.write_text(str(make(folder)))
+        return Path(record.read_text())
+
+
+def once(name: str, make: Callable[[Path], Folder]) -> Folder:
+    """A crash that is made once in a test session, in a folder of its own."""
     root = Path(os.environ["CRASHKIT_TEST_CRASHES"])
     folder = root / name
     record = root / f"{name}.status"

@@ -22,6 +22,7 @@ from crashkit.model import Crash
 from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import analyze
 from crashkit.report import answer as answers
+from crashkit.report import markdown, text
 from crashkit.report.wording import own_at
 
 from .crashes import DEADLINE, Interpreter, an_interpreter, cores_land_in_cwd, crash
@@ -125,7 +126,7 @@ def test_zipapp(python: Interpreter, tmp_path: Path) -> None:
     zipapp.create_archive(tmp_path / "src", tmp_path / "app.pyz", main="work:main")
     crash = crashed([python.path, tmp_path / "app.pyz"], tmp_path)
     assert own(crash) == ("read_at", "work.py", 6)
-    # Without the source, the value tells which variable it was.
+    assert own_at(crash.thread).source == "return ctypes.string_at(address)"  # type: ignore[union-attr]
     found = answers.answer(crash)
     assert found is not None and answers.line(found, crash.signal) == "read_at (work.py:6): address = 16, used as a pointer by strlen"
 
@@ -153,6 +154,45 @@ def test_pyinstaller_in_one_file(python: Interpreter, tmp_path: Path) -> None:
     assert "died of SIGSEGV in read_at (app.py:6)" in done.stderr, done.stderr
     (report,) = [json.loads(path.read_text()) for path in store.glob("*/report.json")]
     assert report["python"], "the loader has no interpreter"
+
+
+@pytest.mark.slow
+@pytest.mark.network
+@pytest.mark.timeout(1200)
+def test_pyinstaller_s_cores_alone(python: Interpreter, tmp_path: Path) -> None:
+    """Without crashkit run: the unpacked files are gone with the process, and its loader leaves a core, too."""
+    (tmp_path / "app.py").write_text(READS.replace("\nmain()\n", '\nprint("ready", flush=True)\nsys.stdin.readline()\nmain()\n'))
+    variables = installed(python, ["pyinstaller", "setuptools<81"], tmp_path)
+    run(python.path, "-m", "PyInstaller", "--onefile", "--log-level", "ERROR", "app.py", cwd=tmp_path, **variables)
+    found = {kept: analyze(core_of(tmp_path / "dist" / "app", tmp_path / kept, kept == "loader")) for kept in ("loader", "child")}
+    assert "the core of a PyInstaller loader" in found["loader"].soft_errors[0].message
+    child = found["child"]
+    assert own(child) == ("read_at", "app.py", 6)
+    assert child.findings[0].id == "null-deref" and child.thread is not None and not child.thread.python_frames
+    modules = [frame.module for frame in child.thread.natives()]
+    assert modules and all(modules), "no guessed frames outside of all code"
+
+
+def core_of(program: Path, folder: Path, loader: bool) -> Path:
+    """Of the loader or of its child, which is started with a limit that lets it leave one."""
+    folder.mkdir()
+    hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
+    with cores_land_in_cwd():
+        process = subprocess.Popen(
+            [program],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (hard, hard)),
+        )
+        assert process.stdin is not None and process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        if not loader:
+            resource.prlimit(process.pid, resource.RLIMIT_CORE, (0, 0))
+        process.communicate(b"go\n", DEADLINE)
+    assert process.returncode == -signal.SIGSEGV
+    (core,) = folder.glob("core*")
+    return core
 
 
 @pytest.mark.slow
@@ -209,6 +249,9 @@ def test_cython(python: Interpreter, tmp_path: Path) -> None:
     found = crashed([python.path, tmp_path / "use.py"], tmp_path)
     assert own(found) == ("peek", "fastmod.pyx", 6)
     assert found.findings[0].id == "null-deref" and "fastmod.pyx:6 in peek" in (found.findings[0].summary or "")
+    # Nowhere by the name that Cython gave it.
+    assert "__pyx_" not in "\n".join(text.summary(found, None, color=False, width=200))
+    assert "__pyx_" not in markdown.RENDERER.render(found).decode() and not any("__pyx_" in fix for fix in found.findings[0].fix)
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ docs/scenarios.md is written by `CRASHKIT_WRITE_DOCS=1 pytest tests/test_scenari
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 from functools import cache
 from pathlib import Path
@@ -14,11 +15,26 @@ from typing import NamedTuple
 import pytest
 
 from crashkit.debugger.pystack.debugger import PystackDebugger
-from crashkit.model import Crash, NativeFrame
+from crashkit.model import Crash, NativeFrame, PythonFrame
 from crashkit.pipeline import Options, analyze
 from crashkit.report import answer, text, wording
 
-from .crashes import Folder, a_debuggable_interpreter, an_interpreter, interpreters, needs_gdb, needs_x86_64, python_crash
+from .crashes import (
+    CRASHERS,
+    Folder,
+    Interpreter,
+    a_debuggable_interpreter,
+    an_interpreter,
+    build_library,
+    crash,
+    interpreters,
+    made_once,
+    needs_gdb,
+    needs_x86_64,
+    once,
+    python_crash,
+    some_interpreters,
+)
 
 NO_STRIPPED = "no stripped Python here: apt-get install python3"
 PAGE = Path(__file__).parent.parent / "docs" / "scenarios.md"
@@ -35,7 +51,7 @@ class Scenario(NamedTuple):
     stack: str
     """The functions of the crashed thread, innermost first, without `string_at` of ctypes."""
     others: str = ""
-    """The innermost own function of each of the other threads."""
+    """The innermost own function of each of the other threads, or more of them: `inner/outer`."""
     says: str = ""
     """The process's last words."""
     values: tuple[tuple[str, str], ...] = ()
@@ -43,9 +59,18 @@ class Scenario(NamedTuple):
     faulthandler: bool = True
     stripped: bool = False
     """By an interpreter without symbols and debug info."""
+    library: str = ""
+    """The source of a library whose folder or file the program is given."""
+    loads: str = ""
+    """A module of that library which the answer is to know."""
+    marks: str = ""
+    """The expression of the innermost own line that was running."""
+    moved: bool = False
+    """The interpreter's files are in another folder by the time of the analysis, which is told so (`--path-map`)."""
 
 
 NULL = ("SIGSEGV", "null-pointer")
+ASYNCIO = "_run _run_once run_forever run_until_complete run run"
 SENT = "raised"
 SCENARIOS = (
     Scenario("read_null", FAULTHANDLER, *NULL, "read_null <module>"),
@@ -65,6 +90,8 @@ SCENARIOS = (
         "fatal_error_without_the_gil <module>",
         says="Fatal Python error: PyThreadState_Get: the function must be called with the GIL held",
     ),
+    Scenario("stack_overflow", FAULTHANDLER, "SIGSEGV", "stack-overflow", "stack_overflow <module>"),
+    Scenario("dump_ext_modules", FAULTHANDLER, *NULL, "read_null dump_ext_modules <module>", library="extension.c", loads="extension.so"),
     Scenario("enable_file", FAULTHANDLER, *NULL, "read_null enable_file <module>", faulthandler=False),
     Scenario("enable_one_thread", FAULTHANDLER, *NULL, "read_null run", faulthandler=False),
     Scenario("disabled", FAULTHANDLER, *NULL, "read_null disabled <module>", faulthandler=False),
@@ -124,6 +151,30 @@ SCENARIOS = (
         says="Fatal Python error: PyThreadState_Get: the function must be called with the GIL held",
     ),
     Scenario("in_a_subinterpreter", PYSTACK, *NULL, "inner <module> in_a_subinterpreter <module>"),
+    Scenario(
+        "in_nested_subinterpreters",
+        PYSTACK,
+        *NULL,
+        "innermost <module> middle <module> outer <module> nested in_nested_subinterpreters <module>",
+    ),
+    Scenario(
+        "in_nested_subinterpreters_of_threads",
+        PYSTACK,
+        *NULL,
+        "read_null in_nested_subinterpreters_of_threads <module>",
+        others=" ".join(["innermost/<module>/middle/<module>/outer/<module>/nested/run"] * 2),
+    ),
+    Scenario("marked", PYSTACK, *NULL, "marked <module>", marks="ctypes.string_at(0)"),
+    Scenario("moved", PYSTACK, *NULL, "read_null moved <module>", moved=True),
+    Scenario("with_a_second_runtime", PYSTACK, *NULL, "read_null with_a_second_runtime <module>", library="second_runtime.c"),
+    Scenario("at_the_end_of_a_task", PYSTACK, "SIGABRT", "abort", ASYNCIO + " at_the_end_of_a_task <module>"),
+    Scenario(
+        "with_trashed_values",
+        PYSTACK,
+        *NULL,
+        "with_trashed_values <module>",
+        values=(("bad_item", "(4, <unreadable at 0xbad>, 6)"), ("null_item", "(7, <unreadable at 0x0>, 9)"), ("whole", "'whole'")),
+    ),
     Scenario("after_the_end", PYSTACK, "SIGABRT", "abort", ""),
     Scenario("with_an_object_without_a_type", TEST_GDB, *NULL, "with_an_object_without_a_type <module>", values=(("number", "42"),)),
 )
@@ -138,6 +189,7 @@ class Answer(NamedTuple):
     stack: str
     others: str
     values: str
+    """Of variables, the place in the line, the library that was loaded."""
 
 
 EXACT, PARTLY, NOTHING, ASKED_NOT = "exact", "partly", "nothing", ""
@@ -148,18 +200,52 @@ def folder_of(scenario: Scenario) -> Folder:
     python = an_interpreter()
     if scenario.stripped:
         python = next((one for one in interpreters() if not one.has_debug_info), None) or pytest.skip(NO_STRIPPED)
-    return python_crash("scenarios.py", scenario.name, python=python, faulthandler=scenario.faulthandler)
+    if scenario.moved:
+        return moved(scenario, python)
+    libraries = [library_of(scenario, python)] if scenario.library else []
+    return python_crash("scenarios.py", scenario.name, *libraries, python=python, faulthandler=scenario.faulthandler)
+
+
+@cache
+def library_of(scenario: Scenario, python: Interpreter) -> str:
+    """The library that is built from the scenario's source; its folder if it is an extension module."""
+    library = made_once(f"{Path(scenario.library).stem}-{python.name}", lambda folder: build_library(scenario.library, folder, python))
+    return str(library.parent if scenario.loads else library)
+
+
+def moved(scenario: Scenario, python: Interpreter) -> Folder:
+    """The crash of a copy of the interpreter, whose files were in `before` and are in `after`."""
+
+    def make(folder: Path) -> Folder:
+        prefix = python.path.parent.parent
+        before = folder / "before"
+        for name in ("bin", "lib"):
+            (before / name).mkdir(parents=True)
+        program = shutil.copy(python.path, before / "bin")
+        for library in prefix.glob("lib/libpython3*.so.1.0"):
+            shutil.copy(library, before / "lib")
+        variables = {"PYTHONHOME": str(prefix), "LD_LIBRARY_PATH": str(before / "lib")}
+        made = crash([program, CRASHERS / "scenarios.py", scenario.name], folder, variables)
+        before.rename(folder / "after")
+        return made
+
+    return once(f"{python.name}-moved", make)
+
+
+def options_of(scenario: Scenario) -> Options:
+    folder = folder_of(scenario).path
+    return Options(gdb=None, path_maps=((str(folder / "before"), folder / "after"),) if scenario.moved else ())
 
 
 @cache
 def ours(scenario: Scenario) -> Crash:
-    return analyze(folder_of(scenario).core, options=Options(gdb=None))
+    return analyze(folder_of(scenario).core, options=options_of(scenario))
 
 
 @cache
 def of_pystack(scenario: Scenario) -> Crash:
     """What PyStack alone reads."""
-    return analyze(folder_of(scenario).core, options=Options(gdb=None), debuggers=[PystackDebugger(60)])
+    return analyze(folder_of(scenario).core, options=options_of(scenario), debuggers=[PystackDebugger(60)])
 
 
 def own(frames: object) -> list[str]:
@@ -169,15 +255,28 @@ def own(frames: object) -> list[str]:
 def verdict(found: list[str], true: list[str]) -> str:
     if not true:
         return ASKED_NOT
-    return EXACT if found == true else PARTLY if set(found) & set(true) else NOTHING
+    parts = [{part for each in one for part in each.split("/")} for one in (found, true)]
+    return EXACT if found == true else PARTLY if parts[0] & parts[1] else NOTHING
+
+
+def marked(frame: PythonFrame) -> str:
+    """The expression that its columns mark."""
+    line = frame.context[frame.line - frame.context_start] if frame.line and frame.context_start else ""
+    return line[slice(*frame.columns)] if frame.columns else ""
 
 
 def judged(crash: Crash, scenario: Scenario) -> Answer:
     thread, true = crash.thread, scenario.stack.split()
     frames = list(thread.pythons()) if thread else []
-    waiting = sorted(own(other.pythons())[0] for other in crash.threads if other is not thread and own(other.pythons()))
+    stacks = [own(other.pythons()) for other in crash.threads if other is not thread]
+    # The innermost function, or as many as are asked for.
+    deepest = scenario.others.partition(" ")[0].count("/") + 1
+    waiting = sorted("/".join(stack[:deepest]) for stack in stacks if stack)
     values = {name: value for frame in frames if frame.function == scenario.name for name, value in frame.locals.items()}
+    asked = [*(name for name, _ in scenario.values), *filter(None, [scenario.marks, scenario.loads])]
     told = [name for name, value in scenario.values if values.get(name) == value]
+    told += [scenario.marks for frame in frames if frame.function == scenario.name and marked(frame) == scenario.marks]
+    told += [scenario.loads for module in crash.modules if Path(module.path).name == scenario.loads]
     said = not scenario.says or any(scenario.says in line.text for line in crash.log if line.from_core)
     named = crash.signal is not None and (crash.signal.name, crash.signal.reason) == (scenario.signal, scenario.reason)
     if scenario.says and folder_of(scenario).status == -signal.SIGSEGV:
@@ -187,7 +286,7 @@ def judged(crash: Crash, scenario: Scenario) -> Answer:
         EXACT if named and said else PARTLY,
         verdict(own(frames), true),
         verdict(waiting, sorted(scenario.others.split())),
-        verdict(told, [name for name, _ in scenario.values]),
+        verdict(told, asked),
     )
 
 
@@ -213,6 +312,28 @@ def test_the_sentence_names_what_the_line_called(name: str, call: str) -> None:
 @pytest.mark.parametrize(
     ("name", "told"),
     [
+        ("in_a_finalizer", "__del__ of Closing"),
+        ("in_a_collection", "__del__ of Cycle, run by the garbage collector"),
+        ("in_a_weak_reference", "the callback dies of a weak reference"),
+        ("in_a_closed_generator", "the end of the generator closes"),
+        ("at_the_end", "read_null, run at the end of the program"),
+        ("read_null", None),
+        ("in_a_generator", None),
+        ("called_back_from_c", None),
+        ("called_with_a_dead_reference", None),
+        ("in_except", None),
+    ],
+)
+def test_what_ran_a_finalizer_without_the_interpreter_s_symbols(name: str, told: str | None) -> None:
+    scenario = Scenario(name, PYSTACK, *NULL, "", stripped=True)
+    found = answer.answer(ours(scenario))
+    assert found is not None
+    assert (found.finalizer or "").startswith(told) if told else found.finalizer is None
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
         ("in_a_finalizer", "__del__ of Closing, run as the last reference went away"),
         ("in_a_collection", "__del__ of Cycle, run by the garbage collector"),
         ("in_a_weak_reference", "the callback dies of a weak reference, run as the last reference went away"),
@@ -229,6 +350,27 @@ def test_the_first_screen_says_what_ran_a_finalizer(name: str, told: str | None)
     assert found is not None
     assert found.finalizer == told
     assert told is None or f", in {told}: " in "\n".join(text.summary(crash, None, color=False, width=300))
+
+
+def test_without_the_moved_files_the_stack_is_read_and_the_option_named() -> None:
+    scenario = next(one for one in SCENARIOS if one.moved)
+    crash = analyze(folder_of(scenario).core, options=Options(gdb=None))
+    assert judged(crash, scenario).stack == EXACT
+    assert any("--path-map" in (error.hint or "") for error in crash.soft_errors)
+
+
+def test_a_thread_that_runs_subinterpreters_keeps_its_name() -> None:
+    crash = ours(next(one for one in SCENARIOS if one.name == "in_nested_subinterpreters_of_threads"))
+    assert sorted(thread.name or "" for thread in crash.threads) == ["MainThread", "Thread-1 (nested)", "Thread-2 (nested)"]
+
+
+@pytest.mark.parametrize("python", some_interpreters("3.11", "3.12", "3.13"))
+def test_an_evaluation_that_ends_its_last_frame_has_none(python: Interpreter) -> None:
+    """What the frame held runs a finalizer written in C."""
+    crash = analyze(python_crash("scenarios.py", "at_the_end_of_a_task", python=python).core, options=Options(gdb=None))
+    found = answer.answer(crash)
+    assert crash.thread is not None and not crash.thread.python_frames
+    assert found is not None and found.finalizer == "a finalizer (__del__), run as the last reference went away"
 
 
 @needs_gdb

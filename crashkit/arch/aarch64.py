@@ -90,8 +90,8 @@ class AArch64(Architecture):
         return registers.get("x30")
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """By the number of tgkill (131) in `x8` and the signal in `x2`; `x0` holds the result by then."""
-        return (registers.get("x8"), registers.get("x2")) == (131, number)
+        """By the number of tgkill (131) or kill (129) in `x8` and the signal in `x2` or `x1`; `x0` holds the result by then."""
+        return number == {131: registers.get("x2"), 129: registers.get("x1")}.get(registers.get("x8", 0))
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
         """Find frames by their record of floating-point registers, and by the fields that are always 0."""

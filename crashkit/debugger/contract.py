@@ -68,13 +68,14 @@ class PythonStack(NamedTuple):
     def over(self, outer: PythonStack) -> PythonStack:
         """This stack of a subinterpreter and, behind it, that of the interpreter whose code runs it on the same thread.
 
-        Of stacks too deep to show as one, the deeper one.
+        The outer one knows the thread's name: in a subinterpreter, each thread that runs code is called the main one. Of stacks too
+        deep to show as one, the deeper one.
         """
         if self.total or outer.total or self.cut:
             return max(self, outer, key=lambda stack: stack.total or len(stack.frames))
         return outer._replace(
             frames=(*self.frames, *outer.frames),
-            name=self.name or outer.name,
+            name=outer.name or self.name,
             holds_gil=self.holds_gil or outer.holds_gil,
             exception=self.exception or outer.exception,
             raised=self.raised or outer.raised,

@@ -19,6 +19,7 @@ from crashkit.diagnose.places import python_line
 from crashkit.diagnose.pointer_facts import POINTER_FACTS
 from crashkit.diagnose.recursion_facts import RECURSION_FACTS
 from crashkit.diagnose.signature import FramePattern
+from crashkit.diagnose.terminate_facts import TERMINATE_FACTS
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.collector import collects_by_record, in_collector, visited
@@ -769,4 +770,5 @@ FACTS: dict[str, Fact] = {
     **GPU_MEMORY_FACTS,
     **JOB_FACTS,
     **LOADING_FACTS,
+    **TERMINATE_FACTS,
 }

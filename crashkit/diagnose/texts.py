@@ -12,6 +12,7 @@ from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.diagnose.places import python_line
 from crashkit.model import NativeFrame
 from crashkit.naming.collector import in_collector
+from crashkit.naming.cython import cython_name
 from crashkit.naming.failing import extension, failing, said
 from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import installed_as
@@ -119,7 +120,10 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
 def _blamed(stack: Stack, case: Case) -> Optional[str]:
     """The function `_foreign`, as it is said."""
     native = _foreign(stack, case, named=True)
-    return f"{native.name} in {native.module.rpartition('/')[2]}" if native is not None else None
+    if native is None:
+        return None
+    name = cython_name(native.frame.function or "", native.module) or native.name
+    return f"{name} in {native.module.rpartition('/')[2]}"
 
 
 def _foreign(stack: Stack, case: Case, named: bool = False) -> Optional[Native]:

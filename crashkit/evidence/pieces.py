@@ -16,6 +16,7 @@ from crashkit.crashfolder.manifest import RECORDED, SNAPSHOT, SOURCE, Manifest, 
 from crashkit.elf.headers import of_file
 from crashkit.errors import EvidenceError
 from crashkit.evidence.archive_kind import kind_of_head
+from crashkit.evidence.below import cores_below, is_core
 from crashkit.evidence.core.core import Core, open_core
 from crashkit.evidence.gpu.dump import GpuDump, open_dump
 from crashkit.evidence.input import Input, open_input
@@ -198,11 +199,26 @@ def _of_folder(folder: Path, manifest: Optional[Manifest]) -> list[Path]:
         except OSError as error:
             raise EvidenceError(f"{folder} cannot be read: {error.strerror}", "Run as its owner or as root.") from error
     found = [folder / name for name in names if Path(name).name == name and not (folder / name).is_symlink() and (folder / name).is_file()]
+    if manifest is None and not any(map(is_core, found)):
+        found += _core_below(folder)
     if not found and manifest is None:
         if (folder / "report.html").is_file():
             raise _OldReport(f"{folder} contains a report, not evidence", f"Open {folder / 'report.html'}, or pass the core or log itself.")
         raise EvidenceError(f"{folder} contains no crash evidence", "Pass a core, a log or a crash folder.")
     return found
+
+
+def _core_below(folder: Path) -> list[Path]:
+    """The one core in the subfolders of a folder that has none itself, if there is one. Raises EvidenceError if there are several."""
+    below = cores_below(folder)
+    if len(below.cores) <= 1:
+        return [*below.cores]
+    named = ", ".join(str(core.relative_to(folder)) for core in below.cores[:_NAMED]) + (", …" if len(below.cores) > _NAMED else "")
+    more = "" if below.all_seen else " or more"
+    raise EvidenceError(
+        f"{folder} contains {len(below.cores)}{more} crashes, not one: {named}",
+        f"Pass one of these cores, or analyze them all and group equal ones: crashkit ci {folder} --out DIR",
+    )
 
 
 def _text_kinds() -> frozenset[str]:

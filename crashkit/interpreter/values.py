@@ -58,7 +58,7 @@ class Values:
         try:
             kind = self._objects.type_of(address)
         except Unreadable:
-            return "<unreadable>"
+            return f"<unreadable at {address:#x}>"
         try:
             flags = self._objects.flags(kind)
             if address in outside:  # as repr() has it
@@ -99,6 +99,10 @@ class Values:
             return f"<built-in function {self.builtin_name(address)}>"
         if name == "module":
             return f"<module {objects.text(self._view.word(address + layout.module.name), _LONGEST)!r}>"
+        if name in ("weakref", "weakref.ReferenceType"):
+            # PyWeakReference: the object is the first field behind the head, of which the type is the last.
+            object_ = self._view.word(address + layout.object.type + objects.view.word_size)
+            return f"<weakref at {address:#x}; {'dead' if object_ == self.nothing else f'to {object_:#x}'}>"
         if name == "float":
             return repr(self._view.double(address + layout.float.value))
         if name == "complex":

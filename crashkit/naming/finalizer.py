@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import takewhile
 
 from crashkit.model import Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.collector import is_collection
@@ -18,6 +19,15 @@ _KINDS = {
     "_PyGen_Finalize": "the end of the generator {function}",
     "atexit_callfuncs": "{function}, registered with atexit",
 }
+# The same where no Python code ran: `__del__ = os.abort`.
+_NATIVE_KINDS = {
+    "slot_tp_finalize": "a finalizer (__del__)",
+    "slot_tp_del": "a finalizer (__del__)",
+    "PyObject_CallFinalizer": "a finalizer (__del__)",
+    "PyObject_CallFinalizerFromDealloc": "a finalizer (__del__)",
+    "handle_callback": "the callback of a weak reference",
+    "atexit_callfuncs": "a function registered with atexit",
+}
 _ENDS = re.compile(r"_?Py_(?:Finalize\w*|EndInterpreter)|finalize_modules\w*|_PyAtExit_Call")
 _TYPE = re.compile(r"<([^\W\d][\w.]{0,200})[( ]")
 
@@ -31,9 +41,44 @@ def finalizer(thread: Thread) -> str | None:
             if innermost is not None and innermost.function == "__del__":
                 break  # Called by Python, or by what has no name.
             innermost = frame
-        elif isinstance(frame, NativeFrame) and innermost is not None and (kind := _KINDS.get(plain(frame.function or ""))):
-            return _said(kind, innermost) + _run_by(frames[index + 1 :])
+        elif isinstance(frame, NativeFrame):
+            name = plain(frame.function or "")
+            if innermost is not None and name in _KINDS:
+                return _said(_KINDS[name], innermost) + _run_by(frames[index + 1 :])
+            if innermost is None and name in _NATIVE_KINDS:
+                return _NATIVE_KINDS[name] + _run_by(frames[index + 1 :])
+    return _without_names(thread, frames)
+
+
+# What a stripped interpreter still names: it exports these.
+_CALLS = frozenset({"PyObject_CallOneArg", "PyObject_CallFunctionObjArgs", "_PyObject_CallFunctionObjArgs"})
+_FROM_DEALLOC = "PyObject_CallFinalizerFromDealloc"
+_DEAD = re.compile(r"<weakref at 0x[0-9a-f]+; dead>")
+
+
+def _without_names(thread: Thread, frames: Sequence[Frame]) -> str | None:
+    """By the Python frames and the interpreter's memory, where the functions that run finalizers have no names."""
+    for index, frame in enumerate(frames):
+        if not isinstance(frame, PythonFrame):
+            continue
+        outside = [one.function or "" for one in takewhile(lambda one: isinstance(one, NativeFrame), frames[index + 1 :])]  # type: ignore[union-attr]
+        if frame.function == "__del__":
+            dropped = _FROM_DEALLOC in map(plain, outside) and not thread.collecting
+            return _said(_KINDS["slot_tp_del"], frame) + (_BY_LAST_REFERENCE if dropped else _by_record(thread))
+        if outside and plain(outside[0]) in _CALLS and _DEAD.fullmatch(frame.locals.get(next(iter(frame.args), ""), "")):
+            return _said(_KINDS["handle_callback"], frame) + (_by_record(thread) or _BY_LAST_REFERENCE)
+        if _is_closed(thread, frame):
+            return _said(_KINDS["_PyGen_Finalize"], frame) + _by_record(thread)
+        if any(_ENDS.fullmatch(plain(name)) for name in outside):
+            return f"{frame.function}{_AT_THE_END}"
     return next((_said(_KINDS["slot_tp_del"], one) + _by_record(thread) for one in thread.pythons() if one.function == "__del__"), None)
+
+
+def _is_closed(thread: Thread, frame: PythonFrame) -> bool:
+    """Whether this is the generator that GeneratorExit was raised in, which its end does."""
+    raised = thread.raised[0] if thread.raised else None
+    at = raised.frames[0] if raised is not None and raised.frames else None
+    return raised is not None and (raised.text or "").startswith("GeneratorExit") and at is not None and at.function == frame.function
 
 
 def _said(kind: str, frame: PythonFrame) -> str:
@@ -51,10 +96,10 @@ def _run_by(outside: Sequence[Frame]) -> str:
             if is_collection(name):
                 return _BY_COLLECTOR
             if _ENDS.fullmatch(name):
-                return ", run at the end of the program"
+                return _AT_THE_END
     else:
         return ""
-    return ", run as the last reference went away"
+    return _BY_LAST_REFERENCE
 
 
 def _by_record(thread: Thread) -> str:
@@ -63,3 +108,5 @@ def _by_record(thread: Thread) -> str:
 
 
 _BY_COLLECTOR = ", run by the garbage collector"
+_BY_LAST_REFERENCE = ", run as the last reference went away"
+_AT_THE_END = ", run at the end of the program"

@@ -156,8 +156,9 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("", wording.collector_note(thread), lines=3, style=_YELLOW)
     native = wording.native_at(thread, crash.signal)
     if native and thread:
-        yield from page.field("native", f"{wording.said(thread, native)}  {wording.native_place(native)}")
-        if (caller := wording.called_by(thread, crash)) is not None:
+        caller = wording.called_by(thread, crash)
+        yield from page.field("native", f"{wording.failed(thread, native, caller)}  {wording.native_place(native)}")
+        if caller is not None:
             yield from page.field("called by", f"{wording.said(thread, caller)}  {wording.native_place(caller)}")
     if signal and (handled := wording.handled(signal)):
         yield from page.field("handler", handled)

@@ -27,6 +27,7 @@ from crashkit.model import (
 )
 from crashkit.naming import greenlets, tasks
 from crashkit.naming.collector import in_collector as in_collector
+from crashkit.naming.cython import cython_name
 from crashkit.naming.failing import extension, failing
 from crashkit.naming.failing import said as said_in
 from crashkit.naming.failing import where as where_in
@@ -176,9 +177,9 @@ def base_name(path: str) -> str:
 
 
 def native_function(frame: NativeFrame) -> str:
-    """The short function name, or `(no name)`."""
+    """The short function name, that of a Cython function as its author wrote it, or `(no name)`."""
     if frame.function:
-        return short_function(frame.function)
+        return cython_name(frame.function, frame.module or "") or short_function(frame.function)
     return "(no name)"
 
 
@@ -308,6 +309,11 @@ def called_by(thread: Thread | None, crash: Crash) -> NativeFrame | None:
     found = thread.frames[named]
     assert isinstance(found, NativeFrame)
     return found
+
+
+def failed(thread: Thread, frame: NativeFrame, caller: NativeFrame | None) -> str:
+    """What failed, for a line of its own: without what called it where `caller` has the next line."""
+    return said(thread, frame).partition(", called by ")[0] if caller is not None else said(thread, frame)
 
 
 def said(thread: Thread, frame: NativeFrame) -> str:

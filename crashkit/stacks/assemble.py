@@ -16,6 +16,7 @@ from crashkit.stacks.choose import choose, of_faulthandler
 from crashkit.stacks.deep import Ends, join
 from crashkit.stacks.evaluation import Walk, evaluation_starts
 from crashkit.stacks.greenlets import of_greenlet
+from crashkit.stacks.in_code import within_code
 from crashkit.stacks.merge import EVALUATE, is_evaluation, runs
 from crashkit.stacks.native import placed
 from crashkit.stacks.source import Sources
@@ -36,7 +37,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
     index = ModuleIndex(scene.modules)
     processor = arch.named(scene.crash.process.architecture if scene.crash.process else None)
     unwinding = Unwinding(index, {path: file.path for path, file in scene.files.items()}, processor)
-    walks = _native_stacks(answers)
+    walks = {tid: within_code(stack, scene.crash.mappings) for tid, stack in _native_stacks(answers).items()}
     stacks = [chosen.stacks.get(thread.tid or 0, PythonStack((), None, None)) for thread in threads]
     ends = [
         _ends(thread, stack, walks.get(thread.tid or 0), index, unwinding, sources) for thread, stack in zip(threads, stacks, strict=True)

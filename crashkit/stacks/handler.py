@@ -35,7 +35,7 @@ def settle(scene: Scene, crash: Crash) -> Crash:
         return replace(crash, threads=tuple(nested if one is thread else one for one in crash.threads))
     whole = not any(isinstance(frame, ElidedFrames) for frame in thread.frames)
     if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):
-        return _with(crash, thread, sent, None)
+        return _with(crash, thread, _survived(sent, hidden[-1]), None)
     if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
         signal = replace(signal, reason="abort", detail="a signal handler ended the process with abort()")
         return replace(crash, signal=replace(signal, handler=_handler(thread.frames, min(interrupted.values()))))
@@ -75,6 +75,17 @@ def _with(crash: Crash, thread: Thread, fault: Fault, at: int | None) -> Crash:
         instructions=fault.instructions,
         threads=tuple(settled if one is thread else one for one in crash.threads),
     )
+
+
+def _survived(sent: Fault, earlier: Fault) -> Fault:
+    """`sent`, with the fault that is told by what is left on the stack of a handler that is over: it returned, or jumped out."""
+    if sent.signal is None or earlier.signal is None:
+        return sent
+    at = f" at {earlier.signal.address}" if earlier.signal.address is not None else ""
+    told = f"a handler had ended an earlier {earlier.signal.name}{at}, as the stack still shows"
+    # These reasons have their words already.
+    before = None if sent.signal.reason in ("abort", "raised") else sent.signal.detail
+    return sent._replace(signal=replace(sent.signal, detail="; ".join(filter(None, [before, told]))))
 
 
 def _nested(thread: Thread, end: int) -> Thread:

@@ -8,6 +8,7 @@ replaced by the n-th run of the Python stack.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple, Optional
 
 from crashkit.model import Frame, NativeFrame, PythonFrame
@@ -22,6 +23,9 @@ _AROUND = frozenset(
         "_PyFunction_FastCall fast_function call_function _PyEval_MakeFrameVector"
     ).split()
 )
+
+# They end a Python frame (Python/ceval.c, from 3.12 on), which no longer counts. What it held ends with it, and may run finalizers.
+_ENDS_FRAME = frozenset("_PyEval_FrameClearAndPop _PyEvalFrameClearAndPop clear_gen_frame clear_thread_frame".split())
 
 
 class Merged(NamedTuple):
@@ -69,13 +73,18 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
         groups = [list(python)]
     if evaluations == 0 and not native:
         return Merged(tuple(python))
+    ending = _ending(native)
+    if evaluations - len(ending) == len(groups):
+        evaluations = len(groups)
+    else:
+        ending = frozenset()
     if evaluations != len(groups) and not (native_cut and evaluations < len(groups)) and not (python_cut and evaluations > len(groups)):
         return Merged(None, f"{evaluations} interpreter calls on the native stack, {len(groups)} on the Python stack")
     merged: list[Frame] = []
     rest = iter(groups)
     dropping = False
-    for frame in native:
-        group = next(rest, None) if is_evaluation(frame) else None
+    for index, frame in enumerate(native):
+        group = next(rest, None) if is_evaluation(frame) and index not in ending else None
         if group is not None:
             merged.extend(group)
             dropping = True
@@ -85,3 +94,12 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
     for group in rest:
         merged.extend(group)
     return Merged(tuple(merged))
+
+
+def _ending(native: Sequence[NativeFrame]) -> frozenset[int]:
+    """The evaluations that were ending a Python frame: if it was the last one that they ran, they have none."""
+    return frozenset(
+        index
+        for index, (inner, frame) in enumerate(pairwise(native), 1)
+        if is_evaluation(frame) and without_suffix(inner.function or "") in _ENDS_FRAME
+    )

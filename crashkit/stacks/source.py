@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import posixpath
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +14,7 @@ import msgspec
 
 from crashkit.crashfolder.files import is_planted, open_regular
 from crashkit.model import PythonFrame
+from crashkit.stacks.zipped_source import zipped_source
 
 _AROUND = 5
 _MOST_BYTES = 8 << 20
@@ -34,35 +36,56 @@ class Sources:
         self._locate = locate
         self._crashed_at = crashed_at
         self._files: dict[str, Optional[_Text]] = {}
+        self._names: dict[str, str] = {}
         self.newer: set[str] = set()
 
     def annotate(self, frame: PythonFrame) -> PythonFrame:
-        """The frame with its source line and the lines around it, if the file can be read; without columns if it cannot."""
-        if not frame.file or not frame.line or frame.file.startswith("<"):
+        """The frame with its source line and the lines around it, if the file can be read; without columns if it cannot.
+
+        Its file is named without `..`, where that is the same file here.
+        """
+        file, at = frame.file, frame.line
+        if not file or not at or file.startswith("<"):
             return _without_columns(frame)
-        if frame.file not in self._files:
-            self._files[frame.file] = self._read(frame.file)
-        text = self._files[frame.file]
-        if text is None or frame.line > len(text.lines):
+        if "/../" in file:
+            file = self._direct(file)
+            frame = msgspec.structs.replace(frame, file=file)
+        if file not in self._files:
+            self._files[file] = self._read(file)
+        text = self._files[file]
+        if text is None or at > len(text.lines):
             return _without_columns(frame)
-        first = max(1, frame.line - _AROUND)
+        first = max(1, at - _AROUND)
         return msgspec.structs.replace(
             frame,
-            columns=_characters(frame.columns, text.lines[frame.line - 1]),
-            source=text.lines[frame.line - 1].strip(),
-            context=text.lines[first - 1 : frame.line + _AROUND],
+            columns=_characters(frame.columns, text.lines[at - 1]),
+            source=text.lines[at - 1].strip(),
+            context=text.lines[first - 1 : at + _AROUND],
             context_start=first,
-            source_changed=frame.file in self.newer,
+            source_changed=file in self.newer,
         )
 
     def line(self, file: str, line: int) -> Optional[str]:
         """One line, stripped; None if the file cannot be read or is not a program's source."""
         return self.annotate(PythonFrame(file=file, line=line)).source
 
+    def _direct(self, name: str) -> str:
+        """The name without `..`: beyond a symbolic link that is another file, and of one that is not here nobody knows."""
+        if name not in self._names:
+            normal = posixpath.normpath(name)
+            places = [self._locate(one) for one in (name, normal)]
+            same = None not in places and len({os.path.realpath(place) for place in places if place is not None}) == 1
+            self._names[name] = normal if same else name
+        return self._names[name]
+
     def _read(self, name: str) -> Optional[_Text]:
         try:
             path = self._locate(name)
-            read = read_source(path) if path is not None else None
+            if path is not None:
+                read = read_source(path)
+            else:
+                zipped = zipped_source(name, self._locate)
+                read = (_decoded(zipped[0]), zipped[1]) if zipped is not None else None
         except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
             return None
         if read is None:
@@ -126,6 +149,10 @@ def source_text(file: BinaryIO, real: Path) -> Optional[tuple[str, float]]:
         if not first_line.startswith(b"#!") or b"python" not in first_line:
             return None
         content.seek(0)
+    return _decoded(content), status.st_mtime
+
+
+def _decoded(content: io.BytesIO) -> str:
     encoding, _ = tokenize.detect_encoding(content.readline)
     content.seek(0)
-    return io.TextIOWrapper(content, encoding).read(), status.st_mtime
+    return io.TextIOWrapper(content, encoding).read()

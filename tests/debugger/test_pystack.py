@@ -312,7 +312,7 @@ def test_python_frames_alone_are_worth_a_quarter_of_the_time(
 
 
 def test_locals_that_kill_pystack_cost_only_themselves(worker: Path) -> None:
-    frame = {"function": "f", "file": "f.py", "line": 3, "entry": True, "args": [], "locals": {}}
+    frame = {"function": "f", "file": "f.py", "line": 3, "columns": None, "entry": True, "args": [], "locals": {}}
     thread = {"tid": 7, "gil": -1, "version": [3, 11], "total": 1, "inner": [frame], "outer": [], "native_inner": [], "native_outer": []}
     worker.write_text(
         "import json, os, sys\n"

@@ -6,6 +6,7 @@ The program says itself which address it is about to access (fixtures/crashers/h
 from __future__ import annotations
 
 import re
+import signal
 from typing import Optional
 
 import pytest
@@ -15,7 +16,7 @@ from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from crashkit.report import text, wording
 
-from ..crashes import Folder, c_crash, needs_gdb, needs_x86_64, python_crash
+from ..crashes import Folder, an_interpreter, build_library, c_crash, made_once, needs_gdb, needs_x86_64, python_crash
 
 pytestmark = [needs_x86_64(), needs_gdb]
 
@@ -128,6 +129,19 @@ def test_which_thread_sent_the_signal_is_said_not_to_be_known() -> None:
     assert "self-signal" not in {finding.id for finding in crash.findings}
 
 
+@pytest.mark.parametrize("faulthandler", [False, True])
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE])
+def test_the_thread_that_sent_the_signal_is_named(number: signal.Signals, faulthandler: bool) -> None:
+    """Though the kernel gave it to the main thread, whose handler sent it again."""
+    python = an_interpreter()
+    library = made_once(f"kill_and_stay-{python.name}", lambda folder: build_library("kill_and_stay.c", folder, python))
+    arguments = ("sent_by_a_thread", str(library), str(int(number)))
+    crash = ended(python_crash("scenarios.py", *arguments, python=python, faulthandler=faulthandler))
+    assert crash.signal is not None and crash.thread is not None and crash.process is not None
+    assert (crash.signal.name, crash.signal.reason) == (number.name, "raised")
+    assert crash.thread.tid != crash.process.pid and "sends" in {frame.function for frame in crash.thread.pythons()}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
 def test_a_handler_that_jumped_out_is_over(flags: tuple[str, ...]) -> None:
@@ -137,6 +151,9 @@ def test_a_handler_that_jumped_out_is_over(flags: tuple[str, ...]) -> None:
     assert (crash.signal.name, crash.signal.reason, crash.signal.recovered) == ("SIGABRT", "abort", False), crash.signal
     native = wording.native_at(crash.thread, crash.signal)
     assert native is not None and native.function == "abort_below"
+    address = "at 0x0000000000000018, as the stack still shows"
+    assert crash.signal.detail == f"a handler had ended an earlier SIGSEGV {address}"
+    assert "no fault" not in "\n".join(text.summary(crash, None, color=False, width=300))
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 
 from crashkit.model import Crash, LogLine
 from crashkit.pipeline import Options, analyze
-from crashkit.report import wording
+from crashkit.report import text, wording
 
 from ..crashes import (
     CRASHERS,
@@ -25,6 +25,7 @@ from ..crashes import (
     every_interpreter,
     interpreters,
     lock,
+    needs_gdb,
     needs_x86_64,
     python_crash,
 )
@@ -93,6 +94,55 @@ def test_of_what_is_no_exception(function: str, type_: str, what: str) -> None:
     first, second = said(crash)
     assert first.text in folder.stderr and first.fields["type"].startswith(type_)
     assert second.fields == {"what": what}
+
+
+FIRST = "a C++ exception was unwinding the stack: 'std::runtime_error': the first one"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["second", "second_in_noexcept", "kept_and_second"])
+def test_of_an_exception_thrown_while_another_one_unwound_the_stack(function: str) -> None:
+    """The second one is why; the first one is known. One that is kept somewhere has nothing to do with it."""
+    _, crash = ended(library("exceptions.cpp", "-g"), function)
+    assert FIRST in [line.text for line in said(crash)] and not any("nobody's" in line.text for line in said(crash))
+    told = crash.findings[0]
+    assert (told.id, told.confidence) == ("cxx-throw-in-destructor", "certain")
+    assert "type std::logic_error" in told.summary and "Its message: from the destructor." in told.summary
+    assert "It came while another one unwound the stack: 'std::runtime_error': the first one." in told.summary
+
+
+@needs_gdb
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("function", "finding", "says", "fix"),
+    [
+        ("bare", "cxx-terminate-called", "bare called std::terminate().", "what leads to the call in bare"),
+        ("terminate_in_handler", "cxx-terminate-called", "handling an exception of type std::runtime_error: being handled.", "the call in"),
+        ("nothing_to_rethrow", "cxx-terminate-no-exception", "std::terminate was called without an exception.", "Do not run `throw;`"),
+        ("joinable", "cxx-terminate-no-exception", "std::terminate was called without an exception.", "thread.join()"),
+        ("in_noexcept", "cxx-throw-in-destructor", "type std::runtime_error", "~T() noexcept"),
+        ("runtime", "cxx-uncaught-exception", "type std::runtime_error was not caught", "catch"),
+    ],
+)
+def test_who_called_terminate(function: str, finding: str, says: str, fix: str) -> None:
+    folder, crash = ended(library("exceptions.cpp", "-g"), function)
+    assert_each_caller_once(crash)
+    crash = analyze(folder.core)
+    told = crash.findings[0]
+    assert told.id == finding and says in told.summary and fix in told.fix[0]
+    assert ("std::thread" in " ".join(told.fix)) == (function == "joinable")
+    # Neither the runtime's functions nor `std::__terminate`, an inline one of a header, are what failed.
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and "terminate" not in (native.function or "").replace("terminate_in_handler", "")
+    assert not any("was unwinding" in line.text for line in said(crash))
+    assert_each_caller_once(crash)
+
+
+def assert_each_caller_once(crash: Crash) -> None:
+    """In the answer, and in the lines below it; without symbols of libstdc++, too."""
+    for part in "\n".join(text.summary(crash, None, color=False, width=400, brief=True)).split("\n\n"):
+        named = re.findall(r"called by +(\S+)", part)
+        assert len(named) == len(set(named)), part
 
 
 @pytest.mark.slow

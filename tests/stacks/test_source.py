@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import stat
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -242,3 +243,59 @@ class TestNoRegularFile:
         except PermissionError:
             pytest.skip("only root can make a device")
         is_not_read(place[1])
+
+
+def found(path: Path, line: int = 1) -> PythonFrame:
+    """As with the files of the crashed system: only what is there is found."""
+    sources = Sources(lambda name: Path(name) if Path(name).is_file() else None, None)
+    return sources.annotate(PythonFrame(function="f", file=str(path), line=line))
+
+
+def test_a_name_with_two_dots_is_the_file_s_own_name(tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    written(tmp_path / "app.py", "crash()\n")
+    frame = found(tmp_path / "bin" / ".." / "app.py")
+    assert (frame.file, frame.source) == (str(tmp_path / "app.py"), "crash()")
+
+
+def test_two_dots_behind_a_link_lead_elsewhere(tmp_path: Path) -> None:
+    """/srv/app -> /opt/app/bin: the parent of /srv/app is not /srv, though it has a file of that name."""
+    (tmp_path / "opt" / "bin").mkdir(parents=True)
+    (tmp_path / "link").symlink_to(tmp_path / "opt" / "bin")
+    written(tmp_path / "opt" / "app.py", "crash()\n")
+    written(tmp_path / "app.py", "other()\n")
+    frame = found(tmp_path / "link" / ".." / "app.py")
+    assert (frame.file, frame.source) == (f"{tmp_path}/link/../app.py", "crash()")
+
+
+def test_two_dots_of_a_file_that_is_not_here(tmp_path: Path) -> None:
+    frame = found(tmp_path / "bin" / ".." / "app.py")
+    assert frame.file == f"{tmp_path}/bin/../app.py"
+
+
+@pytest.mark.parametrize("name", ["app.zip", "lib.egg"])
+def test_the_line_of_a_module_in_a_zip_file(name: str, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / name, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("package/work.py", "first()\ncrash()\n")
+        archive.writestr("package/secret.txt", SECRET)
+        archive.writestr("package/large.py", "#" * (9 << 20))
+    frame = found(tmp_path / name / "package" / "work.py", 2)
+    assert (frame.source, frame.context) == ("crash()", ("first()", "crash()"))
+    for other in ("secret.txt", "large.py", "none.py", "../../work.py"):
+        assert_not_read(tmp_path / name / "package" / other)
+
+
+def assert_not_read(path: Path) -> None:
+    frame = found(path)
+    assert (frame.source, frame.context, frame.context_start) == (None, (), None)
+
+
+def test_a_damaged_zip_file(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "app.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("work.py", "crash()\n" * 100)
+    data = bytearray((tmp_path / "app.zip").read_bytes())
+    data[40:50] = b"\xff" * 10
+    (tmp_path / "app.zip").write_bytes(data)
+    assert_not_read(tmp_path / "app.zip" / "work.py")
+    (tmp_path / "no.zip").write_text("crash()\n")
+    assert_not_read(tmp_path / "no.zip" / "work.py")

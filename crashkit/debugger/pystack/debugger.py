@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Optional
 
 from crashkit.debugger.contract import Answer, IsWanted, Lap, always
+from crashkit.debugger.pystack.names import with_names
 from crashkit.debugger.pystack.process import PystackFailed, Running, run_pystack
 from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
 from crashkit.evidence.core.describe import Scene
@@ -55,12 +56,13 @@ class PystackDebugger:
             return Answer(soft_errors=(SoftError(stage="python", message=message),))
         if file is None or file.path is None:
             message = f"the executable {main or ''} is not on this machine: PyStack cannot read the core without it"
-            hint = "Pass it with --exe, or the crashed system's root folder with --sysroot."
+            hint = "Pass it with --exe, the crashed system's root folder with --sysroot, or where files are now with --path-map FROM=TO."
             return Answer(soft_errors=(SoftError(stage="pystack", message=message, hint=hint),))
         files = {path: found.path for path, found in scene.files.items() if found.path}
         debug = {path: found.debug for path, found in scene.files.items() if found.debug}
         deadline = self._deadline if native else self._deadline / _FOR_PYTHON
-        return ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
+        answer = ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
+        return answer._replace(native=with_names(answer.native, scene.modules, scene.files)) if answer.native else answer
 
 
 def ask_pystack(

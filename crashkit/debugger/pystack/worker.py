@@ -112,10 +112,18 @@ def python_frame(frame: Any, request: dict[str, Any]) -> dict[str, Any]:
         "function": cut(frame.code.scope, _LONGEST),
         "file": cut(frame.code.filename, _LONGEST),
         "line": frame.code.location.lineno,
+        "columns": columns(frame.code.location),
         "entry": frame.is_entry,
         "args": [cut(name, _LONGEST) for name in arguments[:limit]],
         "locals": {cut(str(name), _LONGEST): cut(str(value), text) for name, value in list(values.items())[:limit]},
     }
+
+
+def columns(at: Any) -> tuple[int, int] | None:
+    """Start and end of the expression, in bytes of its line; the end is 0 where it is on another line. None before 3.11."""
+    if at.end_lineno < at.lineno or at.column < 0 or (at.column, at.end_column) == (0, 0):
+        return None
+    return at.column, at.end_column if at.end_lineno == at.lineno else 0
 
 
 def cut(value: str, most: int) -> str:

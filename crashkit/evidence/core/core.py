@@ -213,10 +213,24 @@ class Core:
         signal, pid = self.signal, self.process.pid if self.process else None
         if signal is None or pid is None or (signal.code, signal.pid) != (SI_USER, pid):
             return
-        senders = [one.tid for one in self.statuses if self.architecture.is_own_raise(one.registers, pid, signal.number)]
+        senders = self._senders(self.statuses)
         self.signal_of_any_thread = not senders
         if len(senders) == 1:
             self.put_first(senders[0])
+
+    def put_sender_first(self) -> bool:
+        """Take the one other thread for the crashed one that was sending the process this signal; False if there is no such thread."""
+        senders = self._senders(self.statuses[1:])
+        if len(senders) == 1:
+            self.put_first(senders[0])
+        return len(senders) == 1
+
+    def _senders(self, statuses: Sequence[notes.Status]) -> list[int]:
+        """Those of these threads that were in kill() or the like, with the process and this signal."""
+        signal, pid = self.signal, self.process.pid if self.process else None
+        if signal is None or pid is None:
+            return []
+        return [one.tid for one in statuses if self.architecture.is_own_raise(one.registers, pid, signal.number)]
 
     def put_first(self, tid: int) -> None:
         """Take this thread for the one that crashed."""

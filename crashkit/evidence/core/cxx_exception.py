@@ -2,14 +2,16 @@
 
 Every thread has `__cxa_eh_globals` in its thread-local storage: a pointer to the exceptions being handled and a count of those in flight.
 An uncaught exception counts as handled when std::terminate is called (libstdc++-v3/libsupc++/eh_throw.cc, eh_call.cc). The record carries
-the exception's class, so it is known for what it is wherever the storage has it. Layouts: unwind-cxx.h; Itanium C++ ABI, "RTTI Layout".
+the exception's class, so it is known for what it is wherever the storage has it. While one unwinds the stack, nothing but the code that
+cleans up knows it: a pointer to its record is on the stack. Layouts: unwind-cxx.h; Itanium C++ ABI, "RTTI Layout".
 """
 
 from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple, Optional
 
 from crashkit.memory import Memory, word_at
@@ -21,6 +23,11 @@ ReadText = Callable[[int], Optional[str]]
 _CLASS, _DEPENDENT = b"\0++CCUNG", b"\x01++CCUNG"
 # struct __cxa_exception: the type first, the unwinder's header with the class last; the object follows.
 _CLASS_AT, _SIZE, _COUNT_AT = 80, 112, 40
+# struct __cxa_refcounted_exception: the number of references stands before that. It is 1, and overwritten when the memory is freed.
+_REFERENCES_AT = -16
+_STACK = 64 << 10
+_MOST_IN_FLIGHT = 8
+_MOST_HEAP = 256 << 20
 _STATIC_STORAGE = 64 << 10
 _MOST_MODULES = 512
 _DEEPEST = 8
@@ -65,6 +72,55 @@ def handled(memory: Memory, thread_pointer: int, text: ReadText) -> Optional[Thr
     return None
 
 
+def in_flight(memory: Memory, registers: Sequence[Mapping[str, int]], text: ReadText) -> list[Thrown]:
+    """The exceptions that were unwinding the stack, and that no handler had: the last one first.
+
+    `registers` are those of the frames, innermost first: what cleans up keeps a pointer to the exception in one of them, or on the stack.
+    Where the compiler has no more use for that, the exception lies in the same heap as the others. The unwinder has noted in each which
+    frame of the stack will handle it (struct _Unwind_Exception: the class, a function, private_1, private_2): none in one that is kept.
+    """
+    records: dict[int, None] = {}
+    for word in _words_of(memory, registers):
+        for record in (word - _CLASS_AT, word - _SIZE):
+            if word > 4096 and word % 16 == 0 and record not in records and memory.read(record + _CLASS_AT, 8) in (_CLASS, _DEPENDENT):
+                records[record] = None
+    stack_pointer = memory.architecture.stack_pointer
+    stack = range(*(frame.get(stack_pointer, 0) for frame in (registers[0], registers[-1]))) if registers else range(0)
+    records.update(dict.fromkeys(_beside(memory, next(iter(records), 0), stack)))
+    found: list[Thrown] = []
+    for record in records:
+        thrown = _of_record(memory, record, text, handled=False)
+        handler = word_at(memory, record + _CLASS_AT + 24)
+        if thrown is not None and handler in stack and memory.read(record + _REFERENCES_AT, 4) == b"\1\0\0\0":
+            found.append(thrown)
+    return found[:_MOST_IN_FLIGHT]
+
+
+def _beside(memory: Memory, record: int, stack: range) -> Iterator[int]:
+    """The records in the same mapping that unwind this stack."""
+    mapping = next((one for one in memory.mappings() if one.start <= record < one.end), None)
+    if mapping is None:
+        return
+    for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + _MOST_HEAP)):
+        at = data.find(_CLASS)
+        while at >= 0:
+            handler = struct.unpack_from("<Q", data, at + 24)[0] if at + 32 <= len(data) else 0
+            if (start + at) % 16 == 0 and handler in stack:
+                yield start + at - _CLASS_AT
+            at = data.find(_CLASS, at + 8)
+
+
+def _words_of(memory: Memory, registers: Sequence[Mapping[str, int]]) -> Iterator[int]:
+    """What the registers of each frame hold, then the words of the frame, as many as may be read."""
+    stack_pointer, left = memory.architecture.stack_pointer, _STACK
+    for own, outer in pairwise(registers):
+        yield from own.values()
+        start, end = own.get(stack_pointer, 0), outer.get(stack_pointer, 0)
+        data = memory.read(start, min(end - start, left)) if memory.word.size == 8 and start < end else b""
+        left -= len(data)
+        yield from (word for (word,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]))
+
+
 def _storage(memory: Memory, thread_pointer: int) -> Iterator[int]:
     """What the words of the thread's storage hold, that of each module first: libstdc++ keeps little else in its own."""
     vector_at = memory.architecture.dynamic_thread_vector
@@ -86,12 +142,13 @@ def _storage(memory: Memory, thread_pointer: int) -> Iterator[int]:
                 yield word
 
 
-def _of_record(memory: Memory, record: int, text: ReadText) -> Optional[Thrown]:
+def _of_record(memory: Memory, record: int, text: ReadText, handled: bool = True) -> Optional[Thrown]:
+    """None also where that a handler has it is not as `handled` says."""
     data = memory.read(record, _SIZE)
     if len(data) < _SIZE or data[_CLASS_AT : _CLASS_AT + 8] not in (_CLASS, _DEPENDENT):
         return None
     (count,) = struct.unpack_from("<i", data, _COUNT_AT)
-    if count == 0:
+    if (count != 0) != handled:
         return None
     (first,) = struct.unpack_from("<Q", data)
     # One that std::rethrow_exception threw refers to the object; its own record has the type.

@@ -28,7 +28,7 @@ from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
-from crashkit.naming.signals import SI_KERNEL, code_name, signal_name
+from crashkit.naming.signals import SI_KERNEL, SI_USER, code_name, signal_name
 from crashkit.naming.times import utc
 
 PF_FORKNOEXEC = 0x40
@@ -266,6 +266,10 @@ def _faults(core: Core, files: dict[str, ModuleFile]) -> list[Fault]:
             if _handled(core, files, raw).hidden:
                 others.append(status.tid)
         core.put_first(others[0] if len(others) == 1 else first)
+        mappings, found, hidden = _handled(core, files, raw)
+    elif found and not hidden and found[0].signal is not None and found[0].signal.reason == "sent" and core.put_sender_first():
+        # A handler such as faulthandler's sent it again in the thread that the kernel had chosen.
+        raw = replace(raw, code=SI_USER, code_name=code_name(number, SI_USER), sender_pid=core.process.pid if core.process else None)
         mappings, found, hidden = _handled(core, files, raw)
     sent = _fault(core, files, raw, mappings, None)
     if core.signal_of_any_thread and len(core.statuses) > 1 and not found and sent.signal is not None and sent.signal.reason == "raised":

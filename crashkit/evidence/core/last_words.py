@@ -12,7 +12,7 @@ from typing import NamedTuple, Optional
 from crashkit.evidence.core.abort_message import abort_message
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
-from crashkit.evidence.core.cxx_exception import handled
+from crashkit.evidence.core.cxx_exception import Thrown, handled, in_flight
 from crashkit.evidence.core.describe import Scene, text_at
 from crashkit.evidence.core.fatal_error import fatal_error
 from crashkit.evidence.core.logged import fatal_message
@@ -83,6 +83,8 @@ class _Dying:
             yield Words(f"{said} '{thrown.type}'")
             if thrown.what:
                 yield Words(f"  what():  {thrown.what}")
+        if terminated:
+            yield from map(_unwinding, in_flight(self._core, [frame.registers for frame in self._frames], self._text))
         logged = fatal_message(self._core, self._frames, self._core.statuses[0].tid)
         if logged is not None:
             yield Words(logged)
@@ -94,3 +96,8 @@ class _Dying:
             fields = {name: value for name, value in panicked._asdict().items() if value is not None}
             where = f" at {panicked.place}" if panicked.place else ""
             yield Words(f"panicked{where}: {panicked.message}", "rust-panic", fields)
+
+
+def _unwinding(thrown: Thrown) -> Words:
+    words = f"'{thrown.type}'" + (f": {thrown.what}" if thrown.what else "")
+    return Words(f"a C++ exception was unwinding the stack: {words}", "cxx-in-flight", {"type": thrown.type, "said": words})
