@@ -68,6 +68,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "owner": "owner",
             "is_entry": "is_entry",
             "bytecode_copy": "tlbc_index",
+            "stack_top": "stacktop stackpointer",
         },
     ),
     "code": (

@@ -107,7 +107,10 @@ class CFrame(_Structure, frozen=True):
 
 
 class Frame(_Structure, frozen=True):
-    """`_PyInterpreterFrame` (3.11 and newer, with an owner) or `PyFrameObject`."""
+    """`_PyInterpreterFrame` (3.11 and newer, with an owner) or `PyFrameObject`.
+
+    `stack_top` is where its values end: a number of words up to 3.13, then an address.
+    """
 
     previous: int
     code: int
@@ -116,6 +119,7 @@ class Frame(_Structure, frozen=True):
     owner: Optional[int] = None
     is_entry: Optional[int] = None
     bytecode_copy: Optional[int] = None
+    stack_top: Optional[int] = None
 
 
 class CodeObject(_Structure, frozen=True):

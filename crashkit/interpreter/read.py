@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Optional
 
@@ -34,6 +34,7 @@ from crashkit.interpreter.threads import (
     states_of,
     thread_names,
 )
+from crashkit.interpreter.upwards import newest_parts
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.interpreter.visited import NativeState, Visited, visited
@@ -44,6 +45,8 @@ _MOST_VARIABLES = 64
 _OUTER_FRAMES_OF_THREAD = 2
 """Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
+_FIRST_FRAMES = ("<module>", "_run_module_as_main")
+"""What runs in the outermost frame of the process's first thread: a script, or `runpy` for `python -m`."""
 
 
 class PythonThread(NamedTuple):
@@ -98,6 +101,8 @@ class PythonState(NamedTuple):
     """Reads the signals whose Python handlers had not run yet."""
     forward: Callable[[int, int], list[ForwardLine]]
     """Reads what torch's anomaly mode kept, for the thread with this thread pointer, from as many bytes of torch's own variables."""
+    stateless_threads: int
+    """Those whose states are lost: their frames were found on their data stacks."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -108,10 +113,12 @@ def read_python(
     version: Optional[Version],
     idents: Mapping[int, int],
     constants: Optional[Read] = None,
+    main: Optional[int] = None,
 ) -> Optional[PythonState]:
     """Read the interpreter in one of these modules, the likeliest first; None if there is none, or nothing is left of it.
 
     `idents` are tids by pthread ident. `constants` also reads what cores leave out because it is in a file and never changes.
+    `main` is the ident of the process's first thread.
     """
     view = View(memory)
     found = find(view, modules, version, idents)
@@ -134,6 +141,10 @@ def read_python(
             stack = frames.stack(state.frame, state.address)
             name = names.get(state.ident) or _name_on_stack(objects, frames, state, stack)
             threads.append(PythonThread(state, name, holds, collects, stack))
+    read = len(threads)
+    if lost or unlisted or not found.interpreters or any(one is None and states for one, states in known.items()):
+        missing = set(idents).difference(thread.state.ident for thread in threads)
+        threads += _without_state(objects, frames, [thread.state.address for thread in threads], missing, main)[: MOST_THREADS - read]
     if not threads:
         return None
     values = Values(objects, found.interpreters[-1] if found.interpreters else None)
@@ -143,6 +154,7 @@ def read_python(
         finalizing=_finalizing(view, found),
         lost_threads=lost,
         unlisted_threads=unlisted,
+        stateless_threads=len(threads) - read,
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
@@ -200,6 +212,43 @@ def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: 
             except Unreadable:
                 continue
     return None
+
+
+def _without_state(
+    objects: Objects, frames: Frames, states: Sequence[int], missing: Collection[int], main: Optional[int]
+) -> list[PythonThread]:
+    """The threads among these idents whose states are not known, but whose data stacks are there and say whose they are."""
+    found: dict[int, list[PythonThread]] = {}
+    for part in newest_parts(objects.view, objects.layout, states) if missing else ():
+        stack = frames.upwards(part)
+        outermost = stack.inner[-1] if stack.inner else None
+        if outermost is None:
+            continue
+        ident, name = _own_thread(objects, frames, outermost)
+        if ident is None and _is_first(frames, outermost):
+            ident = main
+        if ident in missing and ident is not None:
+            found.setdefault(ident, []).append(PythonThread(ThreadState(0, ident, None, None), name, None, None, stack))
+    return [threads[0] for threads in found.values() if len(threads) == 1]
+
+
+def _is_first(frames: Frames, frame: FrameState) -> bool:
+    """Whether the first thread of a process may have this outermost frame."""
+    name = frame.code.name if frame.code is not None else None
+    # `<module>` is a constant of the interpreter's own, which a truncated core may lack.
+    return frames.is_of_module(frame) if name is None else name in _FIRST_FRAMES
+
+
+def _own_thread(objects: Objects, frames: Frames, frame: FrameState) -> tuple[Optional[int], Optional[str]]:
+    """Ident and name by the `Thread` that such a thread's outermost frame has as its only variable; nothing if this is none."""
+    try:
+        own = frames.first_slot(frame)
+        ident, name = (objects.attribute(own, attribute) for attribute in ("_ident", "_name"))
+        if ident is None or name is None:
+            return None, None
+        return objects.integer(ident), objects.text(name, LONGEST_NAME)
+    except Unreadable:
+        return None, None
 
 
 def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:
