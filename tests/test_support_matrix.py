@@ -237,7 +237,8 @@ def surviving(path: Path, percent: int, temporary: Path) -> Frames:
         return Frames(
             survived=sum(survivors.frame(frame) for thread in state.threads for frame in thread.stack.inner),
             placed=sum(len(survivors.reachable(thread.state.address, thread.stack.inner)) for thread in state.threads),
-            read=sum(len(thread.stack.inner) for thread in ours.threads) if ours else 0,
+            read=sum(len(thread.stack.inner) + len(thread.stack.outer) for thread in ours.threads) if ours else 0,
+            unplaced=sum(map(len, ours.unplaced)) if ours else 0,
         )
 
 

@@ -7,7 +7,7 @@ runs several; from 3.12 on a frame that belongs to C marks where a call begins.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from itertools import zip_longest
 from typing import NamedTuple, Optional
 
@@ -15,6 +15,7 @@ from crashkit.interpreter import datastack
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.running import running_chains
 from crashkit.interpreter.upwards import Upwards
 from crashkit.interpreter.view import Unreadable
 from crashkit.limits import WHOLE_STACK
@@ -115,10 +116,24 @@ class Frames:
             return Stack(tuple(inner), outer, cut=True, gap=bool(outer)) if inner else Stack(outer, cut=True, gap=bool(outer))
         return self._deep(inner, address) if address else Stack(tuple(inner))
 
-    def upwards(self, newest: int) -> Stack:
-        """What is sure of the stack on the data stack whose newest part is at `newest`, where the state of its thread is lost."""
-        found = self._all(self._upwards.frames(newest))
-        return Stack(found, cut=True, gap=bool(found))
+    def upwards(self, newest: int) -> tuple[FrameState, ...]:
+        """The frames that are sure on the data stack whose newest part is at `newest`, where the state of its thread is lost."""
+        return self._all(self._upwards.frames(newest))
+
+    def running(self, types: Collection[int], known: Collection[int]) -> list[tuple[FrameState, ...]]:
+        """Up to 3.10, the running frames in memory besides those at the `known` addresses, as they name each other.
+
+        `types` is where the type of frames is.
+        """
+        return [self._all(chain) for chain in running_chains(self._objects, self._is_mapped, types, known)]
+
+    def is_outermost(self, frame: FrameState) -> bool:
+        """Whether this frame, with which what is known of a stack ends, is the first of its thread."""
+        try:
+            # From 3.11 on a data stack is read from its first frame on.
+            return self._layout.owner is not None or self._view.word(frame.address + self._layout.previous) == 0
+        except Unreadable:
+            return False
 
     def _outer(self, inner: Sequence[FrameState], state: int) -> tuple[FrameState, ...]:
         """The frames on the data stack of this thread that lie further out than those that were reached."""
@@ -142,7 +157,7 @@ class Frames:
                 if self._frames_left < 0:
                     break
                 previous = self._add(address, found)
-                if self._layout.is_entry is None:
+                if self._layout.is_entry is None and self._layout.owner is not None:
                     found[-1] = found[-1]._replace(is_entry=previous != outer)
         except Unreadable:
             pass
@@ -315,9 +330,10 @@ class Frames:
         return found
 
     def is_of_module(self, frame: FrameState) -> bool:
-        """Whether the frame (3.11 and newer) runs the code of a module: its variables are the module's."""
+        """Whether the frame runs the code of a module: its variables are the module's (`f_globals`, `f_locals`)."""
         try:
-            names, own = (self._view.word(frame.address + self.globals_at + at * self._view.word_size) for at in (0, 2))
+            behind = 2 if self._objects.version >= (3, 11) else 1
+            names, own = (self._view.word(frame.address + self.globals_at + at * self._view.word_size) for at in (0, behind))
         except Unreadable:
             return False
         return names != 0 and names == own

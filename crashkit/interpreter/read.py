@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.accessed import Accessed, Place, accessed
@@ -29,10 +30,13 @@ from crashkit.interpreter.threads import (
     gil_waiters,
     handled_exception,
     is_collecting,
+    is_threading,
     is_whole,
+    main_name,
     read_state,
+    names_in,
     states_of,
-    thread_names,
+    threading_contents,
 )
 from crashkit.interpreter.upwards import newest_parts
 from crashkit.interpreter.values import Values
@@ -45,6 +49,8 @@ _MOST_VARIABLES = 64
 _OUTER_FRAMES_OF_THREAD = 2
 """Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
+_THREADING = "threading.py"
+_FRAME_TYPE = "PyFrame_Type"
 _FIRST_FRAMES = ("<module>", "_run_module_as_main")
 """What runs in the outermost frame of the process's first thread: a script, or `runpy` for `python -m`."""
 
@@ -103,6 +109,8 @@ class PythonState(NamedTuple):
     """Reads what torch's anomaly mode kept, for the thread with this thread pointer, from as many bytes of torch's own variables."""
     stateless_threads: int
     """Those whose states are lost: their frames were found on their data stacks."""
+    unplaced: tuple[tuple[FrameState, ...], ...]
+    """Frames that some thread was running, as they name each other, innermost first: nothing in memory says which."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -130,7 +138,7 @@ def read_python(
     known, lost, unlisted = _states(view, found, idents)
     waiters = list(found.gil_waiters)
     for interpreter, states in known.items():
-        names = thread_names(objects, interpreter) if interpreter is not None else {}
+        first = len(threads)
         gil = _gil(view, found, interpreter)
         holder = gil_holder(view, gil) if gil else None
         waiters += [gil_waiters(gil)] if gil and not found.gil else []
@@ -139,12 +147,12 @@ def read_python(
             holds = None if holder is None else holder == state.address
             collects = None if collecting is None or holds is None else collecting and holds
             stack = frames.stack(state.frame, state.address)
-            name = names.get(state.ident) or _name_on_stack(objects, frames, state, stack)
-            threads.append(PythonThread(state, name, holds, collects, stack))
+            threads.append(PythonThread(state, None, holds, collects, stack))
+        threads[first:] = _named(objects, frames, interpreter, threads[first:], main)
     read = len(threads)
-    if lost or unlisted or not found.interpreters or any(one is None and states for one, states in known.items()):
-        missing = set(idents).difference(thread.state.ident for thread in threads)
-        threads += _without_state(objects, frames, [thread.state.address for thread in threads], missing, main)[: MOST_THREADS - read]
+    unplaced: list[tuple[FrameState, ...]] = []
+    if lost or unlisted or not found.interpreters or any(thread.stack.cut for thread in threads):
+        threads, unplaced = _with_unled(objects, frames, threads, _frame_types(objects, modules, threads), idents, main)
     if not threads:
         return None
     values = Values(objects, found.interpreters[-1] if found.interpreters else None)
@@ -155,6 +163,7 @@ def read_python(
         lost_threads=lost,
         unlisted_threads=unlisted,
         stateless_threads=len(threads) - read,
+        unplaced=tuple(unplaced),
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
@@ -199,6 +208,39 @@ def _states(view: View, found: Found, idents: Mapping[int, int]) -> tuple[dict[O
     return states, lost, len(held) if found.interpreters else 0
 
 
+def _named(
+    objects: Objects, frames: Frames, interpreter: Optional[int], threads: Sequence[PythonThread], main: Optional[int]
+) -> list[PythonThread]:
+    """The threads of one interpreter with their names: from `threading`'s table, else from the `Thread` that each of them runs.
+
+    Where `sys.modules` does not lead to `threading`, its functions do that are on a stack. Only the main thread runs no `Thread`: it has the
+    name that it begins with if `threading` is known to be imported, and nothing that is left says otherwise.
+    """
+    contents = threading_contents(objects, interpreter) if interpreter is not None else None
+    if contents is None:
+        contents = _on_stacks(objects, frames, threads)
+    names = names_in(objects, contents) if contents is not None else {}
+    done = []
+    for thread in threads:
+        name = names.get(thread.state.ident) or _name_on_stack(objects, frames, thread.state, thread.stack)
+        if name is None and contents is not None and thread.state.ident == main:
+            name = main_name(objects, contents)
+        done.append(thread._replace(name=name))
+    return done
+
+
+def _on_stacks(objects: Objects, frames: Frames, threads: Sequence[PythonThread]) -> Optional[int]:
+    """The address of the variables of `threading`, which the frames of its functions have; None if there are none."""
+    for thread in threads:
+        for frame in (*thread.stack.inner, *thread.stack.outer):
+            if frame.code is not None and PurePosixPath(frame.code.file or "").name == _THREADING:
+                with suppress(Unreadable):
+                    contents = objects.view.word(frame.address + frames.globals_at)
+                    if is_threading(objects, contents):
+                        return contents
+    return None
+
+
 def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: Stack) -> Optional[str]:
     """What the `Thread` calls itself that the thread runs: for where the table of threads in `threading` is damaged or lost."""
     for frame in (stack.outer or stack.inner)[-_OUTER_FRAMES_OF_THREAD:]:
@@ -214,22 +256,56 @@ def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: 
     return None
 
 
-def _without_state(
-    objects: Objects, frames: Frames, states: Sequence[int], missing: Collection[int], main: Optional[int]
-) -> list[PythonThread]:
-    """The threads among these idents whose states are not known, but whose data stacks are there and say whose they are."""
-    found: dict[int, list[PythonThread]] = {}
-    for part in newest_parts(objects.view, objects.layout, states) if missing else ():
-        stack = frames.upwards(part)
-        outermost = stack.inner[-1] if stack.inner else None
-        if outermost is None:
+def _frame_types(objects: Objects, modules: Sequence[Module], threads: Sequence[PythonThread]) -> set[int]:
+    """Where the type of frames may be, up to 3.10: by the frames that are known, else by the interpreter's file."""
+    if objects.layout.frame.runs is None:
+        return set()
+    for thread in threads:
+        for frame in thread.stack.inner:
+            with suppress(Unreadable):
+                return {objects.type_of(frame.address)}
+    return {address for module in modules for address in addresses_of(module, _FRAME_TYPE)}
+
+
+def _with_unled(
+    objects: Objects,
+    frames: Frames,
+    threads: Sequence[PythonThread],
+    types: Collection[int],
+    idents: Collection[int],
+    main: Optional[int],
+) -> tuple[list[PythonThread], list[tuple[FrameState, ...]]]:
+    """The threads with frames that nothing leads to from their states, and such frames of which nothing says whose they are."""
+    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
+    parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
+    chains = [chain for chain in (*map(frames.upwards, parts), *frames.running(types, reached)) if chain]
+    owned: dict[int, list[int]] = {}
+    names: dict[int, Optional[str]] = {}
+    for index, chain in enumerate(chains):
+        if not frames.is_outermost(chain[-1]):
             continue
-        ident, name = _own_thread(objects, frames, outermost)
-        if ident is None and _is_first(frames, outermost):
-            ident = main
-        if ident in missing and ident is not None:
-            found.setdefault(ident, []).append(PythonThread(ThreadState(0, ident, None, None), name, None, None, stack))
-    return [threads[0] for threads in found.values() if len(threads) == 1]
+        ident, name = _own_thread(objects, frames, chain[-1])
+        if ident is None and main is not None and _is_first(frames, chain[-1]):
+            contents = _on_stacks(objects, frames, threads)
+            ident, name = main, main_name(objects, contents) if contents is not None else None
+        if ident in idents and ident is not None:
+            owned.setdefault(ident, []).append(index)
+            names[ident] = name
+    placed = {ident: of_it[0] for ident, of_it in owned.items() if len(of_it) == 1}
+    done = []
+    for thread in threads:
+        if thread.stack.cut and not thread.stack.outer and thread.state.ident in placed:
+            index = placed.pop(thread.state.ident)
+            chain, chains[index] = chains[index], ()
+            inner = thread.stack.inner
+            stack = Stack(inner, chain, cut=True, gap=True) if inner else Stack(chain, cut=True, gap=True)
+            thread = thread._replace(stack=stack, name=thread.name or names[thread.state.ident])
+        done.append(thread)
+    for ident in set(placed).difference(thread.state.ident for thread in threads):
+        stack = Stack(chains[placed[ident]], cut=True, gap=True)
+        done.append(PythonThread(ThreadState(0, ident, None, None), names[ident], None, None, stack))
+        chains[placed[ident]] = ()
+    return done[:MOST_THREADS], [chain for chain in chains if chain]
 
 
 def _is_first(frames: Frames, frame: FrameState) -> bool:
