@@ -55,7 +55,9 @@ class DirectReader:
         interpreter = scene.interpreter
         if interpreter is None or interpreter.is_too_old:
             return
-        idents = {int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None}
+        idents = {
+            int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None
+        }
         pid = core.process.pid if core.process else None
         self._state = read_python(
             core,
@@ -359,7 +361,9 @@ class DirectReader:
             yield SoftError(stage="python", message=f"the interpreter's state of {whose} frames were found on the data stack")
         gaps = sum(stack.gap for stack in stacks.values())
         if gaps:
-            message = f"inner Python frames of {'one thread' if gaps == 1 else f'{gaps} threads'} may be missing: what leads to them is lost"
+            message = (
+                f"inner Python frames of {'one thread' if gaps == 1 else f'{gaps} threads'} may be missing: what leads to them is lost"
+            )
             yield SoftError(stage="python", message=message)
         unplaced = [frame for chain in self._state.unplaced for frame in chain] if self._state else []
         if unplaced:

@@ -33,8 +33,8 @@ from crashkit.interpreter.threads import (
     is_threading,
     is_whole,
     main_name,
-    read_state,
     names_in,
+    read_state,
     states_of,
     threading_contents,
 )
@@ -213,8 +213,8 @@ def _named(
 ) -> list[PythonThread]:
     """The threads of one interpreter with their names: from `threading`'s table, else from the `Thread` that each of them runs.
 
-    Where `sys.modules` does not lead to `threading`, its functions do that are on a stack. Only the main thread runs no `Thread`: it has the
-    name that it begins with if `threading` is known to be imported, and nothing that is left says otherwise.
+    Where `sys.modules` does not lead to `threading`, its functions do that are on a stack. Only the main thread runs no `Thread`: it has
+    the name that it begins with if `threading` is known to be imported, and nothing that is left says otherwise.
     """
     contents = threading_contents(objects, interpreter) if interpreter is not None else None
     if contents is None:
@@ -278,14 +278,14 @@ def _with_unled(
     """The threads with frames that nothing leads to from their states, and such frames of which nothing says whose they are."""
     reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
     parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
-    chains = [chain for chain in (*map(frames.upwards, parts), *frames.running(types, reached)) if chain]
+    chains = [one for one in (*map(frames.upwards, parts), *frames.running(types, reached)) if one]
     owned: dict[int, list[int]] = {}
     names: dict[int, Optional[str]] = {}
-    for index, chain in enumerate(chains):
-        if not frames.is_outermost(chain[-1]):
+    for index, one in enumerate(chains):
+        if not frames.is_outermost(one[-1]):
             continue
-        ident, name = _own_thread(objects, frames, chain[-1])
-        if ident is None and main is not None and _is_first(frames, chain[-1]):
+        ident, name = _own_thread(objects, frames, one[-1])
+        if ident is None and main is not None and _is_first(frames, one[-1]):
             contents = _on_stacks(objects, frames, threads)
             ident, name = main, main_name(objects, contents) if contents is not None else None
         if ident in idents and ident is not None:
@@ -296,16 +296,16 @@ def _with_unled(
     for thread in threads:
         if thread.stack.cut and not thread.stack.outer and thread.state.ident in placed:
             index = placed.pop(thread.state.ident)
-            chain, chains[index] = chains[index], ()
+            one, chains[index] = chains[index], ()
             inner = thread.stack.inner
-            stack = Stack(inner, chain, cut=True, gap=True) if inner else Stack(chain, cut=True, gap=True)
+            stack = Stack(inner, one, cut=True, gap=True) if inner else Stack(one, cut=True, gap=True)
             thread = thread._replace(stack=stack, name=thread.name or names[thread.state.ident])
         done.append(thread)
     for ident in set(placed).difference(thread.state.ident for thread in threads):
         stack = Stack(chains[placed[ident]], cut=True, gap=True)
         done.append(PythonThread(ThreadState(0, ident, None, None), names[ident], None, None, stack))
         chains[placed[ident]] = ()
-    return done[:MOST_THREADS], [chain for chain in chains if chain]
+    return done[:MOST_THREADS], [one for one in chains if one]
 
 
 def _is_first(frames: Frames, frame: FrameState) -> bool:

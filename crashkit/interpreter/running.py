@@ -17,9 +17,7 @@ _MOST_FRAMES = 65536
 _LAST_INSTRUCTION = 1 << 28
 
 
-def running_chains(
-    objects: Objects, is_mapped: Callable[[int], bool], types: Collection[int], known: Collection[int]
-) -> list[list[int]]:
+def running_chains(objects: Objects, is_mapped: Callable[[int], bool], types: Collection[int], known: Collection[int]) -> list[list[int]]:
     """The addresses of running frames besides the known ones, chain by chain, innermost first. `types` is where their type is."""
     view, layout = objects.view, objects.layout.frame
     if layout.runs is None or not types or view.word_size != 8:

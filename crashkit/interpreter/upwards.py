@@ -95,14 +95,11 @@ class Upwards:
         previous = newest
         for part in linked(self._view, newest, chunk.previous, _MOST_PARTS):
             previous, size, used = self._view.words(part, 3)
-            if part == newest:
-                end = top if top is not None else part + size
-            else:
-                end = part + chunk.data + used * word
-            if not part < end <= part + size:
+            used_end = top or part + size if part == newest else part + chunk.data + used * word
+            if not part < used_end <= part + size:
                 raise Unreadable(f"no part of a data stack at {part:#x}")
             # The first word of the oldest part is never used (`push_chunk`).
-            yield _Part(part + chunk.data + (0 if previous else word), end)
+            yield _Part(part + chunk.data + (0 if previous else word), used_end)
         if previous:
             raise Unreadable("a data stack without its oldest part")
 
@@ -116,7 +113,12 @@ class Upwards:
                 if not self._is_frame(start, below, part):
                     break
                 found.append(start)
-                below, start = start, self._following(start, part)
+                following = self._following(start, part)
+                further = self._running_behind(start, part) if following is None else []
+                if further:
+                    found += further[:-1]
+                    following = further[-1]
+                below, start = found[-1], following
             except Unreadable:
                 break
         return found, start == part.end
@@ -146,17 +148,47 @@ class Upwards:
         if code.frame_slots is None or code.stack_size is None:
             return None
         try:
-            words = self._objects.constants.int32(executable + code.frame_slots) + self._objects.constants.int32(executable + code.stack_size)
+            words = self._objects.constants.int32(executable + code.frame_slots) + self._objects.constants.int32(
+                executable + code.stack_size
+            )
         except Unreadable:
-            places = range(frame + layout.locals, min(part.end, frame + layout.locals + _LONGEST * word) - layout.locals + 1, word)
-            self._places_left -= len(places)
-            if self._places_left < 0:
-                return None
-            naming = [one for one in places if self._view.word(one + layout.previous) == frame and self._is_frame(one, frame, part)]
+            naming = [
+                one
+                for one in self._places(frame, part)
+                if self._view.word(one + layout.previous) == frame and self._is_frame(one, frame, part)
+            ]
             # What is left of frames that have returned may lie among the values of this one.
             return naming[0] if len(naming) == 1 else None
         end = frame + layout.locals + words * word
         return end if 0 <= words < _MOST_WORDS and end <= part.end else None
+
+    def _running_behind(self, frame: int, part: _Part) -> list[int]:
+        """The next frame behind this one that runs, and before it those that it names. Raises Unreadable.
+
+        Its built-in names are the same; what is left of frames that have returned does not run.
+        """
+        view, layout = self._view, self._objects.layout.frame
+        builtins = view.word(frame + self._builtins_at)
+        for place in self._places(frame, part):
+            if view.word(place + self._builtins_at) == builtins and self._runs(place):
+                found = [place]
+                while frame < (previous := view.word(found[-1] + layout.previous)) < found[-1]:
+                    found.append(previous)
+                if all(self._is_frame(one, below, part) for one, below in zip(found, (*found[1:], frame), strict=True)):
+                    return found[::-1]
+        return []
+
+    def _places(self, frame: int, part: _Part) -> range:
+        """Where the frame behind this one may begin, if its code object is lost."""
+        size, word = self._objects.layout.frame.locals, self._view.word_size
+        places = range(frame + size, min(part.end, frame + size + _LONGEST * word) - size + 1, word)
+        self._places_left -= len(places)
+        return places if self._places_left >= 0 else range(0)
+
+    @property
+    def _builtins_at(self) -> int:
+        """`f_builtins` (Include/internal/pycore_frame.h)."""
+        return self._objects.layout.frame.code + self._view.word_size * (4 if self._objects.version >= (3, 12) else -2)
 
     def _drop_returned(self, frames: list[int]) -> None:
         """Drop those behind the last one that runs."""
@@ -168,5 +200,5 @@ class Upwards:
         layout = self._objects.layout.frame
         if self._objects.version < (3, 14):
             return self._view.int32(frame + (layout.stack_top or 0)) == _RUNS
-        values = self._view.word(frame + (layout.stack_top or 0))
-        return values > frame + layout.locals
+        values = self._view.word(frame + (layout.stack_top or 0)) - frame - layout.locals
+        return 0 < values < _MOST_WORDS * self._view.word_size

@@ -46,6 +46,11 @@ class Survivors:
         layout = self._layout.frame
         return self.has(frame.address, 8 + max(layout.previous, layout.code, layout.instruction, layout.owner or 0))
 
+    def is_of_generator(self, address: int) -> bool:
+        """Whether the frame lies in a generator or a coroutine, as from 3.11 on."""
+        owner = self._layout.frame.owner
+        return owner is not None and self._view.byte(address + owner) == 1
+
     def text(self, frame: FrameState, place: int) -> bool:
         code = self._code(frame)
         text = self._view.word(code + place)
@@ -92,10 +97,6 @@ class Survivors:
         return True
 
 
-def python_has_data_stack(core: Core) -> bool:
-    return layout_of_core(core).thread.chunk is not None
-
-
 def without_variables(core: Core, found: Found, version: Version, names: set[str]) -> Overwritten:
     """The memory with the values of these variables of `threading` overwritten."""
     view = View(core)
@@ -139,7 +140,9 @@ def check_truncated(path: Path, percent: int, temporary: Path) -> None:
         survived = {frame.address: frame for thread in whole.threads for frame in thread.stack.inner if survivors.frame(frame)}
         shown = [frame.address for thread in found.values() for frame in (*thread.stack.inner, *thread.stack.outer)]
         unplaced = [frame.address for chain in ours.unplaced for frame in chain] if ours else []
-        assert sorted(survived) == sorted([*shown, *unplaced]), "every frame that survived is shown once, and no other"
+        assert len({*shown, *unplaced}) == len(shown) + len(unplaced) and survived.keys() >= {*shown, *unplaced}
+        # From 3.11 on, a generator's frame is no object that could be found.
+        assert all(survivors.is_of_generator(one) for one in survived.keys() - {*shown, *unplaced})
         for thread in whole.threads:
             addresses = [frame.address for frame in thread.stack.inner]
             expected = survivors.reachable(thread.state.address, thread.stack.inner)
@@ -149,7 +152,8 @@ def check_truncated(path: Path, percent: int, temporary: Path) -> None:
             stack = found[thread.state.ident].stack
             check_true(stack, addresses)
             assert len(stack.inner) >= len(expected)
-            assert stack.cut == ([frame.address for frame in stack.inner] != addresses)
+            # What was found behind a gap may be all there is.
+            assert stack.gap or stack.cut == ([frame.address for frame in stack.inner] != addresses)
             for frame in (*stack.inner, *stack.outer):
                 true = survived[frame.address]
                 assert true.code is not None
@@ -387,7 +391,7 @@ def test_a_deep_stack_is_counted_in_bounded_steps(tmp_path: Path, monkeypatch: p
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_threads_have_their_names_without_threadings_table(python: Interpreter) -> None:
-    """The frames that a thread begins with have its `Thread`. The main thread has none: its name is where any frame of `threading` leads."""
+    """The frames that a thread begins with have its `Thread`. To the main thread's, any frame of `threading` leads."""
     with opened(python_crash("threads.py", python=python).core) as core:
         loaded, version = interpreter_of(core)
         modules, known = [Module(loaded, Path(loaded.path))], idents(core)

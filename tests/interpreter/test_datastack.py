@@ -230,7 +230,8 @@ def test_of_what_is_left_nothing_is_made_up(python: Interpreter, tmp_path: Path)
             for thread in ours.threads if ours else ():
                 theirs = true[thread.state.address]
                 check_true(thread.stack, theirs)
-                assert thread.stack.cut == ([frame.address for frame in thread.stack.inner] != theirs)
+                # What was found behind a gap may be all there is.
+                assert thread.stack.gap or thread.stack.cut == ([frame.address for frame in thread.stack.inner] != theirs)
                 whole_stacks += not thread.stack.cut
         assert whole_stacks > _SAMPLES // 2
 
