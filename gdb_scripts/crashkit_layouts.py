@@ -68,6 +68,8 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "owner": "owner",
             "is_entry": "is_entry",
             "bytecode_copy": "tlbc_index",
+            "stack_top": "stacktop stackpointer",
+            "runs": "f_executing f_state",
         },
     ),
     "code": (

@@ -53,6 +53,8 @@ class PythonStack(NamedTuple):
     """How many frames a deep stack has."""
     cut: bool = False
     """True where the outer frames could not be read."""
+    gap: bool = False
+    """True where frames may be missing between `frames` and `outer`, or, without `outer`, further in than `frames`."""
     exception: Optional[str] = None
     """The exception that the thread was handling: its type and arguments."""
     raised: tuple[Raised, ...] = ()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import PurePosixPath
 from typing import Optional, Union
 
 from msgspec.structs import replace
@@ -30,8 +31,6 @@ from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import signal_name
 
 ORIGIN = "crashkit"
-_MAIN = "MainThread"
-"""What `threading` calls the main thread (Lib/threading.py)."""
 _THREADS_WITH_VARIABLES = 64
 _FRAMES_WITH_VARIABLES = 1000
 """At either end of a deep stack."""
@@ -39,6 +38,8 @@ _FRAMES_WITH_ARRAYS = 20
 _THREADS_WITH_ARRAYS = 16
 _THREADS_WITH_FORWARD = 64
 _FORWARD_LINES = 20
+_UNPLACED = 20
+"""Frames named of which nothing says in which thread they ran."""
 _MOST_NATIVE = 24
 """Native frames in which an object is looked for."""
 
@@ -54,12 +55,17 @@ class DirectReader:
         interpreter = scene.interpreter
         if interpreter is None or interpreter.is_too_old:
             return
+        idents = {
+            int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None
+        }
+        pid = core.process.pid if core.process else None
         self._state = read_python(
             core,
             [Module(interpreter.module, scene.files[interpreter.module.path].path)],
             _version(scene),
-            {int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None},
+            idents,
             lambda address, size: read_constant(core, scene.files, address, size),
+            next((ident for ident, tid in idents.items() if tid == pid), None),
         )
 
     def stacks(self) -> dict[int, PythonStack]:
@@ -287,11 +293,6 @@ class DirectReader:
         for tid, thread in self._threads():
             stack = self._stack(thread, with_variables(tid))
             stacks[tid] = stacks[tid].over(stack) if tid in stacks else stack
-        process = self._scene.crash.process
-        pid = process.pid if process is not None else None
-        if pid in stacks and stacks[pid].name is None and any(stack.name for stack in stacks.values()):
-            # Its table is damaged; the others have their names on their stacks, so that `threading` was imported.
-            stacks[pid] = stacks[pid]._replace(name=_MAIN)
         return stacks
 
     def _stack(self, thread: PythonThread, with_variables: bool) -> PythonStack:
@@ -306,6 +307,7 @@ class DirectReader:
             outer=frames(stack.outer),
             total=stack.total,
             cut=stack.cut,
+            gap=stack.gap,
             exception=self._state.exception(thread) if self._state and with_variables else None,
             raised=self._raised(thread) if with_variables else (),
             collecting=thread.collecting,
@@ -353,12 +355,33 @@ class DirectReader:
         if nameless:
             message = f"{nameless} of {len(frames)} Python frames cannot be named: their code objects are missing from the core"
             yield SoftError(stage="python", message=message)
-        cut = [stack for stack in stacks.values() if stack.cut]
+        stateless = self._state.stateless_threads if self._state else 0
+        if stateless:
+            whose = "one thread is lost: its" if stateless == 1 else f"{stateless} threads are lost: their"
+            yield SoftError(stage="python", message=f"the interpreter's state of {whose} frames were found on the data stack")
+        gaps = sum(stack.gap for stack in stacks.values())
+        if gaps:
+            message = (
+                f"inner Python frames of {'one thread' if gaps == 1 else f'{gaps} threads'} may be missing: what leads to them is lost"
+            )
+            yield SoftError(stage="python", message=message)
+        unplaced = [frame for chain in self._state.unplaced for frame in chain] if self._state else []
+        if unplaced:
+            shown = ", ".join(map(_place, unplaced[:_UNPLACED])) + (", ..." if len(unplaced) > _UNPLACED else "")
+            one = "one more Python frame was" if len(unplaced) == 1 else f"{len(unplaced)} more Python frames were"
+            yield SoftError(stage="python", message=f"{one} running, but what tells in which thread is lost: {shown}")
+        cut = [stack for stack in stacks.values() if stack.cut and not stack.gap]
         lost = sum(not stack.frames for stack in cut) + (self._state.lost_threads if self._state else 0)
         for which, count in (("Python frames", lost), ("outer Python frames", sum(bool(stack.frames) for stack in cut))):
             if count:
                 threads = "one thread" if count == 1 else f"{count} threads"
                 yield SoftError(stage="python", message=f"the {which} of {threads} are lost: their memory is missing or damaged")
+
+
+def _place(frame: FrameState) -> str:
+    code = frame.code
+    function, file = (code.name if code else None) or "?", PurePosixPath((code.file if code else None) or "?").name
+    return f"{function} ({file}:{frame.position.line if frame.position else '?'})"
 
 
 def _forward(line: ForwardLine) -> PythonFrame:

@@ -7,13 +7,16 @@ runs several; from 3.12 on a frame that belongs to C marks where a call begins.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
+from itertools import zip_longest
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter import datastack
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.running import running_chains
+from crashkit.interpreter.upwards import Upwards
 from crashkit.interpreter.view import Unreadable
 from crashkit.limits import WHOLE_STACK
 
@@ -56,7 +59,7 @@ class Variable(NamedTuple):
 
 
 class Stack(NamedTuple):
-    """The frames of one thread, innermost first; of a deep stack both ends."""
+    """The frames of one thread, innermost first; of a deep stack both ends, of one with a gap what lies on either side of it."""
 
     inner: tuple[FrameState, ...] = ()
     outer: tuple[FrameState, ...] = ()
@@ -64,6 +67,8 @@ class Stack(NamedTuple):
     """How many frames a deep stack has."""
     cut: bool = False
     """Whether the way outwards is lost."""
+    gap: bool = False
+    """Whether frames may be missing between `inner` and `outer`; where there is no `outer`, further in than `inner`."""
 
 
 class Frames:
@@ -74,6 +79,7 @@ class Frames:
         self._view = objects.view
         self._layout = objects.layout.frame
         self._is_mapped = is_mapped
+        self._upwards = Upwards(objects, is_mapped)
         self._codes: dict[int, Optional[Code]] = {}
         self._slots: dict[int, tuple[Slot, ...]] = {}
         self._positions: dict[tuple[int, int], Optional[Position]] = {}
@@ -106,8 +112,56 @@ class Frames:
                 else:
                     address = self._add(address, inner)
         except Unreadable:
-            return Stack(tuple(inner), cut=True)
+            outer = self._outer(inner, state) if state is not None else ()
+            return Stack(tuple(inner), outer, cut=True, gap=bool(outer)) if inner else Stack(outer, cut=True, gap=bool(outer))
         return self._deep(inner, address) if address else Stack(tuple(inner))
+
+    def upwards(self, newest: int) -> tuple[FrameState, ...]:
+        """The frames that are sure on the data stack whose newest part is at `newest`, where the state of its thread is lost."""
+        return self._all(self._upwards.frames(newest))
+
+    def running(self, types: Collection[int], known: Collection[int]) -> list[tuple[FrameState, ...]]:
+        """Up to 3.10, the running frames in memory besides those at the `known` addresses, as they name each other.
+
+        `types` is where the type of frames is.
+        """
+        return [self._all(chain) for chain in running_chains(self._objects, self._is_mapped, types, known)]
+
+    def is_outermost(self, frame: FrameState) -> bool:
+        """Whether this frame, with which what is known of a stack ends, is the first of its thread."""
+        try:
+            # From 3.11 on a data stack is read from its first frame on.
+            return self._layout.owner is not None or self._view.word(frame.address + self._layout.previous) == 0
+        except Unreadable:
+            return False
+
+    def _outer(self, inner: Sequence[FrameState], state: int) -> tuple[FrameState, ...]:
+        """The frames on the data stack of this thread that lie further out than those that were reached."""
+        thread = self._objects.layout.thread
+        if thread.chunk is None or thread.top is None:
+            return ()
+        try:
+            found = self._upwards.frames(self._view.word(state + thread.chunk), self._view.word(state + thread.top))
+        except Unreadable:
+            return ()
+        reached = {frame.address for frame in inner}
+        behind = max((index + 1 for index, address in enumerate(found) if address in reached), default=0)
+        return self._all(found[behind:])
+
+    def _all(self, addresses: Sequence[int]) -> tuple[FrameState, ...]:
+        """The frames at these addresses, as far as they can be read."""
+        found: list[FrameState] = []
+        try:
+            for address, outer in zip_longest(addresses[:INNER], addresses[1 : INNER + 1]):
+                self._frames_left -= 1
+                if self._frames_left < 0:
+                    break
+                previous = self._add(address, found)
+                if self._layout.is_entry is None and self._layout.owner is not None:
+                    found[-1] = found[-1]._replace(is_entry=previous != outer)
+        except Unreadable:
+            pass
+        return tuple(found)
 
     def _order(self, state: Optional[int], current: Optional[int]) -> datastack.Order:
         if state is None:
@@ -274,6 +328,19 @@ class Frames:
                 if len(found) >= most:
                     break
         return found
+
+    def is_of_module(self, frame: FrameState) -> bool:
+        """Whether the frame runs the code of a module: its variables are the module's (`f_globals`, `f_locals`)."""
+        try:
+            behind = 2 if self._objects.version >= (3, 11) else 1
+            names, own = (self._view.word(frame.address + self.globals_at + at * self._view.word_size) for at in (0, behind))
+        except Unreadable:
+            return False
+        return names != 0 and names == own
+
+    def first_slot(self, frame: FrameState) -> int:
+        """The object in the frame's first variable, which need not have a name; 0 for none. Raises Unreadable."""
+        return self.untagged(self._view.word(frame.address + self._layout.locals))
 
     def instruction(self, frame: FrameState) -> Optional[int]:
         """The frame's current instruction, counted as in its code's tables; None if it is not known. Raises Unreadable."""

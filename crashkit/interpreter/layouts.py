@@ -107,7 +107,11 @@ class CFrame(_Structure, frozen=True):
 
 
 class Frame(_Structure, frozen=True):
-    """`_PyInterpreterFrame` (3.11 and newer, with an owner) or `PyFrameObject`."""
+    """`_PyInterpreterFrame` (3.11 and newer, with an owner) or `PyFrameObject`.
+
+    `stack_top` is where its values end: a number of words up to 3.13, then an address. `runs` is a byte of a `PyFrameObject` that says
+    whether it does: 1 up to 3.9, 0 in 3.10 (`FRAME_EXECUTING`).
+    """
 
     previous: int
     code: int
@@ -116,6 +120,8 @@ class Frame(_Structure, frozen=True):
     owner: Optional[int] = None
     is_entry: Optional[int] = None
     bytecode_copy: Optional[int] = None
+    stack_top: Optional[int] = None
+    runs: Optional[int] = None
 
 
 class CodeObject(_Structure, frozen=True):

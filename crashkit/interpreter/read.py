@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.accessed import Accessed, Place, accessed
@@ -29,11 +30,15 @@ from crashkit.interpreter.threads import (
     gil_waiters,
     handled_exception,
     is_collecting,
+    is_threading,
     is_whole,
+    main_name,
+    names_in,
     read_state,
     states_of,
-    thread_names,
+    threading_contents,
 )
+from crashkit.interpreter.upwards import newest_parts
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.interpreter.visited import NativeState, Visited, visited
@@ -44,6 +49,10 @@ _MOST_VARIABLES = 64
 _OUTER_FRAMES_OF_THREAD = 2
 """Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
+_THREADING = "threading.py"
+_FRAME_TYPE = "PyFrame_Type"
+_FIRST_FRAMES = ("<module>", "_run_module_as_main")
+"""What runs in the outermost frame of the process's first thread: a script, or `runpy` for `python -m`."""
 
 
 class PythonThread(NamedTuple):
@@ -98,6 +107,10 @@ class PythonState(NamedTuple):
     """Reads the signals whose Python handlers had not run yet."""
     forward: Callable[[int, int], list[ForwardLine]]
     """Reads what torch's anomaly mode kept, for the thread with this thread pointer, from as many bytes of torch's own variables."""
+    stateless_threads: int
+    """Those whose states are lost: their frames were found on their data stacks."""
+    unplaced: tuple[tuple[FrameState, ...], ...]
+    """Frames that some thread was running, as they name each other, innermost first: nothing in memory says which."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -108,10 +121,12 @@ def read_python(
     version: Optional[Version],
     idents: Mapping[int, int],
     constants: Optional[Read] = None,
+    main: Optional[int] = None,
 ) -> Optional[PythonState]:
     """Read the interpreter in one of these modules, the likeliest first; None if there is none, or nothing is left of it.
 
     `idents` are tids by pthread ident. `constants` also reads what cores leave out because it is in a file and never changes.
+    `main` is the ident of the process's first thread.
     """
     view = View(memory)
     found = find(view, modules, version, idents)
@@ -123,7 +138,7 @@ def read_python(
     known, lost, unlisted = _states(view, found, idents)
     waiters = list(found.gil_waiters)
     for interpreter, states in known.items():
-        names = thread_names(objects, interpreter) if interpreter is not None else {}
+        first = len(threads)
         gil = _gil(view, found, interpreter)
         holder = gil_holder(view, gil) if gil else None
         waiters += [gil_waiters(gil)] if gil and not found.gil else []
@@ -132,8 +147,12 @@ def read_python(
             holds = None if holder is None else holder == state.address
             collects = None if collecting is None or holds is None else collecting and holds
             stack = frames.stack(state.frame, state.address)
-            name = names.get(state.ident) or _name_on_stack(objects, frames, state, stack)
-            threads.append(PythonThread(state, name, holds, collects, stack))
+            threads.append(PythonThread(state, None, holds, collects, stack))
+        threads[first:] = _named(objects, frames, interpreter, threads[first:], main)
+    read = len(threads)
+    unplaced: list[tuple[FrameState, ...]] = []
+    if lost or unlisted or not found.interpreters or any(thread.stack.cut for thread in threads):
+        threads, unplaced = _with_unled(objects, frames, threads, _frame_types(objects, modules, threads), idents, main)
     if not threads:
         return None
     values = Values(objects, found.interpreters[-1] if found.interpreters else None)
@@ -143,6 +162,8 @@ def read_python(
         finalizing=_finalizing(view, found),
         lost_threads=lost,
         unlisted_threads=unlisted,
+        stateless_threads=len(threads) - read,
+        unplaced=tuple(unplaced),
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
@@ -187,6 +208,39 @@ def _states(view: View, found: Found, idents: Mapping[int, int]) -> tuple[dict[O
     return states, lost, len(held) if found.interpreters else 0
 
 
+def _named(
+    objects: Objects, frames: Frames, interpreter: Optional[int], threads: Sequence[PythonThread], main: Optional[int]
+) -> list[PythonThread]:
+    """The threads of one interpreter with their names: from `threading`'s table, else from the `Thread` that each of them runs.
+
+    Where `sys.modules` does not lead to `threading`, its functions do that are on a stack. Only the main thread runs no `Thread`: it has
+    the name that it begins with if `threading` is known to be imported, and nothing that is left says otherwise.
+    """
+    contents = threading_contents(objects, interpreter) if interpreter is not None else None
+    if contents is None:
+        contents = _on_stacks(objects, frames, threads)
+    names = names_in(objects, contents) if contents is not None else {}
+    done = []
+    for thread in threads:
+        name = names.get(thread.state.ident) or _name_on_stack(objects, frames, thread.state, thread.stack)
+        if name is None and contents is not None and thread.state.ident == main:
+            name = main_name(objects, contents)
+        done.append(thread._replace(name=name))
+    return done
+
+
+def _on_stacks(objects: Objects, frames: Frames, threads: Sequence[PythonThread]) -> Optional[int]:
+    """The address of the variables of `threading`, which the frames of its functions have; None if there are none."""
+    for thread in threads:
+        for frame in (*thread.stack.inner, *thread.stack.outer):
+            if frame.code is not None and PurePosixPath(frame.code.file or "").name == _THREADING:
+                with suppress(Unreadable):
+                    contents = objects.view.word(frame.address + frames.globals_at)
+                    if is_threading(objects, contents):
+                        return contents
+    return None
+
+
 def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: Stack) -> Optional[str]:
     """What the `Thread` calls itself that the thread runs: for where the table of threads in `threading` is damaged or lost."""
     for frame in (stack.outer or stack.inner)[-_OUTER_FRAMES_OF_THREAD:]:
@@ -200,6 +254,77 @@ def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: 
             except Unreadable:
                 continue
     return None
+
+
+def _frame_types(objects: Objects, modules: Sequence[Module], threads: Sequence[PythonThread]) -> set[int]:
+    """Where the type of frames may be, up to 3.10: by the frames that are known, else by the interpreter's file."""
+    if objects.layout.frame.runs is None:
+        return set()
+    for thread in threads:
+        for frame in thread.stack.inner:
+            with suppress(Unreadable):
+                return {objects.type_of(frame.address)}
+    return {address for module in modules for address in addresses_of(module, _FRAME_TYPE)}
+
+
+def _with_unled(
+    objects: Objects,
+    frames: Frames,
+    threads: Sequence[PythonThread],
+    types: Collection[int],
+    idents: Collection[int],
+    main: Optional[int],
+) -> tuple[list[PythonThread], list[tuple[FrameState, ...]]]:
+    """The threads with frames that nothing leads to from their states, and such frames of which nothing says whose they are."""
+    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
+    parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
+    chains = [one for one in (*map(frames.upwards, parts), *frames.running(types, reached)) if one]
+    owned: dict[int, list[int]] = {}
+    names: dict[int, Optional[str]] = {}
+    for index, one in enumerate(chains):
+        if not frames.is_outermost(one[-1]):
+            continue
+        ident, name = _own_thread(objects, frames, one[-1])
+        if ident is None and main is not None and _is_first(frames, one[-1]):
+            contents = _on_stacks(objects, frames, threads)
+            ident, name = main, main_name(objects, contents) if contents is not None else None
+        if ident in idents and ident is not None:
+            owned.setdefault(ident, []).append(index)
+            names[ident] = name
+    placed = {ident: of_it[0] for ident, of_it in owned.items() if len(of_it) == 1}
+    done = []
+    for thread in threads:
+        if thread.stack.cut and not thread.stack.outer and thread.state.ident in placed:
+            index = placed.pop(thread.state.ident)
+            one, chains[index] = chains[index], ()
+            inner = thread.stack.inner
+            stack = Stack(inner, one, cut=True, gap=True) if inner else Stack(one, cut=True, gap=True)
+            thread = thread._replace(stack=stack, name=thread.name or names[thread.state.ident])
+        done.append(thread)
+    for ident in set(placed).difference(thread.state.ident for thread in threads):
+        stack = Stack(chains[placed[ident]], cut=True, gap=True)
+        done.append(PythonThread(ThreadState(0, ident, None, None), names[ident], None, None, stack))
+        chains[placed[ident]] = ()
+    return done[:MOST_THREADS], [one for one in chains if one]
+
+
+def _is_first(frames: Frames, frame: FrameState) -> bool:
+    """Whether the first thread of a process may have this outermost frame."""
+    name = frame.code.name if frame.code is not None else None
+    # `<module>` is a constant of the interpreter's own, which a truncated core may lack.
+    return frames.is_of_module(frame) if name is None else name in _FIRST_FRAMES
+
+
+def _own_thread(objects: Objects, frames: Frames, frame: FrameState) -> tuple[Optional[int], Optional[str]]:
+    """Ident and name by the `Thread` that such a thread's outermost frame has as its only variable; nothing if this is none."""
+    try:
+        own = frames.first_slot(frame)
+        ident, name = (objects.attribute(own, attribute) for attribute in ("_ident", "_name"))
+        if ident is None or name is None:
+            return None, None
+        return objects.integer(ident), objects.text(name, LONGEST_NAME)
+    except Unreadable:
+        return None, None
 
 
 def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:

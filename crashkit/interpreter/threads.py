@@ -16,6 +16,8 @@ from crashkit.limits import MOST_THREADS
 _MOST_INTERPRETERS = 256
 _MOST_HANDLERS = 100_000
 LONGEST_NAME = 200
+_MAIN_THREAD = "MainThread"
+"""What `threading` calls the main thread at first."""
 
 
 class ThreadState(NamedTuple):
@@ -162,12 +164,25 @@ def module_contents(objects: Objects, interpreter: int, name: str) -> Optional[i
     return None if module is None else objects.view.word(module + objects.layout.module.dictionary)
 
 
-def thread_names(objects: Objects, interpreter: int) -> dict[int, str]:
-    """Names by ident, from `threading._active`, as far as they can be read."""
+def threading_contents(objects: Objects, interpreter: int) -> Optional[int]:
+    """The address of the variables of `threading`; None if it is not imported, or nothing leads to it."""
+    try:
+        return module_contents(objects, interpreter, "threading")
+    except Unreadable:
+        return None
+
+
+def is_threading(objects: Objects, contents: int) -> bool:
+    """Whether these are the variables of the module `threading`. Raises Unreadable."""
+    name = objects.item(contents, "__name__")
+    return name is not None and objects.text(name, LONGEST_NAME) == "threading"
+
+
+def names_in(objects: Objects, contents: int) -> dict[int, str]:
+    """Names by ident, from `_active` in these variables of `threading`, as far as they can be read."""
     names: dict[int, str] = {}
     try:
-        contents = module_contents(objects, interpreter, "threading")
-        active = objects.item(contents, "_active") if contents else None
+        active = objects.item(contents, "_active")
         for item in objects.dictionary(active, MOST_THREADS) if active else ():
             try:
                 ident, name = objects.integer(item.key), objects.attribute(item.value, "_name")
@@ -178,3 +193,13 @@ def thread_names(objects: Objects, interpreter: int) -> dict[int, str]:
     except Unreadable:
         pass
     return names
+
+
+def main_name(objects: Objects, contents: int) -> str:
+    """The main thread's name by `_main_thread` in these variables of `threading`; the one that it begins with where that is lost."""
+    try:
+        main = objects.item(contents, "_main_thread")
+        name = objects.attribute(main, "_name") if main else None
+        return objects.text(name, LONGEST_NAME) if name else _MAIN_THREAD
+    except Unreadable:
+        return _MAIN_THREAD

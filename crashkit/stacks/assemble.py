@@ -120,6 +120,7 @@ def _ends(
         native_cut=walk.cut,
         python_total=stack.total,
         python_cut=stack.cut,
+        python_gap=stack.gap,
         native_between=walk.between,
     )
 

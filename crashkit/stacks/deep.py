@@ -25,6 +25,8 @@ class Ends(NamedTuple):
     native_cut: bool = False
     python_total: Optional[int] = None
     python_cut: bool = False
+    python_gap: bool = False
+    """Whether Python frames may be missing between the ends."""
     native_between: Optional[int] = None
     """Native frames between the ends, estimated from the bytes between them."""
 
@@ -49,7 +51,8 @@ def join(ends: Ends) -> Merged:
         if ends.native_cut and not is_whole and (len(ends.native) >= WHOLE_STACK or repeating(ends.native)):
             shown = inner.frames if len(inner.frames) < WHOLE_STACK else inner.frames[:INNER]
             return Merged((*shown, elided(inner.frames, INNER, None), *python_outer[-OUTER:]))
-        return Merged(shorten((*inner.frames, *python_outer)))
+        gap = (ElidedFrames(),) if ends.python_gap and python_outer else ()
+        return Merged(shorten((*inner.frames, *gap, *python_outer)))
     outer = _merge_outer(native_outer, python_outer)
     cycle = repeating(inner.frames)
     left_out = _left_out(ends, cycle, inner.frames, outer)

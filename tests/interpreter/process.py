@@ -51,7 +51,12 @@ def interpreter_of(core: Core) -> tuple[LoadedModule, Version]:
 
 def state_of(core: Core, with_file: bool = False) -> PythonState | None:
     module, version = interpreter_of(core)
-    return read_python(core, [Module(module, Path(module.path) if with_file else None)], version, idents(core))
+    return read_python(core, [Module(module, Path(module.path) if with_file else None)], version, idents(core), main=main_ident(core))
+
+
+def main_ident(core: Core) -> int | None:
+    """The ident of the process's first thread."""
+    return next((ident for ident, tid in idents(core).items() if core.process and tid == core.process.pid), None)
 
 
 def dumped(core: Core, stderr: str) -> dict[int, list[Line]]:

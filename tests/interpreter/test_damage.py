@@ -15,14 +15,16 @@ from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.module_files import ModuleFile
 from crashkit.interpreter.finding import Found, Module, find
-from crashkit.interpreter.frames import FrameState
+from crashkit.interpreter.frames import FrameState, Stack
 from crashkit.interpreter.layouts import Layout, Version
+from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.read import PythonState, read_python
+from crashkit.interpreter.threads import threading_contents
 from crashkit.interpreter.view import View
 from crashkit.memory import Memory, MemoryThread, scanned
 from crashkit.model import Mapping
 from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
-from tests.interpreter.process import MORE, idents, interpreter_of, opened, state_of
+from tests.interpreter.process import MORE, idents, interpreter_of, main_ident, opened, state_of
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_read import DEEP
 
@@ -43,6 +45,11 @@ class Survivors:
     def frame(self, frame: FrameState) -> bool:
         layout = self._layout.frame
         return self.has(frame.address, 8 + max(layout.previous, layout.code, layout.instruction, layout.owner or 0))
+
+    def is_of_generator(self, address: int) -> bool:
+        """Whether the frame lies in a generator or a coroutine, as from 3.11 on."""
+        owner = self._layout.frame.owner
+        return owner is not None and self._view.byte(address + owner) == 1
 
     def text(self, frame: FrameState, place: int) -> bool:
         code = self._code(frame)
@@ -90,8 +97,15 @@ class Survivors:
         return True
 
 
-def python_has_data_stack(core: Core) -> bool:
-    return layout_of_core(core).thread.chunk is not None
+def without_variables(core: Core, found: Found, version: Version, names: set[str]) -> Overwritten:
+    """The memory with the values of these variables of `threading` overwritten."""
+    view = View(core)
+    objects = Objects(view, found.layout, version)
+    contents = threading_contents(objects, found.interpreters[0])
+    assert contents is not None
+    values = {item.value for item in objects.dictionary(contents) if objects.text(item.key) in names}
+    assert len(values) == len(names)
+    return Overwritten(core, {value + found.layout.object.type + 8 * place: 0xDEADBEEF for value in values for place in range(6)})
 
 
 def layout_of_core(core: Core) -> Layout:
@@ -122,16 +136,26 @@ def check_truncated(path: Path, percent: int, temporary: Path) -> None:
         whole, ours = state_of(core), state_of(cut)
         assert whole is not None
         survivors = Survivors(core, layout_of_core(core), limit)
-        found = {thread.state.address: thread for thread in ours.threads} if ours else {}
+        found = {thread.state.ident: thread for thread in ours.threads} if ours else {}
+        survived = {frame.address: frame for thread in whole.threads for frame in thread.stack.inner if survivors.frame(frame)}
+        shown = [frame.address for thread in found.values() for frame in (*thread.stack.inner, *thread.stack.outer)]
+        unplaced = [frame.address for chain in ours.unplaced for frame in chain] if ours else []
+        assert len({*shown, *unplaced}) == len(shown) + len(unplaced) and survived.keys() >= {*shown, *unplaced}
+        # From 3.11 on, a generator's frame is no object that could be found.
+        assert all(survivors.is_of_generator(one) for one in survived.keys() - {*shown, *unplaced})
         for thread in whole.threads:
+            addresses = [frame.address for frame in thread.stack.inner]
             expected = survivors.reachable(thread.state.address, thread.stack.inner)
-            if not expected:
+            if thread.state.ident not in found:
+                assert not expected
                 continue
-            stack = found[thread.state.address].stack
-            assert [frame.address for frame in stack.inner] == [frame.address for frame in thread.stack.inner[: len(stack.inner)]]
-            assert len(stack.inner) == len(expected) or (len(stack.inner) > len(expected) and python_has_data_stack(core))
-            assert stack.cut == (len(stack.inner) < len(thread.stack.inner))
-            for frame, true in zip(stack.inner, thread.stack.inner, strict=False):
+            stack = found[thread.state.ident].stack
+            check_true(stack, addresses)
+            assert len(stack.inner) >= len(expected)
+            # What was found behind a gap may be all there is.
+            assert stack.gap or stack.cut == ([frame.address for frame in stack.inner] != addresses)
+            for frame in (*stack.inner, *stack.outer):
+                true = survived[frame.address]
                 assert true.code is not None
                 if survivors.text(true, survivors._layout.code.name):
                     assert frame.code is not None and frame.code.name == true.code.name
@@ -140,6 +164,17 @@ def check_truncated(path: Path, percent: int, temporary: Path) -> None:
                 if frame.code is not None:
                     assert frame.code.name in (true.code.name, None) and frame.code.file in (true.code.file, None)
                     assert (frame.position == true.position) if survivors.line(true) else frame.position is None
+
+
+def check_true(stack: Stack, true: Sequence[int]) -> None:
+    """These are frames of the thread, in their order: the innermost ones, and behind a gap the outermost ones."""
+    inner, outer = [frame.address for frame in stack.inner], [frame.address for frame in stack.outer]
+    if stack.gap and not outer:
+        inner, outer = [], inner
+    assert inner == list(true[: len(inner)])
+    rest = iter(true[len(inner) :])
+    assert all(address in rest for address in outer)
+    assert not stack.gap or outer[-1] == true[-1]
 
 
 class Without:
@@ -356,15 +391,40 @@ def test_a_deep_stack_is_counted_in_bounded_steps(tmp_path: Path, monkeypatch: p
 @pytest.mark.slow
 @pytest.mark.parametrize("python", every_interpreter())
 def test_threads_have_their_names_without_threadings_table(python: Interpreter) -> None:
-    """The frames that a thread begins with have its `Thread`. The main thread has none there."""
+    """The frames that a thread begins with have its `Thread`. To the main thread's, any frame of `threading` leads."""
     with opened(python_crash("threads.py", python=python).core) as core:
         loaded, version = interpreter_of(core)
         modules, known = [Module(loaded, Path(loaded.path))], idents(core)
         whole, found = read_python(core, modules, version, known), find(View(core), modules, version, known)
         assert whole is not None and found is not None
         damage = {one + found.layout.interpreter.modules: 0xDEADBEEF for one in found.interpreters}
+        names = [thread.name for thread in whole.threads]
         ours = read_python(Overwritten(core, damage), modules, version, known)
-        assert ours is not None and [thread.name for thread in ours.threads] == [
-            None if thread.name == "MainThread" else thread.name for thread in whole.threads
-        ]
+        assert ours is not None and [thread.name for thread in ours.threads] == names
         assert len(whole.threads) == 7
+        # With the table lost as well, and the main thread's own object.
+        for lost in ({"_active"}, {"_active", "_main_thread"}):
+            ours = read_python(without_variables(core, found, version, lost), modules, version, known, main=main_ident(core))
+            assert ours is not None and [thread.name for thread in ours.threads] == names
+
+
+NEVER_IMPORTED = """
+import sys, ctypes
+sys.modules.pop("threading", None)
+ctypes.string_at(16)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", every_interpreter())
+def test_without_threading_the_main_thread_has_no_name(python: Interpreter, tmp_path: Path) -> None:
+    (tmp_path / "never.py").write_text(NEVER_IMPORTED)
+    with opened(python_crash(tmp_path / "never.py", python=python).core) as core:
+        loaded, version = interpreter_of(core)
+        modules, known = [Module(loaded, Path(loaded.path))], idents(core)
+        found = find(View(core), modules, version, known)
+        assert found is not None
+        damage = {one + found.layout.interpreter.modules: 0xDEADBEEF for one in found.interpreters}
+        for memory in (core, Overwritten(core, damage)):
+            state = read_python(memory, modules, version, known, main=main_ident(core))
+            assert state is not None and [thread.name for thread in state.threads] == [None]

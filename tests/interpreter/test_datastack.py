@@ -12,10 +12,15 @@ import pytest
 from crashkit.evidence.core.core import Core
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.read import PythonState, read_python
+from crashkit.interpreter.view import View
 from crashkit.memory import MemoryThread, mapping_at, scanned
 from crashkit.model import Mapping
 from tests.crashes import Interpreter, python_crash, these_versions
-from tests.interpreter.process import idents, interpreter_of, opened
+from tests.interpreter.process import idents, interpreter_of, main_ident, opened
+from tests.interpreter.recorded import VERSIONS, recorded
+from tests.interpreter.test_damage import check_true, layout_of_core
+from tests.interpreter.test_held import Hidden
+from tests.test_support_matrix import made, sid_is_there
 
 _PAGE = 4096
 _SAMPLES = 60
@@ -160,6 +165,53 @@ def test_every_frame_is_found_without_any_c_stack(python: Interpreter, program: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_frames_are_found_on_data_stacks_whose_threads_states_are_lost(python: Interpreter, tmp_path: Path) -> None:
+    """All but those that generators and coroutines hold, and no other thread's."""
+    (tmp_path / "program.py").write_text(ENTANGLED)
+    with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
+        check_without_states(core)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_same_of_a_free_threaded_build(version: str, tmp_path: Path) -> None:
+    with opened(recorded(version, "known_threads.py", tmp_path).core) as core:
+        check_without_states(core)
+
+
+@pytest.mark.chroot
+@pytest.mark.slow
+@pytest.mark.skipif(not sid_is_there(), reason="no Debian sid here: run as root with CRASHKIT_TEST_CHROOT=1")
+def test_the_same_of_314() -> None:
+    with opened(made("3.14 of Debian sid, from a container, debug info").folder.core) as core:
+        check_without_states(core)
+
+
+def check_without_states(core: Core) -> None:
+    layout, view, (module, version) = layout_of_core(core), View(core), interpreter_of(core)
+    known, main = idents(core), main_ident(core)
+    whole = read_python(core, [Module(module, Path(module.path))], version, known)
+    assert whole is not None and layout.frame.owner is not None
+    # Without any, nobody says that this is CPython.
+    for lost in (*([thread] for thread in whole.threads), whole.threads[1:]):
+        hidden = [range(thread.state.address, thread.state.address + 512) for thread in lost]
+        ours = read_python(Hidden(core, {}, hidden), [Module(module, Path(module.path))], version, known, main=main)
+        assert ours is not None and len(ours.threads) == len(whole.threads) and ours.stateless_threads == len(lost)
+        found = {thread.state.ident: thread for thread in ours.threads}
+        for thread in whole.threads:
+            addresses = [frame.address for frame in thread.stack.inner]
+            if thread in lost:
+                stack = found[thread.state.ident].stack
+                check_true(stack, addresses)
+                on_data_stack = [one for one in addresses if view.byte(one + layout.frame.owner) == 0]
+                assert [frame.address for frame in stack.inner] == on_data_stack and stack.cut and stack.gap
+                assert [frame.code for frame in stack.inner if frame.code is None] == []
+            else:
+                assert found[thread.state.ident].stack == thread.stack
+            assert found[thread.state.ident].name == thread.name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
 def test_of_what_is_left_nothing_is_made_up(python: Interpreter, tmp_path: Path) -> None:
     """Whatever pages are lost besides: the frames are the true ones from the innermost on, and a stack that lacks some is cut."""
     (tmp_path / "program.py").write_text(ENTANGLED)
@@ -176,9 +228,10 @@ def test_of_what_is_left_nothing_is_made_up(python: Interpreter, tmp_path: Path)
         for lost in (*(frozenset([page]) for page in matters), *several):
             ours = state_without(core, lost | (stacks if rng.random() < 0.8 else frozenset()))
             for thread in ours.threads if ours else ():
-                shown, theirs = [frame.address for frame in thread.stack.inner], true[thread.state.address]
-                assert shown == theirs[: len(shown)]
-                assert thread.stack.cut == (shown != theirs)
+                theirs = true[thread.state.address]
+                check_true(thread.stack, theirs)
+                # What was found behind a gap may be all there is.
+                assert thread.stack.gap or thread.stack.cut == ([frame.address for frame in thread.stack.inner] != theirs)
                 whole_stacks += not thread.stack.cut
         assert whole_stacks > _SAMPLES // 2
 
@@ -196,6 +249,7 @@ def test_what_lies_in_the_newer_parts_of_a_data_stack_is_read_without_the_oldest
         ours = state_without(core, c_stacks(core) | oldest)
         shown = next(thread.stack for thread in ours.threads if thread.state.address == deep.state.address) if ours else None
         expected = list(itertools.takewhile(lambda address: address // _PAGE not in oldest, frames))
+        assert shown is not None and not shown.gap
         assert shown is not None and [frame.address for frame in shown.inner] == expected and shown.cut and len(expected) > 300
 
 
@@ -215,8 +269,8 @@ def test_a_lost_code_object_costs_no_frame_that_another_one_names(python: Interp
             ours = state_without(core, stacks | {code})
             assert ours is not None
             for thread in ours.threads:
-                addresses = [frame.address for frame in thread.stack.inner]
-                assert addresses == true[thread.state.address][: len(addresses)]
-                assert thread.stack.cut == (addresses != true[thread.state.address])
+                theirs, addresses = true[thread.state.address], [frame.address for frame in (*thread.stack.inner, *thread.stack.outer)]
+                check_true(thread.stack, theirs)
+                assert thread.stack.cut or addresses == theirs
                 shown += len(addresses)
         assert shown > len(codes) * len(frames) * (0.6 if whole.version < (3, 12) else 0.1)
