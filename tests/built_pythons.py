@@ -29,6 +29,7 @@ NO_CONDA = "no CPython built as conda-forge does: python -m tests.built_pythons 
 PLACEHOLDER = "/opt/" + "_placehold" * 24
 """conda-build's prefix is as long as it can be: conda writes the environment's over it in every file, and fills up with zeros."""
 
+CONDA_ENVIRONMENT = "conda-3.13/miniforge3/envs/crashy"
 _LIBFFI = ("libffi", "3.4.4", "bookworm")
 _DEBIAN = "http://deb.debian.org/debian"
 _COMPILER = """#!/bin/sh
@@ -47,14 +48,19 @@ def musl_python(version: str, stripped: bool = False) -> Path:
 
 def conda_python() -> Path:
     """An interpreter in an environment called `crashy` below a folder called miniforge3; skips the test where nobody built it."""
-    return _kept("conda-3.13/miniforge3/envs/crashy", CONDA[0], NO_CONDA)
+    return _kept(CONDA_ENVIRONMENT, CONDA[0], NO_CONDA)
 
 
 def _kept(name: str, version: str, missing: str) -> Path:
-    program = CACHE / name / "bin" / f"python{version}"
+    program = place(name, version)
     if not program.exists():
         pytest.skip(missing)
     return program
+
+
+def place(name: str, version: str) -> Path:
+    """Where the program of that build is, if it is there."""
+    return CACHE / name / "bin" / f"python{version}"
 
 
 def build(name: str) -> None:
@@ -114,7 +120,9 @@ def _conda(version: str, target: Path, folder: Path) -> None:
     shutil.move(f"{installed}{PLACEHOLDER}", there)
     _strip(there, "--strip-unneeded")
     for path in there.rglob("*"):
-        if path.is_file() and not path.is_symlink():
+        if path.suffix == ".pyc":
+            path.unlink()  # their texts have a length
+        elif path.is_file() and not path.is_symlink():
             _replace_prefix(path, PLACEHOLDER.encode(), str(environment).encode())
     (there / "conda-meta").mkdir()
     record = '{"name": "python", "version": "%s", "build": "h9e4cc4f_1_cpython", "channel": "conda-forge"}\n'

@@ -9,7 +9,7 @@ from typing import Optional
 
 from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.pystack.process import PystackFailed, Running, run_pystack
-from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
+from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version, walked_stacks
 from crashkit.evidence.core.describe import Scene
 from crashkit.model import SoftError
 
@@ -60,7 +60,8 @@ class PystackDebugger:
         files = {path: found.path for path, found in scene.files.items() if found.path}
         debug = {path: found.debug for path, found in scene.files.items() if found.debug}
         deadline = self._deadline if native else self._deadline / _FOR_PYTHON
-        return ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
+        answer = ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
+        return answer._replace(native={**answer.native, **walked_stacks(scene.steps.walks)}) if answer.native is not None else answer
 
 
 def ask_pystack(

@@ -120,7 +120,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         process = replace(process, executable=main)
     registers = [*(thread.registers for thread in core.threads()), *(fault.registers for fault in faults)]
     on_stacks = words_into(core, modules, registers)
-    steps = untabled_steps(core, modules, files, registers[:_MOST_WALKED])
+    steps = untabled_steps(core, modules, files, {one.tid: one.registers for one in core.threads()[:_MOST_WALKED]})
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
         time=utc(_written(source.original)),

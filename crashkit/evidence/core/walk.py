@@ -5,7 +5,7 @@ The stack that the report shows is the debugger's, which also knows other ways. 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import lru_cache
 from itertools import zip_longest
@@ -101,6 +101,15 @@ class Step(NamedTuple):
     is_signal: bool
 
 
+class Walked(NamedTuple):
+    """A frame that `walk` found."""
+
+    pc: int
+    function: Optional[str]
+    """Mangled; None if it has no name."""
+    is_signal: bool
+
+
 class Steps(NamedTuple):
     """What debuggers cannot know of code without unwind tables: where its frames return to."""
 
@@ -109,31 +118,40 @@ class Steps(NamedTuple):
     """Paths of the modules that lack tables."""
     names: Mapping[int, Optional[str]] = MappingProxyType({})
     """By program counter: what a function that is not exported was called as, or None where the nearest name before it is not its own."""
+    walks: Mapping[int, tuple[Walked, ...]] = MappingProxyType({})
+    """The frames of the threads that such code is in, by tid: for whoever cannot be told the steps."""
 
 
 def untabled_steps(
-    core: Core, modules: Sequence[LoadedModule], files: Mapping[str, ModuleFile], threads: Iterable[Mapping[str, int]]
+    core: Core, modules: Sequence[LoadedModule], files: Mapping[str, ModuleFile], threads: Mapping[int, Mapping[str, int]]
 ) -> Steps:
-    """The steps of the threads with these registers out of modules without unwind tables, as far as `walk` leads."""
+    """The steps of the threads with these tids and registers out of modules without unwind tables, as far as `walk` leads."""
     lacking = frozenset(module.path for module in modules if lacks_tables(module, files))
     if not lacking:
         return Steps()
     found: list[Step] = []
-    names: dict[int, Optional[str]] = {}
+    called: dict[int, Optional[str]] = {}
+    walks = {}
     general = {*core.architecture.dwarf_registers, core.architecture.program_counter}
-    for at_end in threads:
-        frames = [*walk(core, modules, files, at_end)]
+    for tid, at_end in threads.items():
+        frames = walk(core, modules, files, at_end)
         for frame, outer in zip_longest(frames, frames[1:]):
             if frame.module is None or frame.module.path not in lacking:
                 continue
             symbol = symbol_at(files, frame.module, frame.looked_up)
             if (symbol is None or not symbol.size) and (frame.called is not None or _waits_in_kernel(core, files, frame)):
-                names[frame.pc] = frame.called
+                called[frame.pc] = frame.called
             if outer is not None:
                 sp = frame.registers.get(core.architecture.stack_pointer, 0)
                 registers = {name: value for name, value in outer.registers.items() if name in general}
                 found.append(Step(frame.pc, sp, registers, signal_frame_at(core, sp) is not None))
-    return Steps(tuple(found), lacking, names)
+        if any(frame.module is not None and frame.module.path in lacking for frame in frames):
+            signals = {(step.pc, step.sp) for step in found if step.is_signal}
+            walks[tid] = tuple(
+                Walked(frame.pc, called.get(frame.pc, name), (frame.pc, frame.registers.get(core.architecture.stack_pointer)) in signals)
+                for frame, name in zip(frames, names(frames, files), strict=True)
+            )
+    return Steps(tuple(found), lacking, called, walks)
 
 
 def _waits_in_kernel(core: Core, files: Mapping[str, ModuleFile], frame: Frame) -> bool:
