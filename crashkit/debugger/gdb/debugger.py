@@ -31,7 +31,9 @@ from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
 from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.model import SoftError
+from crashkit.naming.installation import how_to_get_debug_info, is_of_conda
 from crashkit.naming.itanium import demangled
+from crashkit.naming.musl import is_musl
 from crashkit.scratch import Scratch
 
 MULTIARCH = "gdb-multiarch"
@@ -293,12 +295,13 @@ def _take_names(session: Session, native: NativeResult, names: Names, notebook: 
     notebook.native = corrected(with_names(native, names, readable), called)
 
 
-def _no_debug_info(interpreter: Interpreter) -> SoftError:
-    package = f"python{interpreter.version}" if interpreter.version else "python3"
+def _no_debug_info(interpreter: Interpreter, scene: Scene) -> SoftError:
+    path, process = interpreter.module.path, scene.crash.process
+    of_conda = is_of_conda(path, process.environment.get("CONDA_PREFIX") if process is not None else None)
     return SoftError(
         stage="symbols",
         message=f"{interpreter.module.path} has no debug info here: its C frames lack lines and arguments",
-        hint=f"Install it: apt-get install {package}-dbg, dnf debuginfo-install {package}, or let crashkit fetch it with --debuginfod.",
+        hint=how_to_get_debug_info(path, interpreter.version, of_conda, any(is_musl(module.path) for module in scene.modules)),
     )
 
 
@@ -360,7 +363,7 @@ def _question(scene: Scene, finder: Finder, settings: GdbSettings) -> _Question:
     if interpreter is None or interpreter.is_too_old:
         return _Question()
     if not interpreter_has_debug_info(scene):
-        return _Question(None, (_no_debug_info(interpreter),))
+        return _Question(None, (_no_debug_info(interpreter, scene),))
     main = scene.crash.process.executable if scene.crash.process else None
     choice = Choice(settings.libpython) if settings.libpython else find_script(interpreter, main, finder, settings.foreign)
     if choice.refused is not None:

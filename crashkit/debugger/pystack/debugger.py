@@ -42,6 +42,8 @@ class PystackDebugger:
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
         """Ask PyStack once; native frames only where `native` is set, Python ones only where `python` says so."""
         answer = self._examine(core, scene, native, python())
+        if native and scene.steps.walks:
+            answer = answer._replace(native={**(answer.native or {}), **walked_stacks(scene.steps.walks)})
         lap(self.name)
         return answer
 
@@ -60,8 +62,7 @@ class PystackDebugger:
         files = {path: found.path for path, found in scene.files.items() if found.path}
         debug = {path: found.debug for path, found in scene.files.items() if found.debug}
         deadline = self._deadline if native else self._deadline / _FOR_PYTHON
-        answer = ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
-        return answer._replace(native={**answer.native, **walked_stacks(scene.steps.walks)}) if answer.native is not None else answer
+        return ask_pystack(core, file.path, files, deadline, native=native, running=self._running, debug=debug, python=python)
 
 
 def ask_pystack(
