@@ -126,7 +126,7 @@ def test_reason(kind, address, code, registers, access, reason):
 def test_musl_stops_with_an_instruction_of_the_kernel(file: str | None, reason: str) -> None:
     home = Mapping(start=Address(PC & ~0xFFF), end=Address((PC & ~0xFFF) + 0x1000), permissions="r-xp", path=file)
     sent = Signal(number=11, name="SIGSEGV", code=128, code_name="SI_KERNEL")
-    found = explain(sent, X86_64(), {"rip": PC, "rsp": 0x7000_0000}, bytes.fromhex("f4"), [home])
+    found = explain(sent, X86_64, {"rip": PC, "rsp": 0x7000_0000}, bytes.fromhex("f4"), [home])
     assert found.reason == reason and ("musl" in (found.detail or "")) == (reason == "trap")
 
 

@@ -21,6 +21,7 @@ from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
 from crashkit.evidence.core.untabled import Places, caller, lacks_tables, signal_frame_at, symbol_at
 from crashkit.evidence.module_files import ModuleFile
 from crashkit.memory import word_at
+from crashkit.naming.musl import is_musl
 
 MOST_FRAMES = 64
 _LARGEST = 64 << 20
@@ -126,9 +127,10 @@ def untabled_steps(
     core: Core, modules: Sequence[LoadedModule], files: Mapping[str, ModuleFile], threads: Mapping[int, Mapping[str, int]]
 ) -> Steps:
     """The steps of the threads with these tids and registers out of modules without unwind tables, as far as `walk` leads."""
-    lacking = frozenset(module.path for module in modules if lacks_tables(module, files))
-    if not lacking:
+    if not any(is_musl(module.path) for module in modules):
+        # Looking into the files of all modules takes a while, and of other systems' none is without tables.
         return Steps()
+    lacking = frozenset(module.path for module in modules if lacks_tables(module, files))
     found: list[Step] = []
     called: dict[int, Optional[str]] = {}
     walks = {}
