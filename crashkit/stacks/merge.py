@@ -54,6 +54,12 @@ def runs(frames: Sequence[PythonFrame]) -> list[list[PythonFrame]]:
     return groups
 
 
+def _has_not_begun(native: Sequence[NativeFrame]) -> bool:
+    """Whether the innermost evaluation was interrupted itself: where its stack is used up, it has not put its Python frame in place yet."""
+    first = next((index for index, frame in enumerate(native) if is_evaluation(frame)), None)
+    return first is not None and (first == 0 or native[first - 1].trust == "signal")
+
+
 def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_cut: bool = False, python_cut: bool = False) -> Merged:
     """Both stacks of one thread as one, innermost first.
 
@@ -69,13 +75,15 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
         groups = [list(python)]
     if evaluations == 0 and not native:
         return Merged(tuple(python))
-    if evaluations != len(groups) and not (native_cut and evaluations < len(groups)) and not (python_cut and evaluations > len(groups)):
+    unbegun = evaluations == len(groups) + 1 and _has_not_begun(native)
+    if evaluations != len(groups) + unbegun and not (native_cut and evaluations < len(groups)) and not (python_cut and evaluations > len(groups)):
         return Merged(None, f"{evaluations} interpreter calls on the native stack, {len(groups)} on the Python stack")
     merged: list[Frame] = []
     rest = iter(groups)
     dropping = False
     for frame in native:
-        group = next(rest, None) if is_evaluation(frame) else None
+        group = next(rest, None) if is_evaluation(frame) and not unbegun else None
+        unbegun = unbegun and not is_evaluation(frame)
         if group is not None:
             merged.extend(group)
             dropping = True
