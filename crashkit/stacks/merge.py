@@ -60,11 +60,17 @@ def _has_not_begun(native: Sequence[NativeFrame]) -> bool:
     return first is not None and (first == 0 or native[first - 1].trust == "signal")
 
 
-def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_cut: bool = False, python_cut: bool = False) -> Merged:
+def merge(
+    native: Sequence[NativeFrame],
+    python: Sequence[PythonFrame],
+    native_cut: bool = False,
+    python_cut: bool = False,
+    overflowed: bool = False,
+) -> Merged:
     """Both stacks of one thread as one, innermost first.
 
     `native_cut` and `python_cut` say that the outer end of that stack is missing: what there is of it is merged from the innermost end.
-    An evaluation whose Python frames are missing stays.
+    An evaluation whose Python frames are missing stays. `overflowed`: the stack was used up, maybe while the innermost evaluation began.
     """
     if not python:
         return Merged(tuple(native))
@@ -75,8 +81,12 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
         groups = [list(python)]
     if evaluations == 0 and not native:
         return Merged(tuple(python))
-    unbegun = evaluations == len(groups) + 1 and _has_not_begun(native)
-    if evaluations != len(groups) + unbegun and not (native_cut and evaluations < len(groups)) and not (python_cut and evaluations > len(groups)):
+    unbegun = overflowed and evaluations == len(groups) + 1 and _has_not_begun(native)
+    if (
+        evaluations != len(groups) + unbegun
+        and not (native_cut and evaluations < len(groups))
+        and not (python_cut and evaluations > len(groups))
+    ):
         return Merged(None, f"{evaluations} interpreter calls on the native stack, {len(groups)} on the Python stack")
     merged: list[Frame] = []
     rest = iter(groups)
