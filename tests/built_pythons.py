@@ -21,10 +21,10 @@ from tests.packages import CACHE
 
 BUILDING = 1500
 """Seconds."""
-MUSL = {"3.9": "bullseye", "3.13": "trixie"}
-"""The versions that are built against musl, and Debian's release that has their source."""
+MUSL = {"3.13": "trixie"}
+"""The versions that are built against musl, and Debian's release that has their source. setup.py of older ones finds glibc's headers."""
 CONDA = ("3.13", "trixie")
-NO_MUSL = "no CPython built against musl here: apt-get install musl-tools, then python -m tests.built_pythons musl-3.9 musl-3.13"
+NO_MUSL = "no CPython built against musl here: apt-get install musl-tools, then python -m tests.built_pythons musl-3.13"
 NO_CONDA = "no CPython built as conda-forge does: python -m tests.built_pythons conda-3.13"
 PLACEHOLDER = "/opt/" + "_placehold" * 24
 """conda-build's prefix is as long as it can be: conda writes the environment's over it in every file, and fills up with zeros."""
