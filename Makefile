@@ -20,6 +20,7 @@ demo: $(VENV)/.crashkit
 test: $(VENV)/.tests
 	@.ci/need gdb gcc g++ /usr/include/pthread.h:libc6-dev readelf:binutils xz:xz-utils
 	@.ci/need --optional --for 'the tests of the report in a browser' chromium chromedriver:chromium-driver
+	@.ci/need --optional --for 'the tests of musl' musl-gcc:musl-tools
 	@.ci/need --optional --for 'the tests with debug files of libc and with headers of Python' /usr/lib/debug/.build-id:libc6-dbg python3-config:python3-dev
 	@.ci/torch $(BIN)/python $(TORCH)
 	@.ci/tests $(BIN)/pytest -n 3 --dist worksteal $(TESTS)

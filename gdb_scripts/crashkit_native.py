@@ -19,6 +19,7 @@ Calls = Sequence[Tuple[int, int, int]]
 
 SIGNAL_FRAME = "<signal handler called>"
 LIMIT = "limit"
+NO_TABLES = "no unwind tables"
 # Where to look for the outer end of a stack too deep to walk, and how often to try.
 # The window holds the environment, too, which lies beyond the main thread's frames.
 OUTER_WINDOW = 256 << 10
@@ -47,6 +48,12 @@ class Modules:
         if index >= 0 and address < self.rows[index]["end"]:
             return self.rows[index]
         return None
+
+    def is_end(self, frame: gdb.Frame) -> bool:
+        """Whether whatever gdb took for the frame's caller would be a guess: its code has no unwind tables."""
+        row = self.at(frame.pc())
+        lacks = row is not None and row.get("lacks_tables", False)
+        return lacks and frame.type() == gdb.NORMAL_FRAME and (frame.pc(), stack_pointer(frame)) not in STEPS.callers
 
     def load(self, address: int) -> bool:
         """Load the symbols of the module at the address. True if any were added: frames seen so far are stale."""
@@ -151,6 +158,7 @@ def extract(request: Dict[str, Any]) -> Dict[str, Any]:
     """The answer of `-crashkit-native`."""
     modules = Modules(request["modules"])
     limits = request["limits"]
+    STEPS.set(request.get("steps", ()))
     threads: List[Row] = []
     # The first thread of a core is the crashed one. All of its frames are read, and of the others as many as are left.
     room = limits["frames"]
@@ -201,10 +209,17 @@ def walk(modules: Modules, most: int) -> Tuple[List[gdb.Frame], Optional[str]]:
         frame: Optional[gdb.Frame] = gdb.newest_frame()
         stale = False
         while frame is not None and len(frames) < most:
-            if modules.load(frame.pc()):
+            try:
+                pc = frame.pc()
+            except gdb.error as error:
+                # The registers that would tell where it returns to are lost.
+                return frames, str(error)
+            if modules.load(pc):
                 stale = True
                 break
             frames.append(frame)
+            if modules.is_end(frame):
+                return frames, NO_TABLES
             try:
                 older = frame.older()
             except gdb.error as error:
@@ -251,6 +266,38 @@ class Outward(gdb.unwinder.Unwinder):
 
 
 OUTWARD = Outward()
+
+
+class Steps(gdb.unwinder.Unwinder):
+    """Tells gdb the callers of frames whose code has no unwind tables, by their program counter and stack pointer."""
+
+    def __init__(self) -> None:
+        super().__init__("crashkit-steps")
+        self.callers: Dict[Tuple[int, Optional[int]], Dict[str, int]] = {}
+        self.signals: Set[Tuple[int, Optional[int]]] = set()
+
+    def set(self, steps: Sequence[Tuple[int, int, Dict[str, int], bool]]) -> None:
+        """Take the registers of the callers."""
+        self.callers = {(pc, sp): registers for pc, sp, registers, _ in steps}
+        self.signals = {(pc, sp) for pc, sp, _, is_signal in steps if is_signal}
+        if self.callers:
+            gdb.unwinder.register_unwinder(None, self, replace=True)
+            gdb.invalidate_cached_frames()
+
+    def __call__(self, pending_frame: gdb.PendingFrame) -> Optional[gdb.UnwindInfo]:
+        """The caller of a frame that is known; None for every other frame."""
+        pc, sp = pending_frame.read_register("pc"), pending_frame.read_register("sp")
+        registers = self.callers.get((int(pc), int(sp) & 0xFFFFFFFFFFFFFFFF))
+        if registers is None:
+            return None
+        info = pending_frame.create_unwind_info(FrameId(sp, pc))
+        kind = gdb.lookup_type("unsigned long")
+        for register, value in registers.items():
+            info.add_saved_register(register, gdb.Value(value).cast(kind))
+        return info
+
+
+STEPS = Steps()
 
 
 def outer_end(modules: Modules, cut_at: Optional[int], most: int, ends: Set[int], request: Dict[str, Any]) -> List[Row]:
@@ -386,7 +433,8 @@ def describe(frame: gdb.Frame, limits: Optional[Limits]) -> Row:
     """The frame as a row; with arguments and locals where `limits` is given."""
     kind = frame.type()
     row: Row = {"pc": frame.pc(), "sp": stack_pointer(frame)}
-    if kind == gdb.SIGTRAMP_FRAME:
+    # gdb goes by the names of functions, and a stripped file has none of the one that returns from a handler.
+    if kind == gdb.SIGTRAMP_FRAME or (row["pc"], row["sp"]) in STEPS.signals:
         row["kind"] = "signal"
         row["function"] = SIGNAL_FRAME
         return row

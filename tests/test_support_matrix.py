@@ -21,6 +21,7 @@ import pytest
 from crashkit.model import Crash
 from crashkit.pipeline import Options, analyze
 from tests.anywhere import CACHE, NoSystem, bare_system
+from tests.built_pythons import CONDA_ENVIRONMENT, conda_python, musl_python, place
 from tests.crashes import CRASHERS, DEADLINE, NO_GDB, Folder, at_hand, crash, interpreter, interpreters, lock, python_crash
 from tests.debugger.test_pystack import relocated
 from tests.interpreter.process import opened, state_of
@@ -169,10 +170,26 @@ def gdb_in(sysroot: Path, folder: Folder) -> dict[int, list[str]]:
     return backtrace(subprocess.run(command, capture_output=True, timeout=DEADLINE, check=True).stdout.decode(errors="backslashreplace"))
 
 
+def on_musl(version: str, kind: str) -> Made:
+    program = musl_python(version, stripped=kind == "stripped")
+    return Made(python_crash("threads.py", python=program, environment={"LD_LIBRARY_PATH": str(program.parent.parent / "lib")}))
+
+
+def musl_is_there(version: str, kind: str) -> bool:
+    return place(f"musl-{version}{'-stripped' if kind == 'stripped' else ''}", version).exists()
+
+
+def of_conda() -> Made:
+    program = conda_python()
+    return Made(python_crash("threads.py", python=program, environment={"CONDA_PREFIX": str(program.parent.parent)}))
+
+
 ROWS: list[tuple[str, Callable[..., Made], Callable[..., object]]] = [
     (r"CPython (3\.\d+), debug info", with_debug_info, debuggable),
     (r"CPython (3\.\d+), symbol table stripped", without_symbols, lambda version: debuggable(version) and shutil.which("strip")),
     (r"the distribution's python3, stripped", of_distribution, lambda: [one for one in interpreters() if not one.has_debug_info]),
+    (r"CPython (3\.\d+) on musl, (debug info|stripped)", on_musl, musl_is_there),
+    (r"CPython 3\.13 built as for conda, stripped", of_conda, lambda: place(CONDA_ENVIRONMENT, "3.13").exists()),
     (r"3\.14 of Debian sid, from a container, debug info", lambda: from_container(True), sid_is_there),
     (r"3\.14 of Debian sid, from a container, stripped", lambda: from_container(False), sid_is_there),
 ]

@@ -174,6 +174,17 @@ class Architecture:
         """Return address at the entry of a function or at a return instruction; None if unknown. `stack`: bytes at the stack pointer."""
         return None
 
+    def at_return(self, registers: Mapping[str, int], code: Read, word: Callable[[int], Optional[int]]) -> Optional[dict[str, int]]:
+        """What the caller's registers will be once the code at these has returned: as far as known, with the program counter.
+
+        None if the code does not return, or cannot be followed. `code` and `word` read the process's memory.
+        """
+        return None
+
+    def called_before(self, address: int, code: Read, word: Callable[[int], Optional[int]]) -> Optional[int]:
+        """What the call that ends at `address` called; 0 if only its registers would tell; None if there is no call."""
+        return None
+
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
         """Whether the registers are those after a successful tgkill(pid, ..., number) or kill(pid, number)."""
         return False

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from signal import SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP
@@ -18,6 +18,7 @@ from typing import Any, Optional
 from crashkit.arch.contract import Architecture, CallPattern, Meaning, Read, SignalFrame, SignalInfo, StackScan, Trap, Values
 from crashkit.arch.operands import U64, Access, Decoded, is_access, jump, text
 from crashkit.arch.x86_64_flow import follow
+from crashkit.arch.x86_64_return import called_before, to_return
 
 _REGISTERS = "r15 r14 r13 r12 rbp rbx r11 r10 r9 r8 rax rcx rdx rsi rdi orig_rax rip cs eflags rsp ss fs_base gs_base ds es fs gs".split()
 _UCONTEXT_REGISTERS = (
@@ -172,6 +173,14 @@ class X86_64(Architecture):
     def return_address(self, registers: Mapping[str, int], stack: bytes) -> Optional[int]:
         """The word at the stack pointer; None if `stack` has fewer than 8 bytes."""
         return int.from_bytes(stack[:8], "little") if len(stack) >= 8 and "rsp" in registers else None
+
+    def at_return(self, registers: Mapping[str, int], code: Read, word: Callable[[int], Optional[int]]) -> Optional[dict[str, int]]:
+        """By following the code on one of the ways to its return."""
+        return to_return(_disassembler(), registers, code, word, self.preserved)
+
+    def called_before(self, address: int, code: Read, word: Callable[[int], Optional[int]]) -> Optional[int]:
+        """Of `call rel32` and `call [rip+disp32]`, through entries of the procedure linkage table; 0 for other calls."""
+        return called_before(address, code, word, _CALLS)
 
     def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
         """By the arguments of tgkill in `rdi` and `rdx`, or of kill in `rdi` and `rsi`, and the result 0 in `rax`."""

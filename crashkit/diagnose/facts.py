@@ -26,6 +26,7 @@ from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in
 from crashkit.naming.gil import ACQUIRES
+from crashkit.naming.installation import is_of_conda
 from crashkit.naming.machinery import is_fatal_error, machinery_end
 from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import SENT
@@ -722,7 +723,17 @@ def has_values(case: Case) -> Outcome:
     return Outcome(True) if known else no("no value of a variable is known")
 
 
+def conda(case: Case) -> Outcome:
+    """The interpreter is in an environment of conda, mamba or pixi."""
+    process = case.crash.process
+    path = process.executable if process is not None else None
+    if not path:
+        return unknown("the executable of the process")
+    return Outcome(True) if is_of_conda(path, case.environment.get("CONDA_PREFIX")) else no("the interpreter is not in a conda environment")
+
+
 FACTS: dict[str, Fact] = {
+    "conda": conda,
     "has-core": has_core,
     "truncated-core": truncated_core,
     "has-log": has_log,

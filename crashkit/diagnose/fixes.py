@@ -7,8 +7,10 @@ from collections.abc import Sequence
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.conditions import answer
+from crashkit.diagnose.facts import FACTS
 from crashkit.diagnose.signature import Condition, Fix
 from crashkit.diagnose.texts import fill
+from crashkit.naming.installation import for_conda
 
 # `NAME=value NAME=value COMMAND`, `export NAME=value`, `unset NAME`.
 _ASSIGNED = re.compile(r"\s*(?:export +)?((?:[A-Z_][A-Z0-9_]*=[^\s'\"$(]+(?:\s+|$))+)")
@@ -19,8 +21,14 @@ _SPARE = re.compile(r" (?=   #|$)", re.MULTILINE)
 
 def fitting(fixes: Sequence[Fix], case: Case, known: dict[str, str]) -> tuple[str, ...]:
     """The filled texts of those that are for this run. One that only lacks its package is kept if nothing else is left."""
-    filled = [(fix, _SPARE.sub("", text)) for fix in fixes if (text := fill(fix.text, known)) is not None and _is_for(fix, text, case)]
+    filled = [(fix, text) for fix in fixes if (text := fill(fix.text, known)) is not None and _is_for(fix, text, case)]
+    filled = [(fix, _adapted(_SPARE.sub("", text), case)) for fix, text in filled]
     return tuple([text for fix, text in filled if not _lacks_package(fix, case)] or [text for _, text in filled])
+
+
+def _adapted(text: str, case: Case) -> str:
+    """In conda's environments pip is one of two that install packages."""
+    return for_conda(text) if FACTS["conda"](case).holds else text
 
 
 def _lacks_package(fix: Fix, case: Case) -> bool:

@@ -46,9 +46,10 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
     if scene.interpreter is not None and not any(answer.symbols.get(scene.interpreter.module.path) == "full" for answer in answers):
         ends = _name_evaluation(ends, scene.interpreter.module.base, index, unwinding)
     soft_errors = list(chosen.soft_errors)
+    signal = scene.crash.signal
     done = []
     for thread, stack, both in zip(threads, stacks, ends, strict=True):
-        merged = join(both)
+        merged = join(both, overflowed=thread.crashed and signal is not None and signal.reason == "stack-overflow")
         if merged.frames is None:
             message = f"thread {thread.tid}: {merged.why}; both stacks are shown side by side"
             soft_errors.append(SoftError(stage="merge", message=message))

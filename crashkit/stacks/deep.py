@@ -31,8 +31,8 @@ class Ends(NamedTuple):
     """Native frames between the ends, estimated from the bytes between them."""
 
 
-def join(ends: Ends) -> Merged:
-    """The merged stack; of a deep one, the middle is omitted."""
+def join(ends: Ends, overflowed: bool = False) -> Merged:
+    """The merged stack; of a deep one, the middle is omitted. `overflowed`: the stack was used up."""
     deep = ends.python_total is not None
     native, native_outer = ends.native, ends.native_outer
     python, python_outer = ends.python, ends.python_outer
@@ -43,7 +43,7 @@ def join(ends: Ends) -> Merged:
         python_outer = python_outer if deep else _frames(groups[evaluations:])
     elif deep:
         native, native_outer = _split(native, len(runs(python)), len(runs(python_outer)))
-    inner = merge(native, python, native_cut=ends.native_cut, python_cut=deep or ends.python_cut)
+    inner = merge(native, python, native_cut=ends.native_cut, python_cut=deep or ends.python_cut, overflowed=overflowed)
     if inner.frames is None:
         return inner
     if not deep and not native_outer:

@@ -58,11 +58,17 @@ def runs(frames: Sequence[PythonFrame]) -> list[list[PythonFrame]]:
     return groups
 
 
-def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_cut: bool = False, python_cut: bool = False) -> Merged:
+def merge(
+    native: Sequence[NativeFrame],
+    python: Sequence[PythonFrame],
+    native_cut: bool = False,
+    python_cut: bool = False,
+    overflowed: bool = False,
+) -> Merged:
     """Both stacks of one thread as one, innermost first.
 
     `native_cut` and `python_cut` say that the outer end of that stack is missing: what there is of it is merged from the innermost end.
-    An evaluation whose Python frames are missing stays.
+    An evaluation whose Python frames are missing stays. `overflowed`: the stack was used up, maybe while the innermost evaluation began.
     """
     if not python:
         return Merged(tuple(native))
@@ -73,18 +79,15 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
         groups = [list(python)]
     if evaluations == 0 and not native:
         return Merged(tuple(python))
-    ending = _ending(native)
-    if evaluations - len(ending) == len(groups):
-        evaluations = len(groups)
-    else:
-        ending = frozenset()
+    empty = _without_frames(native, evaluations - len(groups), overflowed)
+    evaluations -= len(empty)
     if evaluations != len(groups) and not (native_cut and evaluations < len(groups)) and not (python_cut and evaluations > len(groups)):
         return Merged(None, f"{evaluations} interpreter calls on the native stack, {len(groups)} on the Python stack")
     merged: list[Frame] = []
     rest = iter(groups)
     dropping = False
     for index, frame in enumerate(native):
-        group = next(rest, None) if is_evaluation(frame) and index not in ending else None
+        group = next(rest, None) if is_evaluation(frame) and index not in empty else None
         if group is not None:
             merged.extend(group)
             dropping = True
@@ -94,6 +97,18 @@ def merge(native: Sequence[NativeFrame], python: Sequence[PythonFrame], native_c
     for group in rest:
         merged.extend(group)
     return Merged(tuple(merged))
+
+
+def _without_frames(native: Sequence[NativeFrame], missing: int, overflowed: bool) -> frozenset[int]:
+    """The evaluations that have no Python frame any more, or none yet, if there are as many as are `missing`."""
+    ending = _ending(native)
+    if len(ending) == missing:
+        return ending
+    first = next((index for index, frame in enumerate(native) if is_evaluation(frame)), None)
+    if overflowed and missing == 1 and first is not None and (first == 0 or native[first - 1].trust == "signal"):
+        # Interrupted itself, where the stack is used up: it has not put its Python frame in place.
+        return frozenset({first})
+    return frozenset()
 
 
 def _ending(native: Sequence[NativeFrame]) -> frozenset[int]:

@@ -72,6 +72,15 @@ def is_refused(script: Path) -> None:
     assert choice(script) == Choice(None, script, REFUSED_PLACE)
 
 
+@pytest.mark.parametrize("first", ["#!/usr/bin/env bash", "#!/bin/sh"])
+def test_a_program_of_that_name_for_a_shell_is_none(script: Path, first: str) -> None:
+    """pyenv puts one into the path for everything beside an interpreter."""
+    script.write_text(f"{first}\n[ -n $PYENV_DEBUG ] && set -x\n")
+    assert choice(script) == Choice()
+    script.write_text("#!/usr/bin/python\n# gdb runs this\n")
+    assert found(script) == script
+
+
 def test_ours_is_found(script):
     assert found(script) == script
 

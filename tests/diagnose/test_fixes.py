@@ -130,3 +130,18 @@ def test_the_stack_of_the_thread_that_overflowed(tmp_path: Path) -> None:
 def test_no_fix_of_the_catalog_tells_to_remove_what_it_shows() -> None:
     fixes = [fix.text for signature in load_catalog().signatures for fix in signature.fixes]
     assert not [fix for fix in fixes if "(" in fix.partition("#")[0] and "remove the call" in fix]
+
+
+@pytest.mark.parametrize(
+    ("executable", "expected"),
+    [
+        ("/opt/conda/bin/python3.12", ["pip install --upgrade torch\nconda update torch   # where conda installed it: see conda list"]),
+        ("/usr/bin/python3", ["pip install --upgrade torch"]),
+        (None, ["pip install --upgrade torch", "conda install libgcc-ng"]),
+    ],
+)
+def test_conda_has_fixes_of_its_own(executable: str | None, expected: list[str]) -> None:
+    subject = replace(crash(signal="SIGSEGV"), process=Process(pid=1, executable=executable))
+    fixes = [Fix("pip install --upgrade torch"), Fix("conda install libgcc-ng", when=(Condition(fact="conda"),))]
+    found = list(fitting(fixes, Case(subject), {}))
+    assert found == expected + (["conda install libgcc-ng"] if executable and "conda" in executable else [])

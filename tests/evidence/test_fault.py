@@ -114,6 +114,22 @@ def test_reason(kind, address, code, registers, access, reason):
     assert not signal.recovered
 
 
+@pytest.mark.parametrize(
+    ("file", "reason"),
+    [
+        ("/lib/ld-musl-x86_64.so.1", "trap"),
+        ("/usr/lib/x86_64-linux-musl/libc.so", "trap"),
+        ("/usr/lib/x86_64-linux-gnu/libc.so.6", "privileged-instruction"),
+        (None, "privileged-instruction"),
+    ],
+)
+def test_musl_stops_with_an_instruction_of_the_kernel(file: str | None, reason: str) -> None:
+    home = Mapping(start=Address(PC & ~0xFFF), end=Address((PC & ~0xFFF) + 0x1000), permissions="r-xp", path=file)
+    sent = Signal(number=11, name="SIGSEGV", code=128, code_name="SI_KERNEL")
+    found = explain(sent, X86_64, {"rip": PC, "rsp": 0x7000_0000}, bytes.fromhex("f4"), [home])
+    assert found.reason == reason and ("musl" in (found.detail or "")) == (reason == "trap")
+
+
 def test_detail_is_a_sentence_for_a_person():
     assert fault(*MAPERR, 0x18, LOAD_FIELD, rdi=0).detail == (
         "read of 8 bytes at 0x18: a null pointer plus an offset of 24 bytes (mov rax, [rdi+0x18], rdi = 0)"

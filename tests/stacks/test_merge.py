@@ -44,6 +44,16 @@ def test_one_evaluation_a_python_frame():
     assert names(merged.frames) == ["strlen", "read", "map_next", "handle", "main"]
 
 
+@pytest.mark.parametrize("above", [[], [native("raise"), NativeFrame(function="<signal handler called>", trust="signal")]])
+def test_an_evaluation_that_a_stack_without_room_ended_at_its_beginning(above: list[NativeFrame]) -> None:
+    """It has not put its Python frame in place yet."""
+    stack = [*above, evaluation(), native("sort"), evaluation(), native("main")]
+    merged = merge(stack, [python("key")], overflowed=True)
+    assert names(merged.frames) == [*names(above), evaluation().function, "sort", "key", "main"]
+    assert merge(stack, [python("key")]).frames is None
+    assert merge([native("strlen"), *stack[len(above) :]], [python("key")], overflowed=True).frames is None
+
+
 def test_several_python_frames_an_evaluation():
     """From 3.11 on only the outermost of a run was entered from C."""
     stack = [native("strlen"), evaluation(), native("map_next"), evaluation(), native("main")]

@@ -16,7 +16,7 @@ from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.debug_info import has_debug_info, interpreter_has_debug_info
 from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.libpython_file import Choice, find_script
-from crashkit.debugger.gdb.names import FileNames, Names, call_addresses, names_missing, usual_names, with_names
+from crashkit.debugger.gdb.names import FileNames, Names, call_addresses, corrected, names_missing, usual_names, with_names
 from crashkit.debugger.gdb.process import Gdb
 from crashkit.debugger.gdb.rows import native_stacks, python_stacks
 from crashkit.debugger.gdb.session import NativeResult, PlacedModule, PythonResult, Session
@@ -31,7 +31,9 @@ from crashkit.evidence.interpreter import Interpreter
 from crashkit.evidence.module_files import Finder
 from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.model import SoftError
+from crashkit.naming.installation import how_to_get_debug_info, is_of_conda
 from crashkit.naming.itanium import demangled
+from crashkit.naming.musl import is_musl
 from crashkit.scratch import Scratch
 
 MULTIARCH = "gdb-multiarch"
@@ -139,7 +141,10 @@ class GdbDebugger:
                 # While gdb may still be starting.
                 twins = stack.enter_context(Scratch("twins"))
                 loaded = [_to_load(one, scene, twins, in_part) for one in scene.modules]
-                placed = [PlacedModule(file, one.base, one.end, one.bias) for one, (file, _) in zip(scene.modules, loaded, strict=True)]
+                placed = [
+                    PlacedModule(file, one.base, one.end, one.bias, one.path in scene.steps.modules)
+                    for one, (file, _) in zip(scene.modules, loaded, strict=True)
+                ]
                 partial = {one.path: part for one, (_, part) in zip(scene.modules, loaded, strict=True) if part is not None}
                 session = Session(
                     core,
@@ -152,7 +157,9 @@ class GdbDebugger:
                     opened=ahead.opened if ahead is not None else None,
                 )
                 stack.enter_context(session)
-                native_answer = session.native(placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene))
+                native_answer = session.native(
+                    placed, scene.crash.crashed_thread, scene.entry, architecture=_architecture(scene), steps=scene.steps.found
+                )
                 question = _question(scene, self._finder, settings)
                 python_answer = _ask_python(session, scene, question.script, python()) if question.script is not None else None
                 notebook.debugger = session.version
@@ -167,7 +174,7 @@ class GdbDebugger:
                 notebook.soft_errors += question.soft_errors
                 if question.script is not None and python_answer is not None:
                     _take_python(python_answer, question.script, notebook)
-                _take_names(session, stacks, names, notebook)
+                _take_names(session, stacks, names, notebook, scene.steps.names)
                 if ahead is not None and ahead.keep_indexes():
                     # Whoever started it ends it once that is done.
                     self._gdb = None
@@ -277,7 +284,7 @@ def _missing(native: NativeResult, scene: Scene, notebook: _Notebook, early: Map
     return names
 
 
-def _take_names(session: Session, native: NativeResult, names: Names, notebook: _Notebook) -> None:
+def _take_names(session: Session, native: NativeResult, names: Names, notebook: _Notebook, called: Mapping[int, Optional[str]]) -> None:
     try:
         readable = session.demangle(names.plain)
     except DebuggerError as error:
@@ -285,15 +292,16 @@ def _take_names(session: Session, native: NativeResult, names: Names, notebook: 
         readable = {name: demangled(name) for name in names.plain}
         if all(str(error) != one.message for one in notebook.soft_errors):
             notebook.soft_errors.append(SoftError(stage="gdb", message=str(error), hint=error.hint))
-    notebook.native = with_names(native, names, readable)
+    notebook.native = corrected(with_names(native, names, readable), called)
 
 
-def _no_debug_info(interpreter: Interpreter) -> SoftError:
-    package = f"python{interpreter.version}" if interpreter.version else "python3"
+def _no_debug_info(interpreter: Interpreter, scene: Scene) -> SoftError:
+    path, process = interpreter.module.path, scene.crash.process
+    of_conda = is_of_conda(path, process.environment.get("CONDA_PREFIX") if process is not None else None)
     return SoftError(
         stage="symbols",
         message=f"{interpreter.module.path} has no debug info here: its C frames lack lines and arguments",
-        hint=f"Install it: apt-get install {package}-dbg, dnf debuginfo-install {package}, or let crashkit fetch it with --debuginfod.",
+        hint=how_to_get_debug_info(path, interpreter.version, of_conda, any(is_musl(module.path) for module in scene.modules)),
     )
 
 
@@ -355,7 +363,7 @@ def _question(scene: Scene, finder: Finder, settings: GdbSettings) -> _Question:
     if interpreter is None or interpreter.is_too_old:
         return _Question()
     if not interpreter_has_debug_info(scene):
-        return _Question(None, (_no_debug_info(interpreter),))
+        return _Question(None, (_no_debug_info(interpreter, scene),))
     main = scene.crash.process.executable if scene.crash.process else None
     choice = Choice(settings.libpython) if settings.libpython else find_script(interpreter, main, finder, settings.foreign)
     if choice.refused is not None:

@@ -21,6 +21,7 @@ from crashkit.evidence.module_files import Finder
 
 _AUTO_LOAD = "/usr/share/gdb/auto-load"
 _PREFIXES = ("/usr", "/usr/local")
+_LONGEST_LINE = 256
 _VERSION = re.compile(r"python(\d+\.\d+)")
 
 
@@ -45,7 +46,7 @@ def find_script(interpreter: Interpreter, executable: Optional[str], finder: Fin
     for path in (*_of_crashed_system(names, finder), *_of_this_machine(names, interpreter)):
         try:
             resolved = path.resolve(strict=True)
-            if not resolved.is_file() or not _fits(resolved, path, interpreter, bool(came_with_it)):
+            if not resolved.is_file() or not _fits(resolved, path, interpreter, bool(came_with_it)) or _is_for_a_shell(resolved):
                 continue
             if any(one.is_relative_to(folder) for one in (path, resolved) for folder in came_with_it):
                 why = "files that came with the crash are not run"
@@ -112,6 +113,13 @@ def _of_this_machine(names: Sequence[str], interpreter: Interpreter) -> Iterator
             for one in dict.fromkeys((name, os.path.realpath(name))):
                 yield Path(f"{one}-gdb.py")
                 yield Path(f"{_AUTO_LOAD}{one}-gdb.py")
+
+
+def _is_for_a_shell(script: Path) -> bool:
+    """pyenv puts a program of its own in the path for everything beside an interpreter, this script too. Raises OSError."""
+    with script.open("rb") as file:
+        first = file.readline(_LONGEST_LINE)
+    return first.startswith(b"#!") and b"python" not in first
 
 
 def _fits(script: Path, found_as: Path, interpreter: Interpreter, is_other_machine: bool) -> bool:

@@ -77,6 +77,16 @@ def names_missing(
     return Names(names, kinds)
 
 
+def corrected(native: NativeResult, names: Mapping[int, Optional[str]]) -> NativeResult:
+    """The stacks with these names of functions, by program counter; those with debug info keep theirs."""
+
+    def kept(rows: Sequence[NativeRow]) -> tuple[NativeRow, ...]:
+        return tuple(msgspec.structs.replace(row, function=names[row.pc]) if row.pc in names and not row.debug else row for row in rows)
+
+    threads = tuple(msgspec.structs.replace(thread, frames=kept(thread.frames), outer=kept(thread.outer)) for thread in native.threads)
+    return msgspec.structs.replace(native, threads=threads)
+
+
 def with_names(native: NativeResult, names: Names, demangled: Mapping[str, str]) -> NativeResult:
     """The stacks with these names; `demangled` are the readable ones of `names.plain`."""
     readable = {address: demangled.get(without_suffix(name), name) for address, name in names.by_address.items()}

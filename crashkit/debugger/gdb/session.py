@@ -16,6 +16,7 @@ from crashkit.arch import Architecture
 from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, open_core, quote
 from crashkit.debugger.gdb.reads import log_reads
 from crashkit.errors import DebuggerError
+from crashkit.evidence.core.walk import Step
 from crashkit.limits import WHOLE_STACK
 from crashkit.prepared import prepared
 from crashkit.scratch import Scratch
@@ -40,6 +41,8 @@ class PlacedModule(NamedTuple):
     base: int
     end: int
     bias: int
+    lacks_tables: bool = False
+    """Whether its code has no unwind tables, so that gdb can only guess the callers of its frames."""
 
 
 class NativeRow(msgspec.Struct, frozen=True):
@@ -201,13 +204,18 @@ class Session:
         entry: Optional[int] = None,
         frames: int = _FRAMES,
         architecture: Optional[Architecture] = None,
+        steps: Sequence[Step] = (),
     ) -> Callable[[], NativeResult]:
         """Ask for native frames of every thread; arguments and locals for the inner frames of the crashed one. The result takes the answer.
 
         `entry` is the address at which the process began, to recognise the outer end of its main thread's stack.
-        `architecture` says how to search for that end on a deep stack.
+        `architecture` says how to search for that end on a deep stack. `steps` lead out of modules without unwind
+        tables: gdb would guess.
         """
-        rows = [{"file": _name(module.file), "base": module.base, "end": module.end, "bias": module.bias} for module in modules]
+        rows = [
+            {"file": _name(module.file), "base": module.base, "end": module.end, "bias": module.bias, "lacks_tables": module.lacks_tables}
+            for module in modules
+        ]
         limits = {
             "frames": frames,
             "least": min(frames, _LEAST_FRAMES),
@@ -216,7 +224,7 @@ class Session:
             "variables": _VARIABLES,
             "text": _TEXT,
         }
-        request = {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits, **_scan(architecture)}
+        request = {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits, "steps": steps, **_scan(architecture)}
         return self._ask("native", request, NativeResult)
 
     def python(

@@ -10,7 +10,7 @@ from typing import Optional
 from crashkit.debugger.contract import Answer, IsWanted, Lap, always
 from crashkit.debugger.pystack.names import with_names
 from crashkit.debugger.pystack.process import PystackFailed, Running, run_pystack
-from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version
+from crashkit.debugger.pystack.rows import native_stacks, python_stacks, version, walked_stacks
 from crashkit.evidence.core.describe import Scene
 from crashkit.model import SoftError
 
@@ -43,6 +43,8 @@ class PystackDebugger:
     def examine(self, core: Path, scene: Scene, native: bool, lap: Lap, python: IsWanted = always) -> Answer:
         """Ask PyStack once; native frames only where `native` is set, Python ones only where `python` says so."""
         answer = self._examine(core, scene, native, python())
+        if native and scene.steps.walks:
+            answer = answer._replace(native={**(answer.native or {}), **walked_stacks(scene.steps.walks)})
         lap(self.name)
         return answer
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Optional
 
 from crashkit.debugger.contract import NativeStack, PythonStack
+from crashkit.evidence.core.walk import MOST_FRAMES, Walked
 from crashkit.model import Address, NativeFrame, PythonFrame
+from crashkit.naming.mangled import demangled
 
 _UNKNOWN = "???"
 
@@ -43,6 +45,16 @@ def _python_stack(thread: dict[str, Any]) -> PythonStack:
         outer=tuple(map(_python_frame, thread["outer"])),
         total=int(thread["total"]) if thread["outer"] else None,
     )
+
+
+def walked_stacks(walks: Mapping[int, Sequence[Walked]]) -> dict[int, NativeStack]:
+    """By tid: stacks with code that has no unwind tables, where PyStack ends or guesses."""
+    return {tid: NativeStack(tuple(map(_walked_frame, frames)), cut=len(frames) >= MOST_FRAMES) for tid, frames in walks.items()}
+
+
+def _walked_frame(frame: Walked) -> NativeFrame:
+    function = _SIGNAL_RETURN if frame.is_signal else demangled(frame.function) if frame.function else None
+    return NativeFrame(function=function, pc=Address(frame.pc), trust="signal" if frame.is_signal else None)
 
 
 def _native_stack(thread: dict[str, Any]) -> NativeStack:

@@ -21,6 +21,7 @@ from crashkit.evidence.core.disassembly import REACH, disassemble
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
 from crashkit.evidence.core.stack_words import words_into
 from crashkit.evidence.core.thread_stack import set_apart, thread_stack
+from crashkit.evidence.core.walk import Steps, untabled_steps
 from crashkit.evidence.input import Input
 from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
@@ -35,6 +36,8 @@ PF_FORKNOEXEC = 0x40
 """include/linux/sched.h: forked but did not exec."""
 _LONGEST_INSTRUCTION = 16
 _STACK_WINDOW = 64
+_MOST_WALKED = 500
+"""Threads."""
 _LONGEST_TEXT, _STEP = 4096, 64
 _SENDER_UNKNOWN = "a thread of the process sent the signal to the whole process: which one is not known"
 
@@ -66,6 +69,8 @@ class Scene(NamedTuple):
     """Why no debugger should read the core."""
     on_stacks: Optional[dict[str, tuple[int, ...]]] = None
     """Addresses in each module, by its path, that may be return addresses (`stack_words`); None where that was not looked for."""
+    steps: Steps = Steps()
+    """The callers of frames whose code has no unwind tables, as musl's."""
 
 
 def describe(core: Core, source: Input, finder: Finder, executable: Optional[Path] = None) -> Scene:
@@ -115,6 +120,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         process = replace(process, executable=main)
     registers = [*(thread.registers for thread in core.threads()), *(fault.registers for fault in faults)]
     on_stacks = words_into(core, modules, registers)
+    steps = untabled_steps(core, modules, files, {one.tid: one.registers for one in core.threads()[:_MOST_WALKED]})
     crash = Crash(
         id=identity(_written(source.original), process.pid, main or process.name),
         time=utc(_written(source.original)),
@@ -147,7 +153,7 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged, on_stacks)
+    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged, on_stacks, steps)
 
 
 def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:

@@ -19,6 +19,7 @@ from crashkit.arch.operands import Access, Decoded
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
 from crashkit.naming.addresses import fill_of, is_null
+from crashkit.naming.musl import is_musl
 from crashkit.naming.signals import (
     SI_KERNEL,
     SI_USER,
@@ -464,6 +465,9 @@ def _general_protection(signal: Signal, scene: _Scene) -> Signal:
             return _handler_without_stack(signal, access, stack, scene)
     if instruction.mnemonic.startswith("ret"):
         return _bad_return(signal, scene)
+    home = scene.mapping_at(pc) if pc is not None else None
+    if instruction.mnemonic == "hlt" and home is not None and is_musl(home.path or ""):
+        return _reason(signal, "trap", "hlt: musl stopped the process, because one of its checks failed; it prints nothing")
     if instruction.privileged:
         return _reason(signal, "privileged-instruction", f"{instruction.text}: only the kernel may execute it, so control flow went wrong")
     for access in instruction.accesses:
