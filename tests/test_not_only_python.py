@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from crashkit.pipeline import analyze
-from tests.crashes import c_crash, some_interpreters
+from crashkit.report import one_line, text
+from tests.crashes import an_interpreter, build_library, c_crash, made_once, needs_gdb, python_crash, some_interpreters
 
 
 def test_a_c_program():
@@ -18,6 +19,18 @@ def test_a_c_program():
     other = next(thread for thread in crash.threads if not thread.crashed)
     assert "wait_for_input" in [frame.function for frame in other.natives()]
     assert not any(error.stage == "python" for error in crash.soft_errors)
+
+
+@needs_gdb
+def test_a_library_that_fails_as_the_program_ends() -> None:
+    """Its function is named on the first screen and in lists, and that the program was ending."""
+    python = an_interpreter()
+    library = made_once(f"at_exit-{python.name}", lambda folder: build_library("at_exit.c", folder, python))
+    crash = analyze(python_crash("scenarios.py", "at_exit", str(library), python=python, faulthandler=False).core)
+    assert crash.signal is not None and crash.signal.reason == "null-pointer"
+    screen = list(text.summary(crash, None, color=False, width=200))
+    assert screen[1].strip() == "failed in release (at_exit.c:8 in at_exit.so), run at the end of the program"
+    assert one_line.where(crash) == "release"
 
 
 @pytest.mark.slow

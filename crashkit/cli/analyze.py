@@ -91,8 +91,8 @@ def command(
 ) -> None:
     """Show where and why a process died, from its core or other evidence.
 
-    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4, .bz2), a crash folder, a bundle, a tar or zip archive of one
-    crash, a log, a faulthandler dump, gdb output.
+    All PATHs are evidence of one crash: a core (also .gz, .zst, .xz, .lz4, .bz2), a folder with one in it or below it, a crash folder, a
+    bundle, a tar or zip archive of one crash, a log, a faulthandler dump, gdb output.
     Use - as PATH to read from standard input.
     """
     # What an analysis makes stays until its end: to look for garbage in it more seldom saves a tenth of the time.

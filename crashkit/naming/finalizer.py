@@ -29,6 +29,8 @@ _NATIVE_KINDS = {
     "atexit_callfuncs": "a function registered with atexit",
 }
 _ENDS = re.compile(r"_?Py_(?:Finalize\w*|EndInterpreter)|finalize_modules\w*|_PyAtExit_Call")
+# stdlib/exit.c and elf/dl-fini.c of glibc.
+_EXITS = re.compile(r"__run_exit_handlers|__cxa_finalize|_dl_fini|__funcs_on_exit")
 _TYPE = re.compile(r"<([^\W\d][\w.]{0,200})[( ]")
 
 
@@ -48,6 +50,12 @@ def finalizer(thread: Thread) -> str | None:
             if innermost is None and name in _NATIVE_KINDS:
                 return _NATIVE_KINDS[name] + _run_by(frames[index + 1 :])
     return _without_names(thread, frames)
+
+
+def at_exit(thread: Thread) -> bool:
+    """Whether the C library ran this because the program ended: a destructor of a static object, or a function given to atexit()."""
+    names = [plain(frame.function or "") for frame in thread.frames[handler_end(thread.frames) :] if isinstance(frame, NativeFrame)]
+    return not any(thread.pythons()) and any(_EXITS.fullmatch(name) for name in names[1:])
 
 
 # What a stripped interpreter still names: it exports these.

@@ -19,7 +19,10 @@ RULES = {
     "the user's own code": (r"python\)?-input|\(\?:site\|dist\)-packages", OWN_CODE),
     "compiler-added suffixes": (r"constprop\b.*isra|\[clone", {"naming/functions.py"}),
     "processors' variants of libc": (r"\b(?:evex|avx)\|", {"naming/functions.py"}),
-    "abort machinery": (r"malloc_printerr|gsignal\||_Py_FatalErrorFunc", {"naming/machinery.py", "evidence/core/fatal_error.py"}),
+    "abort machinery": (
+        r"malloc_printerr|gsignal\||_Py_FatalErrorFunc",
+        {"naming/machinery.py", "evidence/core/fatal_error.py", "evidence/text/gdb.py"},
+    ),
     "signal frames": (r"signal handler called", {"naming/machinery.py", "evidence/text/gdb.py"}),
     "signal names": (r'"SIGHUP"|signal\.Signals\([a-z]|f"SIG', {"naming/signals.py"}),
     "the null area": (r"\b0x10000\b|NULL_(?:PAGE|AREA) =", {"naming/addresses.py"}),

@@ -11,7 +11,7 @@ from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.evidence.text.sanitizer import printed_frame
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
-from crashkit.naming.machinery import SIGNAL_FRAME, machinery_end
+from crashkit.naming.machinery import SIGNAL_FRAME, is_fatal_error, machinery_end
 from crashkit.naming.signals import signal_name
 
 MOST_THREADS = 1000
@@ -268,7 +268,7 @@ def _last_words(frame: NativeFrame) -> Optional[str]:
     if name.startswith("assert_fail") and "assertion" in said:
         place = f"{said.get('file', 'unknown')}:{frame.args.get('line', '').rpartition('=')[2] or 0}"
         return f"{place}: {said.get('function', 'unknown')}: Assertion `{said['assertion']}' failed."
-    if name in ("Py_FatalError", "Py_FatalErrorFunc", "fatal_error", "Py_FatalErrorFormat") and "msg" in said:
+    if "msg" in said and is_fatal_error(frame.function or ""):
         function = said.get("func") or said.get("prefix")
         return f"Fatal Python error: {function + ': ' if function else ''}{said['msg']}"
     return None
