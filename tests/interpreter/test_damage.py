@@ -133,7 +133,8 @@ def check_truncated(path: Path, percent: int, temporary: Path) -> None:
     with path.open("rb") as file:
         (temporary / "cut").write_bytes(file.read(limit))
     with opened(path) as core, opened(temporary / "cut") as cut:
-        whole, ours = state_of(core), state_of(cut)
+        # Up to 3.10, the interpreter's file says where the type of frames is, if none of them is known.
+        whole, ours = state_of(core), state_of(cut, with_file=Path(interpreter_of(core)[0].path).exists())
         assert whole is not None
         survivors = Survivors(core, layout_of_core(core), limit)
         found = {thread.state.ident: thread for thread in ours.threads} if ours else {}

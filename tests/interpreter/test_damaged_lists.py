@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import pytest
-
 from crashkit.interpreter.finding import Module, find
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.read import read_python
