@@ -17,24 +17,26 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path, PurePosixPath
+from platform import machine
 from signal import SIGSEGV
 from typing import NamedTuple
 
 import pytest
 
 from crashkit.report.json import decode
-from tests.crashes import CRASHERS, DEADLINE, cores_land_in_cwd, interpreter, interpreters, lock
+from tests.crashes import CRASHERS, DEADLINE, Interpreter, cores_land_in_cwd, interpreter, interpreters, lock
 from tests.interpreter.process import opened, printed, state_of
 from tests.interpreter.test_damage import layout_of_core
-from tests.packages import CACHE
+from tests.packages import CACHE, install
 from tests.test_stacks_truth import python_lines
-from tests.test_support_matrix import debuggable, stripped
+from tests.test_support_matrix import debuggable, sid, sid_is_there, stripped
 from tests.truth import faulthandler
 
 pytestmark = [pytest.mark.network, pytest.mark.slow]
 
 PEERS = Path(__file__).parent.parent / "docs" / "peers.md"
 PY_SPY = "py-spy==0.4.3"
+PYSTACK = "pystack==1.7.2"
 
 Frames = Counter[tuple[str, int, str]]
 """How often each function, line and file's name is on the stacks of all threads."""
@@ -54,15 +56,25 @@ class Case(NamedTuple):
     program: Path
     pid: int
     core: Path | None = None
+    root: Path | None = None
+    """The root folder of the container in which the process ran, and in which the others read it."""
+
+    def inside(self, *command: str | Path) -> list[str | Path]:
+        """The command, which runs where the process ran; of a live one, with its /proc."""
+        if self.root is None:
+            return list(command)
+        entered = ["nsenter", "-t", str(self.pid), "--mount", "--root"] if self.core is None else ["chroot", self.root]
+        return [*entered, *(f"/{word.relative_to(self.root)}" if isinstance(word, Path) else word for word in command)]
 
 
 @contextmanager
-def standing(program: Path, environment: dict[str, str], folder: Path) -> Iterator[Process]:
+def standing(program: Path, environment: dict[str, str], folder: Path, command: Sequence[str | Path] = ()) -> Iterator[Process]:
+    """`command` starts the program in another way."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     hard = resource.getrlimit(resource.RLIMIT_CORE)[1]
     with (folder / "stderr.txt").open("wb") as stderr:
         process = subprocess.Popen(
-            [program, CRASHERS / "standing.py"],
+            command or [program, CRASHERS / "standing.py"],
             cwd=folder,
             env={**variables, **environment, "PYTHONFAULTHANDLER": "1"},
             stdin=subprocess.DEVNULL,
@@ -143,7 +155,8 @@ def output(command: Sequence[str | Path]) -> str:
 
 def crashkit(case: Case) -> Frames:
     what = ["attach", str(case.pid)] if case.core is None else ["analyze", case.core]
-    crash = decode(output([sys.executable, "-m", "crashkit", *what, "--json"]))
+    sysroot = ["--sysroot", case.root] if case.root is not None and case.core is not None else []
+    crash = decode(output([sys.executable, "-m", "crashkit", *what, *sysroot, "--json"]))
     lines = [line for thread in crash.threads for line in python_lines(thread)]
     # What is lost of a frame is missing.
     return Counter(frame(function, line, file) for function, line, file in lines if function and line and file)
@@ -154,13 +167,17 @@ _PYSTACK = re.compile(r'^ +(?:\(Python\) )?File "(?P<file>.*)", line (?P<line>\d
 
 def pystack(case: Case) -> Frames:
     what = ["remote", str(case.pid)] if case.core is None else ["core", case.core, case.program]
-    text = output([Path(sys.executable).with_name("pystack"), "--no-color", *what])
+    if case.root is None:
+        reader: list[str | Path] = [Path(sys.executable).with_name("pystack")]
+    else:
+        reader = ["/usr/bin/env", f"PYTHONPATH=/{packages_in(case.root).relative_to(case.root)}", "/usr/bin/python3.14", "-m", "pystack"]
+    text = output(case.inside(*reader, "--no-color", *what))
     return Counter(frame(match["function"], int(match["line"]), match["file"]) for match in _PYSTACK.finditer(text))
 
 
 def py_spy(case: Case) -> Frames:
     what = ["--pid", str(case.pid)] if case.core is None else ["--core", case.core]
-    text = output([the_py_spy(), "dump", "--json", *what])
+    text = output(case.inside(the_py_spy() if case.root is None else packages_in(case.root) / "bin" / "py-spy", "dump", "--json", *what))
     threads = json.loads(text) if text.startswith("[") else []
     return Counter(frame(one["name"], one["line"], one["filename"]) for thread in threads for one in thread["frames"])
 
@@ -188,6 +205,29 @@ def the_py_spy() -> Path:
     return folder / "bin" / "py-spy"
 
 
+def packages_in(root: Path) -> Path:
+    return root / "tmp" / f"crashkit-peers-{os.getpid()}" / "packages"
+
+
+@contextmanager
+def in_container() -> Iterator[tuple[Path, list[str | Path]]]:
+    """A folder in the Debian sid with the other readers, and the command that starts the program there, with a /proc of its own."""
+    root = sid()
+    folder = packages_in(root).parent
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    try:
+        shutil.copy(CRASHERS / "standing.py", folder)
+        wheel = ["--python-version", "3.14", "--implementation", "cp", "--abi", "cp314", "--abi", "none", "--only-binary", ":all:"]
+        platforms = [word for version in ("2_28", "2_24", "2_17", "2_5") for word in ("--platform", f"manylinux_{version}_{machine()}")]
+        here = Interpreter(Path(sys.executable), sys.version_info[:3], has_debug_info=False)
+        install(here, packages_in(root), PYSTACK, PY_SPY, options=[*wheel, *platforms])
+        script = 'mount -t proc proc "$0/proc" && exec chroot "$0" /bin/sh -c "cd /tmp/$1 && exec /usr/bin/python3.14 standing.py"'
+        yield folder, ["unshare", "--mount", "sh", "-c", script, root, folder.name]
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
 def read(case: Case, true: Frames) -> dict[str, tuple[int, int]]:
     """By reader: how many of the true frames it has, and how many others."""
     found = {name: reader(case) for name, reader in READERS.items()}
@@ -202,6 +242,7 @@ def rows() -> list[list[str]]:
 
 BUILDS = [f"CPython 3.{minor}{build}" for minor in range(6, 14) for build in (", debug info", ", symbol table stripped")]
 OF_DISTRIBUTION = "the distribution's python3, stripped"
+OF_SID = "3.14 of Debian sid, in a container"
 
 
 def program_of(build: str) -> tuple[Path, dict[str, str]]:
@@ -220,15 +261,28 @@ def program_of(build: str) -> tuple[Path, dict[str, str]]:
 def test_no_peer_reads_more(build: str, tmp_path: Path) -> None:
     program, environment = program_of(build)
     the_py_spy()
-    with standing(program, environment, tmp_path) as process:
-        live = {name: reader(Case(program, process.pid)) for name, reader in READERS.items()}
+    compare(build, program, environment, tmp_path)
+
+
+@pytest.mark.chroot
+@pytest.mark.skipif(not sid_is_there(), reason="no Debian sid here: run as root with CRASHKIT_TEST_CHROOT=1")
+def test_no_peer_reads_more_of_314() -> None:
+    with in_container() as (folder, command):
+        compare(OF_SID, sid() / "usr/bin/python3.14", {}, folder, command, sid())
+
+
+def compare(
+    build: str, program: Path, environment: dict[str, str], folder: Path, command: Sequence[str | Path] = (), root: Path | None = None
+) -> None:
+    with standing(program, environment, folder, command) as process:
+        live = {name: reader(Case(program, process.pid, root=root)) for name, reader in READERS.items()}
         core = killed(process)
-    dumped = faulthandler((tmp_path / "stderr.txt").read_text())
+    dumped = faulthandler((folder / "stderr.txt").read_text())
     true = Counter(frame(line.function, line.line, line.file) for lines in dumped.values() for line in lines)
     assert len(dumped) == 6 and true.total() > 80
     counts = {"live": {name: ((frames & true).total(), (frames - true).total()) for name, frames in live.items()}}
     for damage, harm in DAMAGES.items():
-        counts[damage] = read(Case(program, process.pid, harm(core)), true)
+        counts[damage] = read(Case(program, process.pid, harm(core), root), true)
     if "CRASHKIT_WRITE_DOCS" in os.environ:
         write(build, counts, true.total())
     for damage, by_reader in counts.items():
@@ -247,7 +301,7 @@ def write(build: str, counts: dict[str, dict[str, tuple[int, int]]], total: int)
     with lock(CACHE / "peers.lock"):
         lines = [line for line in PEERS.read_text().splitlines(keepends=True) if not line.startswith(f"| {build} |")]
         end = next(index for index, line in enumerate(lines) if line.startswith("|---")) + 1
-        kept = {name: [line for line in lines[end:] if line.startswith(f"| {name} |")] for name in (*BUILDS, OF_DISTRIBUTION)}
+        kept = {name: [line for line in lines[end:] if line.startswith(f"| {name} |")] for name in (*BUILDS, OF_DISTRIBUTION, OF_SID)}
         kept[build] = new
         rest = [line for line in lines[end:] if not line.startswith("| ")]
         PEERS.write_text("".join([*lines[:end], *(line for one in kept.values() for line in one), *rest]))

@@ -252,7 +252,7 @@ def surviving(path: Path, percent: int, temporary: Path) -> Frames:
     part = temporary / "part"
     part.write_bytes(path.read_bytes()[:limit])
     with opened(path) as core, opened(part) as cut:
-        state, ours = state_of(core), state_of(cut)
+        state, ours = state_of(core), state_of(cut, with_file=True)
         assert state is not None
         survivors = Survivors(core, layout_of_core(core), limit)
         return Frames(

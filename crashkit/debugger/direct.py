@@ -367,9 +367,10 @@ class DirectReader:
             yield SoftError(stage="python", message=message)
         unplaced = [frame for chain in self._state.unplaced for frame in chain] if self._state else []
         if unplaced:
-            shown = ", ".join(map(_place, unplaced[:_UNPLACED])) + (", ..." if len(unplaced) > _UNPLACED else "")
+            named = [_place(frame) for frame in unplaced if frame.code is not None]
+            shown = (": " if named else "") + ", ".join(named[:_UNPLACED]) + (", ..." if len(named) > _UNPLACED else "")
             one = "one more Python frame was" if len(unplaced) == 1 else f"{len(unplaced)} more Python frames were"
-            yield SoftError(stage="python", message=f"{one} running, but what tells in which thread is lost: {shown}")
+            yield SoftError(stage="python", message=f"{one} running, but what tells in which thread is lost{shown}")
         cut = [stack for stack in stacks.values() if stack.cut and not stack.gap]
         lost = sum(not stack.frames for stack in cut) + (self._state.lost_threads if self._state else 0)
         for which, count in (("Python frames", lost), ("outer Python frames", sum(bool(stack.frames) for stack in cut))):

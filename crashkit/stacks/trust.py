@@ -92,6 +92,10 @@ def compared(one: PythonStack, other: PythonStack) -> list[Pair]:
     """
     if not one.frames or not other.frames:
         return []
+    if any(stack.gap and not stack.outer for stack in (one, other)):
+        # Of one of them the innermost frames may be missing, and which is not known: it is no proof against the other's.
+        same = _equal(one.frames[::-1], other.frames[::-1])
+        return [Pair(len(one.frames) - at, one.frames[-at], other.frames[-at]) for at in range(same, 0, -1)]
     depth = _depth(one)
     if depth is not None and depth == _depth(other):
         theirs = dict(_by_depth(other))

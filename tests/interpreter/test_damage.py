@@ -23,6 +23,7 @@ from crashkit.interpreter.threads import threading_contents
 from crashkit.interpreter.view import View
 from crashkit.memory import Memory, MemoryThread, scanned
 from crashkit.model import Mapping
+from crashkit.pipeline import Options, analyze
 from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
 from tests.interpreter.process import MORE, idents, interpreter_of, main_ident, opened, state_of
 from tests.interpreter.recorded import VERSIONS, recorded
@@ -133,7 +134,8 @@ def check_truncated(path: Path, percent: int, temporary: Path) -> None:
     with path.open("rb") as file:
         (temporary / "cut").write_bytes(file.read(limit))
     with opened(path) as core, opened(temporary / "cut") as cut:
-        whole, ours = state_of(core), state_of(cut)
+        # Up to 3.10, the interpreter's file says where the type of frames is, if none of them is known.
+        whole, ours = state_of(core), state_of(cut, with_file=Path(interpreter_of(core)[0].path).exists())
         assert whole is not None
         survivors = Survivors(core, layout_of_core(core), limit)
         found = {thread.state.ident: thread for thread in ours.threads} if ours else {}
@@ -428,3 +430,34 @@ def test_without_threading_the_main_thread_has_no_name(python: Interpreter, tmp_
         for memory in (core, Overwritten(core, damage)):
             state = read_python(memory, modules, version, known, main=main_ident(core))
             assert state is not None and [thread.name for thread in state.threads] == [None]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.6", "3.8", "3.10"))
+def test_frames_of_a_broken_stack_are_found_in_the_heap(python: Interpreter, tmp_path: Path) -> None:
+    """The outer ones say whose they are; of the inner ones nothing does, and the report names them."""
+    folder = python_crash("threads.py", python=python)
+    data = bytearray(folder.core.read_bytes())
+    with opened(folder.core) as core:
+        whole, layout = state_of(core), layout_of_core(core)
+        assert whole is not None and layout.thread.frame is not None
+        hurt = next(thread for thread in whole.threads if thread.name == "sorter")
+        frames = hurt.stack.inner
+        for place in (hurt.state.address + layout.thread.frame, frames[1].address + layout.frame.previous):
+            segment = core.segment(place)
+            assert segment is not None
+            # It has to be somewhere in memory, or nobody takes it for a frame.
+            at, word = segment.position + place - segment.start, whole.threads[0].state.address
+            data[at : at + 8] = struct.pack("<Q", word)
+    (tmp_path / "core").write_bytes(data)
+    with opened(tmp_path / "core") as core:
+        ours = state_of(core)
+        assert ours is not None
+        stacks = {thread.name: [frame.address for frame in thread.stack.inner] for thread in whole.threads}
+        shown = {thread.name: [frame.address for frame in thread.stack.inner] for thread in ours.threads}
+        assert shown == {**stacks, "sorter": stacks["sorter"][2:]}
+        assert [[frame.address for frame in chain] for chain in ours.unplaced] == [stacks["sorter"][:2]]
+    messages = [error.message for error in analyze(tmp_path / "core", options=Options(gdb=None)).soft_errors]
+    inner = ", ".join(f"{one.code.name} (threads.py:{one.position.line})" for one in frames[:2] if one.code and one.position)
+    assert f"2 more Python frames were running, but what tells in which thread is lost: {inner}" in messages
+    assert "inner Python frames of one thread may be missing: what leads to them is lost" in messages

@@ -131,7 +131,12 @@ def pages(start: int, end: int) -> frozenset[int]:
 
 
 def c_stacks(core: Core) -> frozenset[int]:
-    """The pages of all threads' C stacks; the main thread's is the highest memory that can be written.
+    """The pages of all threads' C stacks."""
+    return frozenset().union(*each_c_stack(core))
+
+
+def each_c_stack(core: Core) -> list[frozenset[int]]:
+    """The pages of each thread's C stack; the main thread's is the highest memory that can be written.
 
     The crashed one, which comes first, is the main thread, on the stack of faulthandler's handler.
     """
@@ -142,7 +147,7 @@ def c_stacks(core: Core) -> frozenset[int]:
         mapping = mapping_at(mappings, thread.registers[core.architecture.stack_pointer])
         assert mapping is not None
         found.append(mapping)
-    return frozenset().union(*(pages(int(one.start), int(one.end)) for one in found))
+    return [pages(int(one.start), int(one.end)) for one in found]
 
 
 @pytest.mark.slow
@@ -274,3 +279,28 @@ def test_a_lost_code_object_costs_no_frame_that_another_one_names(python: Interp
                 assert thread.stack.cut or addresses == theirs
                 shown += len(addresses)
         assert shown > len(codes) * len(frames) * (0.6 if whole.version < (3, 12) else 0.1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("codes", ["all codes", "no code"])
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_frames_on_either_side_of_a_lost_generator_are_found(python: Interpreter, codes: str) -> None:
+    """A key function that `sorted` calls, below a generator: nothing leads from one to the other when the generator is lost."""
+    with opened(python_crash("threads.py", python=python).core) as core:
+        layout, (module, version) = layout_of_core(core), interpreter_of(core)
+        modules, known = [Module(module, Path(module.path))], idents(core)
+        whole = read_python(core, modules, version, known)
+        assert whole is not None and layout.frame.owner is not None
+        owner, hidden = layout.frame.owner, [range(min(stack) * _PAGE, (max(stack) + 1) * _PAGE) for stack in each_c_stack(core)]
+        sorter = next(thread for thread in whole.threads if thread.name == "sorter")
+        on_data_stack = [frame.address for frame in sorter.stack.inner if View(core).byte(frame.address + owner) == 0]
+        lost = [frame for frame in sorter.stack.inner if frame.address not in on_data_stack]
+        assert lost and len(on_data_stack) == 6
+        hidden += [range(frame.address, frame.address + 64) for frame in lost]
+        if codes == "no code":
+            hidden += [range(frame.code.address, frame.code.address + 64) for frame in sorter.stack.inner if frame.code]
+        ours = read_python(Hidden(core, {}, hidden), modules, version, known)
+        stack = next(thread.stack for thread in ours.threads if thread.state.ident == sorter.state.ident) if ours else None
+        assert stack is not None and stack.cut and stack.gap
+        assert [frame.address for frame in (*stack.inner, *stack.outer)] == on_data_stack
+        check_true(stack, [frame.address for frame in sorter.stack.inner])

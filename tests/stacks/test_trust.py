@@ -120,6 +120,16 @@ def test_of_stacks_that_are_not_whole_the_inner_end_is_compared() -> None:
     assert told(stack("abc", cut=True), stack("ab", "libpython", cut=True)) == "++."
 
 
+def test_a_stack_that_may_lack_inner_frames_is_compared_from_its_outer_end() -> None:
+    """And doubts no frame of another one: which of them it lacks is not known."""
+    found = stack("yz", cut=True)._replace(gap=True)
+    assert told(stack("abxyz", "libpython"), found) == "...++"
+    assert told(found, stack("z", "libpython", cut=True)) == ".+"
+    assert told(stack("abc", "libpython"), found) == "..."
+    # With a gap in between, the inner ends are compared.
+    assert told(stack("ab", cut=True, outer="yz")._replace(gap=True), stack("xb", "libpython", cut=True)) == "X+.."
+
+
 def test_a_dump_confirms_and_never_contradicts() -> None:
     """It may be of a forked sibling, or of an earlier time. faulthandler ends it after 100 frames."""
     assert told(stack("abc"), stack("abc", "faulthandler")) == "+++"
