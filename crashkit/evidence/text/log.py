@@ -20,7 +20,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import causes, formats, hearsay, log_signal, mentions, quoted, retold
+from crashkit.evidence.text import causes, faulthandler, formats, hearsay, log_signal, mentions, quoted, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -608,7 +608,7 @@ class _Log:
             )
         format, shown = accounts[0]
         told = next((account.signal for _, account in accounts if account.signal is not None), None)
-        if told is None and shown.stacks == "native":
+        if told is None and (shown.stacks == "native" or format.source == faulthandler.FORMAT.source):
             told = _of_stacks(shown.threads)
         signal, process = log_signal.of_lines(lines, told)
         left_out = tuple(
