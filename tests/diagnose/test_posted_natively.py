@@ -63,6 +63,22 @@ TOLD = {
         "Native frames: (J=compiled Java code, A=aot compiled Java code, j=interpreted, Vv=VM code, C=native code)\nC  [_jpype.so+0x1ba8a]  JPJavaEnv::NewString+0x2a\n"
     ],
     "valgrind-report": ["=11345== Invalid read of size 1\n==11345==    at 0x47CC63: subtype_dealloc (typeobject.c:1343)\n"],
+    "pyqt-unhandled-exception": [
+        'Current thread\'s C stack trace (most recent call first):\n  Binary file "/usr/lib/libpython3.14.so.1.0", at _Py_DumpStack+0x4d [0x7f390bf3e68a]\n'
+        '  Binary file "/usr/lib/libc.so.6", at abort+0x26 [0x7f390ba255fe]\n  Binary file "/usr/lib/libQt6Core.so.6", at _ZNK14QMessageLogger5fatalEPKcz+0x103 [0x7f390909488f]\n'
+        '  Binary file "/usr/lib/python3.14/site-packages/PyQt6/QtCore.abi3.so", at +0x1c7bec [0x7f3905bc7bec]\n',
+        "Due to a change of behavior in Qt5, unhandled exceptions result in an abort().\n",
+    ],
+    "array-memory-gone": ["This crashes: the mapped memory behind the numpy array is freed, and then it is read. Segmentation fault\n"],
+    "fd-set-overflow": [
+        "*** buffer overflow detected ***: terminated\nThe process has more than 1024 file handles, and FD_SET writes beyond the set.\n"
+    ],
+    "heap-corruption-overflow": ["The structure misses a field, which causes an 8-byte heap buffer overflow.\n"],
+    "supervisor-worker-crashed": ["[NbConvertApp] ERROR | Kernel died while waiting for execute reply.\n"],
+    "timeout-slurm-job": ["    message: SLURM-job '4982330' failed, SLURM status is: 'TIMEOUT'. For further error details see the log.\n"],
+    "illegal-instruction": [
+        "Exception Type:        EXC_BAD_INSTRUCTION (SIGILL)\n\nThread 0 Crashed:: Dispatch queue: com.apple.main-thread\n0   org.python.python   0x00000001005b2086 _PyRandom_Init + 376\n1   org.python.python   0x00000001005af553 Py_InitializeEx + 345\n"
+    ],
     "c-assertion-failed": [
         "+ thread \\#1: tid = 18364, 0x00007f29bbb06267 libc.so.6\\`\\_\\_GI_raise(sig=6) + 55 at raise.c:55, name = 'python', stop reason = signal SIGABRT\n"
         "frame \\#1: 0x00007f29bbb07eca libc.so.6\\`\\_\\_GI_abort + 362 at abort.c:89\nframe \\#2: 0x00007f29bbaff03d libc.so.6\\`\\_\\_assert_fail_base(fmt=\\<unavailable\\>) + 285 at assert.c:92\n"
@@ -74,6 +90,12 @@ LOOK_ALIKES = {
     "Attempt to read from address 0000000000000008 was blocked by the filter\n": "null-deref",
     "Thread 1:\n0   libdispatch.dylib   0x1a0f5e0d4 _dispatch_worker_thread2 + 120\n": "gui-wrong-thread",
     "raise an NSException in the handler if the colour is missing\n": "objc-uncaught-exception",
+    "FD_SET takes at most 1024 descriptors.\n": "fd-set-overflow",
+    "The kernel died down to a murmur\n": "supervisor-worker-crashed",
+    "SLURM status is: 'RUNNING', time limit 2:00:00\n": "timeout-slurm-job",
+    "heap: 12 MB of 64 MB used, no overflow\n": "heap-corruption-overflow",
+    "*** stack smashing detected ***: terminated\n": "fd-set-overflow",
+    "The memory of the array is freed when it goes out of scope.\n": "array-memory-gone",
     "The GIL must be held when dec_ref() is called; see PyGILState_Check()\n": "gil-not-held",
 }
 

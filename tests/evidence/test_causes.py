@@ -57,8 +57,15 @@ def test_only_in_a_short_text(text: str, tmp_path: Path) -> None:
 
 
 def test_a_cause_alone_is_no_crash(tmp_path: Path) -> None:
+    crash = _crash("ctypes takes it for an int, so the pointer is truncated to 32 bits\n", tmp_path)
+    assert crash.signal is None
+    assert "but of no crash" in crash.soft_errors[0].message
+    assert [(one.id, one.confidence) for one in diagnose(crash, load_catalog()).findings] == [("ctypes-pointer-truncated", "possible")]
+
+
+def test_a_change_of_what_caused_crashes_is_none(tmp_path: Path) -> None:
     with pytest.raises(EvidenceError):
-        _crash("ctypes takes it for an int, so the pointer is truncated to 32 bits\n", tmp_path)
+        _crash("Avoid that a GPU fell off the bus\n", tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,10 @@ QUOTES = (
     "Avoid `{}` when the file is empty",
     "Prevents: {}",
     "- {} on exit is fixed",
+    'It would be nice if it raised an exception where it now says "{}".',
+    'An error such as "{}" means that memory was freed twice.',
+    "If you see `{}`, update the driver.",
+    "    // {} if the destructor runs twice",
 )
 PRINTED = (
     "{}",
@@ -43,6 +47,8 @@ PRINTED = (
     '{{"level": "error", "message": "{}"}}',
     'write(2, "{}\\n", 24) = 24',
     "python: {}",
+    'I get "{}" when I close the window.',
+    "What does `{}` mean?",
     ">   raise_from(x)\nE   RuntimeError: {}",
 )
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling, threads_left_out
 from crashkit.model import Address, ElidedFrames, Frame, NativeFrame, Offset, PythonFrame, PythonRuntime, SoftError, Thread
+from crashkit.naming.mangled import demangled
 
 MOST_THREADS = 1000
 MOST_FRAMES = 1000
@@ -150,10 +151,10 @@ class FaultDump(Reader):
 
     def threads(self) -> tuple[Thread, ...]:
         """In the order of the dump. A dump after a crash outside Python marks no thread as crashed; the crashed thread's C stack, which
-        3.14 prints, then becomes an additional thread."""
+        3.14 prints, then becomes an additional thread. Of a dump that lost its head it is all there is."""
         told = tuple(block.thread(self.message is not None, self._c_stack) for block in self._blocks)
-        if self._c_stack and told and not any(block.current for block in self._blocks):
-            return (*told, Thread(crashed=self.signal is not None, frames=tuple(self._c_stack)))
+        if self._c_stack and not any(block.current for block in self._blocks):
+            return (*told, Thread(crashed=self.signal is not None or not told, frames=tuple(self._c_stack)))
         return told
 
     def repeats(self, first: FaultDump) -> bool:
@@ -195,7 +196,7 @@ def _python_frame(match: re.Match[str]) -> PythonFrame:
 
 def _native_frame(match: re.Match[str]) -> NativeFrame:
     """The offset is relative to the symbol (or to the module if there is no symbol), not the program counter's offset in the module."""
-    symbol = match["symbol"] or None
+    symbol = demangled(match["symbol"] or "") or None
     offset = Offset(int(match["offset"], 16)) if match["offset"] and symbol is None else None
     return NativeFrame(function=symbol, module=match["file"], offset=offset, pc=Address(int(match["address"], 16)), trust="text")
 

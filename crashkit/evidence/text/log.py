@@ -20,7 +20,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import causes, formats, gdb, hearsay, log_signal, mentions, quoted, retold
+from crashkit.evidence.text import causes, faulthandler, formats, gdb, hearsay, log_signal, mentions, quoted, retold
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -465,6 +465,8 @@ class _Log:
         if found := mentions.failures(file):
             lines = self._mentions(found, {mentions.FAILURE: "no words of a crash"})
             return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, mentions.only_failed(min(found))))
+        if told := [line for line in self.told_causes(file, ()) if not hearsay.denies(line.text)]:
+            return LogEvidence(kind="log", soft_errors=(*errors, mentions.only_cause(told[0].line or 1)))
         return None
 
     def _mentions(self, found: Mapping[int, str], fields: dict[str, str]) -> tuple[LogLine, ...]:
@@ -618,7 +620,7 @@ class _Log:
             )
         format, shown = accounts[0]
         told = next((account.signal for _, account in accounts if account.signal is not None), None)
-        if told is None and shown.stacks == "native":
+        if told is None and (shown.stacks == "native" or format.source == faulthandler.FORMAT.source):
             told = _of_stacks(shown.threads)
         signal, process = log_signal.of_lines(lines, told)
         left_out = tuple(

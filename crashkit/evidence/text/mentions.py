@@ -154,6 +154,15 @@ def only_failed(number: int) -> SoftError:
     )
 
 
+def only_cause(number: int) -> SoftError:
+    """What a report of nothing but somebody's word of a cause has to say; `number`: the first line that tells it."""
+    return SoftError(
+        stage="log",
+        message=f"the text tells what may make a process crash (line {number}), but of no crash",
+        hint="If a process died of it, pass what it printed last, with the lines around it, or its core.",
+    )
+
+
 def only_mentioned(number: int, size: int) -> tuple[SoftError, ...]:
     """What a report of nothing but such words has to say of a text of `size` bytes; `number`: the first line with one."""
     nothing = SoftError(

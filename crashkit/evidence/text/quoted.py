@@ -1,4 +1,4 @@
-"""Messages that a line only quotes: source code that holds one as a string, a change that says what it does about one. Pure.
+"""Messages that a line only quotes: source code that holds one as a string, a change that repairs what led to one, a wish. Pure.
 
 Such a line shows what a program may print, not that one has printed it, so no finding on it is above `possible`.
 """
@@ -25,6 +25,13 @@ _REPAIRS = re.compile(
 """What a change does about the message behind it."""
 _GONE = re.compile(r" (?:is|are|was|were|has been|have been) (?:now )?(?:gone|fixed|resolved|solved|avoided|handled|prevented)\b")
 
+_MARKED = re.compile(r"[\"\u201c\u201e`\u00ab](?P<text>[^\"\u201c-\u201e`\u00ab\u00bb\n]{4,400})[\"\u201d`\u00bb]")
+_MEANT = re.compile(
+    r"\b(?:[Ii]t would be (?:nice|great|good|useful|helpful)|[Ff]eature request|[Ee]rror means|means? that|[Ii]f you (?:see|get|encounter)"
+    r"|[Ii]n case|e\.g\.|[Ff]or example|should (?:raise|print|show|report|say)|would (?:raise|print|show|say))"
+)
+"""Of a wish, an explanation or an example: the message in quotation marks is none that was seen."""
+
 
 def literals(text: str) -> Iterator[str]:
     """The strings in a line of source code: arguments of calls, items of a list that is assigned."""
@@ -45,4 +52,8 @@ def how(text: str, kind: Optional[str], kind_of: Callable[[str], Optional[str]])
         return "as repaired"
     if any(kind_of(text[: end.start()]) == kind for end in _GONE.finditer(text)):
         return "as repaired"
+    if _MEANT.search(text) and any(kind_of(marked["text"]) == kind for marked in _MARKED.finditer(text)):
+        return "in a wish or an explanation"
+    if text.lstrip().startswith("//") and kind_of(text.lstrip(" /")) == kind:
+        return "in a comment"
     return None
