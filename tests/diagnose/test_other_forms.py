@@ -125,6 +125,47 @@ LOOK_ALIKES = [
 ]
 
 
+NOTHING_HAPPENED = [
+    '# Troubleshooting\nIf the pod shows `OOMKilled` and exit code 137, raise `resources.limits.memory`.\nIf you see "CUDA out of memory", reduce the batch size.',
+    "feat: detect OOMKilled pods and report them in the UI",
+    'def is_oom(e): return "CUDA out of memory" in str(e)',
+    'try:\n    run()\nexcept RuntimeError as e:\n    if "out of memory" in str(e):\n        torch.cuda.empty_cache()',
+    "INFO gunicorn: Handling signal: term\nINFO Worker exiting (pid: 14)\nINFO Shutting down: Master",
+    "[2024-01-01 10:00:00 +0000] [1] [INFO] Handling signal: hup\n[2024-01-01 10:00:00 +0000] [1] [INFO] Hang up: Master\n[2024-01-01 10:00:00 +0000] [8] [INFO] Worker exiting (pid: 8)",
+    "celery worker: Warm shutdown (MainProcess)",
+    "We should handle BrokenProcessPool and restart the pool automatically.",
+    "Add support for detecting Xid 79 (GPU has fallen off the bus) errors in the health checker",
+    "How do I set the NCCL timeout? I want to raise it from 30 minutes to 2 hours.",
+    "Question: what does `Watchdog caught collective operation timeout` mean in general?",
+    "NCCL INFO Connected all rings\nNCCL INFO comm 0x55 rank 0 nranks 2 - Init COMPLETE",
+    "W1128 torch/distributed/run.py:757] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default",
+    'ulimit -n 65535  # avoids "Too many open files"\nall tests passed',
+    "docs: mention set_sharing_strategy('file_system') in the FAQ",
+    "UserWarning: This DataLoader will create 8 worker processes in total. Our suggested max number of worker in current system is 4, which is smaller than what this DataLoader is going to create. Please be aware that excessive worker creation might get DataLoader running slow or even freeze",
+    "nvidia-smi\n| 0  NVIDIA A100  On | 00000000:3B:00.0 Off | 0 |\n| N/A 30C P0 52W / 400W | 10MiB / 40960MiB | 0% Default |\nVolatile Uncorr. ECC 0",
+    "Slurm job finished: State COMPLETED ExitCode 0:0 MaxRSS 12G",
+    "Release 2.1: fixed a race where a worker was terminated with SIGTERM during reload",
+    "time limit: the job was submitted with --time=24:00:00",
+    "Memory cgroup: limit 4Gi, usage 1.2Gi, failcnt 0",
+    'raise MemoryError("the cache limit is exceeded")',
+    "MemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64",
+    "Error R14 (Memory quota exceeded)",
+    "Exceeded 90% of memory; spilling to disk",
+    "distributed.worker - WARNING - Memory use is high but worker has no data to store to disk. Perhaps some other process is leaking memory?",
+    "Liveness probe failed: HTTP probe failed with statuscode: 500",
+    "Node pool upgraded, pods were evicted gracefully",
+    "[info] worker 3 restarted after max_requests",
+    "kernel: perf: interrupt took too long (2501 > 2500), lowering kernel.perf_event_max_sample_rate",
+    "kernel: NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.104.05",
+    "RuntimeError: CUDA error: invalid device ordinal",
+    "AssertionError: Torch not compiled with CUDA enabled",
+    "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
+    "pthread_create is called with a 64 MB stack because the default stack size is too small for deep recursion",
+    "The segment allocator grows memory when the memory limit is reached",
+]
+"""Healthy logs, documentation, wishes, code and ordinary exceptions: a finding may be possible, never more."""
+
+
 @pytest.mark.parametrize(("expected", "text"), FORMS, ids=[f"{number}-{form[0]}" for number, form in enumerate(FORMS)])
 def test_form(expected: str, text: str) -> None:
     verdict = judged(Report(url="", text=text + "\n", expect=expected))
@@ -135,3 +176,8 @@ def test_form(expected: str, text: str) -> None:
 def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
     verdict = judged(Report(url="", text=text + "\n", crash=False))
     assert (verdict.taken, verdict.false) == (None, ())
+
+
+@pytest.mark.parametrize("text", NOTHING_HAPPENED, ids=range(len(NOTHING_HAPPENED)))
+def test_nothing_is_claimed_where_nothing_happened(text: str) -> None:
+    assert judged(Report(url="", text=text + "\n", crash=False)).false == ()

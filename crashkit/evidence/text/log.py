@@ -102,6 +102,16 @@ def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogL
     )
 
 
+def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """The lines; what somebody writes of what may happen is no program's message, though it quotes one."""
+    if file.seek(0, 2) > MOST_TYPED:
+        return lines
+    return tuple(
+        msgspec.structs.replace(line, fields={**line.fields, "loosely": "what may happen"}) if hearsay.supposes(line.text) else line
+        for line in lines
+    )
+
+
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The crash evidence found in a text."""
 
@@ -160,7 +170,11 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
-    lines = (*_quoted_in_patches(source.file, found.lines), *log.told_causes(source.file, found.lines)) if alone else found.lines
+    lines = (
+        (*_supposed(source.file, _quoted_in_patches(source.file, found.lines)), *log.told_causes(source.file, found.lines))
+        if alone
+        else found.lines
+    )
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
