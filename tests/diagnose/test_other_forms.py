@@ -24,6 +24,11 @@ FORMS = [
     ),
     ("rendezvous-failed", "multi-node run always crashes with torch.distributed.DistStoreError: Socket Timeout"),
     (
+        "rendezvous-failed",
+        "INFO - Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 (world_size=2, worker_count=1, timeout=0:30:00)\nthe job hangs",
+    ),
+    ("import-order-libstdcxx", "segmentation fault on macOS, the bug does not occur if you import lightgbm before torch"),
+    (
         "collective-mismatch",
         "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=101, OpType=ALLGATHER), but Rank 7 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)",
     ),
@@ -106,6 +111,8 @@ FORMS = [
 ]
 
 LOOK_ALIKES = [
+    "INFO - Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 (world_size=2, worker_count=2, timeout=0:30:00)",
+    "[I ProcessGroupWrapper.cpp:562] [Rank 0] Running collective: CollectiveFingerPrint(SequenceNumber=1277, OpType=ALLREDUCE)",
     "Memory limit of the service: 2 GB. The job was killed by its owner.",
     "We reached 137 stars; the memory limit is documented in README.md",
     "Reason: Completed\nExit Code: 0\nOOMKilled: false",
