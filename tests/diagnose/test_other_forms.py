@@ -9,6 +9,19 @@ import pytest
 from .test_public_reports import Report, judged
 
 FORMS = [
+    ("timeout-server-worker", "The worker gets killed because of gunicorn's default timeout of 30 s"),
+    ("timeout-task", "The celery task gets killed by the hard time limit after 300 seconds"),
+    ("timeout-slurm-job", "My job always dies with DUE TO TIME LIMIT although I asked for 24 hours"),
+    ("host-oom-cgroup", "训练到一半内存爆了, 进程被kill"),
+    ("host-oom-cgroup", "Task failed because of Command exited with return code -9 due to RAM"),
+    ("cuda-device-assert", "I get a device-side assert when the label is 10"),
+    ("cuda-oom", "THCudaCheck FAIL file=/pytorch/aten/src/THC/generic/THCStorage.cu line=58 error=2 : out of memory"),
+    ("collective-mismatch", "rank 0 calls all_gather while rank 1 calls all_reduce so it deadlocks: ranks call different collectives"),
+    ("collective-missing-rank", "The training hangs because one rank has fewer batches and never reaches the barrier"),
+    ("dataloader-shm-exhausted", "No space left on device: /dev/shm is full while training with many workers, it crashes"),
+    ("killed-by-sigterm", "torch.distributed.elastic.multiprocessing.api.SignalException: Process 40121 got signal: 1"),
+    ("supervisor-worker-crashed", "Your session crashed. Automatically restarting."),
+    ("killed-by-signal-9-unknown", "Training process was killed without throwing any problems (not RAM overflow problem)"),
     ("cuda-oom", "I keep getting CUDA OOM after epoch 3 and the training dies"),
     ("cuda-oom", "训练到一半显存不足, 程序崩溃"),
     ("cuda-oom", "RuntimeError: CUDA driver error: out of memory"),
