@@ -9,6 +9,19 @@ import pytest
 from .test_public_reports import Report, judged
 
 FORMS = [
+    ("timeout-server-worker", "The worker gets killed because of gunicorn's default timeout of 30 s"),
+    ("timeout-task", "The celery task gets killed by the hard time limit after 300 seconds"),
+    ("timeout-slurm-job", "My job always dies with DUE TO TIME LIMIT although I asked for 24 hours"),
+    ("host-oom-cgroup", "训练到一半内存爆了, 进程被kill"),
+    ("host-oom-cgroup", "Task failed because of Command exited with return code -9 due to RAM"),
+    ("cuda-device-assert", "I get a device-side assert when the label is 10"),
+    ("cuda-oom", "THCudaCheck FAIL file=/pytorch/aten/src/THC/generic/THCStorage.cu line=58 error=2 : out of memory"),
+    ("collective-mismatch", "rank 0 calls all_gather while rank 1 calls all_reduce so it deadlocks: ranks call different collectives"),
+    ("collective-missing-rank", "The training hangs because one rank has fewer batches and never reaches the barrier"),
+    ("dataloader-shm-exhausted", "No space left on device: /dev/shm is full while training with many workers, it crashes"),
+    ("killed-by-sigterm", "torch.distributed.elastic.multiprocessing.api.SignalException: Process 40121 got signal: 1"),
+    ("supervisor-worker-crashed", "Your session crashed. Automatically restarting."),
+    ("killed-by-signal-9-unknown", "Training process was killed without throwing any problems (not RAM overflow problem)"),
     ("cuda-oom", "I keep getting CUDA OOM after epoch 3 and the training dies"),
     ("cuda-oom", "训练到一半显存不足, 程序崩溃"),
     ("cuda-oom", "RuntimeError: CUDA driver error: out of memory"),
@@ -23,6 +36,11 @@ FORMS = [
         "RuntimeError: Timed out initializing process group in store based barrier on rank: 0, for key: store_based_barrier_key:1 (world_size=4, worker_count=3, timeout=0:30:00)",
     ),
     ("rendezvous-failed", "multi-node run always crashes with torch.distributed.DistStoreError: Socket Timeout"),
+    (
+        "rendezvous-failed",
+        "INFO - Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 (world_size=2, worker_count=1, timeout=0:30:00)\nthe job hangs",
+    ),
+    ("import-order-libstdcxx", "segmentation fault on macOS, the bug does not occur if you import lightgbm before torch"),
     (
         "collective-mismatch",
         "RuntimeError: Detected mismatch between collectives on ranks. Rank 1 is running collective: CollectiveFingerPrint(SequenceNumber=101, OpType=ALLGATHER), but Rank 7 is running collective: CollectiveFingerPrint(SequenceNumber=0OpType=REDUCE)",
@@ -106,6 +124,8 @@ FORMS = [
 ]
 
 LOOK_ALIKES = [
+    "INFO - Waiting in store based barrier to initialize process group for rank: 0, key: store_based_barrier_key:1 (world_size=2, worker_count=2, timeout=0:30:00)",
+    "[I ProcessGroupWrapper.cpp:562] [Rank 0] Running collective: CollectiveFingerPrint(SequenceNumber=1277, OpType=ALLREDUCE)",
     "Memory limit of the service: 2 GB. The job was killed by its owner.",
     "We reached 137 stars; the memory limit is documented in README.md",
     "Reason: Completed\nExit Code: 0\nOOMKilled: false",
@@ -125,6 +145,47 @@ LOOK_ALIKES = [
 ]
 
 
+NOTHING_HAPPENED = [
+    '# Troubleshooting\nIf the pod shows `OOMKilled` and exit code 137, raise `resources.limits.memory`.\nIf you see "CUDA out of memory", reduce the batch size.',
+    "feat: detect OOMKilled pods and report them in the UI",
+    'def is_oom(e): return "CUDA out of memory" in str(e)',
+    'try:\n    run()\nexcept RuntimeError as e:\n    if "out of memory" in str(e):\n        torch.cuda.empty_cache()',
+    "INFO gunicorn: Handling signal: term\nINFO Worker exiting (pid: 14)\nINFO Shutting down: Master",
+    "[2024-01-01 10:00:00 +0000] [1] [INFO] Handling signal: hup\n[2024-01-01 10:00:00 +0000] [1] [INFO] Hang up: Master\n[2024-01-01 10:00:00 +0000] [8] [INFO] Worker exiting (pid: 8)",
+    "celery worker: Warm shutdown (MainProcess)",
+    "We should handle BrokenProcessPool and restart the pool automatically.",
+    "Add support for detecting Xid 79 (GPU has fallen off the bus) errors in the health checker",
+    "How do I set the NCCL timeout? I want to raise it from 30 minutes to 2 hours.",
+    "Question: what does `Watchdog caught collective operation timeout` mean in general?",
+    "NCCL INFO Connected all rings\nNCCL INFO comm 0x55 rank 0 nranks 2 - Init COMPLETE",
+    "W1128 torch/distributed/run.py:757] Setting OMP_NUM_THREADS environment variable for each process to be 1 in default",
+    'ulimit -n 65535  # avoids "Too many open files"\nall tests passed',
+    "docs: mention set_sharing_strategy('file_system') in the FAQ",
+    "UserWarning: This DataLoader will create 8 worker processes in total. Our suggested max number of worker in current system is 4, which is smaller than what this DataLoader is going to create. Please be aware that excessive worker creation might get DataLoader running slow or even freeze",
+    "nvidia-smi\n| 0  NVIDIA A100  On | 00000000:3B:00.0 Off | 0 |\n| N/A 30C P0 52W / 400W | 10MiB / 40960MiB | 0% Default |\nVolatile Uncorr. ECC 0",
+    "Slurm job finished: State COMPLETED ExitCode 0:0 MaxRSS 12G",
+    "Release 2.1: fixed a race where a worker was terminated with SIGTERM during reload",
+    "time limit: the job was submitted with --time=24:00:00",
+    "Memory cgroup: limit 4Gi, usage 1.2Gi, failcnt 0",
+    'raise MemoryError("the cache limit is exceeded")',
+    "MemoryError: Unable to allocate 7.45 GiB for an array with shape (1000000000,) and data type float64",
+    "Error R14 (Memory quota exceeded)",
+    "Exceeded 90% of memory; spilling to disk",
+    "distributed.worker - WARNING - Memory use is high but worker has no data to store to disk. Perhaps some other process is leaking memory?",
+    "Liveness probe failed: HTTP probe failed with statuscode: 500",
+    "Node pool upgraded, pods were evicted gracefully",
+    "[info] worker 3 restarted after max_requests",
+    "kernel: perf: interrupt took too long (2501 > 2500), lowering kernel.perf_event_max_sample_rate",
+    "kernel: NVRM: loading NVIDIA UNIX x86_64 Kernel Module  535.104.05",
+    "RuntimeError: CUDA error: invalid device ordinal",
+    "AssertionError: Torch not compiled with CUDA enabled",
+    "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
+    "pthread_create is called with a 64 MB stack because the default stack size is too small for deep recursion",
+    "The segment allocator grows memory when the memory limit is reached",
+]
+"""Healthy logs, documentation, wishes, code and ordinary exceptions: a finding may be possible, never more."""
+
+
 @pytest.mark.parametrize(("expected", "text"), FORMS, ids=[f"{number}-{form[0]}" for number, form in enumerate(FORMS)])
 def test_form(expected: str, text: str) -> None:
     verdict = judged(Report(url="", text=text + "\n", expect=expected))
@@ -135,3 +196,8 @@ def test_form(expected: str, text: str) -> None:
 def test_nothing_is_claimed_of_a_look_alike(text: str) -> None:
     verdict = judged(Report(url="", text=text + "\n", crash=False))
     assert (verdict.taken, verdict.false) == (None, ())
+
+
+@pytest.mark.parametrize("text", NOTHING_HAPPENED, ids=range(len(NOTHING_HAPPENED)))
+def test_nothing_is_claimed_where_nothing_happened(text: str) -> None:
+    assert judged(Report(url="", text=text + "\n", crash=False)).false == ()

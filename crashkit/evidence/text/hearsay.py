@@ -33,6 +33,11 @@ _ABSENCE = (
 _DENIES = re.compile(rf"\b(?:{_REPAIRS}|{_ABSENCE})\b|(?:signal|sigaction|kill)\(")
 _BETWEEN = re.compile(r"(?<=[.!?;]) {1,4}|, {1,4}(?=(?:I|we|but|so|then|and then)\b)| {1,4}\((?=[Nn]o)")
 _CAUSES = re.compile(r"\b[Ss]tack [Oo]verflow\b")
+_SUPPOSES = re.compile(
+    r"^\W{0,8}(?:If|In case|Whether|Unless|Suppose)\b"
+    r"|^\W{0,8}(?:feat|docs?|chore|tests?|refactor)(?:\([^()]{1,40}\))?!?: "
+    r"|\b(?:[Dd]etect(?:s|ing|ion of)?|[Ss]upport for|[Hh]ow (?:to|do|can)|[Ww]hat does)\b"
+)
 _UNDOES = re.compile(rf"\b(?:{_REPAIRS})\b")
 """Of handlers, of repairs, of guesses, and of what does not happen."""
 
@@ -45,6 +50,11 @@ def denies(text: str) -> bool:
 def undoes(text: str) -> bool:
     """Whether the text speaks of handlers, of repairs, or of guesses: what is missing may be what a message says."""
     return _UNDOES.search(text) is not None
+
+
+def supposes(text: str) -> bool:
+    """Whether the text speaks of what may happen, or of a program that deals with it: documentation, a change, a question."""
+    return _SUPPOSES.search(text) is not None
 
 
 def denies_around(text: str, message: str) -> bool:

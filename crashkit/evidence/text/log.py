@@ -102,6 +102,16 @@ def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogL
     )
 
 
+def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """The lines; what somebody writes of what may happen is no program's message, though it quotes one."""
+    if file.seek(0, 2) > MOST_TYPED:
+        return lines
+    return tuple(
+        msgspec.structs.replace(line, fields={**line.fields, "loosely": "what may happen"}) if hearsay.supposes(line.text) else line
+        for line in lines
+    )
+
+
 class LogEvidence(msgspec.Struct, frozen=True, kw_only=True):
     """The crash evidence found in a text."""
 
@@ -162,7 +172,8 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
     lines = found.lines
     if alone:
-        lines = (*log.quoted(_quoted_in_patches(source.file, lines)), *log.told_causes(source.file, lines))
+        quotations = log.quoted(_supposed(source.file, _quoted_in_patches(source.file, lines)))
+        lines = (*quotations, *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
 
