@@ -41,6 +41,9 @@ HALVES = {
     "ninth-first": 0,
     "ninth-second": 1,
     "ninth-late": 0,
+    "tenth-first": 0,
+    "tenth-second": 1,
+    "tenth-late": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -94,7 +97,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to ninth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to tenth sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -118,6 +121,9 @@ def verdicts() -> dict[str, list[Verdict]]:
         "ninth, first half": [judged(report) for report in reports("ninth-first")],
         "ninth, second half": [judged(report) for report in reports("ninth-second")],
         "ninth, found after the first half was handed over": [judged(report) for report in reports("ninth-late")],
+        "tenth, first half": [judged(report) for report in reports("tenth-first")],
+        "tenth, second half": [judged(report) for report in reports("tenth-second")],
+        "tenth, found after the first half was handed over": [judged(report) for report in reports("tenth-late")],
     }
 
 
