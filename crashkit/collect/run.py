@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
 from crashkit import isolation
-from crashkit.collect.host import asan, cuda, outlook
+from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.limits import all_limits
 from crashkit.collect.host.program import program_of
 from crashkit.collect.host.snapshot import working_folder
@@ -70,9 +70,14 @@ class Request(NamedTuple):
 def run(request: Request) -> int:
     """Run the command and return the status to exit with. The command runs even if the crash store fails.
 
-    Raises CollectError if --capture ptrace needs a script, or --asan a library, that is not installed.
+    Raises CollectError if --capture ptrace needs a script, or --asan a library, that is not installed, or does not suit the command.
     """
-    library = asan.library() if request.asan else None
+    library = None
+    if request.asan:
+        from crashkit.collect.host import asan
+
+        library = asan.library()
+        asan.check(program_of(request.command)[0])
     closed = _occupy_closed_streams()
     place = _store()
     if place is None:
@@ -185,6 +190,8 @@ def evidence_variables(
         wanted.update(cuda.variables(environment, gpu_folder))
     added = {name: value for name, value in wanted.items() if name not in environment}
     if asan_library is not None:
+        from crashkit.collect.host import asan
+
         added |= asan.variables(environment, asan_library, program_of(request.command)[0])
     return added
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -101,3 +102,14 @@ def test_what_the_user_set_stays() -> None:
 def test_a_free_threaded_interpreter_keeps_its_allocator(program: str | None, allocator: str) -> None:
     interpreter = Path("/opt", program) if program else None
     assert asan.variables({}, Path("libasan.so.8"), interpreter)["PYTHONMALLOC"] == allocator
+
+
+@pytest.mark.slow
+def test_a_program_of_musl_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "main.c").write_text("int main(void) { return 0; }")
+    for loader in ("/lib/ld-musl-x86_64.so.1", "/lib64/ld-linux-x86-64.so.2"):
+        subprocess.run(["gcc", f"-Wl,--dynamic-linker={loader}", "-o", tmp_path / "main", tmp_path / "main.c"], check=True)
+        with pytest.raises(CollectError, match="musl") if "musl" in loader else nullcontext():
+            asan.check(tmp_path / "main")
+    asan.check(tmp_path / "main.c")
+    asan.check(None)

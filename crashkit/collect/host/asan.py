@@ -6,12 +6,15 @@ them. What compiled code reads and writes by itself is checked only where that c
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Optional
 
+from crashkit.elf.file import open_elf
 from crashkit.errors import CollectError
+from crashkit.naming.musl import is_musl
 
 _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64", "/lib", "/usr/local/lib64", "/usr/local/lib")
 _NAME = re.compile(r"libasan\.so\.(\d+)")
@@ -19,9 +22,33 @@ _FREE_THREADED = re.compile(r"python\d\.\d+td?")
 _OPTIONS = "abort_on_error=1:disable_coredump=0:detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"
 """An error leaves a core, what Python never frees is no error, and faults end the process as ever (sanitizer_common/sanitizer_flags.inc of
 LLVM)."""
+_LONGEST_PATH = 4096
 _CXX = "libstdc++.so.6"
 """AddressSanitizer looks for __cxa_throw() when the program starts, and aborts at the first C++ exception if the library came later
 (asan/asan_interceptors.cpp)."""
+
+
+def check(program: Optional[Path]) -> None:
+    """Raise CollectError if the library, which is glibc's, cannot be loaded into this program."""
+    loader = _loader(program) if program is not None else ""
+    if is_musl(loader):
+        raise CollectError(
+            f"--asan does not work with {program}, which is linked with musl: the library is linked with glibc",
+            "Run it without --asan: musl checks its heap itself, and stops the program where that is damaged.",
+        )
+
+
+def _loader(program: Path) -> str:
+    """The dynamic loader that a program names; "" if it has none or cannot be read."""
+    try:
+        elf = open_elf(program)
+        section = elf.section(".interp") if elf is not None else None
+        if section is None:
+            return ""
+        with program.open("rb") as file:
+            return os.fsdecode(os.pread(file.fileno(), min(section.size, _LONGEST_PATH), section.offset)).rstrip("\0")
+    except OSError:
+        return ""
 
 
 def library(root: Path = Path("/")) -> Path:
