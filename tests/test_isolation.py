@@ -48,8 +48,9 @@ ALLOWED = {
     ("crashkit/collect/supervise/spawn.py", "os.execvpe"),  # the command, and gdb that watches it
     ("crashkit/collect/run.py", "os.execvpe"),  # the command, where there is no place for evidence
     ("crashkit/collect/keep.py", "subprocess.run"),  # --on-crash
-    ("crashkit/collect/doctor.py", "shutil.which"),  # what the command would be; it is only looked at
-    ("crashkit/collect/doctor.py", "sys.executable"),
+    ("crashkit/collect/doctor.py", "shutil.which"),  # gdb is only looked for
+    ("crashkit/collect/host/program.py", "shutil.which"),  # what the command would be; it is only looked at
+    ("crashkit/collect/host/program.py", "sys.executable"),
     ("crashkit/collect/enable.py", "sys.executable"),  # for the manifest
     ("crashkit/pytest_plugin.py", "os.execv"),  # the supervisor, through isolation, and below it the user's command as it was
     ("crashkit/pytest_plugin.py", "sys.executable"),

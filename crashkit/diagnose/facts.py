@@ -284,7 +284,8 @@ def hang(case: Case) -> Outcome:
         return Outcome(True, (), {}, "no signal") if failed is None else no(f"the log shows how the process ended: {failed.text}")
     if signal.name in FAULTS and signal.reason not in SENT and signal.code != 0:
         return no(f"{signal.name} is a fault")
-    if case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
+    # A watchdog in the process may send SIGQUIT, which no function sends that gives up.
+    if signal.name != "SIGQUIT" and case.crashed is not None and machinery_end([native.frame.function for native in case.crashed.natives]):
         return no("the process aborted by itself")
     if signal.name == "SIGABRT" and (case.crashed is None or not case.crashed.natives):
         return no("SIGABRT, and no native stack that shows its sender")

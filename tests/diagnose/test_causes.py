@@ -12,7 +12,7 @@ import pytest
 
 from crashkit.pipeline import analyze
 
-from ..crashes import CRASHERS, NO_NAMESPACES, NO_TORCH, Interpreter, an_interpreter, some_interpreters, these_versions
+from ..crashes import CRASHERS, NO_NAMESPACES, NO_TORCH, Interpreter, an_interpreter, python_crash, some_interpreters, these_versions
 from .causes import CAUSES, Cause, analyzed, evidence, first, library, log_of, made
 
 PAIRS = [
@@ -30,6 +30,16 @@ def test_core_and_log(cause: Cause, python: Interpreter) -> None:
     crash = analyzed(evidence(folder))
     assert first(crash) == cause.signature, [(finding.id, finding.confidence) for finding in crash.findings]
     assert not [error for error in crash.soft_errors if error.stage == "diagnose"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("signature", ["deadlock-gil-static-init", "deadlock-gil-native-lock"])
+def test_a_hang_that_a_watchdog_in_the_process_ended(signature: str) -> None:
+    """Its thread was still in raise() when the core was written, and counts as the one that died."""
+    cause = next(cause for cause in CAUSES if cause.signature == signature)
+    arguments = (cause.kind or signature, str(library("causes")))
+    folder = python_crash(cause.script, *arguments, python=an_interpreter(), environment={"CRASHKIT_TEST_RAISES": "1"})
+    assert first(analyzed(evidence(folder))) == signature
 
 
 @pytest.mark.slow

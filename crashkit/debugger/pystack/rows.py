@@ -68,7 +68,7 @@ def _python_frame(row: dict[str, Any]) -> PythonFrame:
         function=_name(row["function"]),
         file=_name(row["file"]),
         line=row["line"] if row["line"] > 0 else None,
-        columns=(row["columns"][0], row["columns"][1]) if row["columns"] else None,
+        columns=(row["columns"][0], row["columns"][1]) if row.get("columns") else None,
         args=tuple(map(_text, row["args"])),
         locals={_text(name): _text(value) for name, value in row["locals"].items()},
         origin="pystack",
