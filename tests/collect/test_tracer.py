@@ -26,7 +26,7 @@ from crashkit.crashfolder.store import Store
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.input import open_input
 from crashkit.memory.stop import Stopped
-from crashkit.model import Crash
+from crashkit.model import Crash, Frame, NativeFrame
 from crashkit.pipeline import analyze
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.crashes import needs_gdb
@@ -101,15 +101,23 @@ def test_the_report_is_that_of_the_whole_core_which_the_kernel_writes(crashkit: 
     assert compared(in_order(analyze(whole)), in_order(analyze(small))) == ""
 
 
-RESTARTED = ("rax", "orig_rax", "x0")
-"""Of the others: because the kernel is to write its core as well, they run on for a moment and resume their system calls."""
+RESTARTED = ("rax", "orig_rax", "rip", "x0", "pc")
+"""Of the others: because the kernel is to write its core as well, they run on for a moment and resume their system calls, before which or
+behind which their program counter stands then."""
 
 
 def in_order(crash: Crash) -> Crash:
     """The threads by their numbers: the kernel writes those that did not crash in the order in which they arrive at their end."""
     threads = sorted(crash.threads, key=lambda thread: (not thread.crashed, thread.tid or 0))
     kept = [{name: value for name, value in one.registers.items() if one.crashed or name not in RESTARTED} for one in threads]
-    return replace(crash, threads=tuple(replace(one, registers=registers) for one, registers in zip(threads, kept, strict=True)))
+    frames = [one.frames if one.crashed else _without_counter(one.frames) for one in threads]
+    changed = zip(threads, kept, frames, strict=True)
+    return replace(crash, threads=tuple(replace(one, registers=registers, frames=own) for one, registers, own in changed))
+
+
+def _without_counter(frames: tuple[Frame, ...]) -> tuple[Frame, ...]:
+    innermost = frames[0] if frames else None
+    return (replace(innermost, pc=None, offset=None), *frames[1:]) if isinstance(innermost, NativeFrame) else frames
 
 
 @contextmanager
