@@ -82,7 +82,9 @@ def check_native(folder: Folder, crash: Crash) -> None:
             nameless -= {at} if name.startswith(EVALUATES) else set()
             assert name.startswith(STANDS_FOR_PYTHON), f"thread {thread.name}: {name} of gdb is missing before {ours[at : at + 1]}"
         assert at == len(ours), f"thread {thread.name}: {ours[at:]} are not gdb's"
-        assert not nameless, f"thread {thread.name}: gdb has nothing that ran the Python frames before {[ours[at : at + 1] for at in nameless]}"
+        assert not nameless, (
+            f"thread {thread.name}: gdb has nothing that ran the Python frames before {[ours[at : at + 1] for at in nameless]}"
+        )
 
 
 def told(thread: Thread) -> tuple[list[str], set[int]]:
