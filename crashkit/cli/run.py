@@ -29,8 +29,8 @@ from crashkit.cli.index_option import checked_index
 @click.option(
     "--asan",
     is_flag=True,
-    help="Preload AddressSanitizer: the report shows the line that damages the heap or uses freed memory, with nothing rebuilt. About half "
-    "as fast, and takes more memory.",
+    help="Preload AddressSanitizer: the report shows the line that damages the heap or uses freed memory, without rebuilding anything. The "
+    "command takes about twice as long, and more memory.",
 )
 @click.option("--sanitizer", is_flag=True, help="Set TORCH_CUDA_SANITIZER=1: find data races between CUDA streams; slow.")
 @click.option(

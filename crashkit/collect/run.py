@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple, Optional
 from crashkit import isolation
 from crashkit.collect.host import cuda, outlook
 from crashkit.collect.host.limits import all_limits
-from crashkit.collect.host.program import program_of
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.restart import Restart
@@ -27,6 +26,7 @@ from crashkit.errors import CollectError
 from crashkit.history.address import INSTALL, NONE, installed
 
 if TYPE_CHECKING:
+    from crashkit.collect.host.asan import Preload
     from crashkit.collect.supervise.tracer import Held
 
 
@@ -72,16 +72,11 @@ def run(request: Request) -> int:
 
     Raises CollectError if --capture ptrace needs a script, or --asan a library, that is not installed, or does not suit the command.
     """
-    library = None
-    if request.asan:
-        from crashkit.collect.host import asan
-
-        library = asan.library()
-        asan.check(program_of(request.command)[0])
+    preload = _asan(request.command) if request.asan else None
     closed = _occupy_closed_streams()
     place = _store()
     if place is None:
-        return _run_alone(request, library)
+        return _run_alone(request, preload)
     store, inbox, helpers = place
     folder = inbox.path
     facts = outlook.gather(working_folder())
@@ -97,7 +92,7 @@ def run(request: Request) -> int:
         gpu_folder = folder / "gpu"
         gpu_folder.mkdir(mode=0o700)
     environment = dict(os.environ)
-    environment.update(evidence_variables(environment, request, gpu_folder, library))
+    environment.update(evidence_variables(environment, request, gpu_folder, preload))
     settings = RunSettings(
         command=request.command,
         environment=environment,
@@ -177,9 +172,9 @@ def _watcher(tracer: str, inbox: Work, request: Request) -> Callable[[int], int]
 
 
 def evidence_variables(
-    environment: dict[str, str], request: Request, gpu_folder: Optional[Path] = None, asan_library: Optional[Path] = None
+    environment: dict[str, str], request: Request, gpu_folder: Optional[Path] = None, preload: Optional[Preload] = None
 ) -> dict[str, str]:
-    """Variables to add to the command's environment; what is set in it stays."""
+    """Variables to add to the command's environment; what is set in it stays. Pure."""
     # Without it, uWSGI's own handler of SIGSEGV ends a worker by exit(1): no core, and no signal that its master or we could see.
     wanted = {"PYTHONFAULTHANDLER": "1", "UWSGI_USE_ABORT": "1"}
     if request.blocking:
@@ -189,11 +184,15 @@ def evidence_variables(
     if gpu_folder is not None:
         wanted.update(cuda.variables(environment, gpu_folder))
     added = {name: value for name, value in wanted.items() if name not in environment}
-    if asan_library is not None:
-        from crashkit.collect.host import asan
+    return added | preload.variables(environment) if preload is not None else added
 
-        added |= asan.variables(environment, asan_library, program_of(request.command)[0])
-    return added
+
+def _asan(command: tuple[str, ...]) -> Preload:
+    """Raises CollectError."""
+    from crashkit.collect.host.asan import preload  # reads ELF files: few runs want it
+    from crashkit.collect.host.program import program_of
+
+    return preload(program_of(command)[0])
 
 
 def _occupy_closed_streams() -> set[int]:
@@ -236,9 +235,9 @@ def _store() -> Optional[tuple[Store, Work, frozenset[int]]]:
         return temporary, temporary.begin("run"), frozenset()
 
 
-def _run_alone(request: Request, asan_library: Optional[Path]) -> int:
+def _run_alone(request: Request, preload: Optional[Preload]) -> int:
     """Become the command, with faulthandler enabled; the status to exit with if it cannot be run."""
-    environment = {**os.environ, **evidence_variables(dict(os.environ), request, asan_library=asan_library)}
+    environment = {**os.environ, **evidence_variables(dict(os.environ), request, preload=preload)}
     try:
         os.execvpe(request.command[0], request.command, environment)
     except OSError as error:

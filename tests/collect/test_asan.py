@@ -86,13 +86,14 @@ def test_the_newest_library_is_taken(tmp_path: Path) -> None:
 
 def test_what_the_user_set_stays() -> None:
     request, path = Request(("python",)), Path("/usr/lib/libasan.so.8")
-    added = evidence_variables({"LD_PRELOAD": "mine.so", "ASAN_OPTIONS": "detect_leaks=1", "PYTHONMALLOC": "debug"}, request, None, path)
+    preload = asan.Preload(path, None)
+    added = evidence_variables({"LD_PRELOAD": "mine.so", "ASAN_OPTIONS": "detect_leaks=1", "PYTHONMALLOC": "debug"}, request, None, preload)
     assert (
         added["LD_PRELOAD"] == f"{path} libstdc++.so.6 mine.so"
         and added["ASAN_OPTIONS"].endswith(":detect_leaks=1")
         and added["PYTHONMALLOC"] == "debug"
     )
-    assert evidence_variables({}, request, None, path)["PYTHONMALLOC"] == "malloc"
+    assert evidence_variables({}, request, None, preload)["PYTHONMALLOC"] == "malloc"
     assert "LD_PRELOAD" not in evidence_variables({}, request)
 
 
@@ -101,7 +102,7 @@ def test_what_the_user_set_stays() -> None:
 )
 def test_a_free_threaded_interpreter_keeps_its_allocator(program: str | None, allocator: str) -> None:
     interpreter = Path("/opt", program) if program else None
-    assert asan.variables({}, Path("libasan.so.8"), interpreter)["PYTHONMALLOC"] == allocator
+    assert asan.Preload(Path("libasan.so.8"), interpreter).variables({})["PYTHONMALLOC"] == allocator
 
 
 @pytest.mark.slow
@@ -110,6 +111,6 @@ def test_a_program_of_musl_is_refused(tmp_path: Path) -> None:
     for loader in ("/lib/ld-musl-x86_64.so.1", "/lib64/ld-linux-x86-64.so.2"):
         subprocess.run(["gcc", f"-Wl,--dynamic-linker={loader}", "-o", tmp_path / "main", tmp_path / "main.c"], check=True)
         with pytest.raises(CollectError, match="musl") if "musl" in loader else nullcontext():
-            asan.check(tmp_path / "main")
-    asan.check(tmp_path / "main.c")
-    asan.check(None)
+            asan.preload(tmp_path / "main")
+    asan.preload(tmp_path / "main.c")
+    asan.preload(None)

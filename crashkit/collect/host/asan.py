@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Optional
+from typing import NamedTuple, Optional
 
 from crashkit.elf.file import open_elf
 from crashkit.errors import CollectError
@@ -20,22 +20,43 @@ _FOLDERS = ("/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/lib64", "/lib", 
 _NAME = re.compile(r"libasan\.so\.(\d+)")
 _FREE_THREADED = re.compile(r"python\d\.\d+td?")
 _OPTIONS = "abort_on_error=1:disable_coredump=0:detect_leaks=0:handle_segv=0:handle_sigbus=0:handle_sigfpe=0:handle_sigill=0:handle_abort=0"
-"""An error leaves a core, what Python never frees is no error, and faults end the process as ever (sanitizer_common/sanitizer_flags.inc of
-LLVM)."""
+"""An error leaves a core, what Python never frees is no error, and faults end the process as they do without it
+(sanitizer_common/sanitizer_flags.inc of LLVM)."""
 _LONGEST_PATH = 4096
 _CXX = "libstdc++.so.6"
 """AddressSanitizer looks for __cxa_throw() when the program starts, and aborts at the first C++ exception if the library came later
 (asan/asan_interceptors.cpp)."""
 
 
-def check(program: Optional[Path]) -> None:
-    """Raise CollectError if the library, which is glibc's, cannot be loaded into this program."""
-    loader = _loader(program) if program is not None else ""
-    if is_musl(loader):
+class Preload(NamedTuple):
+    """The library, for a program that it suits."""
+
+    library: Path
+    program: Optional[Path]
+    """What runs the command, if that is known."""
+
+    def variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Variables with which the program runs with the library. Its own libraries to preload and its own options stay; options that come
+        later win. Python's small objects are allocated by malloc(), too."""
+        # A free-threaded one refuses to start with another allocator than its own (Doc/using/cmdline.rst).
+        free_threaded = self.program is not None and _FREE_THREADED.fullmatch(self.program.name) is not None
+        return {
+            # Before all others, or it refuses to start.
+            "LD_PRELOAD": " ".join(filter(None, (str(self.library), _CXX, environment.get("LD_PRELOAD")))),
+            "ASAN_OPTIONS": ":".join(filter(None, (_OPTIONS, environment.get("ASAN_OPTIONS")))),
+            "PYTHONMALLOC": environment.get("PYTHONMALLOC", "default" if free_threaded else "malloc"),
+        }
+
+
+def preload(program: Optional[Path]) -> Preload:
+    """The library for this program. Raises CollectError if it is not installed, or, as it is glibc's, cannot be loaded into the program."""
+    found = library()
+    if program is not None and is_musl(_loader(program)):
         raise CollectError(
             f"--asan does not work with {program}, which is linked with musl: the library is linked with glibc",
             "Run it without --asan: musl checks its heap itself, and stops the program where that is damaged.",
         )
+    return Preload(found, program)
 
 
 def _loader(program: Path) -> str:
@@ -60,16 +81,3 @@ def library(root: Path = Path("/")) -> Path:
             "It comes with GCC: sudo apt-get install gcc, or sudo dnf install libasan.",
         )
     return max(found, key=lambda path: int(path.name.rpartition(".")[2]))
-
-
-def variables(environment: Mapping[str, str], path: Path, interpreter: Optional[Path]) -> dict[str, str]:
-    """Variables with which a program runs with the library, `interpreter` if it is Python. Its own libraries to preload and its own options
-    stay; options that come later win. Python's small objects are allocated by malloc(), too."""
-    # A free-threaded one refuses to start with another allocator than its own (Doc/using/cmdline.rst).
-    free_threaded = interpreter is not None and _FREE_THREADED.fullmatch(interpreter.name) is not None
-    return {
-        # Before all others, or it refuses to start.
-        "LD_PRELOAD": " ".join(filter(None, (str(path), _CXX, environment.get("LD_PRELOAD")))),
-        "ASAN_OPTIONS": ":".join(filter(None, (_OPTIONS, environment.get("ASAN_OPTIONS")))),
-        "PYTHONMALLOC": environment.get("PYTHONMALLOC", "default" if free_threaded else "malloc"),
-    }
