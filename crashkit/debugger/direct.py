@@ -52,20 +52,20 @@ class DirectReader:
         self._scene = scene
         self._state: Optional[PythonState] = None
         self._truncated = core.truncated
+        self._tids = {
+            int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None
+        }
         interpreter = scene.interpreter
         if interpreter is None or interpreter.is_too_old:
             return
-        idents = {
-            int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None
-        }
         pid = core.process.pid if core.process else None
         self._state = read_python(
             core,
             [Module(interpreter.module, scene.files[interpreter.module.path].path)],
             _version(scene),
-            idents,
+            self._tids,
             lambda address, size: read_constant(core, scene.files, address, size),
-            next((ident for ident, tid in idents.items() if tid == pid), None),
+            next((ident for ident, tid in self._tids.items() if tid == pid), None),
         )
 
     def stacks(self) -> dict[int, PythonStack]:
@@ -280,11 +280,10 @@ class DirectReader:
 
     def _threads(self) -> Iterator[tuple[int, PythonThread]]:
         """With their tids, those of the newest interpreter first."""
-        tids = {int(thread.pthread): thread.tid for thread in self._scene.crash.threads if thread.pthread is not None}
         known = {thread.tid for thread in self._scene.crash.threads}
         for thread in self._state.threads if self._state else ():
             native = thread.state.native_id
-            tid = tids.get(thread.state.ident) or (native if native in known else None)
+            tid = self._tids.get(thread.state.ident) or (native if native in known else None)
             if tid is not None:
                 yield tid, thread
 

@@ -247,12 +247,9 @@ def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: 
         if frame.code is None or frame.code.name not in ("_bootstrap", "_bootstrap_inner"):
             continue
         for variable in frames.variables(frame, 1):
-            try:
-                ident, name = (objects.attribute(variable.value, attribute) for attribute in ("_ident", "_name"))
-                if ident is not None and name is not None and objects.integer(ident) == state.ident:
-                    return objects.text(name, LONGEST_NAME)
-            except Unreadable:
-                continue
+            ident, name = _of_thread_object(objects, variable.value)
+            if ident == state.ident:
+                return name
     return None
 
 
@@ -318,8 +315,15 @@ def _is_first(frames: Frames, frame: FrameState) -> bool:
 def _own_thread(objects: Objects, frames: Frames, frame: FrameState) -> tuple[Optional[int], Optional[str]]:
     """Ident and name by the `Thread` that such a thread's outermost frame has as its only variable; nothing if this is none."""
     try:
-        own = frames.first_slot(frame)
-        ident, name = (objects.attribute(own, attribute) for attribute in ("_ident", "_name"))
+        return _of_thread_object(objects, frames.first_slot(frame))
+    except Unreadable:
+        return None, None
+
+
+def _of_thread_object(objects: Objects, address: int) -> tuple[Optional[int], Optional[str]]:
+    """What the `Thread` at this address calls itself, with its ident; nothing if this is none, or has not both."""
+    try:
+        ident, name = (objects.attribute(address, attribute) for attribute in ("_ident", "_name"))
         if ident is None or name is None:
             return None, None
         return objects.integer(ident), objects.text(name, LONGEST_NAME)

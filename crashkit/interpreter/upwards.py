@@ -57,7 +57,8 @@ def newest_parts(view: View, layout: Layout, states: Collection[int]) -> list[in
             is_size = _SMALLEST <= size <= _LARGEST and size & (size - 1) == 0
             if is_size and previous % _PAGE == 0 and 8 * top <= size and start + 8 * at not in owned:
                 found[start + 8 * at] = previous
-    return [part for part in found if part not in found.values()]
+    older = set(found.values())
+    return [part for part in found if part not in older]
 
 
 class Upwards:
