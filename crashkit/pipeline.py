@@ -39,7 +39,7 @@ from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
 from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.cython_source import with_cython_sources
-from crashkit.evidence.frozen_loader import loader_s_core
+from crashkit.evidence.frozen_loader import core_of_loader
 from crashkit.evidence.input import Input
 from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
@@ -764,7 +764,7 @@ def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -
     problems: list[SoftError] = []
     crash = Crash(source=Source(path=str(source.original), kind="core", size=source.original_size, truncated=core.truncated))
     scene = attempt("notes", "the reader of cores", lambda: describe(core, source, finder, exe), Scene(crash, (), {}, None, None), problems)
-    loader = loader_s_core(scene)
+    loader = core_of_loader(scene)
     told = (loader,) if loader is not None else ()
     return scene._replace(crash=replace(scene.crash, soft_errors=(*told, *scene.crash.soft_errors, *problems)))
 

@@ -19,7 +19,7 @@ _COOKIE = b"MEI\014\013\012\013\016"
 _END = 8192
 
 
-def loader_s_core(scene: Scene) -> Optional[SoftError]:
+def core_of_loader(scene: Scene) -> Optional[SoftError]:
     """What to say if the core is such a loader's; None for any other."""
     signal, process = scene.crash.signal, scene.crash.process
     main = process.executable if process is not None else None
