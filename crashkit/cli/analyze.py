@@ -181,13 +181,11 @@ def print_document(crash: Crash, name: str) -> None:
 
 def print_summary(crash: Crash, written: Optional[Path], brief: bool = False) -> None:
     """Print the summary on stdout; `written` is the folder of the report."""
-    from crashkit.cli import terminal
+    from crashkit.cli.stream import has_color, width
     from crashkit.report import text
 
-    color = terminal.has_color(sys.stdout)
-    for line in text.summary(
-        crash, written / "report.html" if written else None, color=color, width=terminal.width(sys.stdout), brief=brief
-    ):
+    color = has_color(sys.stdout)
+    for line in text.summary(crash, written / "report.html" if written else None, color=color, width=width(sys.stdout), brief=brief):
         click.echo(line, color=color)
 
 
