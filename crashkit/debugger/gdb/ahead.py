@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -132,7 +131,7 @@ def _mappings(path: Path) -> list[notes.FileMapping]:
     try:
         read = bounded(of_descriptor(descriptor), _MOST_BYTES)
         header = read_header(read)
-        if header is None or header.kind != ET_CORE or header.word != Word(8, "<") or header.machine != _MACHINES.get(platform.machine()):
+        if header is None or header.kind != ET_CORE or header.word != Word(8, "<") or header.machine != _MACHINES.get(os.uname().machine):
             return []
         segment = next((one for one in read_program_headers(read, header, MOST_SEGMENTS) if one.kind == PT_NOTE), None)
         data = read(segment.offset, min(segment.stored, _MOST_NOTES)) if segment else b""

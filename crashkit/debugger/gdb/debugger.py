@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -226,7 +226,7 @@ def _guessed_right(ahead: Ahead, settings: GdbSettings, core: Path, scene: Scene
 
 def _for_processor(architecture: Architecture, gdb: Gdb, begin: Callable[[str], Gdb]) -> Gdb:
     """This gdb, or gdb-multiarch where the core is of a processor that this one was not built for. Raises DebuggerError."""
-    if architecture.gdb is None or architecture.name == platform.machine():
+    if architecture.gdb is None or architecture.name == os.uname().machine:
         return gdb
     try:
         gdb.console(f"set architecture {architecture.gdb}")
