@@ -302,9 +302,10 @@ class Progress:
 
     def stage(self, name: str, so_far: Callable[[], Crash]) -> None:
         """Note that a stage begins; before gdb, print what is known already."""
-        if name == "gdb" and self._renders and self._page is None:
-            # While gdb works we wait: compile templates meanwhile.
-            threading.Thread(target=_warm, args=((*WRITTEN, "text"),), daemon=True).start()
+        if name == "gdb" and self._renders:
+            # While gdb works we wait: load what is needed then.
+            formats = (*WRITTEN, "text") if self._page is None else ("json", "text")
+            threading.Thread(target=_warm, args=(formats,), daemon=True).start()
         known = so_far() if name == "gdb" and (self._page is not None or not self._quiet) else None
         if known is not None and not self._quiet:
             from crashkit.report.first_answer import first_answer

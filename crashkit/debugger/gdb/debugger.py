@@ -92,7 +92,13 @@ class GdbDebugger:
         """End gdb, if it was started; later questions start none."""
         with self._lock:
             self._ended = True
-            if self._gdb is not None:
+            if self._gdb is None:
+                return
+            ahead = self._settings.ahead
+            if ahead is not None and self._gdb is ahead.gdb:
+                # It takes a moment to give its memory back: whoever started it waits for that.
+                self._gdb.kill()
+            else:
                 self._gdb.close()
 
     def _begin(self, program: str) -> Gdb:
