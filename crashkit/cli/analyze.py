@@ -152,12 +152,12 @@ def _started_gdb(paths: Sequence[Path], program: str, deadline: float) -> Iterat
 
 @contextmanager
 def _page_beside() -> Iterator[Optional[Beside]]:
-    """Another process that renders the HTML, where there is a processor for it."""
+    """Another process that renders the HTML, where there is a processor for it. A process with threads is not to be forked."""
     from crashkit.report.beside import Beside
 
     with ExitStack() as stack:
         page = None
-        if len(os.sched_getaffinity(0)) > 1:
+        if len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1:
             with suppress(OSError):
                 page = stack.enter_context(Beside("html"))
         yield page

@@ -42,14 +42,14 @@ class Beside:
                 fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, _ROOM)
         self._to, self._from = os.fdopen(to_it, "wb"), os.fdopen(from_it, "rb")
         try:
-            self._pid = os.fork()
+            self.pid = os.fork()
         except OSError:
             os.close(from_us)
             os.close(to_us)
             self._to.close()
             self._from.close()
             raise
-        if self._pid == 0:
+        if self.pid == 0:
             _run(name, from_us, to_us)
         os.close(from_us)
         os.close(to_us)
@@ -62,8 +62,8 @@ class Beside:
             with suppress(OSError):  # what was not written yet
                 stream.close()
         with suppress(OSError):
-            os.kill(self._pid, signal.SIGKILL)
-            os.waitpid(self._pid, 0)
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
 
     def rehearse(self, document: bytes) -> None:
         """Let it load what it needs, and render this preliminary crash, which makes the next one quicker."""
