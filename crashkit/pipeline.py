@@ -30,9 +30,9 @@ from crashkit.debugger.debug_info import interpreter_has_debug_info
 from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
-from crashkit.debugger.gdb.reads import logged_reads
 from crashkit.debugger.pystack.debugger import PystackDebugger
 from crashkit.errors import CatalogError, EvidenceError
+from crashkit.evidence.below import is_core
 from crashkit.evidence.bundle import Opened, open_archives
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
@@ -41,14 +41,11 @@ from crashkit.evidence.core.last_words import last_words
 from crashkit.evidence.cython_source import with_cython_sources
 from crashkit.evidence.frozen_loader import core_of_loader
 from crashkit.evidence.input import Input
-from crashkit.evidence.job.survey import Stacks, Survey, survey, survey_texts
 from crashkit.evidence.module_files import Finder
 from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.place import local_path
 from crashkit.gdb_files import DEBUG_ROOT
-from crashkit.job.join import Joined
-from crashkit.job.told import with_job
 from crashkit.memory.pages import Pages
 from crashkit.model import (
     Crash,
@@ -74,15 +71,15 @@ from crashkit.stacks.assemble import add_dumps, assemble
 from crashkit.stacks.fatal_error import fatal_error
 from crashkit.stacks.gil import with_gil
 from crashkit.stacks.handler import settle
-from crashkit.stacks.launch import belongs, launched_from
-from crashkit.stacks.living import Living, of_json
 from crashkit.stacks.source import Sources, readable_source, readable_text
-from crashkit.stacks.waits import with_waits
 
 if TYPE_CHECKING:
     from crashkit.diagnose import Catalog
+    from crashkit.evidence.job.survey import Stacks, Survey
     from crashkit.evidence.text.log import LogEvidence
     from crashkit.evidence.text.several import Known
+    from crashkit.job.join import Joined
+    from crashkit.stacks.living import Living
 
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
@@ -240,13 +237,7 @@ def _log_of_reads(minimal: Path) -> Path:
 def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, progress: Optional[Progress]) -> Crash:
     clock = _Clock()
     broken: list[SoftError] = []
-    surveyed = attempt(
-        "job",
-        "the survey of a job's files",
-        lambda: survey(opened.paths, lambda core, source: _python_stacks(core, source, finder)),
-        None,
-        broken,
-    )
+    surveyed = attempt("job", "the survey of a job's files", lambda: _surveyed(opened.paths, finder), None, broken)
     if surveyed is not None:
         clock.lap("job")
     with ExitStack() as stack:
@@ -291,7 +282,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
     if joined is not None:
         alone, job = crash, joined
         whose = (manifest.get("namespace_pid") or manifest.get("pid")) if manifest is not None else None
-        crash = attempt("job", "the join with a job", lambda: with_job(alone, job, whose), replace(alone, job=job.job), broken)
+        crash = attempt("job", "the join with a job", lambda: _with_job(alone, job, whose), replace(alone, job=job.job), broken)
     elif manifest is not None and pieces.folder is not None:
         from crashkit.evidence import siblings
 
@@ -355,13 +346,32 @@ def _catalog(options: Options) -> tuple[Catalog, tuple[SoftError, ...]]:
         return load_catalog(options.signatures), (SoftError(stage="diagnose", message=str(error), hint=error.hint),)
 
 
+def _surveyed(paths: Sequence[Path], finder: Finder) -> Optional[Survey]:
+    """The job that these files are of, if they are of one. A single core is not."""
+    if len(paths) == 1 and is_core(paths[0]):
+        return None
+    from crashkit.evidence.job.survey import survey
+
+    return survey(paths, lambda core, source: _python_stacks(core, source, finder))
+
+
+def _with_job(crash: Crash, joined: Joined, pid: Optional[int]) -> Crash:
+    from crashkit.job.told import with_job
+
+    return with_job(crash, joined, pid)
+
+
 def _joined(pieces: Pieces, surveyed: Optional[Survey], problems: list[SoftError]) -> Optional[Joined]:
     """The job that the evidence is of, if it is of one. A pipe can be read only now."""
     if surveyed is not None:
         problems += surveyed.soft_errors
         return surveyed.joined
     piped = [text for text in pieces.texts if not text.original.is_file()]
-    return attempt("job", "the survey of a job's logs", lambda: survey_texts(piped), None, problems) if piped else None
+    if not piped:
+        return None
+    from crashkit.evidence.job.survey import survey_texts
+
+    return attempt("job", "the survey of a job's logs", lambda: survey_texts(piped), None, problems)
 
 
 def _read_logs(pieces: Pieces, patterns: Sequence[str], idents: Sequence[int], joined: Optional[Joined]) -> list[_Log]:
@@ -498,6 +508,8 @@ def _describe_gpus(pieces: Pieces, finder: Finder, logs: Sequence[_Log], problem
 
 def _add_gpus(crash: Crash, gpus: Sequence[Gpu], pieces: Pieces) -> Crash:
     """The crash with its GPU cores, each joined with the thread that launched what failed."""
+    from crashkit.stacks.launch import belongs, launched_from
+
     environment = {**(pieces.manifest or {}).get("environment", {}), **(crash.process.environment if crash.process else {})}
     pid = crash.process.pid if crash.process else None
     # A text may show some of the threads, and name them otherwise.
@@ -645,6 +657,7 @@ def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str]
     path, reads = options.minimal, core.reads
     if path is None or reads is None:
         return []
+    from crashkit.debugger.gdb.reads import logged_reads
     from crashkit.evidence.core.minimal import write_minimal
     from crashkit.secrets.memory import SecretBytes
 
@@ -675,7 +688,11 @@ def _shows_waits(crash: Crash) -> bool:
 
 def _living_of(manifest: Optional[Manifest]) -> Optional[Living]:
     """What `crashkit run` saw of a process that hung."""
-    return of_json(manifest.get("live")) if manifest is not None else None
+    if manifest is None:
+        return None
+    from crashkit.stacks.living import of_json
+
+    return of_json(manifest.get("live"))
 
 
 def _add_gil(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct]) -> Crash:
@@ -684,6 +701,8 @@ def _add_gil(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct]) 
 
 
 def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct], asked: _Asked) -> Crash:
+    from crashkit.stacks.waits import with_waits
+
     locks = direct.reader.locks() if direct is not None else None
     waiting = with_waits(
         crash, core.architecture, lambda address, size: read_constant(core, scene.files, address, size), locks, asked.living
@@ -708,6 +727,8 @@ def _preview(finder: Finder, core: Core, source: Input) -> Crash:
 
 def _python_stacks(core: Core, source: Input, finder: Finder) -> Stacks:
     """Where a process of a job stood, by its core alone."""
+    from crashkit.evidence.job.survey import Stacks
+
     scene = describe(core, source, finder)
     crash = _with_source(DirectReader(core, scene).preview(), finder)
     pid = crash.process.pid if crash.process is not None else None

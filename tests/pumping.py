@@ -25,6 +25,7 @@ from crashkit.diagnose.signature import FramePattern
 from crashkit.evidence.text.causes import cause_patterns
 from crashkit.evidence.text.log_patterns import line_patterns, loose_line_patterns, said_patterns
 from crashkit.evidence.text.mentions import mention_patterns
+from crashkit.regex import LateRegex
 
 parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
@@ -75,7 +76,7 @@ def _of_modules() -> Iterator[Place]:
 
 
 def _patterns_in(value: Any) -> Iterator[re.Pattern[Any]]:
-    if isinstance(value, re.Pattern):
+    if isinstance(value, (re.Pattern, LateRegex)):
         yield value
     elif isinstance(value, (list, tuple, set, frozenset)):
         for item in value:

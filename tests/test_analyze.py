@@ -406,7 +406,7 @@ class TestOurBug:
         def full(*_arguments, **_names):
             raise OSError(28, "No space left on device")
 
-        monkeypatch.setattr("crashkit.cli.tempfile.mkstemp", full)
+        monkeypatch.setattr("tempfile.mkstemp", full)
         status, _, err = status_of(capfd, "analyze", crashed.core)
         assert status == 3 and "ZeroDivisionError: not foreseen" in err
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
-import platform
 import sys
-import tempfile
-import traceback
 from importlib import import_module
 from typing import Any, NoReturn, Optional
 
@@ -129,6 +126,10 @@ def complain(error: CrashkitError) -> None:
 
 
 def _our_bug(arguments: list[str]) -> int:
+    import platform
+    import tempfile
+    import traceback
+
     system = " ".join(os.uname()[::2])  # platform.platform() would start a program that it looks for in PATH
     versions = f"crashkit {__version__}, Python {platform.python_version()}, {system}"
     details = f"{versions}\n{arguments!r}\n\n{traceback.format_exc()}"

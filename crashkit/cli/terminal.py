@@ -1,11 +1,7 @@
-"""Terminal output with rich: width, colour, columns. Commands import it only when they draw.
-
-Output to pipes and CI is plain: no colour, no wrapping, no truncation, regardless of the environment.
-"""
+"""Terminal output with rich: columns, colour. Commands import it only when they draw."""
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Sequence
@@ -18,10 +14,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from crashkit.cli.stream import has_color, width
 from crashkit.report import safe
 
-UNBOUNDED = 1 << 20
-"""Line width in cells when the output is not a terminal."""
 GAP = 2
 LEAST = 24
 """Minimum width in cells of a table's last column."""
@@ -29,16 +24,6 @@ _PLACE = 20
 """Cells that a place takes on a terminal of which its part is less."""
 _NAME = 8
 """Cells that a function's name keeps before the name of its file is cut."""
-
-
-def has_color(stream: TextIO) -> bool:
-    """Whether the stream is a terminal and the user wants colour (no-color.org)."""
-    return stream.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-
-
-def width(stream: TextIO) -> int:
-    """Line width in cells: COLUMNS, or the width of the terminal."""
-    return shutil.get_terminal_size().columns if stream.isatty() else UNBOUNDED
 
 
 def console(stream: TextIO) -> Console:

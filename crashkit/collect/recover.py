@@ -15,7 +15,6 @@ from typing import NamedTuple, Optional
 
 from crashkit import __version__
 from crashkit.collect.enable import adopt
-from crashkit.collect.host import linux
 from crashkit.collect.host.cuda import SUFFIXES
 from crashkit.collect.inventory import inventory
 from crashkit.collect.keep import PARTIAL, analyse_once, copy_core, ended_by, no_room, publish, remember, stacks_of_gdb
@@ -24,6 +23,7 @@ from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import SCHEMA, Manifest, read_manifest, write_manifest
 from crashkit.crashfolder.store import Store, StoredCrash
 from crashkit.crashfolder.work import Work
+from crashkit.descriptors import close_all_but
 from crashkit.elf.core_head import CoreHead, read_head
 from crashkit.errors import CollectError
 from crashkit.secrets.text import Secrets
@@ -290,7 +290,7 @@ def in_background(store: Store) -> int:
         nothing = os.open(os.devnull, os.O_RDWR)
         for descriptor in (0, 1, 2):
             os.dup2(nothing, descriptor)
-        linux.close_all_but(0, 1, 2, store.descriptor)
+        close_all_but(0, 1, 2, store.descriptor)
         adopt(store)
         recover(store)
         for crash in interrupted(store):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -10,12 +9,13 @@ from crashkit.diagnose.case import Case, Native
 from crashkit.diagnose.outcome import Outcome, no
 from crashkit.model import Evidence
 from crashkit.naming.failing import code_in
+from crashkit.regex import regex
 
-_CLOSURE = re.compile(r"ffi_closure_\w+")
-_CTYPES = re.compile(r"(?:closure_fcn|_CallPythonObject|PyTuple_GET_SIZE|Py_SIZE|PyTuple_GET_ITEM)")
-_ARGUMENT = re.compile(r"[A-Za-z]\w?_get|Py_X?INCREF")
+_CLOSURE = regex(r"ffi_closure_\w+")
+_CTYPES = regex(r"(?:closure_fcn|_CallPythonObject|PyTuple_GET_SIZE|Py_SIZE|PyTuple_GET_ITEM)")
+_ARGUMENT = regex(r"[A-Za-z]\w?_get|Py_X?INCREF")
 """Conversions of the callback's arguments (cfield.c): their pointers come from the caller."""
-_CALLERS = re.compile(r"/_(?:ctypes|cffi_backend)\.|/libpython|/python[\d.]*$")
+_CALLERS = regex(r"/_(?:ctypes|cffi_backend)\.|/libpython|/python[\d.]*$")
 _OF_CALL = 3
 """Functions of libffi that a call goes through: ffi_call, ffi_call_int, ffi_call_unix64. A callback adds its own."""
 

@@ -30,41 +30,42 @@ from crashkit.naming.installation import is_of_conda
 from crashkit.naming.machinery import is_fatal_error, machinery_end
 from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import SENT
+from crashkit.regex import regex
 
 Fact = Callable[[Case], Outcome]
 
-LIBRARY_CALL = re.compile(r"(cublas|cudnn|cufft|cusparse|cusolver)[A-Z]\w*|at::cuda::getC\w*CUDABlas\w*|at::cuda::getCUDABlas\w*")
-LIBRARY_MODULE = re.compile(r"/lib(cublas|cublasLt|cudnn|cufft|cusparse|cusolver)[\w.]*\.so")
-TORCH_CUDA = re.compile(r"at::(native|cuda|\(anonymous namespace\))::\S*(cudnn|cuda|CUDA)\S*|at::native::gpu_kernel\w*|at::cuda::\S+")
-TORCH_CUDA_MODULE = re.compile(r"/lib(torch_cuda\w*|caffe2_gpu)\.so")
-NOT_LAUNCHING = re.compile(r"c10d::.*|std::.*|c10::cuda::CUDACachingAllocator.*|execute_native_thread_routine")
-_LAUNCHES = re.compile(r"/lib(?:cu\w+|torch\w*|caffe2\w*|c10\w*)\.so|^$")
-UNLOADING = re.compile(r"cu(ModuleUnload|LibraryUnload|CtxDestroy|DevicePrimaryCtx(Reset|Release))(_v\d+)?")
+LIBRARY_CALL = regex(r"(cublas|cudnn|cufft|cusparse|cusolver)[A-Z]\w*|at::cuda::getC\w*CUDABlas\w*|at::cuda::getCUDABlas\w*")
+LIBRARY_MODULE = regex(r"/lib(cublas|cublasLt|cudnn|cufft|cusparse|cusolver)[\w.]*\.so")
+TORCH_CUDA = regex(r"at::(native|cuda|\(anonymous namespace\))::\S*(cudnn|cuda|CUDA)\S*|at::native::gpu_kernel\w*|at::cuda::\S+")
+TORCH_CUDA_MODULE = regex(r"/lib(torch_cuda\w*|caffe2_gpu)\.so")
+NOT_LAUNCHING = regex(r"c10d::.*|std::.*|c10::cuda::CUDACachingAllocator.*|execute_native_thread_routine")
+_LAUNCHES = regex(r"/lib(?:cu\w+|torch\w*|caffe2\w*|c10\w*)\.so|^$")
+UNLOADING = regex(r"cu(ModuleUnload|LibraryUnload|CtxDestroy|DevicePrimaryCtx(Reset|Release))(_v\d+)?")
 
-_FROM_PYTHON = re.compile(
+_FROM_PYTHON = regex(
     r"torch::autograd::THPVariable_\w+|THPVariable_\w+|THPEngine_\w+|_?PyEval_EvalFrame\w*|cfunction_\w+|_PyObject_\w*[Cc]all\w*"
 )
-_FORWARD = re.compile(r"(forward|_call_impl|__call__|_wrapped_call_impl)")
-_WORKER = re.compile(r"threading\.py:(_bootstrap\w*|run)|concurrent/futures/thread\.py:\w+|socketserver\.py:\w+|/gevent/.*")
-_LOCK_WAIT = re.compile(
+_FORWARD = regex(r"(forward|_call_impl|__call__|_wrapped_call_impl)")
+_WORKER = regex(r"threading\.py:(_bootstrap\w*|run)|concurrent/futures/thread\.py:\w+|socketserver\.py:\w+|/gevent/.*")
+_LOCK_WAIT = regex(
     r"_*(lll_lock_wait|lll_lock_wait_private|pthread_mutex_lock\w*|pthread_cond_wait\w*|pthread_(clock|timed)?join\w*|pthread_rwlock_\w+lock)"
     r"|std::(mutex::lock|condition_variable::wait|thread::join)|__gthread_\w*lock"
 )
 # Lines that tell of an end without naming a signal of Linux.
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
 
-_NULL_ARGUMENT = re.compile(r"(?:\w+@entry=)?0x(?:0|[0-9a-f]{1,3})(?: <error: .{0,200}>)?$")
-_MAY_BE_NULL = re.compile(
+_NULL_ARGUMENT = regex(r"(?:\w+@entry=)?0x(?:0|[0-9a-f]{1,3})(?: <error: .{0,200}>)?$")
+_MAY_BE_NULL = regex(
     r"(?:k|kw|kwds|kwargs|kwnames|keywords|closure|locals|globals|name|qualname|def\w*|kwdefs|options?|opts|flags?|attrs?|fmt|format|env|timeout"
     r"|next|prev\w*|parent|context|ctx|userdata|user_data|opaque|result\w*|ret\w*|err\w*|exc\w*|status|callback|cb|hook|cleanup|argv|envp"
     r"|tstate|version|skip\w*|stop\w*|unused|reserved|ignored|dummy|args?|noargs|_|length|len|size|n|count|modname|filename|file)"
 )
 """Parameters that are often null on purpose: CPython passes no `args` to a function of METH_NOARGS (Objects/methodobject.c)."""
-_COPIES = re.compile(r"_*(?:str|mem|wcs|wmem|raw)[a-z]\w*")
+_COPIES = regex(r"_*(?:str|mem|wcs|wmem|raw)[a-z]\w*")
 """Functions of the C library that use the pointers of their caller; those written in assembler have no arguments in gdb."""
 
-_EVALUATION = re.compile(r"_?PyEval_EvalFrame\w*")
-_BYTECODE_LOCKS = re.compile(
+_EVALUATION = regex(r"_?PyEval_EvalFrame\w*")
+_BYTECODE_LOCKS = regex(
     r"PyThread_acquire_lock(_timed)?|lock_acquire\w*|rlock_acquire\w*|_PyParkingLot_Park|PyCOND_\w+|_?PyMutex_Lock\w*|_PySemaphore_Wait"
 )
 

@@ -9,14 +9,15 @@ from typing import NamedTuple, Optional
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence
+from crashkit.regex import regex
 
 _SIZE = r"(\d{1,7}(?:\.\d{1,3})?) (bytes|[KMGT]i?B)"
 _UNITS = {"bytes": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
-_TRIED = re.compile(rf"Tried to allocate {_SIZE}")
-_UNUSED = re.compile(rf"and {_SIZE} is reserved by PyTorch but unallocated")
+_TRIED = regex(rf"Tried to allocate {_SIZE}")
+_UNUSED = regex(rf"and {_SIZE} is reserved by PyTorch but unallocated")
 # Before torch 2.1.
-_ALLOCATED, _RESERVED = re.compile(rf"{_SIZE} already allocated"), re.compile(rf"{_SIZE} reserved in total")
-_OTHER = re.compile(rf"Process \d{{1,9}} has {_SIZE} memory in use")
+_ALLOCATED, _RESERVED = regex(rf"{_SIZE} already allocated"), regex(rf"{_SIZE} reserved in total")
+_OTHER = regex(rf"Process \d{{1,9}} has {_SIZE} memory in use")
 
 
 class _Numbers(NamedTuple):

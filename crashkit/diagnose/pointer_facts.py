@@ -12,6 +12,7 @@ from crashkit.naming.addresses import is_null
 from crashkit.naming.handed import ADDRESS, handed_on
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.values import Value, bad_pointer, number, used
+from crashkit.regex import regex
 
 _INT = 1 << 32
 """ctypes passes and returns a number as a C int, unless it is told otherwise (`argtypes`, `restype`)."""
@@ -22,7 +23,7 @@ _LARGE = 64 << 20
 _FEW = 16
 """A number that is no address ends like one of a mapping in less than one of so many cases."""
 _GONE = frozenset({"unmapped", "non-canonical"})
-_CALLED = re.compile(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
+_CALLED = regex(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
 
 
 def argument_cut(case: Case) -> Outcome:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from typing import Optional
 
 from crashkit.diagnose.case import Case, Native
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, LogLine
+from crashkit.regex import regex
 
-_TERMINATES = re.compile(r"std::(?:__)?terminate")
-_THROWS = re.compile(r"__cxa_\w+|__clang_call_terminate|__gxx_personality_\w+|_Unwind_\w+")
-_OF_LIBRARY = re.compile(r"std::.*|__gnu_cxx::.*")
+_TERMINATES = regex(r"std::(?:__)?terminate")
+_THROWS = regex(r"__cxa_\w+|__clang_call_terminate|__gxx_personality_\w+|_Unwind_\w+")
+_OF_LIBRARY = regex(r"std::.*|__gnu_cxx::.*")
 
 
 def terminated_unwinding(case: Case) -> Outcome:

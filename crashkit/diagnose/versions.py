@@ -5,12 +5,12 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-from packaging.version import InvalidVersion, Version
+if TYPE_CHECKING:
+    from packaging.version import Version
 
-_Compare = Callable[[Version, Version], bool]
-
-_COMPARISONS: dict[str, _Compare] = {
+_COMPARISONS: dict[str, Callable[[Version, Version], bool]] = {
     "<=": operator.le,
     ">=": operator.ge,
     "==": operator.eq,
@@ -23,8 +23,10 @@ _NUMBERS = r"\d+(?:\.\d+)*"
 _TERM = re.compile(rf"(<=|>=|==|<|>)({_NUMBERS})")
 
 
-def parse_requirement(text: str) -> list[tuple[_Compare, Version]]:
+def parse_requirement(text: str) -> list[tuple[Callable[[Version, Version], bool], Version]]:
     """Comparisons of `>=3.12,<3.14`. Raises ValueError."""
+    from packaging.version import Version  # few signatures are about versions
+
     terms = []
     for part in text.split(","):
         match = _TERM.fullmatch(part.strip())
@@ -45,6 +47,8 @@ def satisfies(version: str, requirement: str) -> bool:
 
 def _release(text: str) -> tuple[int, ...]:
     """The numbers that lead where PEP 440 does not know the version (`3.15.0a1+`, `12.4-1~exp2`); none where there are none."""
+    from packaging.version import InvalidVersion, Version
+
     text = text[:_LONGEST]
     try:
         return Version(text).release
@@ -54,4 +58,6 @@ def _release(text: str) -> tuple[int, ...]:
 
 
 def _cut(numbers: tuple[int, ...], length: int) -> Version:
+    from packaging.version import Version
+
     return Version(".".join(map(str, numbers[:length])))

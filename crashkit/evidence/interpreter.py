@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
 from crashkit.evidence.core.modules import LoadedModule
+from crashkit.regex import regex
 
 # ABI flags: t free-threaded (3.13), d debug, m pymalloc (up to 3.7).
-_LIBRARY = re.compile(r"libpython(\d+\.\d+)([tdm]*)\.so")
-_EXECUTABLE = re.compile(r"python(\d+(?:\.\d+)?)?([tdm]*)(?:-dbg)?$")
-_EXTENSION = re.compile(r"\.cpython-(\d)(\d+)([tdm]*)-|\.abi3\.so$|/python(\d+\.\d+)/lib-dynload/")
+_LIBRARY = regex(r"libpython(\d+\.\d+)([tdm]*)\.so")
+_EXECUTABLE = regex(r"python(\d+(?:\.\d+)?)?([tdm]*)(?:-dbg)?$")
+_EXTENSION = regex(r"\.cpython-(\d)(\d+)([tdm]*)-|\.abi3\.so$|/python(\d+\.\d+)/lib-dynload/")
 
 
 class Interpreter(NamedTuple):

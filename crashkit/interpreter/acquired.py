@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Optional
 
+from crashkit.regex import regex
+
 _LONGEST = 1 << 20
 """Characters of a source that is parsed."""
 _MOST_NAMES = 8
 _SEMAPHORES = frozenset({"Semaphore", "BoundedSemaphore"})
-_MAY_RELEASE = re.compile(r"release|unlock|__a?exit__|aclose|pop_all", re.IGNORECASE)
+_MAY_RELEASE = regex(r"release|unlock|__a?exit__|aclose|pop_all", re.IGNORECASE)
 """A name with one of these words in it may release what was taken, also where it is only handed on, to be called later, or is a text, as
 in `getattr(lock, "release")`. A stack of contexts releases by the last ones."""
 _RUNS_TEXT = frozenset({"exec", "eval"})

@@ -9,13 +9,13 @@ versions of torch, so the first words of both are tried. Both have virtual funct
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
 from crashkit.interpreter.objects import DICTIONARY, LIST, TEXT, Objects
 from crashkit.interpreter.view import TimeUp, Unreadable
+from crashkit.regex import regex
 
 _SECONDS = 0.05
 _MOST_WORDS = 1000
@@ -28,7 +28,7 @@ _KEY = "traceback_"
 _MOST_LINES = 200
 _MOST_TEXT = 4096
 _LOWEST = 1 << 16
-_LINE = re.compile(r' {2}File "([^"\n]{1,4000})", line (\d{1,9}), in ([^\n]{1,1000})\n(?: {4}([^\n]{0,2000})\n)?')
+_LINE = regex(r' {2}File "([^"\n]{1,4000})", line (\d{1,9}), in ([^\n]{1,1000})\n(?: {4}([^\n]{0,2000})\n)?')
 
 
 class ForwardLine(NamedTuple):

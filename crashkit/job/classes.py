@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import re
+from crashkit.regex import regex
 
 OWN, PEER, STOPPED = "own", "peer", "stopped"
 
 # What a process says when others are gone or late; each is a text of torch, gloo or NCCL.
-_PEER = re.compile(
+_PEER = regex(
     r"Connection closed by peer|Connection reset by peer|Timed out waiting \d{1,12}ms|Broken pipe|NCCL communicator was aborted"
     r"|remote process exited|ncclRemoteError|DistNetworkError|[Ss]ocket [Tt]imeout|failed to pass monitoredBarrier"
     r"|collective operation timeout|[Ww]atchdog caught|connectFullMesh failed|[Ww]ait timeout|wait\(\) timed out"
     r"|DistBackendError|RendezvousConnectionError|RendezvousTimeoutError|TCPStore|on SocketImpl|[Cc]lient socket has"
     r"|successfully reached monitoredBarrier|Detected mismatch between collectives|timed out in call to wait|application-level timeout"
 )
-_STOPPED = re.compile(r"SignalException|got signal: 15|^KeyboardInterrupt\b|SIGTERM|^SystemExit: (?:143|130)\b")
-_IN_VAIN = re.compile(r"[Tt]imed? ?out|failed to pass monitoredBarrier|TIMEOUT")
+_STOPPED = regex(r"SignalException|got signal: 15|^KeyboardInterrupt\b|SIGTERM|^SystemExit: (?:143|130)\b")
+_IN_VAIN = regex(r"[Tt]imed? ?out|failed to pass monitoredBarrier|TIMEOUT")
 _LAUNCHERS = (
     "torch/distributed/run.py",
     "torch/distributed/launch.py",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from itertools import takewhile
 
@@ -10,6 +9,7 @@ from crashkit.model import Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.collector import is_collection
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import handler_end
+from crashkit.regex import regex
 
 # Objects/typeobject.c; Objects/weakrefobject.c; Objects/genobject.c; Modules/atexitmodule.c.
 _KINDS = {
@@ -28,10 +28,10 @@ _NATIVE_KINDS = {
     "handle_callback": "the callback of a weak reference",
     "atexit_callfuncs": "a function registered with atexit",
 }
-_ENDS = re.compile(r"_?Py_(?:Finalize\w*|EndInterpreter)|finalize_modules\w*|_PyAtExit_Call")
+_ENDS = regex(r"_?Py_(?:Finalize\w*|EndInterpreter)|finalize_modules\w*|_PyAtExit_Call")
 # stdlib/exit.c and elf/dl-fini.c of glibc.
-_EXITS = re.compile(r"__run_exit_handlers|__cxa_finalize|_dl_fini|__funcs_on_exit")
-_TYPE = re.compile(r"<([^\W\d][\w.]{0,200})[( ]")
+_EXITS = regex(r"__run_exit_handlers|__cxa_finalize|_dl_fini|__funcs_on_exit")
+_TYPE = regex(r"<([^\W\d][\w.]{0,200})[( ]")
 
 
 def finalizer(thread: Thread) -> str | None:
@@ -61,7 +61,7 @@ def at_exit(thread: Thread) -> bool:
 # What a stripped interpreter still names: it exports these.
 _CALLS = frozenset({"PyObject_CallOneArg", "PyObject_CallFunctionObjArgs", "_PyObject_CallFunctionObjArgs"})
 _FROM_DEALLOC = "PyObject_CallFinalizerFromDealloc"
-_DEAD = re.compile(r"<weakref at 0x[0-9a-f]+; dead>")
+_DEAD = regex(r"<weakref at 0x[0-9a-f]+; dead>")
 
 
 def _without_names(thread: Thread, frames: Sequence[Frame]) -> str | None:

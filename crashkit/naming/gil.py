@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 
 from crashkit.model import Frame, NativeFrame
 from crashkit.naming.functions import libc_name, plain
+from crashkit.regex import regex
 
-ACQUIRES = re.compile(
+ACQUIRES = regex(
     r"take_gil|PyEval_(?:RestoreThread|AcquireThread|AcquireLock)|_?PyEval_AcquireLock|PyGILState_Ensure|_PyThreadState_Attach"
 )
 """Functions that return when the thread holds the GIL. Some are exported, so that a stripped interpreter has their names."""
 
-INTERPRETER = re.compile(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
+INTERPRETER = regex(r"(^|/)(python[\d.]*[a-z]*|libpython[\d.]+[a-z]*\.so[\d.]*)$")
 """Files that contain CPython."""
 
 # drop_gil waits until another thread, for which it gave up the GIL, has taken it (Python/ceval_gil.c, FORCE_SWITCHING).
-_FOR_GIL = re.compile(rf"{ACQUIRES.pattern}|drop_gil|PyCOND_\w+|eval_frame_handle_pending|_Py_HandlePending")
-_WAITS = re.compile(r"pthread_cond_(?:timed|clock)?wait\w*")
+_FOR_GIL = regex(rf"{ACQUIRES.pattern}|drop_gil|PyCOND_\w+|eval_frame_handle_pending|_Py_HandlePending")
+_WAITS = regex(r"pthread_cond_(?:timed|clock)?wait\w*")
 _DEPTH = 16
 
 

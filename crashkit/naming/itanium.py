@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from crashkit.regex import regex
+
 _LONGEST = 1 << 15
 _LONGEST_RESULT = 1 << 16
 
@@ -91,7 +93,7 @@ _OPERATORS = {
     "ss": "<=>",
 }
 _NAMELESS = "(anonymous namespace)"
-_INTERNAL = re.compile(r"_INTERNAL_[0-9a-f]{8}_\d+_\w+|_GLOBAL__N_.*")
+_INTERNAL = regex(r"_INTERNAL_[0-9a-f]{8}_\d+_\w+|_GLOBAL__N_.*")
 
 
 @lru_cache(maxsize=4096)
@@ -477,7 +479,7 @@ def _opening(text: str) -> int:
     return text.rfind("(")
 
 
-_NUMBERED = re.compile(r"L[a-z]n?\d{1,20}E|[ST][0-9A-Z]{0,10}_|(\d{1,10})")
+_NUMBERED = regex(r"L[a-z]n?\d{1,20}E|[ST][0-9A-Z]{0,10}_|(\d{1,10})")
 """Literals, substitutions and parameters have numbers, too, which are no lengths."""
 
 

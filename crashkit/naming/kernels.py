@@ -9,11 +9,12 @@ from typing import Optional
 from crashkit.model import GpuKernel
 from crashkit.naming.functions import short_function
 from crashkit.naming.itanium import demangled, identifiers
+from crashkit.regex import regex
 
-_FUSED = re.compile(r"triton_(?P<kind>poi|red|per|mm|tem|spl|for|unk)_fused_(?P<operators>\w+?)_\d+$")
-_TEMPLATE = re.compile(r"triton_(?:tem_fused_)?(?P<operator>bmm|mm|convolution|flex_attention|addmm)\w*$")
+_FUSED = regex(r"triton_(?P<kind>poi|red|per|mm|tem|spl|for|unk)_fused_(?P<operators>\w+?)_\d+$")
+_TEMPLATE = regex(r"triton_(?:tem_fused_)?(?P<operator>bmm|mm|convolution|flex_attention|addmm)\w*$")
 
-_INTERNAL = re.compile(r"^(?:__main__::|(?:at::native|at|c10)::(?:\(anonymous\)::)*)")
+_INTERNAL = regex(r"^(?:__main__::|(?:at::native|at|c10)::(?:\(anonymous\)::)*)")
 """torch's namespaces, and what numba puts before the functions of the script itself."""
 
 # By the kernel's short name. Kernels of torch that check their input, and what asked for them in Python.
@@ -51,7 +52,7 @@ _WITHIN = (
     (r"mean_functor|MeanOps", "mean"),
     (r"ArgMaxOps|ArgMinOps|MaxOps|MinOps", "max or min"),
 )
-_WITHIN_NAMED = re.compile(
+_WITHIN_NAMED = regex(
     r"CUDAFunctor(?:OnSelf|OnOther)?_(?P<self>\w+)|(?P<functor>[A-Z]\w{0,200}?)Functor(?:_\w+)?|(?P<kernel>\w{1,200}?)_kernel(?:_cuda|_impl)?\w*"
 )
 _LIBRARIES = (

@@ -10,8 +10,10 @@ import keyword
 import re
 from collections.abc import Iterator
 
+from crashkit.regex import regex
+
 _PREFIX = r"(?i:\b(?:[bu]|[br]r?b?|[fr]r?f?))?"
-_TOKEN = re.compile(
+_TOKEN = regex(
     rf"""
     (?P<s>{_PREFIX}(?:\"\"\"(?:[^"\\]|\\.|"(?!""))*(?:\"\"\")?|'''(?:[^'\\]|\\.|'(?!''))*(?:''')?)
       |{_PREFIX}(?:"(?:[^"\\\n]|\\.)*"?|'(?:[^'\\\n]|\\.)*'?))

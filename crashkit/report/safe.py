@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import re
 
+from crashkit.regex import regex
+
 _CONTROLS = (
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and newline, DEL, C1
     "\u00ad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"  # invisible, bidirectional, separators
@@ -17,8 +19,8 @@ _CONTROLS = (
     "\ufdd0-\ufdef\ufffe\uffff"  # not characters
     "\U000e0000-\U000e007f"  # tags
 )
-_IN_BLOCKS = re.compile(f"[{_CONTROLS}]")
-_IN_LINES = re.compile(f"[\t\n{_CONTROLS}]")
+_IN_BLOCKS = regex(f"[{_CONTROLS}]")
+_IN_LINES = regex(f"[\t\n{_CONTROLS}]")
 
 
 def _visible(match: re.Match[str]) -> str:

@@ -9,9 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from pathlib import Path
 
-from rich.console import Console
-from rich.text import Text
-
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
 from crashkit.naming import greenlets, tasks, waits
 from crashkit.naming.finalizer import at_exit
@@ -20,6 +17,12 @@ from crashkit.naming.standing import standing
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
 from crashkit.report.cycles import Part, parts
 from crashkit.report.first_answer import first_answer as first_answer
+from crashkit.report.line import BLUE as _BLUE
+from crashkit.report.line import BOLD as _BOLD
+from crashkit.report.line import DIM as _DIM
+from crashkit.report.line import RED as _RED
+from crashkit.report.line import YELLOW as _YELLOW
+from crashkit.report.line import Line, wrapped
 from crashkit.report.renderer import Renderer
 
 _LABEL = 10
@@ -37,8 +40,6 @@ _MOST_RAISED = 2
 _COUNTED = ("tasks", "greenlets")
 """Stages whose soft errors say how many of them are missing: told before others."""
 
-_RED, _BOLD, _DIM, _BLUE, _YELLOW = "bold red", "bold", "dim", "blue", "yellow"
-
 
 class _Page:
     def __init__(self, width: int) -> None:
@@ -49,11 +50,11 @@ class _Page:
         room, usual = self.width - before, _USUAL - before
         return _wrapped(text, room, lines if room >= usual else lines * usual // room + 2)
 
-    def field(self, label: str, value: str, lines: int = 1, style: str = "", label_style: str = _DIM) -> Iterator[Text]:
+    def field(self, label: str, value: str, lines: int = 1, style: str = "", label_style: str = _DIM) -> Iterator[Line]:
         """A label and its value, in at most `lines` lines."""
         for index, row in enumerate(self.rows(value, _LABEL + 2, lines)):
             name = label if index == 0 else ""
-            yield Text.assemble("  ", (f"{name:<{_LABEL}}", label_style), (row, style))
+            yield Line("  ", (f"{name:<{_LABEL}}", label_style), (row, style))
 
 
 def _clean(text: str) -> str:
@@ -67,8 +68,7 @@ def _wrapped(text: str, width: int, lines: int) -> list[str]:
         return [safe.clip(text, width)]
     words = text.strip(" ")
     indent = " " * min(len(text) - len(text.lstrip(" ")), width // 2)
-    # The console is part of the interface; nothing is printed on it.
-    rows = [indent + row.plain.rstrip() for row in Text(words).wrap(Console(), width - len(indent))] or [""]
+    rows = [indent + row for row in wrapped(words, width - len(indent))] or [""]
     kept = rows[:lines]
     if len(rows) > lines:
         kept[-1] = f"{kept[-1]} {rows[lines].lstrip()}"
@@ -78,18 +78,11 @@ def _wrapped(text: str, width: int, lines: int) -> list[str]:
 def summary(crash: Crash, written: Path | None, color: bool, width: int, brief: bool = False) -> Iterator[str]:
     """The answer, then, unless `brief`, the crashed thread's stack. `written` is the report's path, `width` the terminal's in cells."""
     page = _Page(width)
-    console = Console(width=page.width, color_system="standard", force_terminal=True, legacy_windows=False, no_color=False)
     for line in _summary(crash, written, page, brief):
-        line.rstrip()
-        if not color:
-            yield line.plain
-            continue
-        with console.capture() as captured:
-            console.print(line, soft_wrap=True, end="")
-        yield captured.get()
+        yield line.colored if color else line.plain
 
 
-def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> Iterator[Text]:
+def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> Iterator[Line]:
     yield from _answer(crash, page)
     yield from _found(crash, page)
     yield from _waits(crash, page)
@@ -98,27 +91,27 @@ def _summary(crash: Crash, written: Path | None, page: _Page, brief: bool) -> It
         yield from page.field("masked", hidden, style=_DIM)
     if written is not None:
         # A path is copied: it is not cut, even where it is longer than the line.
-        yield Text.assemble("  ", (f"{'report':<{_LABEL}}", _DIM), (safe.line(str(written)), _BOLD))
+        yield Line("  ", (f"{'report':<{_LABEL}}", _DIM), (safe.line(str(written)), _BOLD))
     if brief:
         return
     side = gpu_wording.launch(crash)
     thread = side.thread if side else crash.thread
     if thread and (thread.frames or thread.python_frames):
-        yield Text()
+        yield Line()
         runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
         yield from _stacks(thread, runtime, page)
     if len(crash.threads) > (1 if thread else 0):
-        yield Text()
+        yield Line()
         yield from _others(crash, thread, page)
     if crash.siblings:
-        yield Text()
+        yield Line()
         yield from _siblings(crash, page)
 
 
 # The first screen
 
 
-def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
+def _answer(crash: Crash, page: _Page) -> Iterator[Line]:
     if crash.job is not None and job_wording.answers(crash):
         yield from _job_answer(crash, crash.job, page)
         return
@@ -134,16 +127,16 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
     headline = _clean(reason) + (f", at {signal.address}" if signal and signal.address is not None else "")
     yield from _headline(name, headline, page)
     if stands is not None and reason != stands.text:
-        yield from (Text(f"  {row}", _BOLD) for row in page.rows(stands.text, 2, 2))
+        yield from (Line(f"  {row}", style=_BOLD) for row in page.rows(stands.text, 2, 2))
     told = answer.answer(crash)
     if told is not None:
-        yield from (Text(f"  {row}", _BOLD) for row in page.rows(answer.line(told, signal), 2, 2))
+        yield from (Line(f"  {row}", style=_BOLD) for row in page.rows(answer.line(told, signal), 2, 2))
     elif thread and at_exit(thread) and (native := wording.native_at(thread, signal)) is not None:
         ended = f"failed {wording.where(thread, native)} ({wording.native_place(native)}), run at the end of the program"
-        yield from (Text(f"  {row}", _BOLD) for row in page.rows(ended, 2, 2))
+        yield from (Line(f"  {row}", style=_BOLD) for row in page.rows(ended, 2, 2))
     if signal and signal.detail and signal.detail != reason:
-        yield from (Text(f"  {row}") for row in page.rows(signal.detail, 2, 2))
-    yield Text()
+        yield from (Line(f"  {row}") for row in page.rows(signal.detail, 2, 2))
+    yield Line()
     if thread:
         yield from page.field("thread", _thread(crash, thread), style=_BOLD)
     if task := tasks.task_of(crash, thread):
@@ -179,14 +172,14 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("log", crash.log[0].text, lines=2)
 
 
-def _job_answer(crash: Crash, job: Job, page: _Page) -> Iterator[Text]:
+def _job_answer(crash: Crash, job: Job, page: _Page) -> Iterator[Line]:
     """A job: which rank, its line and its error; then what became of the others."""
     name, text = job_wording.headline(job)
     yield from _headline(_clean(name), _clean(text), page)
     cause = job.root_cause
     if len(_clean(text)) + len(name) + 2 > page.width and page.width >= _USUAL:
-        yield from (Text(f"  {row}") for row in page.rows(text, 2, 2))
-    yield Text()
+        yield from (Line(f"  {row}") for row in page.rows(text, 2, 2))
+    yield Line()
     if cause is not None and cause.where is not None:
         place = _clean(job_wording.full_place(cause.where))
         yield from page.field("line", safe.clip_front(place, page.width - _LABEL - 2), style=_BLUE)
@@ -205,10 +198,10 @@ def _job_answer(crash: Crash, job: Job, page: _Page) -> Iterator[Text]:
         yield from page.field("followed" if index == 0 else "", other)
 
 
-def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
+def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Line]:
     """A failure on the GPU: the kernel first, then the CPU's side. The thread that died is the driver's, and says nothing."""
     yield from _headline("GPU", _clean(gpu_wording.headline(gpu).replace("GPU kernel", "kernel", 1)), page)
-    yield Text()
+    yield Line()
     if gpu.exceptions:
         yield from _gpu_exception(gpu.exceptions[0], page)
     for kernel in gpu.kernels[:1] if not gpu.exceptions else ():
@@ -231,13 +224,13 @@ def _gpu_answer(crash: Crash, gpu: Gpu, page: _Page) -> Iterator[Text]:
         yield from page.field("evidence", "the core is truncated, so this report is incomplete", style=_YELLOW)
 
 
-def _in_job(crash: Crash, page: _Page) -> Iterator[Text]:
+def _in_job(crash: Crash, page: _Page) -> Iterator[Line]:
     """Whose the failure is: of several ranks, one crashed."""
     if (said := job_wording.place_in_job(crash)) is not None:
         yield from page.field("job", said)
 
 
-def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:
+def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Line]:
     known = f"  ({exception.known_as})" if exception.known_as else ""
     yield from page.field("kernel", f"{gpu_wording.kernel_name(exception.kernel)}{known}", style=_BOLD)
     where = _clean(gpu_wording.place(exception))
@@ -259,13 +252,13 @@ def _gpu_exception(exception: GpuException, page: _Page) -> Iterator[Text]:
         yield from page.field("" if number else "memory", _clean(line))
 
 
-def _headline(name: str, headline: str, page: _Page) -> Iterator[Text]:
+def _headline(name: str, headline: str, page: _Page) -> Iterator[Line]:
     room = page.width - safe.cells(name) - 2
     if not headline or page.width >= _USUAL or safe.cells(headline) <= room:
-        yield Text.assemble((name, _RED), (f"  {safe.clip(headline, room)}" if headline else "", _BOLD))
+        yield Line((name, _RED), (f"  {safe.clip(headline, room)}" if headline else "", _BOLD))
         return
-    yield Text(name, _RED)
-    yield from (Text(f"  {row}", _BOLD) for row in page.rows(headline, 2))
+    yield Line(name, style=_RED)
+    yield from (Line(f"  {row}", style=_BOLD) for row in page.rows(headline, 2))
 
 
 def _thread(crash: Crash, thread: Thread) -> str:
@@ -273,7 +266,7 @@ def _thread(crash: Crash, thread: Thread) -> str:
     return f"{wording.thread_label(thread)}, {wording.among(crash)}{gil}"
 
 
-def _python(told: answer.Answer | None, page: _Page) -> Iterator[Text]:
+def _python(told: answer.Answer | None, page: _Page) -> Iterator[Line]:
     if told is None:
         return
     thread, frame = told.chosen.thread, told.frame
@@ -288,14 +281,14 @@ def _python(told: answer.Answer | None, page: _Page) -> Iterator[Text]:
             yield from page.field("", wording.raised(raised), lines=2)
 
 
-def _forward(thread: Thread | None, page: _Page) -> Iterator[Text]:
+def _forward(thread: Thread | None, page: _Page) -> Iterator[Line]:
     frame = wording.forward_line(thread)
     if frame is not None:
         yield from _python_line("forward", frame, page)
         yield from page.field("", wording.FORWARD, style=_DIM)
 
 
-def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool = True) -> Iterator[Text]:
+def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool = True) -> Iterator[Line]:
     room = page.width - _LABEL - 2
     function, place = safe.clip(_clean(frame.function or "(no name)"), min(30, room)), _clean(wording.full_place(frame))
     if page.width < _USUAL and safe.cells(function) + 2 + safe.cells(place) > room:
@@ -307,7 +300,7 @@ def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool 
     if source:
         yield from page.field("", f"  {_clean(source)}")
         if carets := _carets(frame, source, page.width - _LABEL - 4):
-            yield Text(" " * (_LABEL + 4) + carets, _YELLOW)
+            yield Line(" " * (_LABEL + 4) + carets, style=_YELLOW)
         if frame.source_changed:
             yield from page.field("", "  (the file changed after the crash: this line may not match)", style=_YELLOW)
 
@@ -330,7 +323,7 @@ def _process(crash: Crash) -> str:
     return command + pid + "".join(f", {name} {version}" for name, version in versions.items())
 
 
-def _found(crash: Crash, page: _Page) -> Iterator[Text]:
+def _found(crash: Crash, page: _Page) -> Iterator[Line]:
     repeated = job_wording.REPEATED if job_wording.answers(crash) else frozenset()
     finding = next((one for one in crash.findings if one.id not in repeated), None)
     if finding is None:
@@ -341,7 +334,7 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
         for index, words in enumerate(() if repeated else crash.last_words[-3:]):
             yield from page.field("log ends" if index == 0 else "", words.strip(), style=_DIM)
         return
-    yield Text()
+    yield Line()
     label = wording.confidence(finding).lower()
     yield from page.field(safe.clip(_clean(label), _LABEL - 1), finding.title, style=_BOLD, label_style=_YELLOW)
     # A GPU's answer is longer: its finding repeats some of it.
@@ -354,7 +347,7 @@ def _found(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("", f"and {wording.plural(more, 'more finding')} in the report", style=_DIM)
 
 
-def _waits(crash: Crash, page: _Page) -> Iterator[Text]:
+def _waits(crash: Crash, page: _Page) -> Iterator[Line]:
     """Who waits for whom. Those of a deadlock are in the finding's words, too, but one below the other they can be read."""
     telling = [
         wait
@@ -363,7 +356,7 @@ def _waits(crash: Crash, page: _Page) -> Iterator[Text]:
     ]
     told = telling or [wait for wait in crash.waits if not crash.signal]
     if told:
-        yield Text()
+        yield Line()
     for index, wait in enumerate(told[:_WAITS]):
         style = _YELLOW if wait.cycle else ""
         yield from page.field(
@@ -379,7 +372,7 @@ def _waits(crash: Crash, page: _Page) -> Iterator[Text]:
         yield from page.field("", f"and {len(stuck) - _MOST_TASKS} more tasks in the report", style=_DIM)
 
 
-def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:
+def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Line]:
     if not finding.fix:
         return
     rows = [row for row in finding.fix[0][:_TEXT].split("\n") if row.strip()]
@@ -390,12 +383,12 @@ def _fix(finding: Finding, page: _Page, most: int) -> Iterator[Text]:
         yield from page.field("fix" if index == 0 else "", row.expandtabs(4))
 
 
-def _missing(crash: Crash, page: _Page) -> Iterator[Text]:
+def _missing(crash: Crash, page: _Page) -> Iterator[Line]:
     errors = sorted(crash.soft_errors, key=lambda error: error.stage not in _COUNTED)
     if not errors:
         return
     if crash.failed_gpu is None:
-        yield Text()
+        yield Line()
     shown = errors if len(errors) <= 2 else errors[:1]
     # The first screen has 24 lines, and a finding takes up to eight.
     lines = 1 if crash.findings else 2
@@ -410,23 +403,23 @@ def _missing(crash: Crash, page: _Page) -> Iterator[Text]:
 # Stacks
 
 
-def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[Text]:
+def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[Line]:
     label = safe.clip(_clean(wording.thread_label(thread)), max(page.width, _USUAL) - 34)
     if not thread.python_frames:
-        yield from (Text(row, _BOLD) for row in page.rows(f"Stack of {label}, innermost first", 0))
+        yield from (Line(row, style=_BOLD) for row in page.rows(f"Stack of {label}, innermost first", 0))
         handled = handler_end(thread.frames)
         if handled > 1:
             yield from _note(f"... {wording.plural(handled, 'frame')} of the signal handler", page)
         yield from _stack(thread.frames, page, runtime, handled if handled > 1 else 0)
         return
-    yield from (Text(row, _BOLD) for row in page.rows(f"Python stack of {label}, innermost first", 0))
+    yield from (Line(row, style=_BOLD) for row in page.rows(f"Python stack of {label}, innermost first", 0))
     yield from _stack(thread.python_frames, page)
-    yield Text()
-    yield from (Text(row, _BOLD) for row in page.rows("Native stack, which could not be merged with it", 0))
+    yield Line()
+    yield from (Line(row, style=_BOLD) for row in page.rows("Native stack, which could not be merged with it", 0))
     yield from _stack(thread.frames, page)
 
 
-def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = (), start: int = 0) -> Iterator[Text]:
+def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = (), start: int = 0) -> Iterator[Line]:
     """The frames from number `start` on."""
     rows = [row for part in parts([wording.frame_key(frame) for frame in frames[start:]]) for row in _rows(part)]
     skipped = range(_FRAMES - _TAIL, len(rows) - _TAIL) if len(rows) > _FRAMES else range(0)
@@ -450,16 +443,16 @@ def _rows(part: Part) -> Iterator[int | Part]:
         yield part
 
 
-def _note(text: str, page: _Page) -> Iterator[Text]:
-    yield from (Text(f"{'':7}{row}", _DIM) for row in page.rows(text, 7))
+def _note(text: str, page: _Page) -> Iterator[Line]:
+    yield from (Line(f"{'':7}{row}", style=_DIM) for row in page.rows(text, 7))
 
 
-def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Text]:
+def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Line]:
     number = f"{index:>4} "
     if isinstance(frame, ElidedFrames):
         cycle = " <- ".join(wording.short_function(name) for name in frame.cycle)
         text = wording.elided_text(frame) + (f": {cycle}" if cycle else "")
-        yield Text(number + safe.clip(f"   ... {_clean(text)}", page.width - 5), _YELLOW)
+        yield Line(number + safe.clip(f"   ... {_clean(text)}", page.width - 5), style=_YELLOW)
         return
     python = isinstance(frame, PythonFrame)
     function = (frame.function or "(no name)") if isinstance(frame, PythonFrame) else wording.native_function(frame)
@@ -468,36 +461,36 @@ def _frame(index: int, frame: Frame, page: _Page, runtime: bool) -> Iterator[Tex
     head = f"{number}{'py' if python else 'C':<3}"
     function, color = _clean(function), _BLUE if python else _DIM if runtime else ""
     if page.width < _USUAL and safe.cells(function) + 2 + safe.cells(place) > room:
-        yield Text.assemble(head, (safe.clip(function, room), color))
-        yield Text.assemble(" " * 8, (safe.clip_front(place, room), _DIM))
+        yield Line(head, (safe.clip(function, room), color))
+        yield Line(" " * 8, (safe.clip_front(place, room), _DIM))
     else:
         function = safe.clip(function, max(20, room - 2 - min(safe.cells(place), room // 2)))
-        yield Text.assemble(head, (function, color), "  ", (safe.clip_front(place, room - 2 - safe.cells(function)), _DIM))
+        yield Line(head, (function, color), "  ", (safe.clip_front(place, room - 2 - safe.cells(function)), _DIM))
     source = wording.source_line(frame) if isinstance(frame, PythonFrame) else None
     if source and isinstance(frame, PythonFrame):
-        yield Text(" " * 10 + safe.clip(_clean(source), page.width - 10))
+        yield Line(" " * 10 + safe.clip(_clean(source), page.width - 10))
         if carets := _carets(frame, source, page.width - 10):
-            yield Text(" " * 10 + carets, _YELLOW)
+            yield Line(" " * 10 + carets, style=_YELLOW)
 
 
-def _others(crash: Crash, crashed: Thread | None, page: _Page) -> Iterator[Text]:
+def _others(crash: Crash, crashed: Thread | None, page: _Page) -> Iterator[Line]:
     groups = wording.groups(thread for thread in crash.threads if thread is not crashed)
-    yield Text("Other threads" if crashed else "Threads", _BOLD)
+    yield Line("Other threads" if crashed else "Threads", style=_BOLD)
     for group in groups[:8]:
-        yield from (Text(f"  {row}") for row in page.rows(_group(group), 2))
+        yield from (Line(f"  {row}") for row in page.rows(_group(group), 2))
     if len(groups) > 8:
         rest = sum(len(group.threads) for group in groups[8:])
-        yield from (Text(f"  {row}", _DIM) for row in page.rows(f"and {wording.plural(rest, 'thread')} more in the report", 2))
+        yield from (Line(f"  {row}", style=_DIM) for row in page.rows(f"and {wording.plural(rest, 'thread')} more in the report", 2))
 
 
-def _siblings(crash: Crash, page: _Page) -> Iterator[Text]:
-    yield Text("Other processes", _BOLD)
+def _siblings(crash: Crash, page: _Page) -> Iterator[Line]:
+    yield Line("Other processes", style=_BOLD)
     for sibling in crash.siblings[:_SIBLINGS]:
         stood = [_stood(group) for group in wording.groups(sibling.threads)]
         told = "; ".join(stood[:3]) + (f"; and {wording.plural(len(stood) - 3, 'other stack')}" if len(stood) > 3 else "")
-        yield from (Text(f"  {row}") for row in page.rows(f"{wording.sibling_label(sibling)}: {told or wording.UNSEEN}", 2, 2))
+        yield from (Line(f"  {row}") for row in page.rows(f"{wording.sibling_label(sibling)}: {told or wording.UNSEEN}", 2, 2))
     if len(crash.siblings) > _SIBLINGS:
-        yield Text(f"  and {len(crash.siblings) - _SIBLINGS} more in the report", _DIM)
+        yield Line(f"  and {len(crash.siblings) - _SIBLINGS} more in the report", style=_DIM)
 
 
 def _stood(group: wording.Group) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple, Optional
 from ahocorasick_rs import AhoCorasick
 
 from crashkit.own_tables import own_table
+from crashkit.regex import regex
 
 CERTAIN, STRONG, WEAK, NUMBER = "certain", "strong", "weak", "number"
 """How sure a name is: CERTAIN also makes numbers secret, STRONG every string, WEAK those like a secret, NUMBER only long numbers."""
@@ -120,7 +121,7 @@ def rules() -> Rules:
             shape["name"],
             shape["source"],
             tuple(shape["contains"]),
-            re.compile(_from_a_word(shape["pattern"]) if shape.get("word", True) else shape["pattern"]),
+            regex(_from_a_word(shape["pattern"]) if shape.get("word", True) else shape["pattern"]),
         )
         for shape in table["shape"]
     )

@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Optional
 
+from crashkit.regex import regex
 from crashkit.secrets.rules import CERTAIN, NUMBER, WEAK, Command, Shape, kind, last_word, matches, rules
 
 MASK = "<masked>"
@@ -27,47 +28,47 @@ _WIDEST = 16384
 """Characters of a list or the like within a text: where a cut-off one ends is unknown."""
 
 # A name, and what stands between it and its value: `x =`, `'x': `, `--x=`, `["x"] = `, `'x', `.
-_NAMED = re.compile(
+_NAMED = regex(
     r"(?<![\w-])(?P<name>-{0,2}[^\W\d][\w-]*)(?P<close>\\{0,3}[\"']?\]?)[ \t]{0,8}"
     r"(?P<sep>:=|=>|[=!]=|=|:(?!:)|,|(?<=\w)[ \t])[ \t]{0,8}"
 )
-_QUOTE = re.compile(r"(?:u8|[bBrRuUfFL]{1,2})?(?P<quote>\\{0,3}(?:\"\"\"|'''|\"|'))")
+_QUOTE = regex(r"(?:u8|[bBrRuUfFL]{1,2})?(?P<quote>\\{0,3}(?:\"\"\"|'''|\"|'))")
 _UNTIL = {
-    '"': re.compile(r'[^"\\\n]*(?:\\(?s:.)[^"\\\n]*)*'),
-    "'": re.compile(r"[^'\\\n]*(?:\\(?s:.)[^'\\\n]*)*"),
+    '"': regex(r'[^"\\\n]*(?:\\(?s:.)[^"\\\n]*)*'),
+    "'": regex(r"[^'\\\n]*(?:\\(?s:.)[^'\\\n]*)*"),
 }
-_ANNOTATION = re.compile(r"[\w.| ]{1,64}(?:\[[^\]\n]{0,128}\][ |\w]{0,32})?=(?!=)[ \t]{0,8}")
-_CALL = re.compile(r"(?:[\w.]{0,128}\.)?(?P<name>\w{1,64})\(")
-_BARE = re.compile(r"[^\s'\"&;\\]{1,8192}")
-_LINE = re.compile(r"[^\r\n\\]{1,8192}")
-_CONTINUED = re.compile(r"[ \t]{0,8}\+?[ \t]{0,8}(?=[bBrRuUfF]{0,2}[\"'])")
-_ALTERNATIVE = re.compile(r"\b(?:or|else)[ \t]{1,8}(?=[bBrRuUfF]{0,2}[\"'])")
-_TOKENS = re.compile(r"[(\[{}\])]|(?:[bBrRuUfF]{1,2})?\\{0,3}[\"']")
-_KEY = re.compile(r"\s{0,8}:(?!:)")
-_CLOSED = re.compile(r"\s{0,8}[)\]]")
-_ENDED = re.compile(r"[ \t]{0,8}(?:[,;:)\]}\n]|$)")
-_NESTED = re.compile(r"(?:(?:^|,)[\w.]{0,64}=)?[\w.]{0,64}\($|,[\w.]{0,64}=$")
-_LITERAL_OR_COMMENT = re.compile(r"[\"'#]")
-_HEADER = re.compile(r"[A-Za-z-]{1,64}")
-_FIELDS = re.compile(r"%(?:\(\w{1,32}\))?[srdi]|\{[^{}]{0,128}\}")
-_CONSTANT = re.compile(r"[A-Z]{1,32}(?:_[A-Z]{1,32}){1,8}")
+_ANNOTATION = regex(r"[\w.| ]{1,64}(?:\[[^\]\n]{0,128}\][ |\w]{0,32})?=(?!=)[ \t]{0,8}")
+_CALL = regex(r"(?:[\w.]{0,128}\.)?(?P<name>\w{1,64})\(")
+_BARE = regex(r"[^\s'\"&;\\]{1,8192}")
+_LINE = regex(r"[^\r\n\\]{1,8192}")
+_CONTINUED = regex(r"[ \t]{0,8}\+?[ \t]{0,8}(?=[bBrRuUfF]{0,2}[\"'])")
+_ALTERNATIVE = regex(r"\b(?:or|else)[ \t]{1,8}(?=[bBrRuUfF]{0,2}[\"'])")
+_TOKENS = regex(r"[(\[{}\])]|(?:[bBrRuUfF]{1,2})?\\{0,3}[\"']")
+_KEY = regex(r"\s{0,8}:(?!:)")
+_CLOSED = regex(r"\s{0,8}[)\]]")
+_ENDED = regex(r"[ \t]{0,8}(?:[,;:)\]}\n]|$)")
+_NESTED = regex(r"(?:(?:^|,)[\w.]{0,64}=)?[\w.]{0,64}\($|,[\w.]{0,64}=$")
+_LITERAL_OR_COMMENT = regex(r"[\"'#]")
+_HEADER = regex(r"[A-Za-z-]{1,64}")
+_FIELDS = regex(r"%(?:\(\w{1,32}\))?[srdi]|\{[^{}]{0,128}\}")
+_CONSTANT = regex(r"[A-Z]{1,32}(?:_[A-Z]{1,32}){1,8}")
 # As gdb shows a char *: 0x55d0c0ffee00 "text", 0x55d0c0ffee00 <symbol> "text", name@entry=0x55d0c0ffee00 "text".
-_ADDRESS = re.compile(r"0x[0-9a-fA-F]{5,16}")
-_POINTER = re.compile(r"(?:\w{1,128}@entry=)?0x[0-9a-fA-F]{1,16}[ \t](?:<[^<>\n]{1,256}>[ \t])?(?=(?:u8|[uUL])?\")")
-_LONG_NUMBER = re.compile(r"[0-9]{4,}\b(?!\.)")
+_ADDRESS = regex(r"0x[0-9a-fA-F]{5,16}")
+_POINTER = regex(r"(?:\w{1,128}@entry=)?0x[0-9a-fA-F]{1,16}[ \t](?:<[^<>\n]{1,256}>[ \t])?(?=(?:u8|[uUL])?\")")
+_LONG_NUMBER = regex(r"[0-9]{4,}\b(?!\.)")
 
-_NUMBER = re.compile(r"[-+]?(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)[jL]?")
+_NUMBER = regex(r"[-+]?(?:0x[0-9a-fA-F]+|[0-9][0-9_]*(?:\.[0-9]*)?(?:[eE][-+]?[0-9]+)?)[jL]?")
 _WORDS = frozenset("none null nil true false yes no on off undefined nan inf str int float bool bytes object optional any ellipsis".split())
-_PLACEHOLDER = re.compile(
+_PLACEHOLDER = regex(
     r"(?:(?:bearer|basic|token|digest)[ \t]{1,8})?"
     r"(?:[*•x.#_-]*|<[^<>]{0,64}>?|\[[A-Za-z _-]{0,32}\]|\{[^{}]{0,128}\}|\$\w{1,64}|\$\{[^{}]{0,128}\}|%\(?\w{0,32}\)?s)(?:\.{3})?",
     re.IGNORECASE,
 )
-_MIXED = re.compile(r"(?=[^0-9]{0,256}[0-9])(?=[^A-Za-z]{0,256}[A-Za-z])")
-_OPTION = re.compile(r"--?[A-Za-z][\w-]{0,128}")
-_PAIR = re.compile(r"[^\s:]{1,128}:(?![0-9]{1,6}$).+", re.DOTALL)
-_PARTS = re.compile(r"[\s;]+(?:[\w-]{1,64}=)?|(?<!=)=(?!=|$)")
-_JOINED_USER = re.compile(r"(?P<option>-u|--(?:proxy-)?user=)(?P<user>[^\s:=]{1,128}):(?P<secret>(?![0-9]{1,6}$).+)", re.DOTALL)
+_MIXED = regex(r"(?=[^0-9]{0,256}[0-9])(?=[^A-Za-z]{0,256}[A-Za-z])")
+_OPTION = regex(r"--?[A-Za-z][\w-]{0,128}")
+_PAIR = regex(r"[^\s:]{1,128}:(?![0-9]{1,6}$).+", re.DOTALL)
+_PARTS = regex(r"[\s;]+(?:[\w-]{1,64}=)?|(?<!=)=(?!=|$)")
+_JOINED_USER = regex(r"(?P<option>-u|--(?:proxy-)?user=)(?P<user>[^\s:=]{1,128}):(?P<secret>(?![0-9]{1,6}$).+)", re.DOTALL)
 _NO_COMMAND = Command(frozenset(), ())
 _USER_OPTIONS = frozenset(("-u", "-U", "--user", "--proxy-user"))
 

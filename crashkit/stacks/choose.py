@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -10,9 +9,10 @@ from msgspec.structs import replace
 
 from crashkit.debugger.contract import PythonStack
 from crashkit.model import PythonFrame, SoftError, Thread
+from crashkit.regex import regex
 from crashkit.stacks.trust import Pair, is_same, judged, origin, told
 
-_UNREAD = re.compile(r"<[\w.]{1,200}(?:\(\)| object)? at (?:remote )?0x[0-9a-f]{1,16}>")
+_UNREAD = regex(r"<[\w.]{1,200}(?:\(\)| object)? at (?:remote )?0x[0-9a-f]{1,16}>")
 """An object of which only the type was read, as libpython.py and PyStack write it."""
 
 

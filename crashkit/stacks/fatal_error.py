@@ -11,12 +11,13 @@ from typing import Optional
 
 from crashkit.model import Thread
 from crashkit.naming.machinery import is_fatal_error
+from crashkit.regex import regex
 
 ReadText = Callable[[int], Optional[str]]
 """The string at an address of the process; None if it cannot be read."""
 
-_POINTER = re.compile(r"^(0x[0-9a-f]+)")
-_QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"(\.\.\.)?')
+_POINTER = regex(r"^(0x[0-9a-f]+)")
+_QUOTED = regex(r'"((?:[^"\\]|\\.)*)"(\.\.\.)?')
 _LONGEST = 1000
 
 

@@ -16,15 +16,16 @@ from crashkit.naming.cuda import cuda_call
 from crashkit.naming.functions import plain, short_function
 from crashkit.naming.itanium import demangled
 from crashkit.naming.own_code import own_line, python_frames
+from crashkit.regex import regex
 
-_COMPILED = re.compile(r"/torch/_(?:inductor|functorch)/")
+_COMPILED = regex(r"/torch/_(?:inductor|functorch)/")
 _TARGET = r"(?:\w+|\([\w\s,]*\))"
-_ASSIGNED = re.compile(rf"\s*({_TARGET}(?:\s*,\s*{_TARGET})*)\s*=[^=]")
+_ASSIGNED = regex(rf"\s*({_TARGET}(?:\s*,\s*{_TARGET})*)\s*=[^=]")
 _STUB = "__device_stub__"
 """What nvcc puts before the name of the host function that launches a kernel."""
 _STUBS = 6
 """Frames outside CUDA's among which that function is."""
-_DEFINED = re.compile(r"\s*(?:async\s+)?(?:def|class)\s")
+_DEFINED = regex(r"\s*(?:async\s+)?(?:def|class)\s")
 _MOST_CANDIDATES = 16
 _RANK = {"launch": 0, "wait": 1, "other": 2}
 

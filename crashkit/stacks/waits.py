@@ -6,7 +6,6 @@ sysdeps/nptl/bits/struct_mutex.h), a lock of Python's, or the end of another thr
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Optional
@@ -20,6 +19,7 @@ from crashkit.naming.cuda import DRIVER, SYNCHRONISES, SYSTEM
 from crashkit.naming.functions import plain
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import python_frames
+from crashkit.regex import regex
 from crashkit.stacks.living import Living
 from crashkit.stacks.system_call import Blocked, Read, call_of
 
@@ -30,34 +30,34 @@ _ASKS = 4
 _BUSY = 0.5
 """The share of the time that it runs from which a thread counts as busy."""
 
-_MUTEX = re.compile(
+_MUTEX = regex(
     r"(?:pthread_)?mutex_(?:timed|clock)?lock\w*|_*lll_lock_wait\w*|std::(?:recursive_)?(?:timed_)?mutex::lock|pthread_mutex_\w+"
 )
-_CONDITION = re.compile(r"pthread_cond_(?:timed|clock)?wait\w*|std::condition_variable\w*::wait\w*")
-_JOIN = re.compile(r"(?:pthread_)?(?:clock|timed)?join\w*|pthread_(?:clock|timed)?join\w*|std::thread::join")
-_PYTHON_LOCK = re.compile(
+_CONDITION = regex(r"pthread_cond_(?:timed|clock)?wait\w*|std::condition_variable\w*::wait\w*")
+_JOIN = regex(r"(?:pthread_)?(?:clock|timed)?join\w*|pthread_(?:clock|timed)?join\w*|std::thread::join")
+_PYTHON_LOCK = regex(
     r"PyThread_acquire_lock(?:_timed)?|acquire_timed|r?lock_(?:PyThread_)?acquire\w*|_?PyMutex_Lock\w*|_PyParkingLot_Park|PyEvent_Wait\w*"
 )
-_COLLECTIVE_THREAD = re.compile(
+_COLLECTIVE_THREAD = regex(
     r"c10d::ProcessGroup\w*::(?:runLoop|watchdogHandler|ncclCommWatchdog|heartbeatMonitor|workCleanupLoop|runHookLoop)"
     r"|c10d::ProcessGroup\w*::(?:Watchdog|HeartbeatMonitor)::\w+|gloo::transport::\w+::Loop::run|c10d::detail::\w+::run"
     r"|ncclProxy(?:Service|Progress)\w*|rasThreadMain"
 )
 """A backend's own threads, which wait for work. NCCL's (src/proxy.cc, src/ras/ras.cc) do so from the first communicator on."""
-_SIMPLE_QUEUE = re.compile(r"_queue_SimpleQueue_get\w*")
+_SIMPLE_QUEUE = regex(r"_queue_SimpleQueue_get\w*")
 """Modules/_queuemodule.c. It has no frame of Python's."""
-_COLLECTIVE = re.compile(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")
-_CUDA = re.compile(r"cu(?:da)?(?:Stream|Event|Ctx|Device)(?:Synchronize|Query)\w*|cu(?:da)?Mem(?:cpy|set)\w*|cuLaunch\w*")
+_COLLECTIVE = regex(r"c10d::(?:ProcessGroup|Work)\w*::.*|gloo::.*|nccl[A-Z]\w*|MPI_\w+|c10d::(?:TCP|Prefix|File)?Store::\w+")
+_CUDA = regex(r"cu(?:da)?(?:Stream|Event|Ctx|Device)(?:Synchronize|Query)\w*|cu(?:da)?Mem(?:cpy|set)\w*|cuLaunch\w*")
 
 _PYTHON = (
     # file:function of the innermost Python frames, the first that matches any of them.
-    ("import", re.compile(r"<frozen importlib\._bootstrap>:acquire")),
-    ("collective", re.compile(r".*torch/distributed/distributed_c10d\.py:\w+")),
-    ("queue", re.compile(r".*(?:^|/)(?:queue\.py:(?:get|put|join)|multiprocessing/queues\.py:(?:get|put))")),
-    ("thread", re.compile(r".*(?:^|/)threading\.py:(?:join|_wait_for_tstate_lock)")),
-    ("barrier", re.compile(r".*(?:^|/)threading\.py:_?(?:wait_barrier|_wait)")),
+    ("import", regex(r"<frozen importlib\._bootstrap>:acquire")),
+    ("collective", regex(r".*torch/distributed/distributed_c10d\.py:\w+")),
+    ("queue", regex(r".*(?:^|/)(?:queue\.py:(?:get|put|join)|multiprocessing/queues\.py:(?:get|put))")),
+    ("thread", regex(r".*(?:^|/)threading\.py:(?:join|_wait_for_tstate_lock)")),
+    ("barrier", regex(r".*(?:^|/)threading\.py:_?(?:wait_barrier|_wait)")),
 )
-_WAIT = re.compile(r".*(?:^|/)threading\.py:wait")
+_WAIT = regex(r".*(?:^|/)threading\.py:wait")
 _WITHIN = 4
 _LOCKS = ("lock", "semaphore", "futex", "condition-variable")
 """What waiting in Python code looks like from below."""
@@ -80,9 +80,7 @@ _ACCESS = ("for reading", "for writing", "for reading and writing")
 """By the lowest bits of the flags (O_ACCMODE, open(2))."""
 _LONGEST_PATH = 4096
 _IDLE = frozenset(("poll", "sleep", "signal"))
-_POOL = re.compile(
-    r".*(?:concurrent/futures/thread\.py:_worker|multiprocessing/pool\.py:(?:worker|_handle_\w+)|socketserver\.py:serve_forever)"
-)
+_POOL = regex(r".*(?:concurrent/futures/thread\.py:_worker|multiprocessing/pool\.py:(?:worker|_handle_\w+)|socketserver\.py:serve_forever)")
 _LISTENS = frozenset(("accept", "accept4"))
 NO_FILE = 1 << 31
 _FOR_EVER = 0xFFFFFFFF

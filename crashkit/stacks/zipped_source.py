@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import os
-import zipfile
-import zlib
 from collections.abc import Callable
 from pathlib import Path, PurePosixPath
 from typing import Optional
@@ -14,8 +12,6 @@ from crashkit.crashfolder.files import is_planted, open_regular
 
 _MOST_BYTES = 8 << 20
 _LARGEST_ZIP = 256 << 20
-_UNREADABLE = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, ValueError)
-"""What `zipfile` raises for a damaged or encrypted member, and one that is not there."""
 
 
 def zipped_source(name: str, locate: Callable[[str], Optional[Path]]) -> Optional[tuple[io.BytesIO, float]]:
@@ -33,6 +29,9 @@ def zipped_source(name: str, locate: Callable[[str], Optional[Path]]) -> Optiona
 
 
 def _member(place: Path, member: str) -> Optional[tuple[io.BytesIO, float]]:
+    import zipfile  # most sources are in none
+    import zlib
+
     real = Path(os.path.realpath(place, strict=True))
     with open_regular(real) as file:
         status = os.fstat(file.fileno())
@@ -41,6 +40,7 @@ def _member(place: Path, member: str) -> Optional[tuple[io.BytesIO, float]]:
         try:
             with zipfile.ZipFile(file) as archive, archive.open(member) as source:
                 content = source.read(_MOST_BYTES + 1)
-        except _UNREADABLE:
+        except (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, ValueError):
+            # Damaged, encrypted, or not there.
             return None
     return (io.BytesIO(content), status.st_mtime) if len(content) <= _MOST_BYTES else None

@@ -26,6 +26,7 @@ from crashkit.crashfolder.files import create
 from crashkit.crashfolder.manifest import read_manifest, write_manifest
 from crashkit.crashfolder.store import Retention, Store, prune
 from crashkit.crashfolder.work import Work
+from crashkit.descriptors import close_all_but
 from crashkit.history.spool import waiting_anywhere
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_transparent import _wait_for
@@ -100,7 +101,7 @@ def test_the_other_descriptors_are_closed(kept: tuple[int, ...]) -> None:
         with suppress(BaseException):
             for descriptor in there:
                 os.dup2(0, descriptor)
-            linux.close_all_but(*kept)
+            close_all_but(*kept)
             left = {descriptor for descriptor in there if not _is_closed(descriptor)}
         os._exit(left != set(kept))
     assert os.waitpid(pid, 0)[1] == 0

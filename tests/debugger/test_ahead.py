@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import platform
+import os
 import shutil
 import struct
 import subprocess
@@ -169,8 +169,9 @@ def test_nothing_is_started_for_what_is_no_core_of_this_machine(
     for path in (log, tmp_path, Path("/proc/self/exe"), *(tmp_path / name for name in ("nothing", "truncated", "packed"))):
         assert begin([path], "gdb", SECONDS) is None
     assert begin([core], "/nonexistent/gdb", SECONDS) is None
-    other = "aarch64" if platform.machine() == "x86_64" else "x86_64"
-    monkeypatch.setattr(platform, "machine", lambda: other)
+    here = os.uname()
+    other = os.uname_result((*here[:4], "aarch64" if here.machine == "x86_64" else "x86_64"))
+    monkeypatch.setattr(os, "uname", lambda: other)
     assert begin([core], "gdb", SECONDS) is None
     assert started == []
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import subprocess
 import time
 from pathlib import Path
 from typing import Any
@@ -11,10 +13,12 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from crashkit import pipeline
 from crashkit.cli.analyze import command
-from crashkit.debugger.gdb import kept
+from crashkit.debugger.gdb import ahead, debugger, kept
 from crashkit.debugger.gdb.kept import bytecode_folder, cache_folder, forget_old, has_index, index_folder, is_wanted
 from crashkit.debugger.gdb.process import Gdb
+from crashkit.elf.file import has_dwarf, read_build_id
 from tests.crashes import a_debuggable_interpreter, needs_gdb, python_crash
 
 
@@ -29,6 +33,20 @@ def report(core: Path) -> dict[str, Any]:
     assert done.exception is None
     told: dict[str, Any] = json.loads(done.stdout)
     return {key: value for key, value in told.items() if key != "seconds"}
+
+
+def loaded_interpreter(core: Path) -> Path:
+    """The file with the interpreter's debug info: the program, or libpython."""
+    files = [Path(module["path"]) for module in report(core)["modules"]]
+    return next(file for file in files if re.match(r"(?:lib)?python3", file.name) and file.is_file() and has_dwarf(file))
+
+
+def compressed_debug_file(file: Path, root: Path) -> None:
+    build_id = read_build_id(file)
+    assert build_id is not None
+    place = root / ".build-id" / build_id[:2] / f"{build_id[2:]}.debug"
+    place.parent.mkdir(parents=True)
+    subprocess.run(["objcopy", "--only-keep-debug", "--compress-debug-sections=zlib", file, place], check=True)
 
 
 @pytest.fixture
@@ -52,6 +70,26 @@ class TestAnalyses:
         assert not any("-crashkit-keep" in text for text in sent)
         assert {path: path.stat().st_mtime_ns for path in home.rglob("*.gdb-index")} == indexes
         assert not [path for path in home.iterdir() if path.suffix]  # nothing unfinished
+
+    def test_a_compressed_debug_file_is_kept_decompressed(
+        self, core: Path, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """That of the interpreter, which a distribution has in a package of its own."""
+        root = tmp_path / "debug"
+        for module in (ahead, debugger, pipeline):
+            monkeypatch.setattr(module, "DEBUG_ROOT", str(root))
+        compressed_debug_file(loaded_interpreter(core), root)
+        first = report(core)
+        copies = [*home.rglob("*.debug")]
+        assert [copy.relative_to(copy.parents[2]) for copy in copies] == [path.relative_to(root) for path in root.rglob("*.debug")]
+        sent: list[str] = []
+        send = Gdb.send
+        monkeypatch.setattr(Gdb, "send", lambda self, text: sent.append(text) or send(self, text))
+        assert report(core) == first
+        assert f"debug-file-directory {copies[0].parents[2]}:{root}" in sent[0]
+        for copy in copies:
+            copy.write_bytes(b"no ELF file")
+        assert report(core) == first
 
     def test_a_damaged_index_changes_nothing(self, core: Path, home: Path) -> None:
         first = report(core)

@@ -37,7 +37,6 @@ _FAN_MARK_ADD, _FAN_MARK_ONLYDIR = 0x01, 0x08
 # linux/falloc.h: FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE
 _PUNCH_HOLE = 0x01 | 0x02
 
-_MOST_DESCRIPTORS = 65536
 # linux/pidfd.h, since Linux 6.13; the exit status of a process that is reaped already since 6.15
 _PIDFD_INFO_EXIT = 1 << 3
 _PIDFD_INFO_SIZE = 64
@@ -142,14 +141,6 @@ class WrittenFiles:
                 if descriptor >= 0:  # else events were dropped
                     yield descriptor
                 at += length
-
-
-def close_all_but(*descriptors: int) -> None:
-    """Close all others, in a forked process: who waits for the end of a pipe that it inherited must not wait for it."""
-    keep = sorted(set(descriptors))
-    for before, after in zip([-1, *keep], [*keep, _MOST_DESCRIPTORS], strict=True):
-        if before + 1 < after:  # an empty range from 0 on would be all of them (_Py_closerange in Python/fileutils.c)
-            os.closerange(before + 1, after)
 
 
 def pidfd_exit_status(descriptor: int) -> Optional[int]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Optional
 
 from crashkit.collect.host import linux
 from crashkit.collect.supervise.sighting import say
+from crashkit.descriptors import close_all_but
 
 if TYPE_CHECKING:
     from crashkit.collect.standstill import Standstill
@@ -64,7 +65,7 @@ class GpuWatch:
             os.setsid()
             linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            linux.close_all_but(2, orders, answers)
+            close_all_but(2, orders, answers)
             _serve(orders, answers, max(_SHORTEST, interval / _SAMPLES))
             status = 0
         except BaseException as error:

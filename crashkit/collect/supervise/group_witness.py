@@ -14,6 +14,7 @@ import signal
 import time
 
 from crashkit.collect.host import linux
+from crashkit.descriptors import close_all_but
 
 _SETTLE = 0.003
 """Seconds that a sender may need to signal all members one by one."""
@@ -35,7 +36,7 @@ class GroupWitness:
             linux.prctl(linux.PR_SET_NAME, b"crashkit-group")
             if reader != 0:
                 os.dup2(reader, 0)
-            linux.close_all_but(0)
+            close_all_but(0)
             while number := os.read(0, 1):
                 # Take only that one: `saw` may not have checked others yet.
                 signal.sigtimedwait(number, 0)

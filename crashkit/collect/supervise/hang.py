@@ -17,6 +17,7 @@ from typing import NamedTuple, Optional
 from crashkit.collect.host import linux
 from crashkit.collect.supervise.gpu_watch import GpuWatch
 from crashkit.collect.supervise.sighting import printable, say
+from crashkit.descriptors import close_all_but
 from crashkit.naming.cuda import SEEN_TO_WAIT
 
 ACTIONS = ("report", "abort", "restart")
@@ -139,7 +140,7 @@ class Probe:
             try:
                 linux.prctl(linux.PR_SET_PDEATHSIG, signal.SIGKILL)
                 os.dup2(writer, 0)
-                linux.close_all_but(0)
+                close_all_but(0)
                 while True:
                     if answers(address):
                         os.write(0, b".")

@@ -12,6 +12,7 @@ from typing import Optional
 from crashkit.collect.host import linux
 from crashkit.collect.supervise.sighting import say
 from crashkit.crashfolder.work import Work
+from crashkit.descriptors import close_all_but
 
 
 class Taker:
@@ -48,7 +49,7 @@ class Taker:
             signal.pthread_sigmask(signal.SIG_SETMASK, set())
             os.dup2(reader, 0)
             os.dup2(2, 1)
-            linux.close_all_but(0, 1, 2, inbox.descriptor)
+            close_all_but(0, 1, 2, inbox.descriptor)
             from crashkit.collect import live_evidence
 
             # PIPE_BUF bytes are written at once.

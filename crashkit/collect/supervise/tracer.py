@@ -22,6 +22,7 @@ from crashkit.collect.host import linux
 from crashkit.collect.host.limits import allow_large_files
 from crashkit.collect.supervise.sighting import say
 from crashkit.crashfolder.work import Work
+from crashkit.descriptors import close_all_but
 from crashkit.memory import ptrace
 from crashkit.memory.stop import facts, reap, stop_threads
 from crashkit.naming.signals import DUMPS_CORE
@@ -102,7 +103,7 @@ def watcher(inbox: Work, take: Take) -> Callable[[int], int]:
             nothing = os.open(os.devnull, os.O_RDWR)
             for descriptor in (0, 1):
                 os.dup2(nothing, descriptor)
-            linux.close_all_but(0, 1, 2, writer, inbox.descriptor)
+            close_all_but(0, 1, 2, writer, inbox.descriptor)
             ptrace.seize(pid, ptrace.FOLLOWS_ALL)
             os.write(writer, b".")
             os.close(writer)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import platform
 import re
 import stat
 from collections.abc import Iterator, Sequence
@@ -19,7 +18,17 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Optional
 
-from crashkit.debugger.gdb.kept import bytecode_folder, cache_folder, forget_old, give_up, has_index, index_folder, is_wanted
+from crashkit.debugger.gdb.kept import (
+    bytecode_folder,
+    cache_folder,
+    forget_old,
+    give_up,
+    has_debug_file,
+    has_index,
+    index_folder,
+    is_wanted,
+    keep_debug_file,
+)
 from crashkit.debugger.gdb.process import BYTECODE, Gdb, commands_file, in_console, open_core, quote
 from crashkit.elf import notes
 from crashkit.elf.file import has_dwarf
@@ -53,8 +62,9 @@ class Ahead:
         self._indexes = indexes
         """Where indexes of these files are kept."""
         self.used: list[Path] = []
-        """Folders of indexes that an earlier gdb made."""
+        """Folders of what earlier analyses kept."""
         self._keeping: Optional[int] = None
+        self._served = False
 
     def open(self, core: Path) -> None:
         """Let it open this core, if it was started for it: one that no kernel can have written must never get here."""
@@ -68,6 +78,7 @@ class Ahead:
 
         False if there is nothing to keep.
         """
+        self._served = True
         missing = {file: folder for file, folder in self._indexes.items() if file in self.files and is_wanted(folder)}
         if not missing or self._keeping is not None:
             return False
@@ -90,6 +101,9 @@ class Ahead:
             forget_old(next(iter(self._indexes.values())).parent)
         self.gdb.close()
         self._folder.close()
+        if self._served:
+            for file, place in self._indexes.items():
+                keep_debug_file(place, file, Path(DEBUG_ROOT))
 
 
 def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahead]:
@@ -111,10 +125,12 @@ def begin(paths: Sequence[Path], program: str, deadline: float) -> Optional[Ahea
         indexes = {file: place for file in files if cache is not None and (place := index_folder(cache, file)) is not None}
         ahead = Ahead(gdb, core, files, folder, indexes)
         try:
-            gdb.send(in_console(f"set debug-file-directory {DEBUG_ROOT}"))
+            plain = [place for place in indexes.values() if has_debug_file(place)]
+            gdb.send(in_console(f"set debug-file-directory {':'.join(map(str, (*plain, DEBUG_ROOT)))}"))
             gdb.send(in_console(f"source {commands_file()}"))
-            ahead.used = [place for place in indexes.values() if has_index(place)]
-            kept = {file: str(place) for file, place in indexes.items() if place in ahead.used}
+            indexed = [place for place in indexes.values() if has_index(place)]
+            ahead.used = [*indexed, *(place for place in plain if place not in indexed)]
+            kept = {file: str(place) for file, place in indexes.items() if place in indexed}
             ahead._ask("ahead", {"files": [[str(file), bias, kept.get(file)] for file, bias in files.items()]})
         except (DebuggerError, OSError, UnicodeEncodeError):
             # It may still serve, or will say why it does not.
@@ -132,7 +148,7 @@ def _mappings(path: Path) -> list[notes.FileMapping]:
     try:
         read = bounded(of_descriptor(descriptor), _MOST_BYTES)
         header = read_header(read)
-        if header is None or header.kind != ET_CORE or header.word != Word(8, "<") or header.machine != _MACHINES.get(platform.machine()):
+        if header is None or header.kind != ET_CORE or header.word != Word(8, "<") or header.machine != _MACHINES.get(os.uname().machine):
             return []
         segment = next((one for one in read_program_headers(read, header, MOST_SEGMENTS) if one.kind == PT_NOTE), None)
         data = read(segment.offset, min(segment.stored, _MOST_NOTES)) if segment else b""

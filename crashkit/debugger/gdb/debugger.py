@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import platform
+import os
 import shutil
 import threading
 from collections.abc import Callable, Mapping
@@ -92,7 +92,13 @@ class GdbDebugger:
         """End gdb, if it was started; later questions start none."""
         with self._lock:
             self._ended = True
-            if self._gdb is not None:
+            if self._gdb is None:
+                return
+            ahead = self._settings.ahead
+            if ahead is not None and self._gdb is ahead.gdb:
+                # It takes a moment to give its memory back: whoever started it waits for that.
+                self._gdb.kill()
+            else:
                 self._gdb.close()
 
     def _begin(self, program: str) -> Gdb:
@@ -226,7 +232,7 @@ def _guessed_right(ahead: Ahead, settings: GdbSettings, core: Path, scene: Scene
 
 def _for_processor(architecture: Architecture, gdb: Gdb, begin: Callable[[str], Gdb]) -> Gdb:
     """This gdb, or gdb-multiarch where the core is of a processor that this one was not built for. Raises DebuggerError."""
-    if architecture.gdb is None or architecture.name == platform.machine():
+    if architecture.gdb is None or architecture.name == os.uname().machine:
         return gdb
     try:
         gdb.console(f"set architecture {architecture.gdb}")

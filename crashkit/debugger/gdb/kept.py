@@ -1,4 +1,5 @@
-"""What gdb computed of this machine's own files, kept for the next analysis: indexes of debug info, and bytecode of Python scripts.
+"""What gdb computed of this machine's own files, kept for the next analysis: indexes of debug info, debug files that were compressed, and
+bytecode of Python scripts.
 
 It lies in `$XDG_CACHE_HOME/crashkit/gdb`, which gdb believes and partly runs: only a folder counts that belongs to this user, and to
 which nobody else can write. Where there is none, nothing is kept. gdb knows an index by a build-id, which any file may claim; here each
@@ -17,7 +18,11 @@ from itertools import islice
 from pathlib import Path
 from typing import Optional
 
+from crashkit.elf.decompressed import write_decompressed
+from crashkit.elf.file import read_build_id
+
 _INDEX = ".gdb-index"
+_DEBUG_FILES = ".build-id"
 _MOST_FILES = 16
 """Files of which indexes are kept: those used last. The index of an interpreter has 2 MB."""
 _MOST_SCRIPTS = 500
@@ -83,11 +88,39 @@ def has_index(folder: Path) -> bool:
 
 
 def is_wanted(folder: Path) -> bool:
-    """Whether indexes are to be kept there. An empty folder says that there were none to keep: debug info may be installed later."""
+    """Whether indexes are to be kept there. A folder without one says that there were none to keep: debug info may be installed later."""
     try:
-        return not any(folder.iterdir()) and folder.stat().st_mtime < time.time() - _AGAIN
+        return not any(place.suffix == _INDEX for place in folder.iterdir()) and folder.stat().st_mtime < time.time() - _AGAIN
     except OSError:
         return True
+
+
+def _debug_file(file: Path) -> Optional[Path]:
+    """Where a folder of debug files has that of this file (gdb manual, "Separate Debug Files"); None without a build-id."""
+    build_id = read_build_id(file)
+    return Path(".build-id", build_id[:2], f"{build_id[2:]}.debug") if build_id and len(build_id) > 2 else None
+
+
+def has_debug_file(folder: Path) -> bool:
+    """Whether a debug file is kept beside the index, where gdb can be told of it: colons part the folders that it is told of."""
+    return ":" not in str(folder) and (folder / _DEBUG_FILES).is_dir()
+
+
+def keep_debug_file(folder: Path, file: Path, root: Path) -> None:
+    """Keep the debug file of this file that is under `root`, if it is compressed."""
+    place = _debug_file(file) if not has_debug_file(folder) else None
+    if place is None or not (root / place).is_file():
+        return
+    unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
+    try:
+        (unfinished / place).parent.mkdir(mode=0o700, parents=True)
+        if write_decompressed(root / place, unfinished / place):
+            folder.mkdir(mode=0o700, exist_ok=True)
+            (unfinished / _DEBUG_FILES).rename(folder / _DEBUG_FILES)
+    except OSError:
+        return  # another analysis was faster, or there is no room
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
 
 
 def give_up(folders: Iterable[Path]) -> None:

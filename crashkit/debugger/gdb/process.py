@@ -170,10 +170,14 @@ class Gdb:
             self.command("-gdb-version")
         return self._banner or "gdb"
 
-    def close(self) -> None:
-        """Kill gdb and wait for it; a command that another thread waits for fails."""
+    def kill(self) -> None:
+        """Kill gdb; a command that another thread waits for fails."""
         if self._process.poll() is None:
             isolation.kill(self._process)
+
+    def close(self) -> None:
+        """Kill gdb and wait for it."""
+        self.kill()
         self._process.wait()
         # epoll forgets that a pipe has ended when the pipe is closed: a thread that has not seen it yet would wait until the deadline.
         with self._talking:

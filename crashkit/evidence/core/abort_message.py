@@ -6,7 +6,6 @@ variable has a name only in libc's symbol table; what it points to can be recogn
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Sequence
 from pathlib import PurePosixPath
@@ -14,8 +13,9 @@ from typing import Optional
 
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.memory import Memory
+from crashkit.regex import regex
 
-_LIBC = re.compile(r"libc(?:-2\.\d+)?\.so(?:\.6)?")
+_LIBC = regex(r"libc(?:-2\.\d+)?\.so(?:\.6)?")
 _PAGE = 4096
 _MOST_PAGES = 16
 _MOST_DATA = 1 << 20

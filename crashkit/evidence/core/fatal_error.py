@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.arch import Architecture
 from crashkit.evidence.core.arguments import Read, argument
 from crashkit.evidence.core.walk import Frame
+from crashkit.regex import regex
 
 ReadText = Callable[[int], Optional[str]]
 """The string at an address of the process; None if it cannot be read."""
 
 _LONGEST = 1000
-_CONVERSION = re.compile(r"%[-+ #0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:ll|[hlzjt])?[diouxXcspR]")
+_CONVERSION = regex(r"%[-+ #0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:ll|[hlzjt])?[diouxXcspR]")
 
 
 class _Arguments(NamedTuple):

@@ -5,7 +5,6 @@ Everything is read from memory and from the modules' files, without a debugger a
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple, Optional
 
@@ -19,9 +18,10 @@ from crashkit.evidence.core.logged import fatal_message
 from crashkit.evidence.core.rust_panic import panic
 from crashkit.evidence.core.stream_message import stream_message
 from crashkit.evidence.core.walk import Frame, names, walk
+from crashkit.regex import regex
 
 # What throws or looks for a handler is on the stack only where there is none: the runtime ends the process from within.
-_TERMINATES = re.compile(
+_TERMINATES = regex(
     r"_ZSt9terminatev|_ZN10__cxxabiv111__terminateE\w+|_ZN9__gnu_cxx27__verbose_terminate_handlerEv"
     r"|__cxa_call_terminate|__cxa_(?:re)?throw|__gxx_personality_v\d"
 )

@@ -7,12 +7,12 @@ on the stack of the function that checked until the process has ended. Nothing e
 
 from __future__ import annotations
 
-import re
 import struct
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.memory import Memory
+from crashkit.regex import regex
 
 _STACK, _LEAST = 32 << 10, 4096
 _WORD = 8
@@ -26,7 +26,7 @@ _OUT = 0x10
 _FATAL = 3
 _MOST_LINE = 1 << 20
 _LONGEST, _MOST_TEXT = 4000, 1 << 24
-_SOURCE = re.compile(r"[\w./+@-]{1,400}\.(?:cc|cpp|cxx|cu|c|h|hh|hpp|inc)")
+_SOURCE = regex(r"[\w./+@-]{1,400}\.(?:cc|cpp|cxx|cu|c|h|hh|hpp|inc)")
 
 
 class Message(NamedTuple):

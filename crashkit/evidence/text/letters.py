@@ -16,6 +16,8 @@ from typing import NamedTuple, Optional
 
 from ahocorasick_rs import AhoCorasick
 
+from crashkit.regex import regex
+
 LONG = 8
 """Letters of a word that is recognised with one of them wrong, missing, added, or exchanged with the next."""
 _ANYWHERE = 12
@@ -23,10 +25,10 @@ _ANYWHERE = 12
 _SPELT, _LONGEST_SPELT = 6, 24
 _MOST_TRIED = 50_000
 """Places at which a misspelt word is tried: an ordinary text of a megabyte has a few thousand."""
-_WORDS = re.compile(r"(?:(?<!\w)-(?=\d))?[^\W_]+")
+_WORDS = regex(r"(?:(?<!\w)-(?=\d))?[^\W_]+")
 _SAME = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-", "\u0131": "i"})
 """What looks the same, and the only letter that changes with its case."""
-_UNSPACED = re.compile(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
+_UNSPACED = regex(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 """Scripts that are written without spaces, or that add endings without one."""
 
 
