@@ -83,7 +83,10 @@ def test_a_manifest(explode, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("place", "words"),
-    [("crashkit.evidence.gpu.describe.describe_dump", "the reader of GPU cores"), ("crashkit.stacks.launch.belongs", "the join with GPU cores")],
+    [
+        ("crashkit.evidence.gpu.describe.describe_dump", "the reader of GPU cores"),
+        ("crashkit.stacks.launch.belongs", "the join with GPU cores"),
+    ],
 )
 def test_a_gpu_core(place, words, explode, core, tmp_path, monkeypatch):
     monkeypatch.setattr(place, explode)
