@@ -16,18 +16,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Optional
 
 import click
-from msgspec.structs import replace
 
-from crashkit.attempt import attempt
 from crashkit.cli.ending import cleaned_up
 from crashkit.cli.index_option import checked_index
 from crashkit.cli.options import EvidencePath, path_map, system_files
 from crashkit.errors import CrashkitError
 from crashkit.history.address import NONE
-from crashkit.model import Crash, SoftError
 
 if TYPE_CHECKING:
     from crashkit.debugger.gdb.ahead import Ahead
+    from crashkit.model import Crash, SoftError
     from crashkit.report.beside import Beside
 
 WRITTEN = ("json", "html")
@@ -228,6 +226,9 @@ def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN, p
 
     `page` has begun to render the HTML.
     """
+    from msgspec.structs import replace  # gdb is to be started before
+
+    from crashkit.attempt import attempt
     from crashkit.report import safe
     from crashkit.report.renderer import renderer
 
