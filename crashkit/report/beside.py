@@ -103,7 +103,8 @@ def _run(name: str, requests: int, answers: int) -> NoReturn:
     status = 1
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) != signal.SIG_IGN:  # as below nohup
+                signal.signal(number, signal.SIG_DFL)
         close_all_but(requests, answers)
         os.nice(_NICENESS)
         with os.fdopen(requests, "rb") as incoming, os.fdopen(answers, "wb") as outgoing:
