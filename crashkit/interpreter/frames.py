@@ -149,18 +149,22 @@ class Frames:
         return self._all(found[behind:])
 
     def _all(self, addresses: Sequence[int]) -> tuple[FrameState, ...]:
-        """The frames at these addresses, as far as they can be read."""
+        """The frames at these addresses, newest first; of very many the oldest, which tell whose they are.
+
+        Nothing if one of them is no frame.
+        """
+        addresses = addresses[-INNER:]
         found: list[FrameState] = []
+        if self._frames_left < len(addresses):
+            return ()
+        self._frames_left -= len(addresses)
         try:
-            for address, outer in zip_longest(addresses[:INNER], addresses[1 : INNER + 1]):
-                self._frames_left -= 1
-                if self._frames_left < 0:
-                    break
+            for address, outer in zip_longest(addresses, addresses[1:]):
                 previous = self._add(address, found)
                 if self._layout.is_entry is None and self._layout.owner is not None:
                     found[-1] = found[-1]._replace(is_entry=previous != outer)
         except Unreadable:
-            pass
+            return ()
         return tuple(found)
 
     def _order(self, state: Optional[int], current: Optional[int]) -> datastack.Order:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
@@ -51,6 +52,8 @@ _OUTER_FRAMES_OF_THREAD = 2
 _THREADS_WITH_LOCKS = 500
 _THREADING = "threading.py"
 _FRAME_TYPE = "PyFrame_Type"
+_GREENLET = ("_greenlet.", "greenlet.")
+"""How the files of greenlet's module begin."""
 _FIRST_FRAMES = ("<module>", "_run_module_as_main")
 """What runs in the outermost frame of the process's first thread: a script, or `runpy` for `python -m`."""
 
@@ -111,6 +114,8 @@ class PythonState(NamedTuple):
     """Those whose states are lost: their frames were found on their data stacks."""
     unplaced: tuple[tuple[FrameState, ...], ...]
     """Frames that some thread was running, as they name each other, innermost first: nothing in memory says which."""
+    may_be_suspended: bool
+    """Whether greenlets that were suspended may have those frames."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -149,13 +154,15 @@ def read_python(
             stack = frames.stack(state.frame, state.address)
             threads.append(PythonThread(state, None, holds, collects, stack))
         threads[first:] = _named(objects, frames, interpreter, threads[first:], main)
+    values = Values(objects, found.interpreters[-1] if found.interpreters else None)
+    greenlets = cache(lambda: _greenlets(objects, frames, values, found))
     read = len(threads)
-    unplaced: list[tuple[FrameState, ...]] = []
+    unled = _Unled()
     if lost or unlisted or not found.interpreters or any(thread.stack.cut for thread in threads):
-        threads, unplaced = _with_unled(objects, frames, threads, _frame_types(objects, modules, threads), idents, main)
+        unled = _unled(objects, frames, threads, _frame_types(objects, modules, threads), greenlets)
+        threads, unled = _with_unled(objects, frames, threads, unled, idents, main)
     if not threads:
         return None
-    values = Values(objects, found.interpreters[-1] if found.interpreters else None)
     return PythonState(
         version=found.version,
         threads=tuple(threads),
@@ -163,7 +170,8 @@ def read_python(
         lost_threads=lost,
         unlisted_threads=unlisted,
         stateless_threads=len(threads) - read,
-        unplaced=tuple(unplaced),
+        unplaced=unled.chains,
+        may_be_suspended=unled.may_be_suspended,
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
@@ -176,7 +184,7 @@ def read_python(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
         tasks=lambda source: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads], source),
-        greenlets=lambda: _greenlets(objects, frames, values, found),
+        greenlets=greenlets,
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
         forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
         gil_waiters=tuple(dict.fromkeys(waiters)),
@@ -264,18 +272,44 @@ def _frame_types(objects: Objects, modules: Sequence[Module], threads: Sequence[
     return {address for module in modules for address in addresses_of(module, _FRAME_TYPE)}
 
 
+class _Unled(NamedTuple):
+    """Frames that nothing leads to from a thread's state, as they name each other, innermost first."""
+
+    chains: tuple[tuple[FrameState, ...], ...] = ()
+    may_be_suspended: bool = False
+    """Whether some may be of suspended greenlets."""
+
+
+def _unled(
+    objects: Objects, frames: Frames, threads: Sequence[PythonThread], types: Collection[int], greenlets: Callable[[], Greenlets]
+) -> _Unled:
+    """Those of no thread, and of no greenlet that is known to be suspended: the frames of such a greenlet look as if they ran."""
+    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
+    parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
+    chains = [one for one in (*map(frames.upwards, parts), *frames.running(types, reached)) if one]
+    if not chains or not any(PurePosixPath(one.path or "").name.startswith(_GREENLET) for one in objects.view.memory.mappings()):
+        return _Unled(tuple(chains))
+    known = greenlets()
+    suspended = {frame.address for one in known.found for frame in (*one.stood.inner, *one.stood.outer)}
+    left = (one for one in chains if suspended.isdisjoint(frame.address for frame in one))
+    return _Unled(tuple(left), may_be_suspended=not known.found or not known.in_time)
+
+
 def _with_unled(
     objects: Objects,
     frames: Frames,
     threads: Sequence[PythonThread],
-    types: Collection[int],
+    unled: _Unled,
     idents: Collection[int],
     main: Optional[int],
-) -> tuple[list[PythonThread], list[tuple[FrameState, ...]]]:
-    """The threads with frames that nothing leads to from their states, and such frames of which nothing says whose they are."""
-    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
-    parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
-    chains = [one for one in (*map(frames.upwards, parts), *frames.running(types, reached)) if one]
+) -> tuple[list[PythonThread], _Unled]:
+    """The threads with these frames where the outermost one says whose they are, and the frames of which nothing says it.
+
+    The outermost frame of a thread may be of a suspended greenlet, too: then it says nothing.
+    """
+    if unled.may_be_suspended:
+        return list(threads), unled
+    chains = list(unled.chains)
     owned: dict[int, list[int]] = {}
     names: dict[int, Optional[str]] = {}
     for index, one in enumerate(chains):
@@ -302,7 +336,7 @@ def _with_unled(
         stack = Stack(chains[placed[ident]], cut=True, gap=True)
         done.append(PythonThread(ThreadState(0, ident, None, None), names[ident], None, None, stack))
         chains[placed[ident]] = ()
-    return done[:MOST_THREADS], [one for one in chains if one]
+    return done[:MOST_THREADS], _Unled(tuple(one for one in chains if one))
 
 
 def _is_first(frames: Frames, frame: FrameState) -> bool:

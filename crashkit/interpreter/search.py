@@ -15,6 +15,8 @@ from crashkit.model import Mapping
 
 _MOST_VARIABLES = 64 << 20
 """Bytes of a module's variables."""
+MOST_FOR_STACKS = 1 << 30
+"""Bytes of the heap that are searched for Python stacks to which nothing leads: half a second. They lie behind what malloc() has."""
 _MOST_HEAP = 128 << 20
 _ZEROS = bytes(SCANNED)
 """What a piece is where the process has memory that it never touched: a free-threaded build has a gigabyte of it."""
@@ -49,13 +51,13 @@ def variables(memory: Memory, module: LoadedModule) -> Iterator[tuple[int, bytes
                 yield start, data
 
 
-def heap(memory: Memory) -> Iterator[tuple[int, array[int]]]:
-    """Writable memory of no file, by address, as words."""
-    room = _MOST_HEAP
+def heap(memory: Memory, most: int = _MOST_HEAP) -> Iterator[tuple[int, array[int]]]:
+    """Writable memory of no file, by address, as words: the first `most` bytes of it."""
+    room = most
     for mapping in memory.mappings():
         if _is_of_file(mapping) or "w" not in (mapping.permissions or ""):
             continue
-        for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + room)):
+        for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + max(room, 0))):
             room -= len(data)
             yield start, words(memory, data)
 

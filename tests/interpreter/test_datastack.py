@@ -16,7 +16,7 @@ from crashkit.interpreter.view import View
 from crashkit.memory import MemoryThread, mapping_at, scanned
 from crashkit.model import Mapping
 from tests.crashes import Interpreter, python_crash, these_versions
-from tests.interpreter.process import idents, interpreter_of, main_ident, opened
+from tests.interpreter.process import idents, interpreter_of, main_ident, opened, state_of
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_damage import check_true, layout_of_core
 from tests.interpreter.test_held import Hidden
@@ -175,6 +175,25 @@ def test_frames_are_found_on_data_stacks_whose_threads_states_are_lost(python: I
     (tmp_path / "program.py").write_text(ENTANGLED)
     with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
         check_without_states(core)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_of_very_many_frames_the_outermost_are_read_which_say_whose_they_are(
+    python: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text(ENTANGLED)
+    with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
+        whole = state_of(core)
+        assert whole is not None
+        deep = max(whole.threads, key=lambda thread: len(thread.stack.inner))
+        monkeypatch.setattr("crashkit.interpreter.frames.INNER", 50)
+        module, version = interpreter_of(core)
+        hidden = [range(deep.state.address, deep.state.address + 512)]
+        ours = read_python(Hidden(core, {}, hidden), [Module(module, None)], version, idents(core), main=main_ident(core))
+        found = next(thread.stack for thread in ours.threads if thread.state.ident == deep.state.ident) if ours else None
+        assert found is not None and len(found.inner) == 50
+        assert [frame.address for frame in found.inner] == [frame.address for frame in deep.stack.inner[-50:]]
 
 
 @pytest.mark.parametrize("version", VERSIONS)
