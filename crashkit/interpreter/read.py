@@ -36,6 +36,7 @@ from crashkit.interpreter.threads import (
     main_name,
     names_in,
     read_state,
+    says_it_holds_gil,
     states_of,
     threading_contents,
 )
@@ -51,7 +52,7 @@ _OUTER_FRAMES_OF_THREAD = 2
 """Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
 _THREADING = "threading.py"
-_FRAME_TYPE = "PyFrame_Type"
+_FRAME_TYPE, _NONE = "PyFrame_Type", "_Py_NoneStruct"
 _GREENLET = ("_greenlet.", "greenlet.")
 """How the files of greenlet's module begin."""
 _FIRST_FRAMES = ("<module>", "_run_module_as_main")
@@ -149,12 +150,16 @@ def read_python(
         waiters += [gil_waiters(gil)] if gil and not found.gil else []
         collecting = is_collecting(view, found.layout, found.runtime, interpreter)
         for state in states[: MOST_THREADS - len(threads)]:
-            holds = None if holder is None else holder == state.address
+            holds = says_it_holds_gil(objects, state.address) if holder is None else holder == state.address
             collects = None if collecting is None or holds is None else collecting and holds
             stack = frames.stack(state.frame, state.address)
             threads.append(PythonThread(state, None, holds, collects, stack))
         threads[first:] = _named(objects, frames, interpreter, threads[first:], main)
-    values = Values(objects, found.interpreters[-1] if found.interpreters else None)
+    values = Values(
+        objects,
+        found.interpreters[-1] if found.interpreters else None,
+        lambda: next((address for module in modules for address in addresses_of(module, _NONE)), None),
+    )
     greenlets = cache(lambda: _greenlets(objects, frames, values, found))
     read = len(threads)
     unled = _Unled()
@@ -175,8 +180,8 @@ def read_python(
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
-        exception=lambda thread: _exception(view, found, values, thread),
-        raised=lambda thread: _raised(objects, frames, found, values, thread),
+        exception=lambda thread: _exception(objects, values, thread),
+        raised=lambda thread: _raised(objects, frames, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
@@ -421,20 +426,22 @@ def _pending(objects: Objects, values: Values, found: Found, modules: Sequence[M
     return pending(objects, values, table, codes)
 
 
-def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:
+def _handled(objects: Objects, values: Values, thread: PythonThread) -> int:
+    """The address of the exception that the thread was handling; 0 if there is none, or it is lost."""
     try:
-        exception = handled_exception(view, found.layout, thread.state.address, values.nothing)
+        return handled_exception(objects, thread.state.address, values.nothing)
     except Unreadable:
-        return None
-    return values.text(exception) if exception and values.nothing else None
+        return 0
 
 
-def _raised(objects: Objects, frames: Frames, found: Found, values: Values, thread: PythonThread) -> list[Raised]:
-    try:
-        exception = handled_exception(objects.view, found.layout, thread.state.address, values.nothing)
-    except Unreadable:
-        return []
-    return chain(objects, frames, values, exception) if exception and values.nothing else []
+def _exception(objects: Objects, values: Values, thread: PythonThread) -> Optional[str]:
+    exception = _handled(objects, values, thread)
+    return values.text(exception) if exception else None
+
+
+def _raised(objects: Objects, frames: Frames, values: Values, thread: PythonThread) -> list[Raised]:
+    exception = _handled(objects, values, thread)
+    return chain(objects, frames, values, exception) if exception else []
 
 
 def _gil(view: View, found: Found, interpreter: Optional[int]) -> Optional[tuple[int, int]]:
