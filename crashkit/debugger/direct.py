@@ -357,7 +357,7 @@ class DirectReader:
         stateless = self._state.stateless_threads if self._state else 0
         if stateless:
             whose = "one thread is lost: its" if stateless == 1 else f"{stateless} threads are lost: their"
-            yield SoftError(stage="python", message=f"the interpreter's state of {whose} frames were found on the data stack")
+            yield SoftError(stage="python", message=f"the interpreter's state of {whose} frames were found without it")
         gaps = sum(stack.gap for stack in stacks.values())
         if gaps:
             message = (

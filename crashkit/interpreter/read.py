@@ -164,6 +164,7 @@ def read_python(
     read = len(threads)
     unled = _Unled()
     if lost or unlisted or not found.interpreters or any(thread.stack.cut for thread in threads):
+        threads = _with_c_stacks(objects, frames, threads, idents, main)
         unled = _unled(objects, frames, threads, _frame_types(objects, modules, threads), greenlets)
         threads, unled = _with_unled(objects, frames, threads, unled, idents, main)
     if not threads:
@@ -277,6 +278,40 @@ def _frame_types(objects: Objects, modules: Sequence[Module], threads: Sequence[
     return {address for module in modules for address in addresses_of(module, _FRAME_TYPE)}
 
 
+def _with_c_stacks(
+    objects: Objects, frames: Frames, threads: Sequence[PythonThread], idents: Mapping[int, int], main: Optional[int]
+) -> list[PythonThread]:
+    """The threads with those whose states are lost, or what leads on from there, and whose C stacks say what they run."""
+    registers = {thread.tid: thread.registers for thread in objects.view.memory.threads()}
+    leading = {thread.state.ident for thread in threads if thread.stack.inner or not thread.stack.cut}
+    reached = {frame.address for thread in threads for frame in thread.stack.inner}
+    found: dict[int, PythonThread] = {}
+    for ident, tid in idents.items():
+        stack = frames.on_c_stack(registers.get(tid, {})) if ident not in leading else None
+        if stack is None or not stack.inner or not reached.isdisjoint(frame.address for frame in stack.inner):
+            continue
+        own, name = _own_thread(objects, frames, stack.inner[-1])
+        if own in (ident, None):
+            name = name or _main_name(objects, frames, threads, ident, main)
+            found[ident] = PythonThread(ThreadState(0, ident, tid, stack.inner[0].address), name, None, None, stack)
+    done = []
+    for thread in threads:
+        other = found.pop(thread.state.ident, None) if thread.stack.cut else None
+        done.append(thread._replace(stack=other.stack, name=thread.name or other.name) if other is not None else thread)
+    return [*done, *found.values()]
+
+
+def _main_name(objects: Objects, frames: Frames, threads: Sequence[PythonThread], ident: int, main: Optional[int]) -> Optional[str]:
+    """The name of the process's first thread, if that is this one, and `threading` is known to be imported."""
+    contents = _on_stacks(objects, frames, threads) if ident == main else None
+    return main_name(objects, contents) if contents is not None else None
+
+
+def _beyond(chain: tuple[FrameState, ...], reached: Collection[int]) -> tuple[FrameState, ...]:
+    """The frames further out than those that were reached in another way."""
+    return chain[max((index + 1 for index, frame in enumerate(chain) if frame.address in reached), default=0) :]
+
+
 class _Unled(NamedTuple):
     """Frames that nothing leads to from a thread's state, as they name each other, innermost first."""
 
@@ -291,7 +326,8 @@ def _unled(
     """Those of no thread, and of no greenlet that is known to be suspended: the frames of such a greenlet look as if they ran."""
     reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
     parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
-    chains = [one for one in (*map(frames.upwards, parts), *frames.running(types, reached)) if one]
+    found = (*map(frames.upwards, parts), *frames.running(types, reached))
+    chains = [beyond for one in found if (beyond := _beyond(one, reached))]
     if not chains or not any(PurePosixPath(one.path or "").name.startswith(_GREENLET) for one in objects.view.memory.mappings()):
         return _Unled(tuple(chains))
     known = greenlets()
@@ -322,8 +358,7 @@ def _with_unled(
             continue
         ident, name = _own_thread(objects, frames, one[-1])
         if ident is None and main is not None and _is_first(frames, one[-1]):
-            contents = _on_stacks(objects, frames, threads)
-            ident, name = main, main_name(objects, contents) if contents is not None else None
+            ident, name = main, _main_name(objects, frames, threads, main, main)
         if ident in idents and ident is not None:
             owned.setdefault(ident, []).append(index)
             names[ident] = name

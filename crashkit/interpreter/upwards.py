@@ -138,7 +138,7 @@ class Upwards:
             return True
         if previous == below:
             # From 3.12 on, C stands between two frames of which the outer one runs.
-            return self._objects.version < (3, 12) or self._objects.version >= (3, 14) or not self._runs(below)
+            return self._objects.version < (3, 12) or self._objects.version >= (3, 14) or not self.runs(below)
         return previous != 0 and not part.start <= previous < part.end
 
     def _following(self, frame: int, part: _Part) -> Optional[int]:
@@ -173,7 +173,7 @@ class Upwards:
         view, layout = self._view, self._objects.layout.frame
         builtins = view.word(frame + self._builtins_at)
         for place in self._places(frame, part):
-            if view.word(place + self._builtins_at) == builtins and self._runs(place):
+            if view.word(place + self._builtins_at) == builtins and self.runs(place):
                 found = [place]
                 while frame < (previous := view.word(found[-1] + layout.previous)) < found[-1] and self._places_left > 0:
                     self._places_left -= 1
@@ -196,10 +196,10 @@ class Upwards:
 
     def _drop_returned(self, frames: list[int]) -> None:
         """Drop those behind the last one that runs."""
-        while frames and not self._runs(frames[-1]):
+        while frames and not self.runs(frames[-1]):
             frames.pop()
 
-    def _runs(self, frame: int) -> bool:
+    def runs(self, frame: int) -> bool:
         """Whether a frame runs that lies on a data stack, or, from 3.14 on, whether it has not returned. Raises Unreadable."""
         layout = self._objects.layout.frame
         if self._objects.version < (3, 14):

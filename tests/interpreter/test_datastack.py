@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -218,6 +218,9 @@ def check_without_states(core: Core) -> None:
     # Without any, nobody says that this is CPython.
     for lost in (*([thread] for thread in whole.threads), whole.threads[1:]):
         hidden = [range(thread.state.address, thread.state.address + 512) for thread in lost]
+        if layout.cframe is not None:
+            # In 3.11 and 3.12 C stacks lead to all frames.
+            hidden += c_stacks_of(core, {known[thread.state.ident] for thread in lost})
         ours = read_python(Hidden(core, {}, hidden), [Module(module, Path(module.path))], version, known, main=main)
         assert ours is not None and len(ours.threads) == len(whole.threads) and ours.stateless_threads == len(lost)
         found = {thread.state.ident: thread for thread in ours.threads}
@@ -232,6 +235,30 @@ def check_without_states(core: Core) -> None:
             else:
                 assert found[thread.state.ident].stack == thread.stack
             assert found[thread.state.ident].name == thread.name
+
+
+def c_stacks_of(core: Core, tids: Collection[int]) -> list[range]:
+    each = zip(core.threads(), each_c_stack(core), strict=True)
+    return [range(min(stack) * _PAGE, (max(stack) + 1) * _PAGE) for thread, stack in each if thread.tid in tids]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [ENTANGLED, None])
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12"))
+def test_a_c_stack_leads_to_all_frames_of_a_thread_whose_state_is_lost(python: Interpreter, script: str | None, tmp_path: Path) -> None:
+    """Those that generators and coroutines hold, too."""
+    (tmp_path / "program.py").write_text(script or "")
+    with opened(python_crash(tmp_path / "program.py" if script else "threads.py", python=python).core) as core:
+        module, version = interpreter_of(core)
+        whole = state_of(core)
+        assert whole is not None and len(whole.threads) >= 3
+        for lost in (*([thread] for thread in whole.threads), whole.threads[1:]):
+            hidden = [range(thread.state.address, thread.state.address + 512) for thread in lost]
+            ours = read_python(Hidden(core, {}, hidden), [Module(module, None)], version, idents(core), main=main_ident(core))
+            assert ours is not None and ours.stateless_threads == len(lost) and ours.unplaced == ()
+            assert {one.state.ident: (one.name, one.stack) for one in ours.threads} == {
+                one.state.ident: (one.name, one.stack) for one in whole.threads
+            }
 
 
 @pytest.mark.slow
