@@ -51,7 +51,7 @@ def newest_parts(view: View, layout: Layout, states: Collection[int]) -> list[in
         except Unreadable:
             continue
     found: dict[int, int] = {}
-    for start, piece in heap(view.memory, MOST_FOR_STACKS):
+    for start, piece in heap(view, MOST_FOR_STACKS):
         # `previous`, `size`, `top` (Include/cpython/pystate.h).
         columns = (piece[-start % _PAGE // 8 + field :: _PAGE // 8] for field in range(3))
         for page, (previous, size, top) in enumerate(zip(*columns, strict=False)):
