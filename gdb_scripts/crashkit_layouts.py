@@ -53,6 +53,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "handlers": "exc_info",
             "chunk": "datastack_chunk",
             "top": "datastack_top",
+            "bit_holds_gil": "_status.holds_gil _status.active",
         },
     ),
     "chunk": ("_PyStackChunk", {"previous": "previous", "top": "top", "data": "data"}),

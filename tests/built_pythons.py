@@ -1,6 +1,6 @@
-"""CPython built from source as no package here has it: against musl, as Alpine's is, and as conda-forge builds its own.
+"""CPython built from source as no package here has it: against musl, as Alpine's is, as conda-forge builds its own, and free-threaded.
 
-Both take minutes, once: they are kept in ~/.cache/crashkit-tests. The sources are Debian's, which `apt-get source` brings. Neither is a
+Each takes minutes, once: they are kept in ~/.cache/crashkit-tests. The sources are Debian's, which `apt-get source` brings. Neither is a
 download of the real thing: the compiler, the options that matter for a crash, and what is stripped are theirs.
 """
 
@@ -24,7 +24,10 @@ BUILDING = 1500
 MUSL = {"3.13": "trixie"}
 """The versions that are built against musl, and Debian's release that has their source. setup.py of older ones finds glibc's headers."""
 CONDA = ("3.13", "trixie")
+FREE_THREADED = {"3.13t": "trixie", "3.14t": "sid"}
+"""As MUSL, by what the program is called."""
 NO_MUSL = "no CPython built against musl here: apt-get install musl-tools, then python -m tests.built_pythons musl-3.13"
+NO_FREE_THREADED = "no free-threaded CPython {0} built here: python -m tests.built_pythons free-threaded-{0}"
 NO_CONDA = "no CPython built as conda-forge does: python -m tests.built_pythons conda-3.13"
 PLACEHOLDER = "/opt/" + "_placehold" * 24
 """conda-build's prefix is as long as it can be: conda writes the environment's over it in every file, and fills up with zeros."""
@@ -51,6 +54,11 @@ def conda_python() -> Path:
     return _kept(CONDA_ENVIRONMENT, CONDA[0], NO_CONDA)
 
 
+def free_threaded_python(version: str) -> Path:
+    """That version, such as 3.13t, with debug info; skips the test where nobody built it."""
+    return _kept(f"free-threaded-{version}", version, NO_FREE_THREADED.format(version))
+
+
 def _kept(name: str, version: str, missing: str) -> Path:
     program = place(name, version)
     if not program.exists():
@@ -64,13 +72,13 @@ def place(name: str, version: str) -> Path:
 
 
 def build(name: str) -> None:
-    """Build `musl-VERSION` or `conda-VERSION`, unless it is there. Raises SystemExit where a step fails."""
-    kind, _, version = name.partition("-")
+    """Build `musl-VERSION`, `conda-VERSION` or `free-threaded-VERSION`, unless it is there. Raises SystemExit where a step fails."""
+    kind, _, version = name.rpartition("-")
     target = CACHE / name
     CACHE.mkdir(parents=True, exist_ok=True)
     with lock(target.with_name(f"{name}.lock")), TemporaryDirectory(prefix="crashkit-build-") as folder:
         if not target.exists():
-            (_musl if kind == "musl" else _conda)(version, target, Path(folder))
+            _BUILDS[kind](version, target, Path(folder))
 
 
 def _musl(version: str, target: Path, folder: Path) -> None:
@@ -129,6 +137,14 @@ def _conda(version: str, target: Path, folder: Path) -> None:
     told = subprocess.run([there / "bin" / f"python{version}", "-V"], capture_output=True, text=True, check=True).stdout.split()[1]
     (there / "conda-meta" / f"python-{told}-h9e4cc4f_1_cpython.json").write_text(record % told)
     partial.rename(target)
+
+
+def _free_threaded(version: str, target: Path, folder: Path) -> None:
+    source = _source(f"python{version.removesuffix('t')}", None, FREE_THREADED[version], folder)
+    _made(source, target, ("--disable-gil", *_COMMON, "CFLAGS=-g -O1"), {})
+
+
+_BUILDS = {"musl": _musl, "conda": _conda, "free-threaded": _free_threaded}
 
 
 def _replace_prefix(path: Path, before: bytes, after: bytes) -> None:

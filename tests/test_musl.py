@@ -38,6 +38,10 @@ def test_without_the_files_nothing_is_invented(gdb: str | None, tmp_path: Path) 
     made = recorded("3.13", PROGRAM, tmp_path, FOLDER)
     found = analyze(made.core, options=Options(gdb=gdb, sysroot=tmp_path / "nothing"))
     assert len(found.threads) == 5
+    assert all(len(list(thread.natives())) == 1 for thread in found.threads)
+    # The crashed one stands where the fault was, not in the handler that ended the process.
+    elsewhere = [thread for thread in found.threads if next(iter(thread.natives())).pc != thread.registers["rip"]]
+    assert elsewhere == [found.thread]
     assert all(frame.module for thread in found.threads for frame in thread.natives())
     assert all(any(thread.pythons()) for thread in found.threads)
 

@@ -24,6 +24,7 @@ from typing import NamedTuple
 import pytest
 
 from crashkit.report.json import decode
+from tests.built_pythons import FREE_THREADED, free_threaded_python
 from tests.crashes import CRASHERS, DEADLINE, Interpreter, cores_land_in_cwd, interpreter, interpreters, lock
 from tests.interpreter.process import opened, printed, state_of
 from tests.interpreter.test_damage import layout_of_core
@@ -241,6 +242,7 @@ def rows() -> list[list[str]]:
 
 
 BUILDS = [f"CPython 3.{minor}{build}" for minor in range(6, 14) for build in (", debug info", ", symbol table stripped")]
+FREE_THREADED_BUILDS = [f"CPython {version.removesuffix('t')}, free-threaded" for version in FREE_THREADED]
 OF_DISTRIBUTION = "the distribution's python3, stripped"
 OF_SID = "3.14 of Debian sid, in a container"
 
@@ -252,12 +254,14 @@ def program_of(build: str) -> tuple[Path, dict[str, str]]:
             pytest.skip("every interpreter here has debug info")
         return bare[-1].path, {}
     version = build.removeprefix("CPython ").partition(",")[0]
+    if build in FREE_THREADED_BUILDS:
+        return free_threaded_python(f"{version}t"), {}
     if not debuggable(version):
         pytest.skip(f"no CPython {version} with debug info here")
     return stripped(version) if "stripped" in build else (interpreter(version).path, {})
 
 
-@pytest.mark.parametrize("build", [*BUILDS, OF_DISTRIBUTION])
+@pytest.mark.parametrize("build", [*BUILDS, *FREE_THREADED_BUILDS, OF_DISTRIBUTION])
 def test_no_peer_reads_more(build: str, tmp_path: Path) -> None:
     program, environment = program_of(build)
     the_py_spy()
@@ -301,7 +305,10 @@ def write(build: str, counts: dict[str, dict[str, tuple[int, int]]], total: int)
     with lock(CACHE / "peers.lock"):
         lines = [line for line in PEERS.read_text().splitlines(keepends=True) if not line.startswith(f"| {build} |")]
         end = next(index for index, line in enumerate(lines) if line.startswith("|---")) + 1
-        kept = {name: [line for line in lines[end:] if line.startswith(f"| {name} |")] for name in (*BUILDS, OF_DISTRIBUTION, OF_SID)}
+        kept = {
+            name: [line for line in lines[end:] if line.startswith(f"| {name} |")]
+            for name in (*BUILDS, *FREE_THREADED_BUILDS, OF_DISTRIBUTION, OF_SID)
+        }
         kept[build] = new
         rest = [line for line in lines[end:] if not line.startswith("| ")]
         PEERS.write_text("".join([*lines[:end], *(line for one in kept.values() for line in one), *rest]))

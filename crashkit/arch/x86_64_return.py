@@ -94,6 +94,11 @@ def _step(
     sp = known.get("rsp")
     if sp is None:
         return False
+
+    def at(place: int) -> Optional[int]:
+        # What it pushes on the way is not in the process's memory yet.
+        return pushed[place] if place in pushed else word(place)
+
     if name == "call":
         return True
     if name in ("push", "pushfq"):
@@ -101,18 +106,17 @@ def _step(
         pushed[sp - _WORD] = known.get(target or "")
         return True
     if name in ("pop", "popfq"):
-        value = pushed.pop(sp) if sp in pushed else word(sp)
         known["rsp"] = sp + _WORD
-        _put(known, target, value, kept)
+        _put(known, target, at(sp), kept)
         return target != "rsp"
     if name == "leave":
         base = known.get("rbp")
         if base is None:
             return False
         known["rsp"] = base + _WORD
-        _put(known, "rbp", word(base), kept)
+        _put(known, "rbp", at(base), kept)
         return True
-    value = _value(name, instruction, known, word)
+    value = _value(name, instruction, known, at)
     written = {instruction.reg_name(number) for number in instruction.regs_access()[1]}
     wide = {_WHOLE.get(one, one) for one in written}
     for one in wide & {*kept, "rsp"}:

@@ -357,7 +357,7 @@ class DirectReader:
         stateless = self._state.stateless_threads if self._state else 0
         if stateless:
             whose = "one thread is lost: its" if stateless == 1 else f"{stateless} threads are lost: their"
-            yield SoftError(stage="python", message=f"the interpreter's state of {whose} frames were found on the data stack")
+            yield SoftError(stage="python", message=f"the interpreter's state of {whose} frames were found without it")
         gaps = sum(stack.gap for stack in stacks.values())
         if gaps:
             message = (
@@ -369,7 +369,8 @@ class DirectReader:
             named = [_place(frame) for frame in unplaced if frame.code is not None]
             shown = (": " if named else "") + ", ".join(named[:_UNPLACED]) + (", ..." if len(named) > _UNPLACED else "")
             one = "one more Python frame was" if len(unplaced) == 1 else f"{len(unplaced)} more Python frames were"
-            yield SoftError(stage="python", message=f"{one} running, but what tells in which thread is lost{shown}")
+            how = "running or suspended in greenlets" if self._state and self._state.may_be_suspended else "running"
+            yield SoftError(stage="python", message=f"{one} {how}, but what tells in which thread is lost{shown}")
         cut = [stack for stack in stacks.values() if stack.cut and not stack.gap]
         lost = sum(not stack.frames for stack in cut) + (self._state.lost_threads if self._state else 0)
         for which, count in (("Python frames", lost), ("outer Python frames", sum(bool(stack.frames) for stack in cut))):

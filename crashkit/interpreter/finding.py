@@ -215,7 +215,7 @@ def _by_idents(view: View, version: Version, idents: Mapping[int, int]) -> Optio
     if found and (found.interpreters or len(states) == len(idents)):
         return found
     wanted = set(idents)
-    for start, piece in heap(view.memory):
+    for start, piece in heap(view):
         if wanted.isdisjoint(piece):
             continue
         for index, word in enumerate(piece):

@@ -7,11 +7,12 @@ runs several; from 3.12 on a frame that belongs to C marks where a call begins.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
-from itertools import zip_longest
+from collections.abc import Callable, Collection, Mapping, Sequence
+from itertools import islice, zip_longest
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter import datastack
+from crashkit.interpreter.cframes import CStacks
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
@@ -24,10 +25,12 @@ INNER, OUTER = WHOLE_STACK, 200
 """Frames read at either end of a deep stack."""
 _MOST_FRAMES, _MOST_LINKS = 500_000, 8_000_000
 """Of all threads together: frames read, and frames only counted. A damaged or hostile core could have any number."""
+_MOST_INNERMOST = 16
+"""Frames of one C stack of which it is tried whether they are the innermost."""
 _MOST_TABLES = 16 << 20
 """Bytes of line tables decoded, which takes some seconds."""
-_OWNED_BY_C, _LAST_OWNER = 3, 4
-"""Include/internal/pycore_interpframe_structs.h, `enum _frameowner`: from this value on a frame runs no Python code."""
+_OWNED_BY_OBJECT, _OWNED_BY_C, _LAST_OWNER = 2, 3, 4
+"""Include/internal/pycore_interpframe_structs.h, `enum _frameowner`: from the second on a frame runs no Python code."""
 _TAGS = 7
 """Bits of a reference (3.14, `_PyStackRef`) that are not of the address."""
 _TAGGED_INTEGER = 3
@@ -80,6 +83,7 @@ class Frames:
         self._layout = objects.layout.frame
         self._is_mapped = is_mapped
         self._upwards = Upwards(objects, is_mapped)
+        self._c_stacks: Optional[CStacks] = None
         self._codes: dict[int, Optional[Code]] = {}
         self._slots: dict[int, tuple[Slot, ...]] = {}
         self._positions: dict[tuple[int, int], Optional[Position]] = {}
@@ -127,6 +131,26 @@ class Frames:
         """
         return [self._all(chain) for chain in running_chains(self._objects, self._is_mapped, types, known)]
 
+    def on_c_stack(self, registers: Mapping[str, int]) -> Optional[Stack]:
+        """By the C stack of a thread with these registers, its whole stack, where its state is lost (3.11 and 3.12); else None."""
+        if self._c_stacks is None:
+            self._c_stacks = CStacks(self._view.memory, self._objects.layout, self._is_running)
+        named = self._c_stacks.frames(registers)
+        for innermost in islice(dict.fromkeys(named), _MOST_INNERMOST):
+            stack = self.stack(innermost)
+            # What is left of a call that has returned names a frame that runs again, if any: one further out.
+            if not stack.cut and not stack.outer and {frame.address for frame in stack.inner}.issuperset(named):
+                return stack
+        return None
+
+    def _is_running(self, address: int) -> bool:
+        """Whether a thread or a generator has a running frame at this address, of 3.11 and newer."""
+        try:
+            code, owner = self._view.word(address + self._layout.code), self._view.byte(address + (self._layout.owner or 0))
+            return owner < _OWNED_BY_OBJECT and code % 8 == 0 and self._is_mapped(code) and self._upwards.runs(address)
+        except Unreadable:
+            return False
+
     def is_outermost(self, frame: FrameState) -> bool:
         """Whether this frame, with which what is known of a stack ends, is the first of its thread."""
         try:
@@ -149,18 +173,22 @@ class Frames:
         return self._all(found[behind:])
 
     def _all(self, addresses: Sequence[int]) -> tuple[FrameState, ...]:
-        """The frames at these addresses, as far as they can be read."""
+        """The frames at these addresses, newest first; of very many the oldest, which tell whose they are.
+
+        Nothing if one of them is no frame.
+        """
+        addresses = addresses[-INNER:]
         found: list[FrameState] = []
+        if self._frames_left < len(addresses):
+            return ()
+        self._frames_left -= len(addresses)
         try:
-            for address, outer in zip_longest(addresses[:INNER], addresses[1 : INNER + 1]):
-                self._frames_left -= 1
-                if self._frames_left < 0:
-                    break
+            for address, outer in zip_longest(addresses, addresses[1:]):
                 previous = self._add(address, found)
                 if self._layout.is_entry is None and self._layout.owner is not None:
                     found[-1] = found[-1]._replace(is_entry=previous != outer)
         except Unreadable:
-            pass
+            return ()
         return tuple(found)
 
     def _order(self, state: Optional[int], current: Optional[int]) -> datastack.Order:

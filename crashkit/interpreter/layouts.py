@@ -69,7 +69,8 @@ class Gil(_Structure, frozen=True):
 class ThreadState(_Structure, frozen=True):
     """`PyThreadState`. 3.11 and 3.12 reach the current frame through `_PyCFrame`, 3.7 and newer exceptions through `_PyErr_StackItem`.
 
-    From 3.11 on it has a data stack: `chunk` points to its newest part, `top` to the end of what is used of that.
+    From 3.11 on it has a data stack: `chunk` points to its newest part, `top` to the end of what is used of that. From 3.12 on one of its
+    bits says whether the thread holds the GIL.
     """
 
     previous: int
@@ -83,6 +84,7 @@ class ThreadState(_Structure, frozen=True):
     handlers: Optional[int] = None
     chunk: Optional[int] = None
     top: Optional[int] = None
+    bit_holds_gil: Optional[int] = None
 
 
 class Chunk(_Structure, frozen=True):

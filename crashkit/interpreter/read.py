@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
@@ -35,6 +36,7 @@ from crashkit.interpreter.threads import (
     main_name,
     names_in,
     read_state,
+    says_it_holds_gil,
     states_of,
     threading_contents,
 )
@@ -50,7 +52,9 @@ _OUTER_FRAMES_OF_THREAD = 2
 """Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
 _THREADING = "threading.py"
-_FRAME_TYPE = "PyFrame_Type"
+_FRAME_TYPE, _NONE = "PyFrame_Type", "_Py_NoneStruct"
+_GREENLET = ("_greenlet.", "greenlet.")
+"""How the files of greenlet's module begin."""
 _FIRST_FRAMES = ("<module>", "_run_module_as_main")
 """What runs in the outermost frame of the process's first thread: a script, or `runpy` for `python -m`."""
 
@@ -111,6 +115,8 @@ class PythonState(NamedTuple):
     """Those whose states are lost: their frames were found on their data stacks."""
     unplaced: tuple[tuple[FrameState, ...], ...]
     """Frames that some thread was running, as they name each other, innermost first: nothing in memory says which."""
+    may_be_suspended: bool
+    """Whether greenlets that were suspended may have those frames."""
     gil_waiters: tuple[range, ...]
     """The addresses that threads name to the kernel while they wait for the GIL; none if it is not known where it is."""
 
@@ -144,18 +150,25 @@ def read_python(
         waiters += [gil_waiters(gil)] if gil and not found.gil else []
         collecting = is_collecting(view, found.layout, found.runtime, interpreter)
         for state in states[: MOST_THREADS - len(threads)]:
-            holds = None if holder is None else holder == state.address
+            holds = says_it_holds_gil(objects, state.address) if holder is None else holder == state.address
             collects = None if collecting is None or holds is None else collecting and holds
             stack = frames.stack(state.frame, state.address)
             threads.append(PythonThread(state, None, holds, collects, stack))
         threads[first:] = _named(objects, frames, interpreter, threads[first:], main)
+    values = Values(
+        objects,
+        found.interpreters[-1] if found.interpreters else None,
+        lambda: next((address for module in modules for address in addresses_of(module, _NONE)), None),
+    )
+    greenlets = cache(lambda: _greenlets(objects, frames, values, found))
     read = len(threads)
-    unplaced: list[tuple[FrameState, ...]] = []
+    unled = _Unled()
     if lost or unlisted or not found.interpreters or any(thread.stack.cut for thread in threads):
-        threads, unplaced = _with_unled(objects, frames, threads, _frame_types(objects, modules, threads), idents, main)
+        threads = _with_c_stacks(objects, frames, threads, idents, main)
+        unled = _unled(objects, frames, threads, _frame_types(objects, modules, threads), greenlets)
+        threads, unled = _with_unled(objects, frames, threads, unled, idents, main)
     if not threads:
         return None
-    values = Values(objects, found.interpreters[-1] if found.interpreters else None)
     return PythonState(
         version=found.version,
         threads=tuple(threads),
@@ -163,12 +176,13 @@ def read_python(
         lost_threads=lost,
         unlisted_threads=unlisted,
         stateless_threads=len(threads) - read,
-        unplaced=tuple(unplaced),
+        unplaced=unled.chains,
+        may_be_suspended=unled.may_be_suspended,
         variables=lambda frame: [
             Value(one.name, values.text(one.value), one.is_argument) for one in frames.variables(frame, _MOST_VARIABLES)
         ],
-        exception=lambda thread: _exception(view, found, values, thread),
-        raised=lambda thread: _raised(objects, frames, found, values, thread),
+        exception=lambda thread: _exception(objects, values, thread),
+        raised=lambda thread: _raised(objects, frames, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
@@ -176,7 +190,7 @@ def read_python(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),
         tasks=lambda source: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads], source),
-        greenlets=lambda: _greenlets(objects, frames, values, found),
+        greenlets=greenlets,
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
         forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
         gil_waiters=tuple(dict.fromkeys(waiters)),
@@ -264,18 +278,79 @@ def _frame_types(objects: Objects, modules: Sequence[Module], threads: Sequence[
     return {address for module in modules for address in addresses_of(module, _FRAME_TYPE)}
 
 
+def _with_c_stacks(
+    objects: Objects, frames: Frames, threads: Sequence[PythonThread], idents: Mapping[int, int], main: Optional[int]
+) -> list[PythonThread]:
+    """The threads with those whose states are lost, or what leads on from there, and whose C stacks say what they run."""
+    registers = {thread.tid: thread.registers for thread in objects.view.memory.threads()}
+    leading = {thread.state.ident for thread in threads if thread.stack.inner or not thread.stack.cut}
+    reached = {frame.address for thread in threads for frame in thread.stack.inner}
+    found: dict[int, PythonThread] = {}
+    for ident, tid in idents.items():
+        stack = frames.on_c_stack(registers.get(tid, {})) if ident not in leading else None
+        if stack is None or not stack.inner or not reached.isdisjoint(frame.address for frame in stack.inner):
+            continue
+        own, name = _own_thread(objects, frames, stack.inner[-1])
+        if own in (ident, None):
+            name = name or _main_name(objects, frames, threads, ident, main)
+            found[ident] = PythonThread(ThreadState(0, ident, tid, stack.inner[0].address), name, None, None, stack)
+    done = []
+    for thread in threads:
+        other = found.pop(thread.state.ident, None) if thread.stack.cut else None
+        done.append(thread._replace(stack=other.stack, name=thread.name or other.name) if other is not None else thread)
+    return [*done, *found.values()]
+
+
+def _main_name(objects: Objects, frames: Frames, threads: Sequence[PythonThread], ident: int, main: Optional[int]) -> Optional[str]:
+    """The name of the process's first thread, if that is this one, and `threading` is known to be imported."""
+    contents = _on_stacks(objects, frames, threads) if ident == main else None
+    return main_name(objects, contents) if contents is not None else None
+
+
+def _beyond(chain: tuple[FrameState, ...], reached: Collection[int]) -> tuple[FrameState, ...]:
+    """The frames further out than those that were reached in another way."""
+    return chain[max((index + 1 for index, frame in enumerate(chain) if frame.address in reached), default=0) :]
+
+
+class _Unled(NamedTuple):
+    """Frames that nothing leads to from a thread's state, as they name each other, innermost first."""
+
+    chains: tuple[tuple[FrameState, ...], ...] = ()
+    may_be_suspended: bool = False
+    """Whether some may be of suspended greenlets."""
+
+
+def _unled(
+    objects: Objects, frames: Frames, threads: Sequence[PythonThread], types: Collection[int], greenlets: Callable[[], Greenlets]
+) -> _Unled:
+    """Those of no thread, and of no greenlet that is known to be suspended: the frames of such a greenlet look as if they ran."""
+    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
+    parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
+    found = (*map(frames.upwards, parts), *frames.running(types, reached))
+    chains = [beyond for one in found if (beyond := _beyond(one, reached))]
+    if not chains or not any(PurePosixPath(one.path or "").name.startswith(_GREENLET) for one in objects.view.memory.mappings()):
+        return _Unled(tuple(chains))
+    known = greenlets()
+    suspended = {frame.address for one in known.found for frame in (*one.stood.inner, *one.stood.outer)}
+    left = (one for one in chains if suspended.isdisjoint(frame.address for frame in one))
+    return _Unled(tuple(left), may_be_suspended=not known.found or not known.in_time)
+
+
 def _with_unled(
     objects: Objects,
     frames: Frames,
     threads: Sequence[PythonThread],
-    types: Collection[int],
+    unled: _Unled,
     idents: Collection[int],
     main: Optional[int],
-) -> tuple[list[PythonThread], list[tuple[FrameState, ...]]]:
-    """The threads with frames that nothing leads to from their states, and such frames of which nothing says whose they are."""
-    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
-    parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
-    chains = [one for one in (*map(frames.upwards, parts), *frames.running(types, reached)) if one]
+) -> tuple[list[PythonThread], _Unled]:
+    """The threads with these frames where the outermost one says whose they are, and the frames of which nothing says it.
+
+    The outermost frame of a thread may be of a suspended greenlet, too: then it says nothing.
+    """
+    if unled.may_be_suspended:
+        return list(threads), unled
+    chains = list(unled.chains)
     owned: dict[int, list[int]] = {}
     names: dict[int, Optional[str]] = {}
     for index, one in enumerate(chains):
@@ -283,8 +358,7 @@ def _with_unled(
             continue
         ident, name = _own_thread(objects, frames, one[-1])
         if ident is None and main is not None and _is_first(frames, one[-1]):
-            contents = _on_stacks(objects, frames, threads)
-            ident, name = main, main_name(objects, contents) if contents is not None else None
+            ident, name = main, _main_name(objects, frames, threads, main, main)
         if ident in idents and ident is not None:
             owned.setdefault(ident, []).append(index)
             names[ident] = name
@@ -302,7 +376,7 @@ def _with_unled(
         stack = Stack(chains[placed[ident]], cut=True, gap=True)
         done.append(PythonThread(ThreadState(0, ident, None, None), names[ident], None, None, stack))
         chains[placed[ident]] = ()
-    return done[:MOST_THREADS], [one for one in chains if one]
+    return done[:MOST_THREADS], _Unled(tuple(one for one in chains if one))
 
 
 def _is_first(frames: Frames, frame: FrameState) -> bool:
@@ -387,20 +461,22 @@ def _pending(objects: Objects, values: Values, found: Found, modules: Sequence[M
     return pending(objects, values, table, codes)
 
 
-def _exception(view: View, found: Found, values: Values, thread: PythonThread) -> Optional[str]:
+def _handled(objects: Objects, values: Values, thread: PythonThread) -> int:
+    """The address of the exception that the thread was handling; 0 if there is none, or it is lost."""
     try:
-        exception = handled_exception(view, found.layout, thread.state.address, values.nothing)
+        return handled_exception(objects, thread.state.address, values.nothing)
     except Unreadable:
-        return None
-    return values.text(exception) if exception and values.nothing else None
+        return 0
 
 
-def _raised(objects: Objects, frames: Frames, found: Found, values: Values, thread: PythonThread) -> list[Raised]:
-    try:
-        exception = handled_exception(objects.view, found.layout, thread.state.address, values.nothing)
-    except Unreadable:
-        return []
-    return chain(objects, frames, values, exception) if exception and values.nothing else []
+def _exception(objects: Objects, values: Values, thread: PythonThread) -> Optional[str]:
+    exception = _handled(objects, values, thread)
+    return values.text(exception) if exception else None
+
+
+def _raised(objects: Objects, frames: Frames, values: Values, thread: PythonThread) -> list[Raised]:
+    exception = _handled(objects, values, thread)
+    return chain(objects, frames, values, exception) if exception else []
 
 
 def _gil(view: View, found: Found, interpreter: Optional[int]) -> Optional[tuple[int, int]]:

@@ -7,13 +7,14 @@ Each is an object in the heap, names the one outwards of it, and says whether it
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import islice
 
 from crashkit.interpreter.objects import Objects
-from crashkit.interpreter.search import places_of
+from crashkit.interpreter.search import MOST_FOR_STACKS, places_of
 from crashkit.interpreter.view import Unreadable
 
-_MOST_HEAP = 128 << 20
-_MOST_FRAMES = 65536
+_MOST_FRAMES, _MOST_PLACES = 65536, 1 << 20
+"""Frames that run, and places that point to their type."""
 _LAST_INSTRUCTION = 1 << 28
 
 
@@ -23,7 +24,7 @@ def running_chains(objects: Objects, is_mapped: Callable[[int], bool], types: Co
     if layout.runs is None or not types or view.word_size != 8:
         return []
     outwards: dict[int, int] = {}
-    for place in places_of(view, tuple(types), _MOST_HEAP):
+    for place in islice(places_of(view, tuple(types), MOST_FOR_STACKS), _MOST_PLACES):
         frame = place - objects.layout.object.type
         try:
             if frame not in known and _is_running(objects, is_mapped, frame):

@@ -15,9 +15,13 @@ from crashkit.model import Mapping
 
 _MOST_VARIABLES = 64 << 20
 """Bytes of a module's variables."""
+MOST_FOR_STACKS = 1 << 30
+"""Bytes of the heap that are searched for Python stacks to which nothing leads: half a second. They lie behind what malloc() has."""
 _MOST_HEAP = 128 << 20
 _ZEROS = bytes(SCANNED)
 """What a piece is where the process has memory that it never touched: a free-threaded build has a gigabyte of it."""
+_ZEROS_COST = 8
+"""How many times faster such a piece is searched."""
 
 
 class Ranges:
@@ -49,37 +53,42 @@ def variables(memory: Memory, module: LoadedModule) -> Iterator[tuple[int, bytes
                 yield start, data
 
 
-def heap(memory: Memory) -> Iterator[tuple[int, array[int]]]:
-    """Writable memory of no file, by address, as words."""
-    room = _MOST_HEAP
-    for mapping in memory.mappings():
-        if _is_of_file(mapping) or "w" not in (mapping.permissions or ""):
-            continue
-        for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + room)):
-            room -= len(data)
-            yield start, words(memory, data)
+def heap(view: View, most: int = _MOST_HEAP) -> Iterator[tuple[int, array[int]]]:
+    """Writable memory of no file, by address, as words: the first `most` bytes of it. Raises TimeUp."""
+    for start, data in _pieces(view, most):
+        yield start, words(view.memory, data)
 
 
 def places_of(view: View, wanted: Sequence[int], most: int) -> Iterator[int]:
     """Where words that equal one of `wanted` lie in writable memory of no file, in the first `most` bytes of it. Raises TimeUp."""
-    memory = view.memory
     # Without the zeros that most pointers end in, which are everywhere.
-    needles = [struct.pack(memory.word.code, word).rstrip(b"\0") for word in wanted]
+    needles = [struct.pack(view.memory.word.code, word).rstrip(b"\0") for word in wanted]
     known = frozenset(wanted)
-    for mapping in memory.mappings():
+    for start, data in _pieces(view, most):
+        for needle in needles:
+            at = data.find(needle)
+            while at >= 0:
+                if at % 8 == 0 and at + 8 <= len(data) and struct.unpack_from(view.memory.word.code, data, at)[0] in known:
+                    yield start + at
+                at = data.find(needle, at + 1)
+
+
+def _pieces(view: View, most: int) -> Iterator[tuple[int, bytes]]:
+    """The first `most` bytes of writable memory of no file, piece by piece, but for what was never touched. Raises TimeUp."""
+    for mapping in view.memory.mappings():
+        if most <= 0:
+            return
         if _is_of_file(mapping) or "w" not in (mapping.permissions or ""):
             continue
-        for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + max(most, 0))):
+        for start, data in view.memory.scan(mapping.start, mapping.end):
             view.check_time()
-            most -= len(data)
+            if most <= 0:
+                return
             if _ZEROS.startswith(data):
+                most -= len(data) // _ZEROS_COST
                 continue
-            for needle in needles:
-                at = data.find(needle)
-                while at >= 0:
-                    if at % 8 == 0 and at + 8 <= len(data) and struct.unpack_from(memory.word.code, data, at)[0] in known:
-                        yield start + at
-                    at = data.find(needle, at + 1)
+            most -= len(data)
+            yield start, data
 
 
 def words(memory: Memory, data: bytes) -> array[int]:

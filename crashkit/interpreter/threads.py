@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.interpreter.layouts import Layout
-from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.objects import EXCEPTION, Objects
 from crashkit.interpreter.view import Unreadable, View
 from crashkit.limits import MOST_THREADS
 
@@ -92,19 +92,28 @@ def _frame(view: View, layout: Layout, address: int) -> Optional[int]:
         return None
 
 
-def handled_exception(view: View, layout: Layout, state: int, nothing: int) -> int:
-    """The address of the exception that a thread is handling, such as in an `except` block; 0 if there is none. `nothing`: that of None.
+def handled_exception(objects: Objects, state: int, nothing: int) -> int:
+    """The address of the exception that a thread is handling, such as in an `except` block; 0 if there is none.
 
-    The innermost of its handlers that has one (`_PyErr_GetTopmostException`, Python/errors.c). Raises Unreadable.
+    The innermost of its handlers that has one (`_PyErr_GetTopmostException`, Python/errors.c). `nothing` is the address of None, which
+    stands where there is none; 0 if it is not known. Raises Unreadable.
     """
+    view, layout = objects.view, objects.layout
     if layout.thread.handlers is None or layout.handler is None:
         exception = view.word(state + layout.thread.handled) if layout.thread.handled is not None else 0
-        return 0 if exception == nothing else exception
+        return exception if _is_exception(objects, exception, nothing) else 0
     for handler in linked(view, view.word(state + layout.thread.handlers), layout.handler.previous, _MOST_HANDLERS):
         exception = view.word(handler + layout.handler.exception)
-        if exception not in (0, nothing):
+        if _is_exception(objects, exception, nothing):
             return exception
     return 0
+
+
+def _is_exception(objects: Objects, address: int, nothing: int) -> bool:
+    """Whether the object is one rather than None. Raises Unreadable."""
+    if nothing or not address:
+        return address not in (0, nothing)
+    return objects.flags(objects.type_of(address)) & EXCEPTION != 0
 
 
 _CONDITIONS_BEHIND_LOCKED, _CONDITIONS_END = 16, 16 + 2 * (48 + 48)
@@ -133,6 +142,18 @@ def gil_holder(view: View, gil: tuple[int, int]) -> Optional[int]:
     locked, holder = gil
     try:
         return view.word(holder) if view.int32(locked) == 1 else 0
+    except Unreadable:
+        return None
+
+
+def says_it_holds_gil(objects: Objects, state: int) -> Optional[bool]:
+    """Whether the thread state itself says that its thread holds the GIL, for where the GIL is lost; None if it does not tell (up to 3.11),
+    or where the GIL may be off."""
+    bit = objects.layout.thread.bit_holds_gil
+    if bit is None or objects.version.free_threaded:
+        return None
+    try:
+        return objects.view.uint32(state + bit // 32 * 4) >> bit % 32 & 1 == 1
     except Unreadable:
         return None
 

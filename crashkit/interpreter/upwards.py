@@ -16,15 +16,16 @@ from typing import NamedTuple, Optional
 
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import Objects
-from crashkit.interpreter.search import heap
+from crashkit.interpreter.search import MOST_FOR_STACKS, heap
 from crashkit.interpreter.threads import linked
 from crashkit.interpreter.view import Unreadable, View
 
 _PAGE = 4096
-_SMALLEST = 16 * 1024
-"""Bytes of a part (`DATA_STACK_CHUNK_SIZE`, Python/pystate.c): so many, or twice, four times ... as many."""
-_LARGEST = 1 << 28
-_MOST_PARTS, _MOST_FRAMES, _MOST_WORDS = 4096, 65536, 1 << 20
+_SIZES = frozenset(1 << bits for bits in range(14, 29))
+"""Bytes of a part: `DATA_STACK_CHUNK_SIZE` (Python/pystate.c), or twice, four times ... as many."""
+_MOST_PARTS, _MOST_FRAMES = 1 << 16, 1 << 18
+"""Of all data stacks together."""
+_MOST_WORDS = 1 << 20
 _LONGEST, _MOST_PLACES = 1024, 1 << 20
 """Words of a frame whose code object is lost, and how many places are looked at for the ends of all of these."""
 _OWNED_BY_THREAD = 0
@@ -46,17 +47,17 @@ def newest_parts(view: View, layout: Layout, states: Collection[int]) -> list[in
     owned: set[int] = set()
     for state in states:
         try:
-            owned.update(linked(view, view.word(state + thread.chunk), chunk.previous, _MOST_PARTS))
+            owned.update(linked(view, view.word(state + thread.chunk), chunk.previous, _MOST_PARTS - len(owned)))
         except Unreadable:
             continue
     found: dict[int, int] = {}
-    for start, piece in heap(view.memory):
-        for at in range(-start % _PAGE // 8, len(piece) - 2, _PAGE // 8):
-            # `previous`, `size`, `top` (Include/cpython/pystate.h).
-            previous, size, top = piece[at : at + 3]
-            is_size = _SMALLEST <= size <= _LARGEST and size & (size - 1) == 0
-            if is_size and previous % _PAGE == 0 and 8 * top <= size and start + 8 * at not in owned:
-                found[start + 8 * at] = previous
+    for start, piece in heap(view, MOST_FOR_STACKS):
+        # `previous`, `size`, `top` (Include/cpython/pystate.h).
+        columns = (piece[-start % _PAGE // 8 + field :: _PAGE // 8] for field in range(3))
+        for page, (previous, size, top) in enumerate(zip(*columns, strict=False)):
+            address = start + -start % _PAGE + page * _PAGE
+            if size in _SIZES and previous % _PAGE == 0 and 8 * top <= size and address not in owned:
+                found[address] = previous
     older = set(found.values())
     return [part for part in found if part not in older]
 
@@ -66,7 +67,7 @@ class Upwards:
 
     def __init__(self, objects: Objects, is_mapped: Callable[[int], bool]) -> None:
         self._objects, self._view, self._is_mapped = objects, objects.view, is_mapped
-        self._places_left = _MOST_PLACES
+        self._parts_left, self._frames_left, self._places_left = _MOST_PARTS, _MOST_FRAMES, _MOST_PLACES
 
     def frames(self, newest: int, top: Optional[int] = None) -> list[int]:
         """The addresses of the frames on the data stack whose newest part is this one, newest first, as far out from the oldest as is sure.
@@ -94,7 +95,8 @@ class Upwards:
         chunk, word = self._objects.layout.chunk, self._view.word_size
         assert chunk is not None
         previous = newest
-        for part in linked(self._view, newest, chunk.previous, _MOST_PARTS):
+        for part in linked(self._view, newest, chunk.previous, self._parts_left):
+            self._parts_left -= 1
             previous, size, used = self._view.words(part, 3)
             used_end = top or part + size if part == newest else part + chunk.data + used * word
             if not part < used_end <= part + size:
@@ -108,8 +110,8 @@ class Upwards:
         """The frames in this part as far as they can be followed, oldest first, and whether they fill it. `below` is the one before it."""
         found: list[int] = []
         start: Optional[int] = part.start
-        while start is not None and start < part.end and len(found) < _MOST_FRAMES:
-            self._view.check_time()
+        while start is not None and start < part.end and self._frames_left > 0:
+            self._frames_left -= 1
             try:
                 if not self._is_frame(start, below, part):
                     break
@@ -136,7 +138,7 @@ class Upwards:
             return True
         if previous == below:
             # From 3.12 on, C stands between two frames of which the outer one runs.
-            return self._objects.version < (3, 12) or self._objects.version >= (3, 14) or not self._runs(below)
+            return self._objects.version < (3, 12) or self._objects.version >= (3, 14) or not self.runs(below)
         return previous != 0 and not part.start <= previous < part.end
 
     def _following(self, frame: int, part: _Part) -> Optional[int]:
@@ -171,9 +173,10 @@ class Upwards:
         view, layout = self._view, self._objects.layout.frame
         builtins = view.word(frame + self._builtins_at)
         for place in self._places(frame, part):
-            if view.word(place + self._builtins_at) == builtins and self._runs(place):
+            if view.word(place + self._builtins_at) == builtins and self.runs(place):
                 found = [place]
-                while frame < (previous := view.word(found[-1] + layout.previous)) < found[-1]:
+                while frame < (previous := view.word(found[-1] + layout.previous)) < found[-1] and self._places_left > 0:
+                    self._places_left -= 1
                     found.append(previous)
                 if all(self._is_frame(one, below, part) for one, below in zip(found, (*found[1:], frame), strict=True)):
                     return found[::-1]
@@ -193,10 +196,10 @@ class Upwards:
 
     def _drop_returned(self, frames: list[int]) -> None:
         """Drop those behind the last one that runs."""
-        while frames and not self._runs(frames[-1]):
+        while frames and not self.runs(frames[-1]):
             frames.pop()
 
-    def _runs(self, frame: int) -> bool:
+    def runs(self, frame: int) -> bool:
         """Whether a frame runs that lies on a data stack, or, from 3.14 on, whether it has not returned. Raises Unreadable."""
         layout = self._objects.layout.frame
         if self._objects.version < (3, 14):

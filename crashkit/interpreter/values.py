@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import chain, islice
 from typing import Optional
 
@@ -23,12 +23,14 @@ _PATIENCE = 3.0
 
 
 class Values:
-    """Formats the objects of one interpreter."""
+    """Formats the objects of one interpreter. `nothing` says where None is, if the interpreter does not lead there."""
 
-    def __init__(self, objects: Objects, interpreter: Optional[int]) -> None:
+    def __init__(self, objects: Objects, interpreter: Optional[int], nothing: Callable[[], Optional[int]] = lambda: None) -> None:
         self._objects = objects
         self._view = objects.view
         self._builtins = _builtins(objects, interpreter) if interpreter is not None else {}
+        if "None" not in self._builtins.values() and (told := nothing()):
+            self._builtins[told] = "None"
         self.nothing = next((address for address, name in self._builtins.items() if name == "None"), 0)
         """The address of None; 0 if it is not known."""
         self._types: dict[int, str] = {}

@@ -59,6 +59,17 @@ def test_leave_takes_the_stack_pointer_from_the_frame_pointer() -> None:
     assert found == {**ENTRY, "rbp": 77, "rip": CALLER, "rsp": base + 16}
 
 
+@pytest.mark.parametrize(
+    "code",
+    [
+        "554889e5c9c3",  # push rbp; mov rbp, rsp; leave; ret
+        "5531ed488b2c244883c408c3",  # push rbp; xor ebp, ebp; mov rbp, [rsp]; add rsp, 8; ret
+    ],
+)
+def test_what_is_pushed_on_the_way_is_not_in_memory_yet(code: str) -> None:
+    assert returned(code, {STACK - 8: 2, STACK: CALLER}) == {**ENTRY, "rip": CALLER, "rsp": STACK + 8}
+
+
 def test_a_jump_backwards() -> None:
     # ret, then the program counter: pop rbx; jmp to the ret
     assert returned("c3" + "90" * 300 + "5be9cdfeffff", {STACK: 5, STACK + 8: CALLER}, at=301) == {

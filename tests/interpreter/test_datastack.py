@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from crashkit.interpreter.view import View
 from crashkit.memory import MemoryThread, mapping_at, scanned
 from crashkit.model import Mapping
 from tests.crashes import Interpreter, python_crash, these_versions
-from tests.interpreter.process import idents, interpreter_of, main_ident, opened
+from tests.interpreter.process import idents, interpreter_of, main_ident, opened, state_of
 from tests.interpreter.recorded import VERSIONS, recorded
 from tests.interpreter.test_damage import check_true, layout_of_core
 from tests.interpreter.test_held import Hidden
@@ -177,6 +177,25 @@ def test_frames_are_found_on_data_stacks_whose_threads_states_are_lost(python: I
         check_without_states(core)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_of_very_many_frames_the_outermost_are_read_which_say_whose_they_are(
+    python: Interpreter, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "program.py").write_text(ENTANGLED)
+    with opened(python_crash(tmp_path / "program.py", python=python).core) as core:
+        whole = state_of(core)
+        assert whole is not None
+        deep = max(whole.threads, key=lambda thread: len(thread.stack.inner))
+        monkeypatch.setattr("crashkit.interpreter.frames.INNER", 50)
+        module, version = interpreter_of(core)
+        hidden = [range(deep.state.address, deep.state.address + 512)]
+        ours = read_python(Hidden(core, {}, hidden), [Module(module, None)], version, idents(core), main=main_ident(core))
+        found = next(thread.stack for thread in ours.threads if thread.state.ident == deep.state.ident) if ours else None
+        assert found is not None and len(found.inner) == 50
+        assert [frame.address for frame in found.inner] == [frame.address for frame in deep.stack.inner[-50:]]
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_same_of_a_free_threaded_build(version: str, tmp_path: Path) -> None:
     with opened(recorded(version, "known_threads.py", tmp_path).core) as core:
@@ -199,6 +218,9 @@ def check_without_states(core: Core) -> None:
     # Without any, nobody says that this is CPython.
     for lost in (*([thread] for thread in whole.threads), whole.threads[1:]):
         hidden = [range(thread.state.address, thread.state.address + 512) for thread in lost]
+        if layout.cframe is not None:
+            # In 3.11 and 3.12 C stacks lead to all frames.
+            hidden += c_stacks_of(core, {known[thread.state.ident] for thread in lost})
         ours = read_python(Hidden(core, {}, hidden), [Module(module, Path(module.path))], version, known, main=main)
         assert ours is not None and len(ours.threads) == len(whole.threads) and ours.stateless_threads == len(lost)
         found = {thread.state.ident: thread for thread in ours.threads}
@@ -213,6 +235,30 @@ def check_without_states(core: Core) -> None:
             else:
                 assert found[thread.state.ident].stack == thread.stack
             assert found[thread.state.ident].name == thread.name
+
+
+def c_stacks_of(core: Core, tids: Collection[int]) -> list[range]:
+    each = zip(core.threads(), each_c_stack(core), strict=True)
+    return [range(min(stack) * _PAGE, (max(stack) + 1) * _PAGE) for thread, stack in each if thread.tid in tids]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("script", [ENTANGLED, None])
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12"))
+def test_a_c_stack_leads_to_all_frames_of_a_thread_whose_state_is_lost(python: Interpreter, script: str | None, tmp_path: Path) -> None:
+    """Those that generators and coroutines hold, too."""
+    (tmp_path / "program.py").write_text(script or "")
+    with opened(python_crash(tmp_path / "program.py" if script else "threads.py", python=python).core) as core:
+        module, version = interpreter_of(core)
+        whole = state_of(core)
+        assert whole is not None and len(whole.threads) >= 3
+        for lost in (*([thread] for thread in whole.threads), whole.threads[1:]):
+            hidden = [range(thread.state.address, thread.state.address + 512) for thread in lost]
+            ours = read_python(Hidden(core, {}, hidden), [Module(module, None)], version, idents(core), main=main_ident(core))
+            assert ours is not None and ours.stateless_threads == len(lost) and ours.unplaced == ()
+            assert {one.state.ident: (one.name, one.stack) for one in ours.threads} == {
+                one.state.ident: (one.name, one.stack) for one in whole.threads
+            }
 
 
 @pytest.mark.slow

@@ -20,7 +20,7 @@ from crashkit.elf.headers import Word
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.modules import loaded_modules
 from crashkit.evidence.interpreter import find_interpreter
-from crashkit.interpreter.finding import Module
+from crashkit.interpreter.finding import Module, find
 from crashkit.interpreter.greenlets import Greenlets
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.read import read_python
@@ -33,8 +33,11 @@ from crashkit.report import html, text, wording
 from crashkit.shorten import shortened
 from crashkit.stacks.greenlets import of_greenlet
 from tests.crashes import CRASHERS, Folder, Interpreter, at_hand, every_interpreter, needs_gdb, python_crash, some_interpreters
-from tests.interpreter.process import MORE, idents, interpreter_of, opened
+from tests.interpreter.process import MORE, idents, interpreter_of, main_ident, opened
+from tests.interpreter.recorded import VERSIONS as FREE_THREADED
+from tests.interpreter.recorded import recorded
 from tests.interpreter.test_damage import Overwritten, garbage, words_of
+from tests.interpreter.test_held import Hidden
 from tests.packages import folder_with
 
 _PATIENCE, _SLACK = 0.3, 0.2
@@ -265,3 +268,39 @@ def test_memory_that_was_never_touched_costs_little(tmp_path: Path) -> None:
         began = time.process_time()
         assert list(places_of(View(core), [needle], size)) == [0x10000000 + size - 64]
         assert time.process_time() - began < 1.5, "it is one of 3 s that all may take"
+
+
+def check_without_states(core: Core) -> None:
+    """Frames of suspended greenlets are on no stack, and are not said to run; where nobody knows them, the report says that."""
+    module, version = interpreter_of(core)
+    modules, known, main = [Module(module, Path(module.path))], idents(core), main_ident(core)
+    whole, found = read_python(core, modules, version, known, main=main), find(View(core), modules, version, known)
+    assert whole is not None and found is not None and len(whole.threads) == 2
+    modules_lost = {one + found.layout.interpreter.modules: 0xDEADBEEF for one in found.interpreters}
+    true = {thread.state.ident: [frame.address for frame in thread.stack.inner] for thread in whole.threads}
+    suspended = {frame.address for one in whole.greenlets().found for frame in one.stood.inner}
+    assert len(suspended) > 50
+    for lost in whole.threads:
+        hidden = [range(lost.state.address, lost.state.address + 512)]
+        for words in ({}, modules_lost):
+            ours = read_python(Hidden(core, words, hidden), modules, version, known, main=main)
+            assert ours is not None and {
+                one.state.ident: [frame.address for frame in (*one.stack.inner, *one.stack.outer)] for one in ours.threads
+            } == {ident: addresses for ident, addresses in true.items() if ident != lost.state.ident}
+            unplaced = [frame.address for chain in ours.unplaced for frame in chain]
+            assert set(unplaced) >= set(true[lost.state.ident])
+            assert ours.may_be_suspended == bool(words) == (not suspended.isdisjoint(unplaced))
+
+
+@pytest.mark.parametrize("version", FREE_THREADED)
+def test_without_a_threads_state_no_suspended_frame_is_said_to_run(version: str, tmp_path: Path) -> None:
+    with opened(recorded(version, "greenlets.py", tmp_path).core) as core:
+        check_without_states(core)
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.8", "3.10", "3.11", "3.12", "3.13"))
+def test_the_same_of_each_version(python: Interpreter) -> None:
+    with opened(crashed(python, "greenlet").core) as core:
+        check_without_states(core)
