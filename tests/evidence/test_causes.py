@@ -30,6 +30,15 @@ SAID = {
     "A race on the free-threaded build crashes it.": "free-threaded-race",
     "The file was truncated while memory-mapped: bus error.": "mmap-file-truncated-sigbus",
     "pytest segfaults during garbage collection": "gc-corrupted-object",
+    "The trace function becomes null in the thread state, and it is called.": "null-function-call",
+    "gloo's barrier timed out on one rank.": "gloo-timeout",
+    "Thread A waits for the construction of a static while thread B wants the GIL.": "deadlock-gil-static-init",
+    "We must make sure that we don't call any tkinter stuff during the thread.": "gui-wrong-thread",
+    "tkinter runs on the main thread, I was calling it from the listener thread. That is why it was crashing.": "gui-wrong-thread",
+    "With PyQt5, every time an error occurs it closes.": "pyqt-unhandled-exception",
+    "The garbage collector deletes objects that are still referenced by the C++ code.": "use-after-free",
+    "The macro Py_RETURN_NONE is the right way to do it.": "refcount-none-dealloc",
+    "A bus error at the end of the Python process.": "finalization-static-dtor",
 }
 
 
@@ -80,6 +89,15 @@ def test_a_change_of_what_caused_crashes_is_none(tmp_path: Path) -> None:
         "I run it on macOS with Python 3.12.",
         "The garbage collector is enabled.",
         "The process forked two children.",
+        "    Py_RETURN_NONE;",
+        "PyQt5 5.15 is installed; every test passes.",
+        "The GUI is drawn from the main thread, and the worker thread computes.",
+        "The full memory map follows.",
+        "This static library is linked, and it takes the GIL.",
+        "A C++ static variable is initialised at start.",
+        "gloo is used on CPU, timeout=1800.",
+        "The objects are still referenced, so nothing is collected.",
+        "It runs to the end of the program.",
     ],
 )
 def test_words_that_tell_no_cause(text: str, tmp_path: Path) -> None:
