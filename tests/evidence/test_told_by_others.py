@@ -18,6 +18,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Crash
 
 TOLD = {
+    "I/DEBUG   (   86): signal 11 (SIGSEGV), code 1 (SEGV_MAPERR), fault addr 00000000": "null-deref",
     "mailpile>\nmailpile> Killed\nuser@host:~/Mailpile$": "killed-by-signal-9-unknown",
     ">>> Killed": "killed-by-signal-9-unknown",
     "htop shows full memory used. After a few minutes, without any output, the process was automatically killed.": "host-oom-cgroup",

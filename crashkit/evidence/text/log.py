@@ -712,7 +712,7 @@ def _is_beheaded(file: BinaryIO, frame: re.Pattern[str], head: str) -> bool:
 
 
 def _from(line: LogLine, rows: Sequence[str]) -> Sequence[str]:
-    """The rows of this line and of those behind it that its message may go on in; of a traceback, whose number is its first line's, its last."""
+    """The row of this line and those behind it in which its message may go on. The number of a traceback is its first line's."""
     first = (line.line or 1) - 1
     if line.kind != traceback.KIND:
         return rows[first : first + 2]
