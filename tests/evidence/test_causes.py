@@ -40,6 +40,27 @@ SAID = {
     "The garbage collector deletes objects that are still referenced by the C++ code.": "use-after-free",
     "The macro Py_RETURN_NONE is the right way to do it.": "refcount-none-dealloc",
     "A bus error at the end of the Python process.": "finalization-static-dtor",
+    # In any order.
+    "The array is a view on memory owned by the C++ object; once the object is destroyed, python crashes.": "use-after-free",
+    "It crashes because the iterator outlives its container.": "use-after-free",
+    "One Py_DECREF too many in the cleanup path crashes the interpreter.": "use-after-free",
+    "The crash happens because Qt deletes the C++ object but Python still has the wrapper.": "qt-object-lifetime",
+    "matplotlib crashes the app if I plot from the background thread.": "gui-wrong-thread",
+    "The destructor is recursive, so a long list crashes.": "stack-overflow",
+    "musl gives threads 128k of stack, therefore the interpreter segfaults.": "stack-overflow",
+    "libusb_open fails, the handle stays 0, and the next call segfaults.": "null-deref",
+    "We return Py_None without increasing its reference count: fatal error.": "refcount-none-dealloc",
+    "The global C++ objects are destroyed when the interpreter exits: crash.": "finalization-static-dtor",
+    "The buffer is one byte too small, strcpy writes past its end and glibc aborts.": "heap-corruption-overflow",
+    "Both python and the library free the same buffer.": "heap-corruption-double-free",
+    "torch and sklearn bring their own OpenMP: segfault.": "duplicate-openmp-runtime",
+    "Swapping the imports fixes it.": "import-order-libstdcxx",
+    "Compiled for a different version of python: undefined symbol.": "abi-undefined-symbol",
+    "Downgrading protobuf fixes the crash.": "protobuf-version",
+    "The C++ exception goes across the C API boundary and terminates the interpreter.": "cxx-uncaught-exception",
+    "The wheel needs glibc, but alpine uses musl.": "glibc-library-on-musl",
+    "jemalloc compiled for 4k pages does not run on 16k pages.": "jemalloc-page-size",
+    "Two threads take the locks in opposite order and hang.": "deadlock-locks",
 }
 
 
@@ -101,6 +122,14 @@ def test_a_change_of_what_caused_crashes_is_none(tmp_path: Path) -> None:
         "gloo is used on CPU, timeout=1800.",
         "The objects are still referenced, so nothing is collected.",
         "It runs to the end of the program.",
+        "The old files are deleted after a week.",
+        "jemalloc 5.3 is preloaded.",
+        "The image is based on alpine.",
+        "protobuf 3.20.1, openmp 5, glibc 2.35 are installed.",
+        "The git clone is recursive.",
+        "The objects are written to disk when the program exits.",
+        "The threads start in another order.",
+        "The arrays are copied to the buffers.",
     ],
 )
 def test_words_that_tell_no_cause(text: str, tmp_path: Path) -> None:
