@@ -18,6 +18,10 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Crash
 
 TOLD = {
+    "opencv and PyQt5 both ship Qt plugins; the xcb plugin could not be loaded.": "qt-platform-plugin",
+    "The worker dies with code 137 whenever the data does not fit in memory.": "host-oom-cgroup",
+    "The pod gets OOM'ed as soon as two requests are processed.": "host-oom-cgroup",
+    "The callback runs Python code without holding the GIL": "gil-not-held",
     "I/DEBUG   (   86): signal 11 (SIGSEGV), code 1 (SEGV_MAPERR), fault addr 00000000": "null-deref",
     "mailpile>\nmailpile> Killed\nuser@host:~/Mailpile$": "killed-by-signal-9-unknown",
     ">>> Killed": "killed-by-signal-9-unknown",
