@@ -241,6 +241,12 @@ FAILED = (
     "python(PyEval_EvalFrameEx+0x11) [0x4b]",
     "#3  0x00007f12 in work ()",
     "Python has encountered a problem",
+    "my node keeps beeping",
+    "Sometimes, when it reads the camera, everything stops.",
+    "Steps to reproduce: 1. open it, 2. wait",
+    "Any idea what it is?",
+    "the whole machine locks up",
+    "nothing is written to the log",
 )
 
 
@@ -263,6 +269,8 @@ WELL = (
     "[celery@host ready.]\nTask app.add[1] succeeded in 0.01s: 3\nTask exited with return code 0",
     "Early stopping after 3 epochs without improvement\nSaved checkpoint\nTraining finished in 0:03:22",
     "[node-1] process has finished cleanly",
+    "Sometimes you want to plot two lines; every time you call it, a new one is drawn.",
+    "To reproduce the figures of the paper, run make all.",
     "INFO stopped: celery (exit status 0)\nINFO success: celery entered RUNNING state, process has stayed up for > than 1 seconds",
     "[I NotebookApp] Kernel started: 123, name: python3\n[I NotebookApp] Kernel shutdown: 123",
     "INFO SparkContext: Successfully stopped SparkContext\nINFO ShutdownHookManager: Shutdown hook called",
