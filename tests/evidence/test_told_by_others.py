@@ -38,7 +38,6 @@ TOLD = {
     "TypeError: Descriptors should not be created directly, but only retrieved from their parent.": "protobuf-version",
     "INFO - Task exited with return code -9": "killed-by-signal-9-unknown",
     "MPI_ABORT was invoked on rank 0 in communicator MPI_COMM_WORLD\nwith errorcode 59.": "job-rank-failed",
-    "gcmodule.c:351: update_refs: Assertion `gc->gc.gc_refs != 0' failed.": "gc-refcount-too-small",
     "srun: error: n12: tasks 8-18,20: Aborted": "supervisor-worker-crashed",
     "srun: error: n12: task 0: Segmentation fault": "supervisor-worker-crashed",
     "srun: error: n12: task 0: Killed": "killed-by-signal-9-unknown",
