@@ -433,6 +433,22 @@ def program_counter_zero(case: Case) -> Outcome:
     return no("the innermost frame is not at address 0")
 
 
+def jumped_to_address(case: Case) -> Outcome:
+    """The fault address is where the innermost frame was to run: a jump or a call through a bad pointer."""
+    address = fault_address(case)
+    if isinstance(address, Outcome):
+        return address
+    stack = case.crashed
+    first = next(iter(stack.natives), None) if stack is not None else None
+    if stack is None or first is None or first.frame.pc is None:
+        return unknown("where the crashed thread was running")
+    if first.frame.pc == address:
+        return Outcome(
+            True, (Evidence(text="the fault address is that of the innermost frame", thread=stack.thread.tid, frame=first.index),)
+        )
+    return no("the innermost frame is at another address than the one that faulted")
+
+
 def null_thread_state(case: Case) -> Outcome:
     """An inner frame was called with a null thread state, as a debugger shows its arguments."""
     stack = case.crashed
@@ -767,6 +783,7 @@ FACTS: dict[str, Fact] = {
     "two-libstdcxx": two_libstdcxx,
     "two-openssl": two_openssl,
     "program-counter-zero": program_counter_zero,
+    "jumped-to-address": jumped_to_address,
     "null-thread-state": null_thread_state,
     "null-argument": null_argument,
     "forced-unwind": forced_unwind,

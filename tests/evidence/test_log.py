@@ -295,6 +295,35 @@ def test_fixed_texts_of_a_pattern(pattern: str, expected: tuple[str, ...]) -> No
     assert literals(pattern) == expected
 
 
+def test_numbers_that_are_links_in_a_copied_log() -> None:
+    """GitHub's page of a log makes links of them."""
+    link = "(https://github.com/o/r/actions/runs/1/job/2#step:10:9)"
+    assert clean(f"ld-linux-x[8]{link}6-64.so.2, line 4[1]{link}, [3](https://x.org/a)".encode()) == (
+        "ld-linux-x86-64.so.2, line 41, [3](https://x.org/a)"
+    )
+
+
+BROKEN = """\
+Traceback (most recent call last):
+  File "/app/a.py", line 1, in <module>
+    import numpy
+RuntimeError: NumPy was built with baseline optimizations:
+(X86_V2) but your machine doesn't support:
+(X86_V2).
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [(BROKEN, "cpu-too-old"), (BROKEN.replace("doesn't", "does"), "exception"), (BROKEN.replace("\n(", "\n\n("), "exception")],
+)
+def test_the_message_of_an_exception_over_several_lines(text: str, kind: str, tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(text)
+    found = read_log(tmp_path / "a.log")
+    assert [line.kind for line in found.lines] == [kind]
+    assert [frame.line for thread in found.threads for frame in thread.frames] == [1]
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_are_cleaned(raw: bytes) -> None:
     text = clean(raw)

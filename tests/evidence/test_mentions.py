@@ -216,6 +216,37 @@ FAILED = (
     "The Space fails to start: workload evicted",
     "the invocation dies without giving an insightful reason",
     '  File "/srv/app.py", line 3 in main\n\nExtension modules: numpy.core (total: 1)',
+    "After 20 minutes the bot goes silent.",
+    "nothing happens after this line",
+    "It stays at 0% and never proceeds.",
+    "it just sits there",
+    "A window flashes and is gone.",
+    "after a while the pid is gone from ps",
+    "The process ended.",
+    "After both are connected, the simulator shuts down.",
+    "5 minutes after it is opened it is closing itself",
+    "Startup-loop of the workers",
+    "The pod gets recreated every ten minutes.",
+    "GPU at 0 % and no progress",
+    "the application froze",
+    "INFO: task python:123 blocked for more than 120 seconds.",
+    "The runner has received a shutdown signal.",
+    "The runner lost communication with the server",
+    "Missed heartbeat from celery@host",
+    "http.client.RemoteDisconnected: Remote end closed",
+    "502 Bad Gateway",
+    "Truncated or oversized response headers received from daemon process 'app'",
+    "VK_ERROR_DEVICE_LOST",
+    "Location: python311.dllPyList_AsTuple + 46D bytes\nModule: C:\\python311.dll",
+    "python(PyEval_EvalFrameEx+0x11) [0x4b]",
+    "#3  0x00007f12 in work ()",
+    "Python has encountered a problem",
+    "my node keeps beeping",
+    "Sometimes, when it reads the camera, everything stops.",
+    "Steps to reproduce: 1. open it, 2. wait",
+    "Any idea what it is?",
+    "the whole machine locks up",
+    "nothing is written to the log",
 )
 
 
@@ -227,6 +258,29 @@ def test_a_short_text_that_tells_of_a_failure(text: str, tmp_path: Path) -> None
     crash = analyze(path)
     assert crash.findings == () and crash.signal is None
     path.write_text(f"{text}\n" + "an ordinary line\n" * (mentions.MOST_POSTED // 10))
+    with pytest.raises(EvidenceError):
+        read_log(path)
+
+
+WELL = (
+    "[9] [INFO] Booting worker with pid: 9\n[9] [INFO] Worker exiting (pid: 9)\n[1] [INFO] Shutting down: Master",
+    "INFO: Started server process [123]\nINFO: Shutting down\nINFO: Waiting for application shutdown.\nINFO: Finished server process [123]",
+    "db_1 | received fast shutdown request\ndb_1 | database system is shut down\napp_db_1 exited with code 0",
+    "[celery@host ready.]\nTask app.add[1] succeeded in 0.01s: 3\nTask exited with return code 0",
+    "Early stopping after 3 epochs without improvement\nSaved checkpoint\nTraining finished in 0:03:22",
+    "[node-1] process has finished cleanly",
+    "Sometimes you want to plot two lines; every time you call it, a new one is drawn.",
+    "To reproduce the figures of the paper, run make all.",
+    "INFO stopped: celery (exit status 0)\nINFO success: celery entered RUNNING state, process has stayed up for > than 1 seconds",
+    "[I NotebookApp] Kernel started: 123, name: python3\n[I NotebookApp] Kernel shutdown: 123",
+    "INFO SparkContext: Successfully stopped SparkContext\nINFO ShutdownHookManager: Shutdown hook called",
+)
+
+
+@pytest.mark.parametrize("text", WELL)
+def test_a_short_log_in_which_all_is_well_is_refused(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "a.log"
+    path.write_text(text)
     with pytest.raises(EvidenceError):
         read_log(path)
 

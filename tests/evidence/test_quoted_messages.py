@@ -37,6 +37,11 @@ QUOTES = (
     'An error such as "{}" means that memory was freed twice.',
     "If you see `{}`, update the driver.",
     "    // {} if the destructor runs twice",
+    "- {} \u2014 reinstall the driver",
+    "* `{}` => the library is too old",
+    "| {} | not enough memory |",
+    "{} is just a warning that it prints when it is closed",
+    "`{}` means that memory was freed twice",
 )
 PRINTED = (
     "{}",
@@ -47,6 +52,9 @@ PRINTED = (
     '{{"level": "error", "message": "{}"}}',
     'write(2, "{}\\n", 24) = 24',
     "python: {}",
+    "- {}",
+    "1. {}",
+    "worker-1 | {}",
     'I get "{}" when I close the window.',
     "What does `{}` mean?",
     ">   raise_from(x)\nE   RuntimeError: {}",

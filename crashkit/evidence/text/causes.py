@@ -7,8 +7,9 @@ is never above `possible`: the person may be wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -26,6 +27,12 @@ _LETTERS = r"\\w{0,12}"
 _NOT = r"(?<!no )(?<!not )(?<!not a )(?<!not an )(?<!never )(?<!isn t )(?<!without )"
 
 
+_AROUND = 140
+"""Letters before and behind a word in which those near it stand: about a sentence."""
+_MOST_PLACES = 50
+"""Of the first of words near each other that are tried."""
+
+
 class Told(NamedTuple):
     """A cause that a line tells."""
 
@@ -35,11 +42,21 @@ class Told(NamedTuple):
 
 class _Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kind: str
-    said: tuple[str, ...]
+    said: tuple[str, ...] = ()
+    near: tuple[tuple[str, ...], ...] = ()
+    """Each: words that stand near each other, in any order."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    parts: dict[str, str]
+    """What several patterns have in common: `<crash>`."""
     cause: tuple[_Cause, ...]
+
+
+class _Near(NamedTuple):
+    kind: str
+    first: re.Pattern[str]
+    others: tuple[re.Pattern[str], ...]
 
 
 @cache
@@ -49,7 +66,9 @@ def _table() -> _Table:
 
 def cause_patterns() -> tuple[tuple[str, str], ...]:
     """The kind and the regular expression of each, for the reduced words with one space between them."""
-    return tuple((cause.kind, _expression(said)) for cause in _table().cause for said in cause.said)
+    said = [(cause.kind, _expression(said)) for cause in _table().cause for said in cause.said]
+    near = [(cause.kind, _words(words)) for cause in _table().cause for several in cause.near for words in several]
+    return (*said, *near)
 
 
 def kinds() -> frozenset[str]:
@@ -61,18 +80,49 @@ def _expression(said: str) -> str:
     return rf"\b{_NOT}(?:{_REST.sub(_LETTERS, said.replace(' ... ', _GAP))})\b"
 
 
+def _words(words: str) -> str:
+    for name, part in _table().parts.items():
+        words = words.replace(f"<{name}>", part)
+    return rf"\b{_NOT}(?:{_REST.sub(_LETTERS, words)})\b"
+
+
 @cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((kind, re.compile(pattern)) for kind, pattern in cause_patterns())
+    return tuple((cause.kind, re.compile(_expression(said))) for cause in _table().cause for said in cause.said)
+
+
+@cache
+def _neighbours() -> tuple[_Near, ...]:
+    several = ((cause.kind, words) for cause in _table().cause for words in cause.near)
+    return tuple(_Near(kind, *_compiled(words)) for kind, words in several)
+
+
+def _compiled(words: Sequence[str]) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
+    first, *others = (re.compile(_words(one)) for one in words)
+    return first, tuple(others)
 
 
 def told(rows: Sequence[str]) -> tuple[Told, ...]:
     """The causes that these lines tell, each once, by the numbers of their lines from 1."""
     letters = Letters(rows)
     found: dict[str, int] = {}
-    for kind, pattern in _patterns():
-        match = pattern.search(letters.spaced)
-        if match is not None:
-            line = letters.line_of_spaced(match.start())
-            found[kind] = min(line, found.get(kind, line))
+    for kind, at in (*_in_order(letters.spaced), *_in_any_order(letters.spaced)):
+        line = letters.line_of_spaced(at)
+        found[kind] = min(line, found.get(kind, line))
     return tuple(Told(line, kind) for kind, line in found.items())
+
+
+def _in_order(text: str) -> Iterator[tuple[str, int]]:
+    for kind, pattern in _patterns():
+        match = pattern.search(text)
+        if match is not None:
+            yield kind, match.start()
+
+
+def _in_any_order(text: str) -> Iterator[tuple[str, int]]:
+    for kind, first, others in _neighbours():
+        for match in islice(first.finditer(text), _MOST_PLACES):
+            around = text[max(0, match.start() - _AROUND) : match.end() + _AROUND]
+            if all(other.search(around) for other in others):
+                yield kind, match.start()
+                break

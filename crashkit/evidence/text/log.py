@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, TypeVar
 
@@ -20,7 +20,7 @@ import msgspec
 from crashkit.attempt import failed
 from crashkit.errors import EvidenceError
 from crashkit.evidence.input import Input, open_input
-from crashkit.evidence.text import causes, faulthandler, formats, gdb, hearsay, log_signal, mentions, quoted, retold
+from crashkit.evidence.text import causes, faulthandler, formats, gdb, hearsay, log_signal, mentions, quoted, retold, traceback
 from crashkit.evidence.text.log_patterns import Classifier, fewest, precedence, said
 from crashkit.evidence.text.neighbours import with_neighbours
 from crashkit.evidence.text.prefixes import clean, split
@@ -48,6 +48,8 @@ PATIENCE = 20
 MOST_REJOINED = 64 << 10
 MOST_TYPED = 8 << 10
 """Bytes of a text in which messages are looked for that were broken, or typed: what people post has less."""
+MOST_BROKEN = 3
+"""Lines in which the message of an exception is looked for: a terminal breaks it once or twice, or its author did."""
 MOST_BLOCKS = 64
 """Processes whose multi-line texts are read at the same time."""
 
@@ -167,7 +169,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
         elif alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
             found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file), *log.causes_told(source.file)))
-        elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
+        elif alone and found.stacks is None and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
     lines = found.lines
@@ -476,7 +478,7 @@ class _Log:
         if found := mentions.failures(file):
             lines = self._mentions(found, {mentions.FAILURE: "no words of a crash"})
             return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, mentions.only_failed(min(found))))
-        if told := [line for line in self.told_causes(file, ()) if not hearsay.denies(line.text)]:
+        if told := [line for line in self.told_causes(file, ()) if not hearsay.undoes(line.text)]:
             return LogEvidence(kind="log", soft_errors=(*errors, mentions.only_cause(told[0].line or 1)))
         return None
 
@@ -509,16 +511,18 @@ class _Log:
     def whole_messages(self, file: BinaryIO, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """The lines, of which some are known as more once the line behind them is added: a terminal or a mail had broken them."""
         rows = _rows(file, MOST_REJOINED)
-        return tuple(self._whole(line, rows[line.line - 1 : line.line + 1]) if line.line and not line.process else line for line in lines)
+        return tuple(self._whole(line, _from(line, rows)) if line.line and not line.process else line for line in lines)
 
     def _whole(self, line: LogLine, rows: Sequence[str]) -> LogLine:
-        if len(rows) < 2 or not rows[1].strip() or self._kind_of(rows[0]) != line.kind:
+        if not rows or (line.kind != traceback.KIND and self._kind_of(rows[0]) != line.kind):
             return line
-        text = f"{rows[0].strip()} {rows[1].strip()}"
-        kind, fields = self._classified(text) or (None, {})
-        if kind in (None, self._kind_of(rows[1]), *_VAGUE, *_SUPPORTING, *_ENDS) or precedence(kind) >= precedence(line.kind):
-            return line
-        return msgspec.structs.replace(line, text=text[:LONGEST_TEXT], kind=kind, fields=dict(fields))
+        text, more = rows[0].strip(), [row.strip() for row in rows[1:]]
+        for row in takewhile(bool, more):
+            text = f"{text} {row}"
+            kind, fields = self._classified(text) or (None, {})
+            if kind not in (None, self._kind_of(row), *_VAGUE, *_SUPPORTING, *_ENDS) and precedence(kind) < precedence(line.kind):
+                return msgspec.structs.replace(line, text=text[:LONGEST_TEXT], kind=kind, fields=dict(fields))
+        return line
 
     def _kind_of(self, row: str) -> Optional[str]:
         found = self._classified(row)
@@ -705,6 +709,15 @@ def _is_beheaded(file: BinaryIO, frame: re.Pattern[str], head: str) -> bool:
     text = file.read().decode("utf-8", "replace")
     found = frame.search(text)
     return found is not None and text.rfind(head, 0, found.start()) < 0
+
+
+def _from(line: LogLine, rows: Sequence[str]) -> Sequence[str]:
+    """The row of this line and those behind it in which its message may go on. The number of a traceback is its first line's."""
+    first = (line.line or 1) - 1
+    if line.kind != traceback.KIND:
+        return rows[first : first + 2]
+    last = next((at for at in range(first, len(rows)) if rows[at].strip() == line.text), len(rows))
+    return rows[last : last + MOST_BROKEN]
 
 
 def _rows(file: BinaryIO, most: int) -> list[str]:

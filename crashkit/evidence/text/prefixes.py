@@ -50,6 +50,8 @@ _LAYERS = tuple(
         r"\((?P<who>[\w.]+ (?:pid=)?\d+(?:, ip=[\d.]+)?)\) ",  # ray, vLLM workers
     )
 )
+_LINKED_NUMBER = re.compile(r"\[(\d{1,9})\]\(https?://[^\s()]{1,400}#step:\d{1,9}:\d{1,9}\)")
+"""A number in a log of GitHub Actions that was copied from the page, where it is a link to a line: `ld-linux-x[8](https://...#step:10:9)6`."""
 _MOST_LAYERS = 8
 _PID = re.compile(r"\[(\d{1,9})\]$|\bpid=(\d{1,9})\b")
 _RANK = re.compile(r"(?:rank|default)?\d+(?:,\d+)?")
@@ -75,6 +77,8 @@ def clean(raw: bytes) -> str:
     text = raw.decode("utf-8", "replace")
     if "&" in text and _ENTITY.search(text):
         text = html.unescape(text)
+    if "#step:" in text:
+        text = _LINKED_NUMBER.sub(r"\1", text)
     if not text.isascii():
         text = text.translate(_SPACES)
     if _COLOURED.search(text):

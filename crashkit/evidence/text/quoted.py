@@ -31,6 +31,14 @@ _MEANT = re.compile(
     r"|[Ii]n case|e\.g\.|[Ff]or example|should (?:raise|print|show|report|say)|would (?:raise|print|show|say))"
 )
 """Of a wish, an explanation or an example: the message in quotation marks is none that was seen."""
+_EXPLAINED = re.compile(
+    r"[\"'`\u201d]? (?:is (?:just |only )?(?:a |an )?(?:[a-z]{2,12} )?(?:warning|message|notice|harmless|expected)"
+    r"|(?:just |usually |only )?means? that|can (?:safely )?be ignored)\b"
+)
+"""What explains the message before it, in the same line."""
+_OF_LIST = re.compile(r"^\W{0,8}(?:[-*\u2022|]|\d{1,2}[.)]) ")
+_DASH = re.compile(r"[\"'`\u201d]? (?:\u2014|\u2013|=>|\u2192|\u21d2|\|) ")
+"""Between a message and what a list or a table of several says of it."""
 
 
 def literals(text: str) -> Iterator[str]:
@@ -54,6 +62,9 @@ def how(text: str, kind: Optional[str], kind_of: Callable[[str], Optional[str]])
         return "as repaired"
     if _MEANT.search(text) and any(kind_of(marked["text"]) == kind for marked in _MARKED.finditer(text)):
         return "in a wish or an explanation"
+    ends = (*_EXPLAINED.finditer(text), *(_DASH.finditer(text) if _OF_LIST.match(text) else ()))
+    if any(kind_of(text[: end.start()].lstrip(" -*|\"'`")) == kind for end in ends):
+        return "in an explanation"
     if text.lstrip().startswith("//") and kind_of(text.lstrip(" /")) == kind:
         return "in a comment"
     return None

@@ -9,6 +9,8 @@ from typing import Optional
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import PythonFrame, Thread
 
+KIND = "exception"
+"""Of the line of an exception whose message no pattern knows."""
 MOST_FRAMES = 1000
 
 _HEAD = re.compile(r"^(?P<margin>[ |+-]*)(?:\w[\w.]* +)?Traceback \(most recent call (?P<end>last|first)\):?$")
@@ -118,7 +120,7 @@ class Traceback(Reader):
             return ()
         innermost = self._frames[0 if self.first else -1]
         fields = {"exception": self.exception, "message": self.message or "", "reported_at": f"{innermost.file}:{innermost.line}"}
-        return (Note(self.last_line, "exception", fields, classified=True),)
+        return (Note(self.last_line, KIND, fields, classified=True),)
 
     def thread(self) -> Thread:
         """A thread with only Python frames, innermost first."""
@@ -146,4 +148,4 @@ def _tells(tracebacks: Sequence[tuple[str, Traceback]]) -> Account:
     return Account(telling=Telling.EXCEPTION, threads=(shown.thread(),))
 
 
-FORMAT = Format(openers=("Traceback (most recent call", *_ASIDE), opens=_opens, tells=_tells, kinds=frozenset({"exception"}))
+FORMAT = Format(openers=("Traceback (most recent call", *_ASIDE), opens=_opens, tells=_tells, kinds=frozenset({KIND}))
