@@ -78,7 +78,7 @@ _FRAME = re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.M
 _GDB_FRAME = re.compile(r"^\W{0,20}#[1-9]\d{0,6} {1,4}(?:0x[0-9a-f]{8,16} in )?[A-Za-z_?][^\n]{0,400} \(", re.MULTILINE)
 
 # Lines that tell how a process ended, and not why.
-_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status"})
+_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-signal"})
 
 # Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
 _ASSERTED = "c-assert-part"
@@ -165,7 +165,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         if alone and found.signal is None and found.stacks == "native" and not found.lines:
             told = log.told(source.file)
             found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
-        elif alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
+        elif alone and _ENDS.issuperset(line.kind for line in found.lines):
             found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file), *log.causes_told(source.file)))
         elif alone and not found.threads and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
