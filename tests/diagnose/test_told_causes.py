@@ -100,6 +100,15 @@ TOLD = [
     ("hdf5-mismatch", "HDF5 headers and library versions differ and h5py aborts on import."),
     ("protobuf-duplicate-registration", "Two copies of protobuf register the same file and the process aborts."),
     ("jemalloc-page-size", "jemalloc fails with unsupported system page size on the Raspberry Pi 5."),
+    ("finalization-static-dtor", "Python segfaults on leaving the interpreter once the module is loaded."),
+    ("finalization-static-dtor", "When the script that uses the scanner ends, it segfaults."),
+    ("finalization-static-dtor", "As soon as I call py::finalize_interpreter() the host crashes."),
+    ("abi-undefined-symbol", "It fails with `undefined symbol: c10::MessageLogger...`"),
+    ("abi-undefined-symbol", "Import error with _ZN3c105ErrorC1ENS_14SourceLocationERKSs"),
+    ("host-oom-cgroup", "The notebook consumed all of the available RAM, and the session crashed."),
+    ("host-oom-cgroup", "My kernel keeps dying, it crashed after it had utilized all the memory"),
+    ("duplicate-openmp-runtime", "libiomp5md.dll \u5df2\u7ecf\u521d\u59cb\u5316, \u5185\u6838\u6302\u6389"),
+    ("null-deref", "I see segfaults and think that they come from a decref of a temporary that is NULL there."),
     ("static-tls-exhausted", "libgomp cannot allocate memory in the static TLS block."),
 ]
 HEALTHY = [
@@ -115,6 +124,10 @@ HEALTHY = [
     "sent SIGTERM to the worker; it ended cleanly",
     "Every allocation is checked, and freed when it is no longer needed.",
     "Static objects are constructed in order.",
+    "When the program ends it prints a summary.",
+    "The cache uses all available memory by design.",
+    "Undefined symbols for architecture arm64 are errors of the linker.",
+    "strlen of a null terminated string",
     "The handle is passed as a pointer.",
 ]
 
