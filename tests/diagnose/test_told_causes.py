@@ -109,6 +109,11 @@ TOLD = [
     ("host-oom-cgroup", "My kernel keeps dying, it crashed after it had utilized all the memory"),
     ("duplicate-openmp-runtime", "libiomp5md.dll \u5df2\u7ecf\u521d\u59cb\u5316, \u5185\u6838\u6302\u6389"),
     ("null-deref", "I see segfaults and think that they come from a decref of a temporary that is NULL there."),
+    ("import-order-libstdcxx", "The program crashes. When you swap the order, it works."),
+    ("import-order-libstdcxx", "There is a segfault on start. It will only happen when cvcuda is imported prior to torch."),
+    ("import-order-libstdcxx", "Importing the reader after importing torch segfaults."),
+    ("stack-overflow", "Deep recursion terminates the script with no error on Windows."),
+    ("use-after-free", "This leaves a dangling view of memory that nobody owns, and it crashes later."),
     ("static-tls-exhausted", "libgomp cannot allocate memory in the static TLS block."),
 ]
 HEALTHY = [
@@ -125,6 +130,8 @@ HEALTHY = [
     "Every allocation is checked, and freed when it is no longer needed.",
     "Static objects are constructed in order.",
     "When the program ends it prints a summary.",
+    "Imports are sorted; isort changed the order.",
+    "Infinite recursion is detected by the parser.",
     "The cache uses all available memory by design.",
     "Undefined symbols for architecture arm64 are errors of the linker.",
     "strlen of a null terminated string",

@@ -476,7 +476,7 @@ class _Log:
         if found := mentions.failures(file):
             lines = self._mentions(found, {mentions.FAILURE: "no words of a crash"})
             return LogEvidence(kind="log", lines=lines, soft_errors=(*errors, mentions.only_failed(min(found))))
-        if told := [line for line in self.told_causes(file, ()) if not hearsay.denies(line.text)]:
+        if told := [line for line in self.told_causes(file, ()) if not hearsay.undoes(line.text)]:
             return LogEvidence(kind="log", soft_errors=(*errors, mentions.only_cause(told[0].line or 1)))
         return None
 
