@@ -86,6 +86,12 @@ _VAGUE = (_ASSERTED, hearsay.KIND)
 _WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gnor(?:ed|ing)\b|\b[Nn]on-?fatal\b")
 """After an assertion of which a program says so, it goes on: the mark is a prefix that would be taken off."""
 
+_RAISED = re.compile(r"\w(?:Error|Exception)\b|\bWARN(?:ING)?\b|\bWarning\b")
+_GOES_ON = re.compile(
+    r"\b(?:[Rr]etrying|[Rr]etries|[Ff]all(?:ing|s)? back|[Cc]ontinuing|[Ss]kipping|[Ss]kipped|[Hh]andled|[Rr]ecovered|goes on)\b|\([Cc]aught\b|\b[Cc]aught[,;)]"
+)
+"""Of a program that has dealt with an exception."""
+
 
 def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
     """The lines; what a patch adds to a page or to a test, between other lines that it adds, nobody's process has printed there."""
@@ -109,6 +115,21 @@ def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]
     return tuple(
         msgspec.structs.replace(line, fields={**line.fields, "loosely": "what may happen"}) if hearsay.supposes(line.text) else line
         for line in lines
+    )
+
+
+def _survived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """The lines; an exception or a warning after which the program says that it goes on has ended nothing."""
+    if not any(_RAISED.search(line.text) for line in lines):
+        return lines
+    rows = [*_rows(file, MOST_REJOINED), ""]
+
+    def goes_on(line: LogLine) -> bool:
+        around = rows[line.line - 1 : line.line + 1] if line.line else []
+        return _RAISED.search(line.text) is not None and any(_GOES_ON.search(row) for row in around)
+
+    return tuple(
+        msgspec.structs.replace(line, fields={**line.fields, "loosely": "the program goes on"}) if goes_on(line) else line for line in lines
     )
 
 
@@ -172,7 +193,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
     lines = found.lines
     if alone:
-        quotations = log.quoted(_supposed(source.file, _quoted_in_patches(source.file, lines)))
+        quotations = log.quoted(_supposed(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
         lines = (*quotations, *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
