@@ -88,7 +88,8 @@ _WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gn
 
 _RAISED = re.compile(r"\w(?:Error|Exception)\b|\bWARN(?:ING)?\b|\bWarning\b")
 _GOES_ON = re.compile(
-    r"\b(?:[Rr]etrying|[Rr]etries|[Ff]all(?:ing|s)? back|[Cc]ontinuing|[Ss]kipping|[Ss]kipped|[Hh]andled|[Rr]ecovered|goes on)\b|\([Cc]aught\b|\b[Cc]aught[,;)]"
+    r"\b(?:[Rr]etrying|[Rr]etries|[Ff]all(?:ing|s)? back|[Cc]ontinuing|[Ss]kipping|[Ss]kipped|[Hh]andled|[Rr]ecovered|goes on)\b"
+    r"|\([Cc]aught\b|\b[Cc]aught[,;)]"
 )
 """Of a program that has dealt with an exception."""
 

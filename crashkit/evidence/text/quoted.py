@@ -29,7 +29,7 @@ _GONE = re.compile(r" (?:is|are|was|were|has been|have been) (?:now )?(?:gone|fi
 _MARKED = re.compile(r"[\"\u201c\u201e`\u00ab](?P<text>[^\"\u201c-\u201e`\u00ab\u00bb\n]{4,400})[\"\u201d`\u00bb]")
 _MEANT = re.compile(
     r"\b(?:[Ii]t would be (?:nice|great|good|useful|helpful)|[Ff]eature request|[Ee]rror means|means? that|[Ii]f you (?:see|get|encounter)"
-    r"|[Ii]n case|e\.g\.|[Ff]or example|should (?:raise|print|show|report|say)|(?:would|may|might|can|could) (?:raise|print|show|say|report))"
+    r"|[Ii]n case|e\.g\.|[Ff]or example|(?:should|would|may|might|can|could) (?:raise|print|show|say|report))"
 )
 """Of a wish, an explanation or an example: the message in quotation marks is none that was seen."""
 
