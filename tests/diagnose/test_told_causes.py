@@ -114,6 +114,10 @@ TOLD = [
     ("import-order-libstdcxx", "Importing the reader after importing torch segfaults."),
     ("stack-overflow", "Deep recursion terminates the script with no error on Windows."),
     ("use-after-free", "This leaves a dangling view of memory that nobody owns, and it crashes later."),
+    ("collective-missing-rank", "It hangs if there is an uneven number of batches on the GPUs."),
+    ("collective-missing-rank", "One of the GPUs doesn't arrive at the barrier, and so the other is stuck waiting for it."),
+    ("hang-collective", "DDP training gets stuck at the end of the first epoch."),
+    ("host-oom-cgroup", "It crashes with SIGKILL: the process is terminated due to insufficient memory."),
     ("static-tls-exhausted", "libgomp cannot allocate memory in the static TLS block."),
 ]
 HEALTHY = [
@@ -132,6 +136,8 @@ HEALTHY = [
     "When the program ends it prints a summary.",
     "Imports are sorted; isort changed the order.",
     "Infinite recursion is detected by the parser.",
+    "DDP training scales to 64 GPUs.",
+    "The batches may be of uneven length: they are padded.",
     "The cache uses all available memory by design.",
     "Undefined symbols for architecture arm64 are errors of the linker.",
     "strlen of a null terminated string",
