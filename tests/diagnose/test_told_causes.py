@@ -116,6 +116,15 @@ TOLD = [
     ("use-after-free", "This leaves a dangling view of memory that nobody owns, and it crashes later."),
     ("collective-missing-rank", "It hangs if there is an uneven number of batches on the GPUs."),
     ("collective-missing-rank", "One of the ranks never gets there, and so the others are stuck in it."),
+    ("null-deref", "The call references the None value, and causes a segmentation fault."),
+    (
+        "abi-undefined-symbol",
+        "Error loading Python lib '/tmp/_MEI1/libpython3.10.so.1.0': dlopen: /lib64/libm.so.6: version `GLIBC_2.29' not found (required by it)",
+    ),
+    (
+        "windows-access-violation",
+        "The console exits without producing an image: could not convert to integer: 3221225477. Path 'exitCode'.",
+    ),
     ("null-deref", "The lookup returns a null pointer which is then dereferenced."),
     ("hang-collective", "DDP training gets stuck at the end of the first epoch."),
     ("host-oom-cgroup", "It crashes with SIGKILL: the process is terminated due to insufficient memory."),
@@ -142,6 +151,9 @@ HEALTHY = [
     "The cache uses all available memory by design.",
     "Undefined symbols for architecture arm64 are errors of the linker.",
     "strlen of a null terminated string",
+    "wrote 3221225477 bytes with exit code 0",
+    "None of the workers crashed.",
+    "We use none of these, and it never crashes.",
     "The handle is passed as a pointer.",
 ]
 

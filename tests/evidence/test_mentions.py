@@ -236,6 +236,7 @@ FAILED = (
     "the session ended for an unknown reason",
     "no response, I had to kill -9 it",
     "jobs vanish from the queue",
+    "OMP: Warning #191: Forking a process while a parallel region is active is potentially unsafe.",
     "Location: python311.dllPyList_AsTuple + 46D bytes",
 )
 

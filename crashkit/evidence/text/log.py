@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, TypeVar
 
@@ -50,6 +49,9 @@ MOST_TYPED = 8 << 10
 """Bytes of a text in which messages are looked for that were broken, or typed: what people post has less."""
 MOST_BLOCKS = 64
 """Processes whose multi-line texts are read at the same time."""
+
+_BROKEN_OVER = (2, 3)
+"""Lines over which a terminal or a mail has broken a message."""
 
 _NOTHING = Known()
 _Kept = TypeVar("_Kept")
@@ -509,15 +511,16 @@ class _Log:
         )
 
     def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
-        """Messages that are broken over two lines, as by a mail or a terminal."""
-        found = []
+        """Messages that are broken over two or three lines, as by a mail or a terminal."""
+        found: dict[int, LogLine] = {}
         rows = _rows(file, MOST_REJOINED)
-        for number, (row, following) in enumerate(pairwise(rows), 1):
-            text = f"{row.strip()} {following.strip()}"
-            kind, fields = self._classified(text) or (hearsay.KIND, {})
-            if row.strip() and kind not in (hearsay.KIND, *_SUPPORTING):
-                found.append(LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields)))
-        return tuple(found[:MOST_OF_A_KIND])
+        for count in _BROKEN_OVER:
+            for number, text in _joined(rows, count):
+                kind, fields = self._classified(text) or (hearsay.KIND, {})
+                if found.keys().isdisjoint(range(number - 1, number + count)) and kind not in (hearsay.KIND, *_SUPPORTING):
+                    line = LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields))
+                    found[number] = line
+        return tuple(found[number] for number in sorted(found))[:MOST_OF_A_KIND]
 
     def quoted(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """The lines, of which some only quote their message."""
@@ -531,16 +534,18 @@ class _Log:
     def whole_messages(self, file: BinaryIO, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """The lines, of which some are known as more once the line behind them is added: a terminal or a mail had broken them."""
         rows = _rows(file, MOST_REJOINED)
-        return tuple(self._whole(line, rows[line.line - 1 : line.line + 1]) if line.line and not line.process else line for line in lines)
+        return tuple(self._whole(line, rows[line.line - 1 :]) if line.line and not line.process else line for line in lines)
 
     def _whole(self, line: LogLine, rows: Sequence[str]) -> LogLine:
-        if len(rows) < 2 or not rows[1].strip() or self._kind_of(rows[0]) != line.kind:
-            return line
-        text = f"{rows[0].strip()} {rows[1].strip()}"
-        kind, fields = self._classified(text) or (None, {})
-        if kind in (None, self._kind_of(rows[1]), *_VAGUE, *_SUPPORTING, *_ENDS) or precedence(kind) >= precedence(line.kind):
-            return line
-        return msgspec.structs.replace(line, text=text[:LONGEST_TEXT], kind=kind, fields=dict(fields))
+        for count in _BROKEN_OVER:
+            text = next((text for _, text in _joined(rows[:count], count)), None)
+            if text is None or self._kind_of(rows[0]) != line.kind:
+                return line
+            kind, fields = self._classified(text) or (None, {})
+            ordinary = (None, *map(self._kind_of, rows[1:count]), *_VAGUE, *_SUPPORTING, *_ENDS)
+            if kind not in ordinary and precedence(kind) < precedence(line.kind):
+                return msgspec.structs.replace(line, text=text[:LONGEST_TEXT], kind=kind, fields=dict(fields))
+        return line
 
     def _kind_of(self, row: str) -> Optional[str]:
         found = self._classified(row)
@@ -727,6 +732,15 @@ def _is_beheaded(file: BinaryIO, frame: re.Pattern[str], head: str) -> bool:
     text = file.read().decode("utf-8", "replace")
     found = frame.search(text)
     return found is not None and text.rfind(head, 0, found.start()) < 0
+
+
+def _joined(rows: Sequence[str], count: int) -> Iterator[tuple[int, str]]:
+    """Each of so many lines in a row that are not empty, joined, with the number of the first from 1."""
+    bare = [row.strip() for row in rows]
+    for number in range(1, len(bare) - count + 2):
+        pieces = bare[number - 1 : number - 1 + count]
+        if all(pieces):
+            yield number, " ".join(pieces)
 
 
 def _rows(file: BinaryIO, most: int) -> list[str]:
