@@ -146,6 +146,7 @@ TYPED = {
     "llvm error: out of memory": "llvm-abort",
     "libc++abi: Terminating with uncaught exception of type std::bad_cast": "cxx-uncaught-exception",
     "worker exited prematurely: Signal 11": "supervisor-worker-crashed",
+    "this application failed to start because no qt platform plugin could be initialized. reinstalling may fix it.": "qt-platform-plugin",
 }
 
 

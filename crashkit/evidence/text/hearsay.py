@@ -61,7 +61,8 @@ def supposes(text: str) -> bool:
 
 def denies_around(text: str, message: str) -> bool:
     """As `denies`, of a text with this message in it, which may say itself that something is missing."""
-    return undoes(text) if denies(message) else denies(text)
+    clause = next((one for one in clauses(text) if message in one), text)
+    return undoes(clause.replace(message, " ")) if denies(message) else denies(clause)
 
 
 def tells_cause(text: str) -> bool:
