@@ -117,10 +117,36 @@ def test_a_message_broken_over_two_lines(text: str, tmp_path: Path) -> None:
     assert ([(line.kind, line.line) for line in found.lines], found.soft_errors) == ([BROKEN[text]], ())
 
 
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        (
+            "RuntimeError: NCCL error in:\n/pytorch/torch/lib/c10d/ProcessGroupNCCL.cpp:784, unhandled\nsystem error, NCCL version 2.7.8",
+            "nccl-error",
+        ),
+        (
+            "python[811]: segfault at 8 ip\n00007ffa7b8c855a sp 00007ffe07639160 error 4\nin libfoo.so.5[7ffa7b83e000+8d000]",
+            "kernel-segfault",
+        ),
+    ],
+)
+def test_a_message_broken_over_three_lines(text: str, kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "posted.txt"
+    path.write_text(f"Hello,\n\n{text}\n\nany idea?\n")
+    assert kind in [line.kind for line in read_log(path).lines]
+
+
+def test_lines_with_an_empty_one_between_them_are_not_joined(tmp_path: Path) -> None:
+    path = tmp_path / "posted.txt"
+    path.write_text("RuntimeError: NCCL error in:\n\n/pytorch/ProcessGroupNCCL.cpp:784, unhandled\nsystem error\n")
+    assert "nccl-error" not in [line.kind for line in read_log(path).lines]
+
+
 TYPED = {
     "llvm error: out of memory": "llvm-abort",
     "libc++abi: Terminating with uncaught exception of type std::bad_cast": "cxx-uncaught-exception",
     "worker exited prematurely: Signal 11": "supervisor-worker-crashed",
+    "this application failed to start because no qt platform plugin could be initialized. reinstalling may fix it.": "qt-platform-plugin",
 }
 
 

@@ -42,6 +42,8 @@ QUOTES = (
     "| {} | not enough memory |",
     "{} is just a warning that it prints when it is closed",
     "`{}` means that memory was freed twice",
+    'std::cerr << "{}" << std::endl;',
+    'After an update it may print "{}".',
 )
 PRINTED = (
     "{}",
@@ -59,6 +61,30 @@ PRINTED = (
     "What does `{}` mean?",
     ">   raise_from(x)\nE   RuntimeError: {}",
 )
+
+
+GOES_ON = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (caught, batch size is now 32)\nstep 12 loss 0.3",
+    "torch.cuda.OutOfMemoryError: CUDA out of memory.\nretrying with a smaller batch",
+    "RuntimeError: can't start new thread\nfalling back to a single thread",
+    "ImportError: /usr/lib/libfoo.so: undefined symbol: _ZN3fooEv\nfalling back to the implementation in Python",
+    "Warning! ***HDF5 library version mismatched error***\nheaders are 1.10.4, library is 1.10.6: continuing",
+)
+ENDS = (
+    "RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB\nprocess ended",
+    "*** caught segfault ***\naddress 0x10, cause 'memory not mapped'",
+    "WARNING: x\nterminate called after throwing an instance of 'std::runtime_error'\n  what():  retries are used up\n",
+)
+
+
+@pytest.mark.parametrize("text", GOES_ON)
+def test_a_program_that_says_that_it_goes_on(text: str, tmp_path: Path) -> None:
+    assert set(_confidences(text, tmp_path)) <= {"possible"}
+
+
+@pytest.mark.parametrize("text", ENDS)
+def test_a_program_that_does_not(text: str, tmp_path: Path) -> None:
+    assert not set(_confidences(text, tmp_path)) <= {"possible"}
 
 
 @pytest.mark.parametrize("quote", QUOTES)

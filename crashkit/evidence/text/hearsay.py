@@ -26,8 +26,10 @@ _REPAIRS = (
     r"|(?<!work )(?<!works )(?<!working )as expected|[Cc]aught (?:an? |the )?std::\w{1,40}|[Hh]ow to"
 )
 _ABSENCE = (
-    rf"0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|[Ww]ithout{_SILENCE}|(?<!--)[Nn]o{_SILENCE}|no core|[Nn]ever"
-    r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load)\w*)"
+    rf"0 (?:[A-Za-z]{{1,20}} )?(?:crash|kill|died|worker|segfault|core)\w*|(?<!--)[Nn]o{_SILENCE}|no core|[Nn]ever"
+    rf"|[Ww]ithout(?! (?:producing|finishing|completing|creating|saving|doing|displaying) ){_SILENCE}"
+    r"|[Nn]ot(?! (?:show|print|give|produce|work|start|run|find|import|load|convert|parse|finish|complete|continue|respond|open|connect"
+    r"|launch|render)\w*)"
     r"|[Ii]f (?:it|a|an|the process|any) (?:\w{1,12} )?(?:receives?|gets|is|was|has)|faulthandler"
 )
 _DENIES = re.compile(rf"\b(?:{_REPAIRS}|{_ABSENCE})\b|(?:signal|sigaction|kill)\(")
@@ -59,7 +61,8 @@ def supposes(text: str) -> bool:
 
 def denies_around(text: str, message: str) -> bool:
     """As `denies`, of a text with this message in it, which may say itself that something is missing."""
-    return undoes(text) if denies(message) else denies(text)
+    clause = next((one for one in clauses(text) if message in one), text)
+    return undoes(clause.replace(message, " ")) if denies(message) else denies(clause)
 
 
 def tells_cause(text: str) -> bool:

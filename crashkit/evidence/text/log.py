@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise, takewhile
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional, TypeVar
 
@@ -49,7 +49,7 @@ MOST_REJOINED = 64 << 10
 MOST_TYPED = 8 << 10
 """Bytes of a text in which messages are looked for that were broken, or typed: what people post has less."""
 MOST_BROKEN = 3
-"""Lines in which the message of an exception is looked for: a terminal breaks it once or twice, or its author did."""
+"""Lines over which a message may be broken: a terminal, a mail or its author breaks it once or twice."""
 MOST_BLOCKS = 64
 """Processes whose multi-line texts are read at the same time."""
 
@@ -80,13 +80,20 @@ _FRAME = re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.M
 _GDB_FRAME = re.compile(r"^\W{0,20}#[1-9]\d{0,6} {1,4}(?:0x[0-9a-f]{8,16} in )?[A-Za-z_?][^\n]{0,400} \(", re.MULTILINE)
 
 # Lines that tell how a process ended, and not why.
-_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status"})
+_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-signal"})
 
 # Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
 _ASSERTED = "c-assert-part"
 _VAGUE = (_ASSERTED, hearsay.KIND)
 _WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gnor(?:ed|ing)\b|\b[Nn]on-?fatal\b")
 """After an assertion of which a program says so, it goes on: the mark is a prefix that would be taken off."""
+
+_RAISED = re.compile(r"\w(?:Error|Exception)\b|\bWARN(?:ING)?\b|\bWarning\b")
+_GOES_ON = re.compile(
+    r"\b(?:[Rr]etrying|[Rr]etries|[Ff]all(?:ing|s)? back|[Cc]ontinuing|[Ss]kipping|[Ss]kipped|[Hh]andled|[Rr]ecovered|goes on)\b"
+    r"|\([Cc]aught\b|\b[Cc]aught[,;)]"
+)
+"""Of a program that has dealt with an exception."""
 
 
 def _quoted_in_patches(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
@@ -111,6 +118,21 @@ def _supposed(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]
     return tuple(
         msgspec.structs.replace(line, fields={**line.fields, "loosely": "what may happen"}) if hearsay.supposes(line.text) else line
         for line in lines
+    )
+
+
+def _survived(file: BinaryIO, lines: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """The lines; an exception or a warning after which the program says that it goes on has ended nothing."""
+    if not any(_RAISED.search(line.text) for line in lines):
+        return lines
+    rows = [*_rows(file, MOST_REJOINED), ""]
+
+    def goes_on(line: LogLine) -> bool:
+        around = rows[line.line - 1 : line.line + 1] if line.line else []
+        return _RAISED.search(line.text) is not None and any(_GOES_ON.search(row) for row in around)
+
+    return tuple(
+        msgspec.structs.replace(line, fields={**line.fields, "loosely": "the program goes on"}) if goes_on(line) else line for line in lines
     )
 
 
@@ -167,14 +189,14 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         if alone and found.signal is None and found.stacks == "native" and not found.lines:
             told = log.told(source.file)
             found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
-        elif alone and not found.threads and _ENDS.issuperset(line.kind for line in found.lines):
+        elif alone and _ENDS.issuperset(line.kind for line in found.lines):
             found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file), *log.causes_told(source.file)))
         elif alone and found.stacks is None and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
     lines = found.lines
     if alone:
-        quotations = log.quoted(_supposed(source.file, _quoted_in_patches(source.file, lines)))
+        quotations = log.quoted(_supposed(source.file, _survived(source.file, _quoted_in_patches(source.file, lines))))
         lines = (*quotations, *log.told_causes(source.file, lines))
     return msgspec.structs.replace(found, lines=with_neighbours(source.file, lines, log.starts))
 
@@ -489,15 +511,16 @@ class _Log:
         )
 
     def _broken_messages(self, file: BinaryIO) -> tuple[LogLine, ...]:
-        """Messages that are broken over two lines, as by a mail or a terminal."""
-        found = []
+        """Messages that are broken over two or three lines, as by a mail or a terminal."""
+        found: dict[int, LogLine] = {}
         rows = _rows(file, MOST_REJOINED)
-        for number, (row, following) in enumerate(pairwise(rows), 1):
-            text = f"{row.strip()} {following.strip()}"
-            kind, fields = self._classified(text) or (hearsay.KIND, {})
-            if row.strip() and kind not in (hearsay.KIND, *_SUPPORTING):
-                found.append(LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields)))
-        return tuple(found[:MOST_OF_A_KIND])
+        for count in range(2, MOST_BROKEN + 1):
+            for number, text in _joined(rows, count):
+                kind, fields = self._classified(text) or (hearsay.KIND, {})
+                if found.keys().isdisjoint(range(number - 1, number + count)) and kind not in (hearsay.KIND, *_SUPPORTING):
+                    line = LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields))
+                    found[number] = line
+        return tuple(found[number] for number in sorted(found))[:MOST_OF_A_KIND]
 
     def quoted(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """The lines, of which some only quote their message."""
@@ -517,10 +540,12 @@ class _Log:
         if not rows or (line.kind != traceback.KIND and self._kind_of(rows[0]) != line.kind):
             return line
         text, more = rows[0].strip(), [row.strip() for row in rows[1:]]
+        ordinary = {None, *_VAGUE, *_SUPPORTING, *_ENDS}
         for row in takewhile(bool, more):
             text = f"{text} {row}"
+            ordinary.add(self._kind_of(row))
             kind, fields = self._classified(text) or (None, {})
-            if kind not in (None, self._kind_of(row), *_VAGUE, *_SUPPORTING, *_ENDS) and precedence(kind) < precedence(line.kind):
+            if kind is not None and kind not in ordinary and precedence(kind) < precedence(line.kind):
                 return msgspec.structs.replace(line, text=text[:LONGEST_TEXT], kind=kind, fields=dict(fields))
         return line
 
@@ -714,10 +739,18 @@ def _is_beheaded(file: BinaryIO, frame: re.Pattern[str], head: str) -> bool:
 def _from(line: LogLine, rows: Sequence[str]) -> Sequence[str]:
     """The row of this line and those behind it in which its message may go on. The number of a traceback is its first line's."""
     first = (line.line or 1) - 1
-    if line.kind != traceback.KIND:
-        return rows[first : first + 2]
-    last = next((at for at in range(first, len(rows)) if rows[at].strip() == line.text), len(rows))
-    return rows[last : last + MOST_BROKEN]
+    if line.kind == traceback.KIND:
+        first = next((at for at in range(first, len(rows)) if rows[at].strip() == line.text), len(rows))
+    return rows[first : first + MOST_BROKEN]
+
+
+def _joined(rows: Sequence[str], count: int) -> Iterator[tuple[int, str]]:
+    """Each of so many lines in a row that are not empty, joined, with the number of the first from 1."""
+    bare = [row.strip() for row in rows]
+    for number in range(1, len(bare) - count + 2):
+        pieces = bare[number - 1 : number - 1 + count]
+        if all(pieces):
+            yield number, " ".join(pieces)
 
 
 def _rows(file: BinaryIO, most: int) -> list[str]:

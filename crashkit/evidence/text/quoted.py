@@ -16,6 +16,7 @@ _OF_CALL = re.compile(
     r"|(?<![\w.:>-])(?![\w.]{0,80}(?:Error|Exception)\()(?!(?:writev?|sendto)\(\d)[A-Za-z_][\w.:>-]{1,80}!?)"
     r"\((?:[^\"'()\n]{0,80}[,=(] ?)?" + _LITERAL + r"(?= ?[,)+]|$)"
 )
+_STREAM = re.compile(r"<< ?" + _LITERAL + r"(?= ?(?:<<|;)|$)")
 _LIST = re.compile(r"[\w\]] ?= ?[\[({] ?(?P<items>[A-Za-z]{0,2}[\"'].{4,800})")
 _ITEM = re.compile(r"(?:^|, ?)" + _LITERAL + r"(?=$| ?[,\])}])")
 _REPAIRS = re.compile(
@@ -28,7 +29,7 @@ _GONE = re.compile(r" (?:is|are|was|were|has been|have been) (?:now )?(?:gone|fi
 _MARKED = re.compile(r"[\"\u201c\u201e`\u00ab](?P<text>[^\"\u201c-\u201e`\u00ab\u00bb\n]{4,400})[\"\u201d`\u00bb]")
 _MEANT = re.compile(
     r"\b(?:[Ii]t would be (?:nice|great|good|useful|helpful)|[Ff]eature request|[Ee]rror means|means? that|[Ii]f you (?:see|get|encounter)"
-    r"|[Ii]n case|e\.g\.|[Ff]or example|should (?:raise|print|show|report|say)|would (?:raise|print|show|say))"
+    r"|[Ii]n case|e\.g\.|[Ff]or example|(?:should|would|may|might|can|could) (?:raise|print|show|say|report))"
 )
 """Of a wish, an explanation or an example: the message in quotation marks is none that was seen."""
 _EXPLAINED = re.compile(
@@ -42,11 +43,13 @@ _DASH = re.compile(r"[\"'`\u201d]? (?:\u2014|\u2013|=>|\u2192|\u21d2|\|) ")
 
 
 def literals(text: str) -> Iterator[str]:
-    """The strings in a line of source code: arguments of calls, items of a list that is assigned."""
+    """The strings in a line of source code: arguments of calls, what is written to a stream, items of a list that is assigned."""
     if '"' not in text and "'" not in text:
         return
     for call in _OF_CALL.finditer(text):
         yield call["double"] or call["single"]
+    for written in _STREAM.finditer(text):
+        yield written["double"] or written["single"]
     for several in _LIST.finditer(text):
         for item in _ITEM.finditer(several["items"]):
             yield item["double"] or item["single"]

@@ -61,12 +61,17 @@ def patterns() -> tuple[Written, ...]:
 
 @cache
 def posted_patterns() -> tuple[Written, ...]:
-    """For short texts, besides `patterns`: bare digits behind whatever a language of Windows calls them, or in an event's XML."""
+    """For short texts, besides `patterns`: bare digits behind whatever a language of Windows calls them, or in an event's XML, and a number
+    before the word for it."""
     table = msgspec.convert(own_table(Path(__file__).with_name("windows_codes.toml")), prepared(_Table))
     return tuple(
-        Written(code.kind, rf"(?:^[^:=：]{{3,60}} ?[:=：]|<Data>) {{0,40}}{_named(code, f'{code.value:08X}')}(?:<|\.?$)", code.signal)
+        Written(code.kind, pattern, code.signal)
         for code in table.code
         if not code.ambiguous
+        for pattern in (
+            rf"(?:^[^:=：]{{3,60}} ?[:=：]|<Data>) {{0,40}}{_named(code, f'{code.value:08X}')}(?:<|\.?$)",
+            rf"(?<![\d.]){_named(code, str(code.value))}(?!\d|\.\d){_NO_UNIT}.{{0,40}}(?:[Ee]xit ?[Cc]ode|[Ee]xit status|return ?code)",
+        )
     )
 
 
