@@ -44,6 +44,9 @@ HALVES = {
     "tenth-first": 0,
     "tenth-second": 1,
     "tenth-late": 0,
+    "eleventh-first": 0,
+    "eleventh-second": 1,
+    "eleventh-late": 0,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -97,7 +100,7 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to tenth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to eleventh sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -124,6 +127,9 @@ def verdicts() -> dict[str, list[Verdict]]:
         "tenth, first half": [judged(report) for report in reports("tenth-first")],
         "tenth, second half": [judged(report) for report in reports("tenth-second")],
         "tenth, found after the first half was handed over": [judged(report) for report in reports("tenth-late")],
+        "eleventh, first half": [judged(report) for report in reports("eleventh-first")],
+        "eleventh, second half": [judged(report) for report in reports("eleventh-second")],
+        "eleventh, found after the first half was handed over": [judged(report) for report in reports("eleventh-late")],
     }
 
 
