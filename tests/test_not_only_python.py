@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crashkit.pipeline import analyze
-from crashkit.report import one_line, text
+from crashkit.report import html, markdown, one_line, text
 from tests.crashes import an_interpreter, build_library, c_crash, made_once, needs_gdb, python_crash, some_interpreters
 
 
@@ -30,6 +30,8 @@ def test_a_library_that_fails_as_the_program_ends() -> None:
     assert crash.signal is not None and crash.signal.reason == "null-pointer"
     screen = list(text.summary(crash, None, color=False, width=200))
     assert screen[1].strip() == "failed in release (at_exit.c:8 in at_exit.so), run at the end of the program"
+    assert f'<p class="said">{screen[1].strip()}</p>' in html.render(crash)
+    assert f"- **Where:** {screen[1].strip()}" in markdown.summary(crash).replace("\\", "")
     assert one_line.where(crash) == "release"
 
 

@@ -23,6 +23,7 @@ _LARGE = 64 << 20
 _FEW = 16
 """A number that is no address ends like one of a mapping in less than one of so many cases."""
 _GONE = frozenset({"unmapped", "non-canonical"})
+_WHOLE = "the code that failed was called through cffi, which cuts no pointer"
 _CALLED = regex(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
 
 
@@ -33,6 +34,8 @@ def argument_cut(case: Case) -> Outcome:
         return address
     if not _is_of_32_bits(address):
         return no("the fault address has more than 32 bits")
+    if _through_cffi(case):
+        return no(_WHOLE)
     for value in _values(case):
         whole = number(value.text)
         if whole is None or _is_of_32_bits(whole):
@@ -78,10 +81,18 @@ def _handed_value(case: Case, of_32_bits: bool) -> Value | Outcome:
     address = _handed_address(case)
     if isinstance(address, Outcome):
         return address
-    if _is_of_32_bits(address) != of_32_bits:
+    if _through_cffi(case):
+        if of_32_bits:
+            return no(_WHOLE)
+    elif _is_of_32_bits(address) != of_32_bits:
         return no("the fault address has more than 32 bits" if of_32_bits else "the fault address has 32 bits, as hardly any of memory has")
     value = bad_pointer(case.crashed.thread, case.crash.signal) if case.crashed is not None else None
     return no("no variable of the line has the fault address") if value is None else value
+
+
+def _through_cffi(case: Case) -> bool:
+    """Whether cffi called the code that failed: it knows the types of the arguments and of the result, and cuts no pointer."""
+    return case.crashed is not None and any("/_cffi_backend." in native.module for native in case.crashed.failing)
 
 
 def _address_of(value: Value) -> int:

@@ -10,8 +10,9 @@ from crashkit.naming.functions import plain
 from crashkit.naming.machinery import handler_end
 
 # Modules/gcmodule.c, from 3.13 on Python/gc.c. `collect` and the like are too common to be told without their module.
+# `_PyObject_GC_New`, `_PyObject_GC_UNTRACK` and the like are not among them: they only make, enter or remove one object.
 _COLLECTS = re.compile(
-    r"gc_collect\w*|_?PyGC_Collect\w*|_Py_RunGC|_PyObject_GC_\w*|collect_generations|collect_with_callback|deduce_unreachable|delete_garbage"
+    r"gc_collect\w*|_?PyGC_Collect\w*|_Py_RunGC|collect_generations|collect_with_callback|deduce_unreachable|delete_garbage"
     r"|finalize_garbage|handle_weakrefs|move_unreachable|subtract_refs|update_refs|visit_(?:decref|reachable|move)|untrack_(?:tuples|dicts)"
 )
 # These only look at objects: what fails in them is an object's type or reference, not the code of a finalizer.
@@ -19,8 +20,6 @@ _VISITS = re.compile(
     r"deduce_unreachable|move_unreachable|subtract_refs|update_refs|visit_(?:decref|reachable|move)|untrack_(?:tuples|dicts)"
 )
 _TRAVERSES = re.compile(r"_?(?:(?P<plain>[a-z]\w*?)_?traverse)")
-# These make the object that sets it off.
-_ALLOCATES = re.compile(r"_?PyObject_GC_(?:New\w*|Alloc|Malloc|Track|UnTrack|Del|Resize|Link)")
 
 
 def visited(frames: Sequence[Frame]) -> str | None:
@@ -48,7 +47,7 @@ _CONTAINERS = {"subtype": "object", "func": "function", "meth": "method", "gen":
 
 def is_collection(function: str) -> bool:
     """Whether a function of this name collects garbage, rather than makes an object."""
-    return _COLLECTS.fullmatch(function) is not None and _ALLOCATES.fullmatch(function) is None
+    return _COLLECTS.fullmatch(function) is not None
 
 
 def in_collector(thread: Thread) -> bool:

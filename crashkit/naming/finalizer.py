@@ -53,9 +53,9 @@ def finalizer(thread: Thread) -> str | None:
 
 
 def at_exit(thread: Thread) -> bool:
-    """Whether the C library ran this because the program ended: a destructor of a static object, or a function given to atexit()."""
+    """Whether no Python code ran, and the program was ending: a destructor, a function given to atexit(), or the interpreter's own end."""
     names = [plain(frame.function or "") for frame in thread.frames[handler_end(thread.frames) :] if isinstance(frame, NativeFrame)]
-    return not any(thread.pythons()) and any(_EXITS.fullmatch(name) for name in names[1:])
+    return not any(thread.pythons()) and any(_EXITS.fullmatch(name) or _ENDS.fullmatch(name) for name in names[1:])
 
 
 # What a stripped interpreter still names: it exports these.
@@ -96,18 +96,18 @@ def _said(kind: str, frame: PythonFrame) -> str:
 
 
 def _run_by(outside: Sequence[Frame]) -> str:
+    collected = False
     for frame in outside:
         if isinstance(frame, PythonFrame):
             break
         if isinstance(frame, NativeFrame):
             name = plain(frame.function or "")
-            if is_collection(name):
-                return _BY_COLLECTOR
+            collected = collected or is_collection(name)
             if _ENDS.fullmatch(name):
-                return _AT_THE_END
+                return _COLLECTED_AT_THE_END if collected else _AT_THE_END
     else:
-        return ""
-    return _BY_LAST_REFERENCE
+        return _BY_COLLECTOR if collected else ""
+    return _BY_COLLECTOR if collected else _BY_LAST_REFERENCE
 
 
 def _by_record(thread: Thread) -> str:
@@ -118,3 +118,4 @@ def _by_record(thread: Thread) -> str:
 _BY_COLLECTOR = ", run by the garbage collector"
 _BY_LAST_REFERENCE = ", run as the last reference went away"
 _AT_THE_END = ", run at the end of the program"
+_COLLECTED_AT_THE_END = f"{_BY_COLLECTOR} at the end of the program"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.naming.collector import in_collector
-from crashkit.naming.finalizer import finalizer
+from crashkit.naming.finalizer import at_exit, finalizer
 from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.values import Value, bad_pointer, telling, zeros
@@ -23,6 +23,8 @@ class Chosen(NamedTuple):
     """Why it is not the crashed thread: `which held the GIL`. None where it is."""
     unread: bool = False
     """Whether the crashed thread may have run Python code, too, which could not be read."""
+    ending: bool = False
+    """Whether the crashed thread was ending the program."""
 
 
 class Answer(NamedTuple):
@@ -63,7 +65,7 @@ def chosen_thread(crash: Crash) -> Chosen | None:
             others if len(others) == 1 else [],
         ),
     )
-    return next((Chosen(threads[0], why, bool(crashed.python_unread)) for why, threads in rules if threads), None)
+    return next((Chosen(threads[0], why, bool(crashed.python_unread), at_exit(crashed)) for why, threads in rules if threads), None)
 
 
 def answer(crash: Crash) -> Answer | None:
@@ -108,6 +110,7 @@ def line(found: Answer, signal: Signal | None) -> str:
     text = _named(frame) + (f", called by {_named(found.caller)}" if found.caller is not None else "")
     if found.chosen.why is not None:
         crashed = "the crashed thread's Python frames are not readable" if found.chosen.unread else "the crashed thread ran no Python code"
+        crashed += ", as the program was ending" if found.chosen.ending else ""
         return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; {crashed}"
     if found.collected:
         return f"{text}: triggered a garbage collection, which failed {_short(found.where)}".rstrip()
@@ -121,6 +124,15 @@ def line(found: Answer, signal: Signal | None) -> str:
     verb = "was" if signal is not None and signal.reason == "sent-from-outside" else "failed"
     end = f"called {found.called}" if found.called else f"{verb} {_short(found.where)}" if found.where else ""
     return ": ".join([text, "; ".join(filter(None, [*shown, end]))]).removesuffix(": ")
+
+
+def at_the_end(crash: Crash) -> str | None:
+    """Where it failed, if no Python code ran because the program was ending: `failed in release (at_exit.c:8), run at the end of ...`."""
+    thread = crash.thread
+    native = wording.native_at(thread, crash.signal) if thread is not None and at_exit(thread) else None
+    if thread is None or native is None:
+        return None
+    return f"failed {wording.where(thread, native)} ({wording.native_place(native)}), run at the end of the program"
 
 
 def _named(frame: PythonFrame) -> str:

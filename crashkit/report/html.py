@@ -178,9 +178,11 @@ class Page:
 
     @property
     def line(self) -> str | None:
-        """The user's own line, with the values that matter there; of a live process, what it waits for there."""
+        """The user's own line, with the values that matter there; else that the program was ending, or what a live process waits for."""
         if self.answer:
             return answer.line(self.answer, self.signal)
+        if (ended := answer.at_the_end(self.crash)) is not None:
+            return ended
         stands = standing(self.crash) if self.signal is None else None
         return stands.text if stands is not None else None
 

@@ -32,6 +32,8 @@ def _facts(crash: Crash) -> str:
     rows = []
     if found := answer.answer(crash):
         rows.append(("Your code" if found.chosen.why is None else "Python code", answer.line(found, crash.signal)))
+    elif (ended := answer.at_the_end(crash)) is not None:
+        rows.append(("Where", ended))
     if crash.signal:
         signal = " ".join(filter(None, (crash.signal.name, crash.signal.code_name, wording.address_of(crash.signal))))
         rows.append(("Signal", signal))

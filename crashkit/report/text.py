@@ -11,7 +11,6 @@ from pathlib import Path
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
 from crashkit.naming import greenlets, tasks, waits
-from crashkit.naming.finalizer import at_exit
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.standing import standing
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
@@ -131,8 +130,7 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Line]:
     told = answer.answer(crash)
     if told is not None:
         yield from (Line(f"  {row}", style=_BOLD) for row in page.rows(answer.line(told, signal), 2, 2))
-    elif thread and at_exit(thread) and (native := wording.native_at(thread, signal)) is not None:
-        ended = f"failed {wording.where(thread, native)} ({wording.native_place(native)}), run at the end of the program"
+    elif (ended := answer.at_the_end(crash)) is not None:
         yield from (Line(f"  {row}", style=_BOLD) for row in page.rows(ended, 2, 2))
     if signal and signal.detail and signal.detail != reason:
         yield from (Line(f"  {row}") for row in page.rows(signal.detail, 2, 2))

@@ -138,6 +138,15 @@ class TestFolder:
         os.chown(tmp_path, 65534, 65534)
         assert cache_folder() is None and not (tmp_path / "cache").exists()
 
+    @pytest.mark.parametrize("umask", [0, 0o002, 0o077])
+    def test_it_is_made_so_that_it_counts(self, home: Path, umask: int) -> None:
+        """Many distributions give users the umask 002."""
+        before = os.umask(umask)
+        try:
+            assert cache_folder() == home and cache_folder() == home
+        finally:
+            os.umask(before)
+
     def test_it_is_private(self, home: Path) -> None:
         assert cache_folder() == home and home.stat().st_mode & 0o777 == 0o700
 

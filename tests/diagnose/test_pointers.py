@@ -101,3 +101,15 @@ def test_a_negative_number_is_the_same_address() -> None:
     case = crash(number % (1 << 64), block=number)
     outcome = FACTS["result-cut"](Case(replace(case.crash, mappings=(mapping,))))
     assert outcome.holds and hex(0x7F00 << 32 | low) in outcome.evidence[0].text
+
+
+@pytest.mark.parametrize(("module", "cut"), [("_ctypes", True), ("_cffi_backend", False)])
+def test_cffi_cuts_no_pointer(module: str, cut: bool) -> None:
+    """It knows the types: a pointer of 32 bits was wrong before."""
+    path = f"/usr/lib/{module}.cpython-311-x86_64-linux-gnu.so"
+    line = PythonFrame(function="f", file="/srv/app.py", line=3, source="C.strlen(p)", locals={"p": "3735928559"})
+    frames = (NativeFrame(function="strlen"), NativeFrame(function="ffi_call_unix64", module=path), NativeFrame(module=path), line)
+    signal = Signal(number=11, name="SIGSEGV", address=Address(0xDEADBEEF), reason="unmapped")
+    case = Case(Crash(signal=signal, threads=(Thread(tid=1, crashed=True, frames=frames),), mappings=MAPPINGS))
+    assert FACTS["pointer-of-32-bits"](case).holds is cut
+    assert FACTS["pointer-handed-on"](case).holds is not cut

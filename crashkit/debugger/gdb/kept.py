@@ -45,14 +45,25 @@ def cache_folder() -> Optional[Path]:
         # Root may have the HOME of a user, whose folders are then none of root's.
         if not _stays(outer):
             return None
+        _make_private(outer.parent)
         for folder in (outer, inner):
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(mode=0o700, exist_ok=True)
             status = folder.lstat()
             if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 return None
         return inner if _stays(outer) and os.access(inner, os.W_OK) else None
     except OSError:
         return None
+
+
+def _make_private(folder: Path) -> None:
+    """Makes it and what it lies in, where missing, for this user alone whatever the umask is: others could replace what is in theirs.
+
+    Raises OSError.
+    """
+    missing = [place for place in (folder, *folder.parents) if not place.exists()]
+    for place in reversed(missing):
+        place.mkdir(mode=0o700, exist_ok=True)
 
 
 def _stays(folder: Path) -> bool:

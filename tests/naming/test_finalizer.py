@@ -1,0 +1,51 @@
+"""What ran code that no line called, and whether the program was ending."""
+
+from __future__ import annotations
+
+import pytest
+
+from crashkit.model import Crash, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.naming.finalizer import at_exit, finalizer
+from crashkit.report import answer
+
+FINALIZER = PythonFrame(function="__del__", file="/srv/app.py", line=4)
+COLLECTION = ("finalize_garbage", "gc_collect_main", "_PyGC_CollectNoFail")
+THE_END = ("finalize_modules", "Py_FinalizeEx", "Py_RunMain", "main")
+
+
+def _natives(*names: str) -> tuple[NativeFrame, ...]:
+    return tuple(NativeFrame(function=name) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("outside", "told"),
+    [
+        ((*COLLECTION, *THE_END), "run by the garbage collector at the end of the program"),
+        ((*COLLECTION, "PyObject_Call", "main"), "run by the garbage collector"),
+        (("subtype_dealloc", *THE_END), "run at the end of the program"),
+    ],
+)
+def test_what_ran_a_finalizer(outside: tuple[str, ...], told: str) -> None:
+    thread = Thread(frames=(*_natives("strlen"), FINALIZER, *_natives("slot_tp_finalize", *outside)))
+    assert finalizer(thread) == f"__del__, {told}"
+
+
+@pytest.mark.parametrize(
+    ("names", "ending"),
+    [
+        (("visit_decref", "subtract_refs", "gc_collect_main", "PyGC_Collect", "Py_FinalizeEx", "main"), True),
+        (("release", "__run_exit_handlers", "exit"), True),
+        (("Py_FinalizeEx", "main"), False),
+        (("free", "main"), False),
+    ],
+)
+def test_the_program_was_ending(names: tuple[str, ...], ending: bool) -> None:
+    assert at_exit(Thread(frames=_natives(*names))) is ending
+
+
+def test_the_line_of_another_thread_is_not_blamed_for_the_end() -> None:
+    crashed = Thread(tid=1, crashed=True, frames=_natives("abort", "QThread::~QThread", "Py_FinalizeEx", "main"))
+    other = Thread(tid=2, frames=(PythonFrame(function="run", file="/srv/app.py", line=6),))
+    crash = Crash(signal=Signal(number=6, name="SIGABRT"), threads=(crashed, other))
+    found = answer.answer(crash)
+    assert found is not None and answer.line(found, crash.signal).endswith("ran no Python code, as the program was ending")
