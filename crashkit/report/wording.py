@@ -223,6 +223,11 @@ def thread_label(thread: Thread) -> str:
     return f"{thread.name} ({number})" if thread.name else number
 
 
+def capitalized(text: str) -> str:
+    """The text as a sentence begins; names in it keep their capital letters."""
+    return text[:1].upper() + text[1:]
+
+
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2,000 threads`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 import msgspec
 import pytest
 
-from crashkit.model import Address, Crash, Finding, Instruction, Process, PythonFrame, Signal, Thread
+from crashkit.model import Address, Crash, Finding, Greenlet, Instruction, Process, PythonFrame, Signal, SoftError, Thread
 from crashkit.report import html
 from tests.report import samples
 
@@ -166,3 +166,9 @@ def test_the_answer_gives_the_first_line_of_the_fix() -> None:
     finding = Finding(id="x", title="X", confidence="likely", fix=("with lock:\n    run()", "Another."))
     assert html.Page(Crash(findings=(finding,))).fix == "with lock:"
     assert html.Page(Crash()).fix is None
+
+
+def test_names_in_a_note_keep_their_capital_letters():
+    note = SoftError(stage="greenlets", message="stacks of greenlets were not read: Python 3.7's are not known")
+    page = html.render(msgspec.structs.replace(samples.flask_lstm(), soft_errors=(note,), greenlets=(Greenlet(),)))
+    assert "Stacks of greenlets were not read: Python 3.7&#39;s are not known." in page
