@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple, Optional, Union
 
@@ -27,7 +27,6 @@ from crashkit.debugger.ask import ask
 from crashkit.debugger.ask import start as start_debuggers
 from crashkit.debugger.contract import Answer, Debugger
 from crashkit.debugger.debug_info import interpreter_has_debug_info
-from crashkit.debugger.direct import DirectReader
 from crashkit.debugger.gdb.ahead import Ahead
 from crashkit.debugger.gdb.debugger import GdbDebugger, GdbSettings
 from crashkit.debugger.pystack.debugger import PystackDebugger
@@ -37,12 +36,9 @@ from crashkit.evidence.bundle import Opened, open_archives
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene, describe, text_at
-from crashkit.evidence.core.last_words import last_words
-from crashkit.evidence.cython_source import with_cython_sources
 from crashkit.evidence.frozen_loader import core_of_loader
 from crashkit.evidence.input import Input
 from crashkit.evidence.module_files import Finder
-from crashkit.evidence.package_versions import package_versions
 from crashkit.evidence.pieces import Pieces, add_manifest, sort_out
 from crashkit.evidence.place import local_path
 from crashkit.gdb_files import DEBUG_ROOT
@@ -64,16 +60,9 @@ from crashkit.model import (
     Thread,
 )
 from crashkit.naming.signals import SENT
-from crashkit.secrets.crash import hidden, masked, strings, without_locals
-from crashkit.secrets.text import Secrets, of_environment
-from crashkit.shorten import shortened
-from crashkit.stacks.assemble import add_dumps, assemble
-from crashkit.stacks.fatal_error import fatal_error
-from crashkit.stacks.gil import with_gil
-from crashkit.stacks.handler import settle
-from crashkit.stacks.source import Sources, readable_source, readable_text
 
 if TYPE_CHECKING:
+    from crashkit.debugger.direct import DirectReader
     from crashkit.diagnose import Catalog
     from crashkit.evidence.job.survey import Stacks, Survey
     from crashkit.evidence.text.log import LogEvidence
@@ -251,7 +240,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         joined = _joined(pieces, surveyed, broken)
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
-        shown = fit if options.locals else lambda so_far: fit(without_locals(so_far))
+        shown = fit if options.locals else lambda so_far: fit(_without_locals(so_far))
         told: _Tell = (lambda stage, so_far: progress(stage, lambda: shown(so_far))) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
         asked_for = pieces.texts or options.signatures
@@ -294,8 +283,8 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
     told_of = (*opened.soft_errors, *pieces.soft_errors, *problems, *broken)
     crash = opened.named(replace(crash, crashkit=__version__, soft_errors=(*crash.soft_errors, *told_of)))
     if not options.locals:
-        crash = without_locals(crash)
-    crash = shortened(crash)
+        crash = _without_locals(crash)
+    crash = _shortened(crash)
     told("diagnose", crash)
     # Known failures and the fingerprint are found in what was said, not in what is left of it.
     crash = _diagnosed(crash, catalog)
@@ -310,8 +299,31 @@ def _fit_to_show(core: Optional[Core], options: Options) -> Callable[[Crash], Cr
     if options.show_secrets:
         return lambda crash: crash
     entries = core.arguments_and_environment()[1] if core is not None else ()
-    known = frozenset(of_environment(dict(entry.split("=", 1) for entry in entries if "=" in entry)))
-    return lambda crash: masked(crash, known)
+
+    @cache
+    def known() -> frozenset[str]:
+        from crashkit.secrets.text import of_environment
+
+        return frozenset(of_environment(dict(entry.split("=", 1) for entry in entries if "=" in entry)))
+
+    def fit(crash: Crash) -> Crash:
+        from crashkit.secrets.crash import masked
+
+        return masked(crash, known())
+
+    return fit
+
+
+def _without_locals(crash: Crash) -> Crash:
+    from crashkit.secrets.crash import without_locals
+
+    return without_locals(crash)
+
+
+def _shortened(crash: Crash) -> Crash:
+    from crashkit.shorten import shortened
+
+    return shortened(crash)
 
 
 def _warm() -> None:
@@ -455,6 +467,8 @@ def _of_logs(pieces: Pieces, logs: Sequence[_Log]) -> Crash:
     crash = crash_of_log(main.text.original, main.evidence, main.text.original_size)
     crash = replace(crash, signal=_fuller(crash.signal, [log.evidence.signal for log in logs]))
     if main.evidence.stacks == "native":
+        from crashkit.stacks.assemble import add_dumps
+
         crash = replace(crash, threads=add_dumps(crash.threads, _dumps(logs)))
     return replace(crash, log=_lines(logs), soft_errors=_soft_errors(logs))
 
@@ -483,6 +497,7 @@ def _describe_gpus(pieces: Pieces, finder: Finder, logs: Sequence[_Log], problem
     from crashkit.evidence.gpu.describe import describe_dump
     from crashkit.evidence.gpu.disassembly import disassembler
     from crashkit.evidence.gpu.inductor import with_lines
+    from crashkit.stacks.source import Sources, readable_text
 
     found = []
     kept = {file.name: file.path for file in pieces.kept if file.kind == SOURCE}
@@ -622,7 +637,7 @@ def _analyze_core(
     every = [Answer(soft_errors=tuple(unready)), *answers]
     told = replace(scene.crash, soft_errors=(*scene.crash.soft_errors, *_soft_errors(logs), *(e for a in every for e in a.soft_errors)))
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
-    named = partial(with_cython_sources, crash, scene.files)
+    named = partial(_with_cython_sources, crash, scene)
     crash = attempt("stacks", "the search for sources of Cython", named, crash, problems)
     gil = partial(_add_gil, core, scene, crash, direct)
     crash = attempt("waits", "the search for who waits for the GIL", gil, crash, problems)
@@ -659,7 +674,9 @@ def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str]
         return []
     from crashkit.debugger.gdb.reads import logged_reads
     from crashkit.evidence.core.minimal import write_minimal
+    from crashkit.secrets.crash import hidden, masked, strings
     from crashkit.secrets.memory import SecretBytes
+    from crashkit.secrets.text import Secrets
 
     for address, size in logged_reads(_log_of_reads(path)):
         reads.add(address, size)
@@ -679,6 +696,12 @@ def _write_minimal(core: Core, scene: Scene, crash: Crash, loaded: Sequence[str]
     return []
 
 
+def _with_cython_sources(crash: Crash, scene: Scene) -> Crash:
+    from crashkit.evidence.cython_source import with_cython_sources
+
+    return with_cython_sources(crash, scene.files)
+
+
 def _shows_waits(crash: Crash) -> bool:
     """After a fault, what the other threads wait for explains nothing."""
     from crashkit.diagnose.case import FAULTS
@@ -696,6 +719,8 @@ def _living_of(manifest: Optional[Manifest]) -> Optional[Living]:
 
 
 def _add_gil(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct]) -> Crash:
+    from crashkit.stacks.gil import with_gil
+
     places = direct.reader.gil_waiters if direct is not None else ()
     return with_gil(crash, core.architecture, lambda address, size: read_constant(core, scene.files, address, size), places)
 
@@ -715,6 +740,8 @@ def _add_waits(core: Core, scene: Scene, crash: Crash, direct: Optional[_Direct]
 
 def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optional[_Direct]:
     def read() -> _Direct:
+        from crashkit.debugger.direct import DirectReader
+
         reader = DirectReader(core, scene)
         return _Direct(reader, reader.preview(), reader.tells_all)
 
@@ -722,11 +749,14 @@ def _read_directly(core: Core, scene: Scene, problems: list[SoftError]) -> Optio
 
 
 def _preview(finder: Finder, core: Core, source: Input) -> Crash:
+    from crashkit.debugger.direct import DirectReader
+
     return DirectReader(core, describe(core, source, finder)).preview()
 
 
 def _python_stacks(core: Core, source: Input, finder: Finder) -> Stacks:
     """Where a process of a job stood, by its core alone."""
+    from crashkit.debugger.direct import DirectReader
     from crashkit.evidence.job.survey import Stacks
 
     scene = describe(core, source, finder)
@@ -738,6 +768,8 @@ def _python_stacks(core: Core, source: Input, finder: Finder) -> Stacks:
 
 def _with_source(preview: Crash, finder: Finder) -> Crash:
     """With the source lines of the crashed thread: they say which of its values matter."""
+    from crashkit.stacks.source import Sources
+
     sources = Sources(_locator(preview, finder), None)
     threads = tuple(
         replace(thread, python_frames=tuple(map(sources.annotate, thread.python_frames))) if thread is preview.thread else thread
@@ -748,6 +780,8 @@ def _with_source(preview: Crash, finder: Finder) -> Crash:
 
 def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct], finder: Finder) -> _Meanwhile:
     """All that needs no stacks: it costs no time before a debugger has them."""
+    from crashkit.evidence.package_versions import package_versions
+
     words: tuple[LogLine, ...] = ()
     problems: list[SoftError] = []
     answer = _answered(direct.reader) if direct is not None else None
@@ -791,6 +825,10 @@ def _described(core: Core, source: Input, finder: Finder, exe: Optional[Path]) -
 
 
 def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], finder: Finder) -> Crash:
+    from crashkit.stacks.assemble import assemble
+    from crashkit.stacks.handler import settle
+    from crashkit.stacks.source import Sources
+
     crash = scene.crash
     sources = Sources(_locator(crash, finder), _modified(Path(crash.source.path)) if crash.source else None)
     assembled = assemble(scene, answers, _dumps(logs), sources)
@@ -827,6 +865,8 @@ def _with_versions(
     """Packages that were on a stack, mapped or imported, in this order, where this machine has the very files of the crashed one."""
     if process is None:
         return None
+    from crashkit.evidence.package_versions import package_versions
+
     same = _is_of_this_machine(scene)
     # The same interpreter is here: so is what lies in its folders, though wheels seldom have a build-id.
     states = ("found", "unverified") if same else ("found",)
@@ -863,6 +903,8 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
 
 def _last_words(core: Core, scene: Scene) -> tuple[LogLine, ...]:
     """What the process said as it died."""
+    from crashkit.evidence.core.last_words import last_words
+
     found = []
     for words in last_words(core, scene):
         kind, fields = (words.kind, dict(words.fields)) if words.kind else _classified(words.text)
@@ -887,6 +929,8 @@ def _is_same(words: LogLine, line: LogLine) -> bool:
 
 def _fatal_error(core: Core, scene: Scene, crash: Crash) -> tuple[LogLine, ...]:
     """The interpreter's own last words, if no log has them."""
+    from crashkit.stacks.fatal_error import fatal_error
+
     thread = crash.thread
     text = fatal_error(thread, lambda address: text_at(core, scene.files, address)) if thread is not None else None
     if text is None:
@@ -929,6 +973,8 @@ def _locator(crash: Crash, finder: Finder) -> Callable[[str], Optional[Path]]:
 
 def _source_that_ran(locate: Callable[[str], Optional[Path]], crash: Crash, name: str) -> Optional[str]:
     """The text of a source; None if it cannot be read or was changed after the crash."""
+    from crashkit.stacks.source import readable_source
+
     path = locate(name)
     read = readable_source(path) if path is not None else None
     crashed_at = _modified(Path(crash.source.path)) if crash.source is not None and crash.source.kind != "live" else None

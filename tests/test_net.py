@@ -61,8 +61,8 @@ def problem(crash, words):
     ("place", "words"),
     [
         ("crashkit.pipeline.describe", "the reader of cores"),
-        ("crashkit.pipeline.DirectReader", "the reader of Python's memory"),
-        ("crashkit.pipeline.assemble", "the assembly of stacks"),
+        ("crashkit.debugger.direct.DirectReader", "the reader of Python's memory"),
+        ("crashkit.stacks.assemble.assemble", "the assembly of stacks"),
         ("crashkit.diagnose.fingerprint.fingerprint", "the fingerprint"),
         ("crashkit.diagnose.diagnose", "the search for known failures"),
     ],

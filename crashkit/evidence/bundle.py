@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 import msgspec
 from msgspec.structs import replace
 
-from crashkit.crashfolder.bundle import EVIDENCE, MANIFEST, ROOT, BundleManifest, read_bundle_manifest
 from crashkit.crashfolder.files import is_regular
 from crashkit.crashfolder.manifest import read_manifest
 from crashkit.elf.file import open_elf
@@ -27,6 +26,7 @@ from crashkit.model import Crash, SoftError, Source
 from crashkit.scratch import Scratch
 
 if TYPE_CHECKING:
+    from crashkit.crashfolder.bundle import BundleManifest
     from crashkit.evidence.archive import Budget, Unpacked
 
 _DEEPEST = 3
@@ -126,6 +126,7 @@ def _open(place: Path, opened: Opened, stack: ExitStack, budget: Optional[Budget
         return opened._replace(paths=(*opened.paths, place))
     try:
         folder = stack.enter_context(Scratch("unpacked", roomy_folder()))
+        from crashkit.crashfolder.bundle import MANIFEST
         from crashkit.evidence.archive import Budget, unpack
 
         budget = budget or Budget.of(place)
@@ -141,6 +142,8 @@ def _open(place: Path, opened: Opened, stack: ExitStack, budget: Optional[Budget
 
 
 def _of_bundle(place: Path, folder: Path, unpacked: Unpacked, opened: Opened) -> Opened:
+    from crashkit.crashfolder.bundle import EVIDENCE, ROOT, read_bundle_manifest
+
     manifest = read_bundle_manifest(folder)
     if not any(name.startswith(f"{EVIDENCE}/") for name in unpacked.files):
         raise EvidenceError(f"{place} contains no evidence of a crash", "It is a bundle whose end is missing: copy it again.")
@@ -155,6 +158,8 @@ def _of_bundle(place: Path, folder: Path, unpacked: Unpacked, opened: Opened) ->
 
 def _unlike(place: Path, manifest: Optional[BundleManifest], unpacked: Unpacked) -> Iterator[SoftError]:
     """What the manifest says otherwise."""
+    from crashkit.crashfolder.bundle import MANIFEST
+
     if manifest is None:
         message = f"{place}: {MANIFEST} is damaged, so the checksums of its files are unknown"
         yield SoftError(stage="archive", message=message, hint="Copy the bundle again if you still have it.")
