@@ -90,16 +90,16 @@ def read_build_id(path: Path) -> Optional[str]:
         header = read_header(read) if read else None
         if read is None or header is None:
             return None
-        in_segments = ((one.offset, one.stored) for one in read_program_headers(read, header) if one.kind == PT_NOTE)
-        # A file that was split into code and debug info keeps its notes, but its program headers may point astray.
-        in_sections = ((one.offset, one.size) for one in read_sections(read, header) if one.kind == SHT_NOTE)
-        order = header.word.order
-        for places in (in_segments, in_sections):
-            found = (notes.build_id(read(offset, min(size, _MOST_NOTES)), order) for offset, size in places)
-            build_id = next(filter(None, found), None)
-            if build_id:
-                return build_id
-    return None
+        places = _places_of_notes(read, header)
+        found = (notes.build_id(read(offset, min(size, _MOST_NOTES)), header.word.order) for offset, size in places)
+        return next(filter(None, found), None)
+
+
+def _places_of_notes(read: Read, header: Header) -> Iterator[tuple[int, int]]:
+    """Offset and size of each note section or segment. Few files need their sections to be read: that takes the most time."""
+    yield from ((one.offset, one.stored) for one in read_program_headers(read, header) if one.kind == PT_NOTE)
+    # A file that was split into code and debug info keeps its notes, but its program headers may point astray.
+    yield from ((one.offset, one.size) for one in read_sections(read, header) if one.kind == SHT_NOTE)
 
 
 def has_debug_symbols(path: Path) -> bool:
