@@ -51,6 +51,13 @@ VARIOUS = [f"g{number}" for number in range(280)]
 PLAIN = crash("f", "g")
 IN_PYTHON = crash("f", PYTHON)
 CORE = Source(path="/tmp/core", kind="core")
+IN_CPYTHON = NativeFrame(function="PyThreadState_Get", module="/usr/lib/libpython3.11.so.1.0")
+CALLED = (
+    "_PyObject_VectorcallTstate",
+    NativeFrame(function="_CallPythonObject", module="/usr/lib/_ctypes.so", args={"callable": "callable@entry=0x7f10"}),
+    "ffi_closure_unix64_inner",
+    "fire",
+)
 DEEP = (PYTHON, ElidedFrames(count=3000, cycle=("decode", "g")))
 
 
@@ -123,6 +130,13 @@ FACTS_TOLD = {
     "in-constructor": Told(crash("fill_table", "call_init", "_dl_init"), crash("f", "_dl_fini", "exit"), EMPTY),
     "foreign-abort": Told(crash("raise", "abort", "ffi_call"), crash("raise", "abort", "f", "ffi_call"), EMPTY),
     "fatal-error-words": Told(crash(NativeFrame(function="Py_FatalError", args={"msg": '0x55 "no memory"'})), PLAIN),
+    "fatal-error-of-extension": Told(crash("abort", "_Py_FatalErrorFunc", "fatal"), crash("abort", "_Py_FatalErrorFunc", IN_CPYTHON)),
+    "callback-freed": Told(crash("Py_DECREF", "_PyFrame_Clear", *CALLED), crash("func_dealloc", PYTHON, *CALLED)),
+    "called-function-freed": Told(
+        crash(NativeFrame(function="func_dealloc", args={"op": "0x7f10"}), *CALLED),
+        crash(NativeFrame(function="func_dealloc", args={"op": "0x7f18"}), *CALLED),
+        crash("func_dealloc", *CALLED),
+    ),
     "user-division": Told(PLAIN, crash("_dl_init")),
     "many-streams": Told(Crash(log=(LogLine(text="x.record_stream(y)"),)), PLAIN),
     "garbage-index": Told(
