@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import takewhile
+from typing import Optional
 
-from crashkit.diagnose.case import Case, Native
-from crashkit.diagnose.outcome import Outcome, no
+from crashkit.diagnose.case import Case, Native, Stack
+from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence
 from crashkit.naming.failing import code_in
 from crashkit.regex import regex
@@ -15,14 +16,20 @@ _CLOSURE = regex(r"ffi_closure_\w+")
 _CTYPES = regex(r"(?:closure_fcn|_CallPythonObject|PyTuple_GET_SIZE|Py_SIZE|PyTuple_GET_ITEM)")
 _ARGUMENT = regex(r"[A-Za-z]\w?_get|Py_X?INCREF")
 """Conversions of the callback's arguments (cfield.c): their pointers come from the caller."""
+_CALLING = regex(
+    r"_?PyObject_\w*[Cc]all\w*|_?PyVectorcall_\w+|_PyFunction_Vectorcall|_PyEval_Vector|_PyEvalFrameClearAndPop|_PyFrame_Clear|clear_thread_frame"
+    r"|_Py_CheckFunctionResult|func_dealloc|_Py_Dealloc|_?Py_X?DECREF|_?Py_INCREF|_?PyObject_GC_\w+|_Py_IsImmortal|Py_TYPE"
+)
+"""What the interpreter runs between ctypes and a Python function, and as that is freed in its own call."""
 _CALLERS = regex(r"/_(?:ctypes|cffi_backend)\.|/libpython|/python[\d.]*$")
+_POINTER = regex(r"(?:\w{1,40}@entry=)?(0x[0-9a-f]{1,16})\b")
 _OF_CALL = 3
 """Functions of libffi that a call goes through: ffi_call, ffi_call_int, ffi_call_unix64. A callback adds its own."""
 
 
 def callback_freed(case: Case) -> Outcome:
     """The crashed thread failed between libffi's entry of a callback and the Python function: what ctypes had put there is gone."""
-    natives = case.crashed.failing if case.crashed is not None else []
+    natives = _without_call(case.crashed) if case.crashed is not None else []
     inside = list(takewhile(_is_ctypes, natives))
     if any(_ARGUMENT.fullmatch(native.name) for native in inside):
         return no("an argument of a callback was converted")
@@ -31,6 +38,37 @@ def callback_freed(case: Case) -> Outcome:
         return no("it did not fail as a callback was entered")
     entry = outside[0]
     return Outcome(True, (Evidence(text=entry.name or code_in(entry.frame), thread=case.crashed.thread.tid, frame=entry.index),))
+
+
+def called_function_freed(case: Case) -> Outcome:
+    """The crashed thread failed as it freed the Python function that ctypes was calling: whoever calls a callback must keep that."""
+    frames = case.crashed.natives if case.crashed is not None else []
+    called = next((native for native in frames if native.name == "_CallPythonObject"), None)
+    freed = next((native for native in frames if native.name == "func_dealloc"), None)
+    if case.crashed is None or called is None or freed is None or freed.index > called.index:
+        return no("no function was freed in a call by ctypes")
+    addresses = {_address(freed, "op"), _address(called, "callable")}
+    if None in addresses:
+        return unknown("which function was freed")
+    if len(addresses) > 1:
+        return no("another function was freed than the one that ctypes called")
+    text = f"func_dealloc frees the function at {addresses.pop()}, which _CallPythonObject is calling"
+    return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid, frame=freed.index),))
+
+
+def _address(native: Native, argument: str) -> Optional[str]:
+    """The pointer that a debugger shows for an argument."""
+    found = _POINTER.match(native.frame.args.get(argument, ""))
+    return found[1] if found is not None else None
+
+
+def _without_call(stack: Stack) -> list[Native]:
+    """The frames from the one that failed on; where no Python code ran within ctypes' call, without the interpreter's part of that call."""
+    calling = len(list(takewhile(lambda native: _CALLING.fullmatch(native.name) is not None, stack.failing)))
+    outer = stack.failing[calling : calling + 1]
+    called = bool(outer) and outer[0].name == "_CallPythonObject"
+    ran_python = called and any(index is None or index < outer[0].index for index, _ in stack.pythons)
+    return stack.failing[calling:] if called and not ran_python else stack.failing
 
 
 def _enters(natives: Sequence[Native]) -> bool:
@@ -56,4 +94,4 @@ def _is_libffi(native: Native) -> bool:
     return "/libffi" in native.module
 
 
-CALLBACK_FACTS = {"callback-freed": callback_freed}
+CALLBACK_FACTS = {"callback-freed": callback_freed, "called-function-freed": called_function_freed}

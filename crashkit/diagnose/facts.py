@@ -11,6 +11,7 @@ from crashkit.diagnose import waiting
 from crashkit.diagnose.array_facts import ARRAY_FACTS
 from crashkit.diagnose.callback_facts import CALLBACK_FACTS
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
+from crashkit.diagnose.freed_facts import FREED_FACTS
 from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
 from crashkit.diagnose.loading_facts import LOADING_FACTS
@@ -24,7 +25,7 @@ from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
-from crashkit.naming.failing import code_in
+from crashkit.naming.failing import code_in, extension, failing, said
 from crashkit.naming.gil import ACQUIRES
 from crashkit.naming.installation import is_of_conda
 from crashkit.naming.machinery import is_fatal_error, machinery_end
@@ -547,6 +548,19 @@ def fatal_error_words(case: Case) -> Outcome:
     return Outcome(True, (_evidence(case.crashed, frames[-1]),), {"message": told} if told else {})
 
 
+def fatal_error_of_extension(case: Case) -> Outcome:
+    """What called Py_FatalError is neither the interpreter nor the C library: its author wrote the message."""
+    stack = case.crashed
+    if stack is None or not any(is_fatal_error(frame.name) for frame in stack.whole):
+        return no("Py_FatalError is not on the stack")
+    frames = stack.thread.frames
+    caller = failing(frames, case.crash.signal)
+    if caller is None or caller != extension(frames, case.crash.signal, case.crash.python.executable if case.crash.python else None):
+        return no("the interpreter itself called Py_FatalError")
+    evidence = Evidence(text=f"{said(frames, caller)} called Py_FatalError", thread=stack.thread.tid, frame=caller)
+    return Outcome(True, (evidence,))
+
+
 def lock_inversion(case: Case) -> Outcome:
     """One thread waits for a native lock while it holds the GIL (it runs a C function under Python frames), another waits for the GIL."""
     if free_threaded(case).holds:
@@ -790,6 +804,7 @@ FACTS: dict[str, Fact] = {
     "task-failed-first": task_failed_first,
     "went-on": went_on,
     "fatal-error-words": fatal_error_words,
+    "fatal-error-of-extension": fatal_error_of_extension,
     "lock-inversion": lock_inversion,
     "user-division": user_division,
     "many-streams": many_streams,
@@ -797,6 +812,7 @@ FACTS: dict[str, Fact] = {
     **ARRAY_FACTS,
     **POINTER_FACTS,
     **CALLBACK_FACTS,
+    **FREED_FACTS,
     **GPU_MEMORY_FACTS,
     **JOB_FACTS,
     **LOADING_FACTS,

@@ -17,7 +17,7 @@ _MACHINERY = re.compile(
         (
             # The C library: raising the signal, abort() and its own checks.
             r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill)(?:_implementation|_internal)?",
-            r"_*(?:libc_)?(?:message|fatal)(?:_impl)?",
+            r"_*libc_(?:message|fatal)(?:_impl)?",
             r"__(?:(?:libc_)?fortify|stack_chk|chk|assert|assert_perror)_fail(?:_base|_abort)?",
             r"malloc_printerr|__malloc_assert|_IO_.*_abort",
             # C++: an exception that nobody caught, a failed check of the library.

@@ -43,6 +43,7 @@ CAUSES = (
     Cause("null-deref", "faults.py", "null"),
     Cause("null-function-call", "faults.py", "null_call"),
     Cause("wild-pointer", "faults.py", "wild"),
+    Cause("jump-into-data", "faults.py", "no_exec"),
     Cause("write-to-readonly", "faults.py", "read_only"),
     Cause("stack-overflow", "faults.py", "c_overflow"),
     Cause("sigfpe-integer-divide", "faults.py", "divide"),

@@ -13,6 +13,7 @@ from crashkit.model import (
     Crash,
     ElidedFrames,
     LogLine,
+    Mapping,
     Module,
     NativeFrame,
     Process,
@@ -51,6 +52,22 @@ VARIOUS = [f"g{number}" for number in range(280)]
 PLAIN = crash("f", "g")
 IN_PYTHON = crash("f", PYTHON)
 CORE = Source(path="/tmp/core", kind="core")
+IN_CPYTHON = NativeFrame(function="PyThreadState_Get", module="/usr/lib/libpython3.11.so.1.0")
+CALLED = (
+    "_PyObject_VectorcallTstate",
+    NativeFrame(function="_CallPythonObject", module="/usr/lib/_ctypes.so", args={"callable": "callable@entry=0x7f10"}),
+    "ffi_closure_unix64_inner",
+    "fire",
+)
+ON_STACK = Address(0x7FFC65CBD100)
+IN_STACK = {
+    "mappings": (
+        Mapping(start=Address(0x7FFC65000000), end=Address(0x7FFC65010000), permissions="r-x", path="/lib/libc.so.6"),
+        Mapping(start=Address(0x7FFC65CA0000), end=Address(0x7FFC65CC0000), permissions="rw-"),
+        Mapping(start=Address(0x7FFC65D00000), end=Address(0x7FFC65D01000), permissions="rw-", path="/lib/libx.so"),
+    )
+}
+AT_ARENA = Signal(number=11, name="SIGSEGV", address=Address(0x7FFC64000000))
 DEEP = (PYTHON, ElidedFrames(count=3000, cycle=("decode", "g")))
 
 
@@ -123,6 +140,18 @@ FACTS_TOLD = {
     "in-constructor": Told(crash("fill_table", "call_init", "_dl_init"), crash("f", "_dl_fini", "exit"), EMPTY),
     "foreign-abort": Told(crash("raise", "abort", "ffi_call"), crash("raise", "abort", "f", "ffi_call"), EMPTY),
     "fatal-error-words": Told(crash(NativeFrame(function="Py_FatalError", args={"msg": '0x55 "no memory"'})), PLAIN),
+    "fatal-error-of-extension": Told(crash("abort", "_Py_FatalErrorFunc", "fatal"), crash("abort", "_Py_FatalErrorFunc", IN_CPYTHON)),
+    "callback-freed": Told(crash("Py_DECREF", "_PyFrame_Clear", *CALLED), crash("func_dealloc", PYTHON, *CALLED)),
+    "called-function-freed": Told(
+        crash(NativeFrame(function="func_dealloc", args={"op": "0x7f10"}), *CALLED),
+        crash(NativeFrame(function="func_dealloc", args={"op": "0x7f18"}), *CALLED),
+        crash("func_dealloc", *CALLED),
+    ),
+    "freed-no-block": Told(
+        crash("arena_for_chunk", signal=AT_ARENA, more=IN_STACK, registers={"rdi": Address(0x7FFC65CBD010)}),
+        crash("unlink_chunk", "_int_free", signal=AT_ARENA, more=IN_STACK, registers={"rdi": Address(0x7FFC65CBD010)}),
+        crash("arena_for_chunk", "free", signal=AT_ARENA, more=IN_STACK, registers={"rdi": Address(0x10)}),
+    ),
     "user-division": Told(PLAIN, crash("_dl_init")),
     "many-streams": Told(Crash(log=(LogLine(text="x.record_stream(y)"),)), PLAIN),
     "garbage-index": Told(
@@ -162,3 +191,19 @@ def test_a_fact_is_contradicted_or_not_known(fact: str) -> None:
     if told.open is not None:
         outcome = FACTS[fact](Case(told.open))
         assert outcome.holds is False and outcome.missing
+
+
+@pytest.mark.parametrize(
+    ("args", "registers", "given"),
+    [
+        ({}, {"rdi": 0x7FFC65CBD010, "rsp": ON_STACK + 8, "r11": 0x7FFC650000F0}, "0x7ffc65cbd020, which is in the thread's stack"),
+        ({"ptr": "0x7ffc65d00010 <table+16>"}, {"rdi": 0x7FFC65CBD010}, "0x7ffc65d00020, which is in libx.so"),
+        ({}, {"rdi": 0x7FFC65CBD010, "rsi": 0x7FFC65D00010}, "a pointer that is none of its blocks"),
+    ],
+    ids=["the only one", "as gdb shows it", "one of two"],
+)
+def test_where_a_freed_pointer_points(args: dict[str, str], registers: dict[str, int], given: str) -> None:
+    frame = NativeFrame(function="arena_for_chunk", args=args)
+    held = {name: Address(value) for name, value in registers.items()}
+    outcome = FACTS["freed-no-block"](Case(crash(frame, signal=AT_ARENA, more=IN_STACK, registers=held)))
+    assert outcome.fields["text"] == f"it was given {given}"

@@ -145,3 +145,19 @@ def test_conda_has_fixes_of_its_own(executable: str | None, expected: list[str])
     fixes = [Fix("pip install --upgrade torch"), Fix("conda install libgcc-ng", when=(Condition(fact="conda"),))]
     found = list(fitting(fixes, Case(subject), {}))
     assert found == expected + (["conda install libgcc-ng"] if executable and "conda" in executable else [])
+
+
+@pytest.mark.parametrize(
+    ("frames", "advised"),
+    [
+        ("_Py_FatalErrorFunc [libpython3.11.so] > open_table [table.so] > py /srv/app.py:3 main", "Look at open_table in table.so"),
+        ("_Py_FatalErrorFunc [libpython3.11.so] > take_gil [libpython3.11.so] > py /srv/app.py:3 main", "Search CPython's"),
+        ("fatal_error_exit [libpython3.11.so] > Py_FatalError [libpython3.11.so] > main [python3.11]", "env -u PYTHONHOME"),
+    ],
+    ids=["an extension's", "the interpreter's", "at its start"],
+)
+def test_a_fatal_error_is_answered_by_who_told_it_and_when(frames: str, advised: str) -> None:
+    finding = diagnose(crash(signal="SIGABRT", frames=f"abort [libc.so.6] > {frames}"), load_catalog()).findings[0]
+    assert finding.id == "fatal-python-error"
+    assert finding.fix[0].startswith(advised)
+    assert ("PYTHONHOME" in " ".join(finding.fix)) is advised.startswith("env")

@@ -234,6 +234,7 @@ LOGS = {
         "Fatal Python error: init_fs_encoding: failed to get the Python codec of the filesystem encoding\n",
     ),
     "PyQt's words": ("pyqt-unhandled-exception", "Unhandled Python exception\nAborted (core dumped)\n"),
+    "Qt without an application": ("qt-no-application", "QWidget: Must construct a QApplication before a QWidget\nAborted (core dumped)\n"),
     "valgrind": ("valgrind-report", "==8695== Invalid read of size 8\n==8695==    at 0x4ED1DF: collect (gcmodule.c:953)\n==8695== \n"),
 }
 

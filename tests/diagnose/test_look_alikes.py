@@ -107,6 +107,15 @@ LOOK_ALIKES: dict[str, tuple[dict[str, Any], str, tuple[str, ...]]] = {
         "",
         ("ctypes-callback-freed",),
     ),
+    "a callback that ran, and frees what it had": (
+        {
+            "signal": "SIGSEGV",
+            "frames": "func_dealloc > _PyFrame_Clear > py /srv/app.py:3 on_event > PyObject_Vectorcall > _CallPythonObject [_ctypes.so]"
+            " > ffi_closure_unix64_inner [libffi.so]",
+        },
+        "",
+        ("ctypes-callback-freed",),
+    ),
     "a C function that ctypes calls": (
         {
             "signal": "SIGSEGV",

@@ -250,6 +250,43 @@ def test_of_xla_in_a_wheel(tmp_path: Path) -> None:
     assert (crash.findings[0].id, crash.findings[0].confidence) == ("glog-check-failed", "certain")
 
 
+QT = {
+    "widget": (
+        "from PySide6 import QtWidgets\nQtWidgets.QWidget()\n",
+        "QWidget: Must construct a QApplication before a QWidget",
+        "qt-no-application",
+    ),
+    "pixmap": (
+        "from PySide6.QtGui import QPixmap\nQPixmap(8, 8)\n",
+        "QPixmap: Must construct a QGuiApplication before a QPixmap",
+        "qt-no-application",
+    ),
+    "thread": (
+        "from PySide6.QtCore import QCoreApplication, QThread\nclass W(QThread):\n    def run(self):\n        while True: self.msleep(5)\n"
+        "app = QCoreApplication([])\nW().start()\nQThread.msleep(20)\n",
+        "QThread: Destroyed while thread '…' is still running",
+        "qt-object-lifetime",
+    ),
+}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", QT)
+def test_of_qt(name: str, tmp_path: Path) -> None:
+    """Its libraries of PySide6, which have the names of exported functions only."""
+    script, words, signature = QT[name]
+    python = an_interpreter()
+    packages = folder_with(python, "PySide6_Essentials")
+    (tmp_path / "show.py").write_text(script)
+    (tmp_path / "run").mkdir()
+    variables = {"PYTHONPATH": str(packages), "QT_QPA_PLATFORM": "offscreen"}
+    folder = made_crash([python.path, tmp_path / "show.py"], tmp_path / "run", variables)
+    crash = analyze(folder.core, options=Options(gdb=None))
+    assert [line.text for line in said(crash)] == [words]
+    assert words.replace("…", "") in folder.stderr
+    assert (crash.findings[0].id, crash.findings[0].confidence) == (signature, "certain")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("panic", ["unwind", "abort"])
 @pytest.mark.parametrize("function", ["literal", "formatted", "unwrapped"])

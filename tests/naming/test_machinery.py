@@ -34,7 +34,7 @@ def test_machinery(function: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "function", ["main", "_int_free", "__run_exit_handlers", "memcpy", "killer", "abort_transaction", "raise_price", ""]
+    "function", ["main", "_int_free", "__run_exit_handlers", "memcpy", "killer", "abort_transaction", "raise_price", "fatal", "message", ""]
 )
 def test_not_machinery(function: str) -> None:
     assert not is_machinery(function)

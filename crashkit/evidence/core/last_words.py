@@ -15,6 +15,7 @@ from crashkit.evidence.core.cxx_exception import Thrown, handled, in_flight
 from crashkit.evidence.core.describe import Scene, text_at
 from crashkit.evidence.core.fatal_error import fatal_error
 from crashkit.evidence.core.logged import fatal_message
+from crashkit.evidence.core.qt_message import qt_message
 from crashkit.evidence.core.rust_panic import panic
 from crashkit.evidence.core.stream_message import stream_message
 from crashkit.evidence.core.walk import Frame, names, walk
@@ -88,6 +89,9 @@ class _Dying:
         logged = fatal_message(self._core, self._frames, self._core.statuses[0].tid)
         if logged is not None:
             yield Words(logged)
+        qt = qt_message(self._frames, self._names, self._read, self._text, self._arch)
+        if qt is not None:
+            yield Words(qt)
         streamed = stream_message(self._core, self._stack_pointer, self._text)
         if streamed is not None:
             yield Words(f"F {streamed.place}] {streamed.text}", "glog-check", {"place": streamed.place, "expression": streamed.text})

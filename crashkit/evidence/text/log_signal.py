@@ -120,6 +120,7 @@ _BY_KIND = {
     "tcl-panic": SIGABRT,
     "qt-platform-fatal": SIGABRT,
     "qt-unhandled": SIGABRT,
+    "qt-no-application": SIGABRT,
     "qt-thread-destroyed": SIGABRT,
     "rust-alloc-failed": SIGABRT,
     "rust-no-unwind": SIGABRT,

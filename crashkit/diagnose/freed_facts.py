@@ -1,0 +1,63 @@
+"""free() of a pointer that is no block of the heap, where glibc crashed before it noticed: malloc/arena.c. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from crashkit.diagnose.case import MEMORY_FAULTS, Case, Native
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.model import Address, Evidence
+from crashkit.model import Mapping as Range
+from crashkit.naming.functions import libc_name
+from crashkit.regex import regex
+
+_LOOKS = frozenset({"arena_for_chunk", "heap_for_ptr", "_int_free", "_int_free_chunk", "free", "cfree", "__libc_free"})
+_HEAP = 64 << 20
+"""Bytes of a heap of an arena: what manages it is at the next lower multiple (HEAP_MAX_SIZE)."""
+_OF_ARENA = 0x40
+"""Bytes in which free() looks for the arena there."""
+_WORD = 16
+"""Bytes of a chunk's head, to which its address is aligned."""
+_POINTER = regex(r"(?:ptr@entry=)?(0x[0-9a-f]{1,16})\b")
+
+
+def freed_no_block(case: Case) -> Outcome:
+    """The crashed thread failed in glibc's free(), at the place where it expects the arena of a pointer that a register has."""
+    signal, stack = case.crash.signal, case.crashed
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
+        return unknown("the fault address")
+    first = next(iter(stack.natives), None)
+    if first is None or libc_name(first.name).removeprefix("__GI_") not in _LOOKS:
+        return no("it did not fail in free()")
+    if signal.address % _HEAP >= _OF_ARENA:
+        return no("the fault address is not where an arena would be")
+    chunks = [chunk for chunk in _pointers(first, stack.thread.registers) if 0 < chunk - signal.address < _HEAP and chunk % _WORD == 0]
+    places = {chunk: one for chunk in chunks for one in case.crash.mappings if one.start <= chunk < one.end and "x" not in _may(one)}
+    if not places:
+        return unknown("which pointer was freed")
+    given = "was given a pointer that is none of its blocks"
+    if len(places) == 1:
+        ((chunk, mapping),) = places.items()
+        given = f"was given {chunk + _WORD:#x}, which is in {_name(mapping, stack.thread.registers)}"
+    evidence = Evidence(text=f"free() {given}", thread=stack.thread.tid, frame=first.index)
+    return Outcome(True, (evidence,), {"end": "free() crashed", "text": f"it {given}"})
+
+
+def _pointers(frame: Native, registers: Mapping[str, Address]) -> list[int]:
+    """The chunk that a debugger shows, else what may be it: what is in the registers."""
+    shown = _POINTER.match(frame.frame.args.get("ptr", ""))
+    return [int(shown[1], 16)] if shown is not None else [int(value) for value in registers.values()]
+
+
+def _may(mapping: Range) -> str:
+    return mapping.permissions or ""
+
+
+def _name(mapping: Range, registers: Mapping[str, Address]) -> str:
+    """`the thread's stack`, a file's name, or that the memory has none."""
+    if any(mapping.start <= registers[name] < mapping.end for name in ("rsp", "sp") if name in registers):
+        return "the thread's stack"
+    return (mapping.path or "").rpartition("/")[2] or "memory without a name"
+
+
+FREED_FACTS = {"freed-no-block": freed_no_block}
