@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional
@@ -26,7 +26,6 @@ from crashkit.history.address import NONE
 if TYPE_CHECKING:
     from crashkit.debugger.gdb.ahead import Ahead
     from crashkit.model import Crash, SoftError
-    from crashkit.report.beside import Beside
 
 WRITTEN = ("json", "html")
 """The formats of a report on disk."""
@@ -118,15 +117,12 @@ def command(
         )
         document = "json" if as_json else "markdown" if as_markdown else "issue" if as_issue else None
         writes = out is not None or document is None
-        with _page_beside() if ahead is not None and writes else nullcontext() as page:
-            with Progress(quiet or document is not None, writes, page) as progress:
-                crash = analyze(paths, options=options, progress=progress.stage, ahead=ahead)
-            folder = (out or default_folder(paths[0], crash)) if writes else None
-            if page is not None:
-                page.begin(_json(crash))
-            summary = _summary(crash, folder, brief) if document is None and not quiet else []
-            if folder is not None:
-                write_report(crash, folder, page=page)
+        with Progress(quiet or document is not None, writes) as progress:
+            crash = analyze(paths, options=options, progress=progress.stage, ahead=ahead)
+    folder = (out or default_folder(paths[0], crash)) if writes else None
+    summary = _summary(crash, folder, brief) if document is None and not quiet else []
+    if folder is not None:
+        write_report(crash, folder)
     if document is not None:
         print_document(crash, document)
     _echo_summary(summary)
@@ -146,25 +142,6 @@ def _started_gdb(paths: Sequence[Path], program: str, deadline: float) -> Iterat
     finally:
         if ahead is not None:
             ahead.close()
-
-
-@contextmanager
-def _page_beside() -> Iterator[Optional[Beside]]:
-    """Another process that renders the HTML, where there is a processor for it. A process with threads is not to be forked."""
-    from crashkit.report.beside import Beside
-
-    with ExitStack() as stack:
-        page = None
-        if len(os.sched_getaffinity(0)) > 1 and threading.active_count() == 1:
-            with suppress(OSError):
-                page = stack.enter_context(Beside("html"))
-        yield page
-
-
-def _json(crash: Crash) -> bytes:
-    from crashkit.report.renderer import renderer
-
-    return renderer("json").render(crash)
 
 
 def _history_of(path: Path) -> str:
@@ -221,11 +198,8 @@ def _echo_summary(lines: Sequence[str]) -> None:
         click.echo(line, color=has_color(sys.stdout))
 
 
-def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN, page: Optional[Beside] = None) -> Path:
-    """Write the report atomically in these formats, readable by this user only. Raises CrashkitError if writing fails.
-
-    `page` has begun to render the HTML.
-    """
+def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN) -> Path:
+    """Write the report atomically in these formats, readable by this user only. Raises CrashkitError if writing fails."""
     from msgspec.structs import replace  # gdb is to be started before
 
     from crashkit.attempt import attempt
@@ -237,8 +211,7 @@ def write_report(crash: Crash, folder: Path, formats: Sequence[str] = WRITTEN, p
     # JSON last: it says what became of the others.
     for one in (renderer(name) for name in sorted(formats, key=lambda name: name == "json")):
         told = replace(crash, soft_errors=(*crash.soft_errors, *problems))
-        elsewhere = page.result() if page is not None and one.file == "report.html" else None
-        documents[one.file] = elsewhere or attempt("report", f"the writer of {one.file}", partial(one.render, told), b"", problems)
+        documents[one.file] = attempt("report", f"the writer of {one.file}", partial(one.render, told), b"", problems)
     documents = {name: content for name, content in documents.items() if content}
     for problem in problems:
         click.echo(f"crashkit: {safe.line(problem.message)}\n{safe.line(problem.hint or '')}", err=True)
@@ -281,10 +254,9 @@ def _warm(formats: Sequence[str]) -> None:
 class Progress:
     """Progress on stderr: the first answer before gdb starts, then any stage that takes longer than a second."""
 
-    def __init__(self, quiet: bool, renders: bool = True, page: Optional[Beside] = None) -> None:
+    def __init__(self, quiet: bool, renders: bool = True) -> None:
         self._quiet = quiet
         self._renders = renders
-        self._page = page
         self._stage = ""
         self._say: Callable[[str], None] = _echo
         self._began = time.monotonic()
@@ -305,16 +277,12 @@ class Progress:
         """Note that a stage begins; before gdb, print what is known already."""
         if name == "gdb" and self._renders:
             # While gdb works we wait: load what is needed then.
-            formats = (*WRITTEN, "text") if self._page is None else ("json", "text")
-            threading.Thread(target=_warm, args=(formats,), daemon=True).start()
-        known = so_far() if name == "gdb" and (self._page is not None or not self._quiet) else None
-        if known is not None and not self._quiet:
+            threading.Thread(target=_warm, args=((*WRITTEN, "text"),), daemon=True).start()
+        if name == "gdb" and not self._quiet:
             from crashkit.report.first_answer import first_answer
 
-            for row in first_answer(known).split("\n"):
+            for row in first_answer(so_far()).split("\n"):
                 self._say(_wrapped(row))
-        if known is not None and self._page is not None:
-            self._page.rehearse(_json(known))
         self._stage = name
 
     def _watch(self) -> None:
