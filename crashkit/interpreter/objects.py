@@ -40,6 +40,8 @@ class Item(NamedTuple):
 _OWN_REFERENCES_AT, _OTHERS_REFERENCES_AT = 12, 16
 """`ob_ref_local`, `ob_ref_shared` of a free-threaded build's PyObject (Include/object.h)."""
 _SIGN = 1 << 63
+_COUNT, _MOST_REFERENCES = (1 << 48) - 1, 1 << 20
+"""`ob_refcnt` without the `ob_flags` of 3.14; and less than any address, with which begins a block that was freed, or no object at all."""
 
 
 class Objects:
@@ -70,9 +72,12 @@ class Objects:
         return self.view.word(address + self.layout.object.type)
 
     def is_alive(self, address: int) -> bool:
-        """Whether anybody refers to the object; one that was freed has no references (and what its head says may be anything)."""
+        """Whether anybody refers to the object, which is none of the immortal ones.
+
+        One that was freed has no references, or the address of the next free block in their place.
+        """
         if not self.version.free_threaded:
-            return self.view.int32(address) > 0
+            return 0 < self.view.word(address) & _COUNT < _MOST_REFERENCES
         # Its own thread's references, and a quarter of the word for those of all others (`_Py_REF_SHARED_SHIFT`).
         own, others = self.view.uint32(address + _OWN_REFERENCES_AT), self.view.word(address + _OTHERS_REFERENCES_AT)
         return own + ((others ^ _SIGN) - _SIGN >> 2) > 0

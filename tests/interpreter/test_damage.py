@@ -461,3 +461,22 @@ def test_frames_of_a_broken_stack_are_found_in_the_heap(python: Interpreter, tmp
     inner = ", ".join(f"{one.code.name} (threads.py:{one.position.line})" for one in frames[:2] if one.code and one.position)
     assert f"2 more Python frames were running, but what tells in which thread is lost: {inner}" in messages
     assert "inner Python frames of one thread may be missing: what leads to them is lost" in messages
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.6", "3.8", "3.10"))
+def test_a_frame_that_was_freed_is_not_running(python: Interpreter) -> None:
+    """Its memory begins with the address of the next free block, where the count of references was."""
+    with opened(python_crash("threads.py", python=python).core) as core:
+        module, version = interpreter_of(core)
+        whole, layout = state_of(core), layout_of_core(core)
+        assert whole is not None and layout.thread.frame is not None
+        hurt = next(thread for thread in whole.threads if thread.name == "sorter")
+        inner, second = (frame.address for frame in hurt.stack.inner[:2])
+        somewhere = whole.threads[0].state.address
+        lost = {hurt.state.address + layout.thread.frame: somewhere, second + layout.frame.previous: somewhere}
+        for freed, left in (({}, [inner, second]), ({second: 0x7F00_0000_1000}, [inner]), ({second: 0}, [inner])):
+            damaged = Overwritten(core, {**lost, **freed})
+            state = read_python(damaged, [Module(module, None)], version, idents(core), main=main_ident(core))
+            assert state is not None
+            assert [frame.address for chain in state.unplaced for frame in chain] == left
