@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from crashkit.model import Crash, GpuException, GpuLane, JobPlace, LaunchedFrom, LogLine, NativeFrame, Process, PythonFrame, Sibling
+from crashkit.regex import regex
 from crashkit.secrets.text import MASK, Secrets
 
 REPRS = {(PythonFrame, "locals"), (NativeFrame, "args"), (NativeFrame, "locals")}
@@ -31,8 +32,9 @@ TEXTS = {
 """Dictionaries of plain texts, by their name."""
 
 
-_NUMBERS = (int, float, type(None))
-"""And what derives from them: bool, addresses, offsets."""
+_NUMERIC = frozenset(("Address", "Offset", "Optional", "Union", "bool", "dict", "float", "int", "tuple", "None"))
+"""What the types of fields are made of that hold no string."""
+_NAMES = regex(r"\w+")
 
 
 def masked(crash: Crash, known: Iterable[str] = ()) -> Crash:
@@ -77,17 +79,11 @@ def strings(value: Any) -> Iterator[str]:
 @cache
 def _fields(fact: type[msgspec.Struct]) -> tuple[str, ...]:
     """Those that may hold a string, at whatever depth. Most are numbers, and a crash of many threads has a million of them."""
-    hints = get_type_hints(fact)
-    return tuple(name for name in fact.__struct_fields__ if not all(issubclass(leaf, _NUMBERS) for leaf in _leaves(hints[name])))
-
-
-def _leaves(hint: Any) -> Iterator[type]:
-    """The types that a type is made of; object for what is no class."""
-    inner = [one for one in get_args(hint) if one is not ...]
-    for one in inner:
-        yield from _leaves(one)
-    if not inner:
-        yield hint if isinstance(hint, type) else object
+    said: dict[str, object] = {}
+    for kind in reversed(fact.__mro__):
+        said.update(getattr(kind, "__annotations__", {}))
+    # By the words of the types: to evaluate those of all facts takes 10 ms.
+    return tuple(name for name in fact.__struct_fields__ if not _NUMERIC.issuperset(_NAMES.findall(str(said[name]))))
 
 
 class _Bare:
