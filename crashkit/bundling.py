@@ -12,11 +12,11 @@ import os
 import tokenize
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace as with_changes
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, Optional
 
 import msgspec
+from msgspec.structs import replace as with_changes
 
 from crashkit import __version__
 from crashkit.attempt import attempt

@@ -1002,7 +1002,7 @@ class _Asked(NamedTuple):
     """A gdb that is to open the core as soon as that was checked."""
 
 
-class _Direct(NamedTuple):
+class _Direct(msgspec.Struct, frozen=True):
     """What crashkit's own reader of Python frames knows before a debugger is asked."""
 
     reader: DirectReader
@@ -1010,7 +1010,7 @@ class _Direct(NamedTuple):
     tells_all: bool
 
 
-class _Told(NamedTuple):
+class _Told(msgspec.Struct, frozen=True):
     """What the interpreter's memory tells beside the stacks."""
 
     tasks: tuple[Task, ...] = ()
@@ -1027,7 +1027,7 @@ class _Told(NamedTuple):
         return replace(crash, tasks=self.tasks, greenlets=self.greenlets, threads=threads, soft_errors=errors)
 
 
-class _Meanwhile(NamedTuple):
+class _Meanwhile(msgspec.Struct, frozen=True):
     """What is read while a debugger works."""
 
     answer: Optional[Answer]

@@ -8,13 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple, Optional, Union
 
+import msgspec
+
 from crashkit.arch.operands import Decoded
 
 Read = Callable[[int, int], bytes]
 """Memory: up to `size` bytes at an address."""
 
 
-class Trap(NamedTuple):
+class Trap(msgspec.Struct, frozen=True):
     """The processor's exception as the kernel put it into a signal frame; `Architecture.meaning` interprets it.
 
     It is the thread's *last* exception, not necessarily the cause of this signal: check it against the instruction.
@@ -28,7 +30,7 @@ class Trap(NamedTuple):
     """The faulting address, for a memory fault."""
 
 
-class Meaning(NamedTuple):
+class Meaning(msgspec.Struct, frozen=True):
     """The meaning of a trap, in terms common to all processors."""
 
     kind: str
@@ -42,7 +44,7 @@ class Meaning(NamedTuple):
     """True if a page is mapped there but forbids the access."""
 
 
-class SignalInfo(NamedTuple):
+class SignalInfo(msgspec.Struct, frozen=True):
     """The beginning of the `siginfo_t` in a signal frame: written only for a handler with SA_SIGINFO, else left-over memory."""
 
     number: int
@@ -50,7 +52,7 @@ class SignalInfo(NamedTuple):
     address: int
 
 
-class SignalFrame(NamedTuple):
+class SignalFrame(msgspec.Struct, frozen=True):
     """The kernel's frame of a signal handler: what was interrupted."""
 
     address: int
@@ -78,7 +80,7 @@ class CallPattern(NamedTuple):
     value: bytes
 
 
-class StackScan(NamedTuple):
+class StackScan(msgspec.Struct, frozen=True):
     """How a caller's frame can be recognised on the stack by its return address alone."""
 
     calls: tuple[CallPattern, ...]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
+
+import msgspec
 
 U64 = 2**64 - 1
 
@@ -11,8 +12,7 @@ U64 = 2**64 - 1
 _NO_ACCESS = ("lea", "nop", "prefetch", "endbr", "prfm")
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """One access to memory, or one jump."""
 
     kind: str
@@ -36,7 +36,7 @@ class Access:
         return self.address <= address < self.address + max(self.size, 1)
 
 
-class Decoded(NamedTuple):
+class Decoded(msgspec.Struct, frozen=True):
     """One decoded instruction, with the memory accesses that its operands and registers imply."""
 
     text: str

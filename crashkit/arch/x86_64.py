@@ -10,10 +10,11 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import cache
 from signal import SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGTRAP
 from typing import Any, Optional
+
+from msgspec.structs import replace
 
 from crashkit.arch.contract import Architecture, CallPattern, Meaning, Read, SignalFrame, SignalInfo, StackScan, Trap, Values
 from crashkit.arch.operands import U64, Access, Decoded, is_access, jump, text

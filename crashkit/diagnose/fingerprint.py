@@ -14,7 +14,9 @@ import re
 from collections.abc import Callable, Sequence
 from itertools import groupby, takewhile
 from pathlib import PurePosixPath
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.diagnose.stable_names import native_name, python_name
 from crashkit.model import Crash, ElidedFrames, Fingerprint, Frame, Gpu, NativeFrame, PythonFrame, Thread
@@ -59,7 +61,7 @@ _GENERAL_MODULES = _words(
 _COMPREHENSIONS = ("<listcomp>", "<setcomp>", "<dictcomp>")
 
 
-class _Named(NamedTuple):
+class _Named(msgspec.Struct, frozen=True):
     name: str
     specific: bool
     """Its own place, not general runtime code."""

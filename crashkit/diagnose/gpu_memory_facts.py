@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
@@ -20,7 +22,7 @@ _ALLOCATED, _RESERVED = regex(rf"{_SIZE} already allocated"), regex(rf"{_SIZE} r
 _OTHER = regex(rf"Process \d{{1,9}} has {_SIZE} memory in use")
 
 
-class _Numbers(NamedTuple):
+class _Numbers(msgspec.Struct, frozen=True):
     """In bytes; None where the message does not tell."""
 
     tried: Optional[float]

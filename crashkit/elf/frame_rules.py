@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 _MOST_INSTRUCTIONS = 4096
 _ORDINARY = {0x0: "Q", 0x2: "H", 0x3: "I", 0x4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"}
 
 
-class Rules(NamedTuple):
+class Rules(msgspec.Struct, frozen=True):
     """At one program counter."""
 
     base: int

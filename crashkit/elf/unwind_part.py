@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.elf.unwind_table import UnwindTable
 
 _END = bytes(4)
 
 
-class UnwindPart(NamedTuple):
+class UnwindPart(msgspec.Struct, frozen=True):
     """A `.eh_frame` with the entries of some functions, for the address at which the module's own one begins."""
 
     data: bytes

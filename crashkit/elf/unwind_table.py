@@ -9,7 +9,9 @@ from __future__ import annotations
 import mmap
 import struct
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.elf.file import ElfFile, open_elf
 from crashkit.elf.frame_rules import Rules, rules
@@ -22,7 +24,7 @@ _FORMATS = {0x0: "Q", 0x2: "H", 0x3: "I", 0x4: "Q", 0xA: "h", 0xB: "i", 0xC: "q"
 _PC_RELATIVE, _DATA_RELATIVE, _OMITTED = 0x10, 0x30, 0xFF
 
 
-class Entry(NamedTuple):
+class Entry(msgspec.Struct, frozen=True):
     """A frame description entry with the common entry that it refers to, each from its length on."""
 
     parent: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+import msgspec
 
 from crashkit.crashfolder.files import open_regular
 from crashkit.elf.headers import ET_CORE, of_file, read_header
@@ -17,7 +18,7 @@ MOST_ENTRIES = 5000
 _HEAD = 16
 
 
-class Below(NamedTuple):
+class Below(msgspec.Struct, frozen=True):
     """The cores that were found, by name."""
 
     cores: tuple[Path, ...]

@@ -7,14 +7,16 @@ among these files refer to paths of the crashed system: they are resolved there 
 from __future__ import annotations
 
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.limits import LONGEST_PATH, MOST_PATH_PARTS
 
 _MAX_LINKS = 40
 
 
-class PathMap(NamedTuple):
+class PathMap(msgspec.Struct, frozen=True):
     """A prefix of the crashed system's paths, and the local folder that contains these files."""
 
     before: str
@@ -25,7 +27,7 @@ class PathMap(NamedTuple):
         return _parts(self.before)
 
 
-class FileTree(NamedTuple):
+class FileTree(msgspec.Struct, frozen=True):
     """Maps paths of the crashed system to paths on this machine."""
 
     sysroot: Optional[Path] = None

@@ -20,12 +20,13 @@ import time
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from glob import has_magic
 from pathlib import Path
 from shlex import quote
 from types import TracebackType
 from typing import BinaryIO, Optional, Protocol, cast
+
+import msgspec
 
 from crashkit.errors import EvidenceError
 from crashkit.model import SoftError
@@ -124,8 +125,7 @@ def _packing(head: bytes) -> Optional[str]:
     return compression_of(head) or (_UTF16 if _is_utf16(head) else None)
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True):
     """How much space unpacking may use, in bytes."""
 
     memory: int = MEMORY_LIMIT
@@ -137,8 +137,7 @@ class Limits:
     """Folder of the temporary file; None: TMPDIR, or the one of /var/tmp and /tmp with more free space."""
 
 
-@dataclass(frozen=True)
-class Input:
+class Input(msgspec.Struct, frozen=True):
     """An opened piece of evidence; a context manager."""
 
     file: BinaryIO
@@ -167,7 +166,10 @@ class Input:
         self.close()
 
 
-def open_input(path: Path, limits: Limits = Limits()) -> Input:
+_LIMITS = Limits()
+
+
+def open_input(path: Path, limits: Limits = _LIMITS) -> Input:
     """Open `path`, which may be compressed (detected by its first bytes, not its name), sparse, read-only, a FIFO or /dev/stdin.
 
     Raises EvidenceError if it cannot be opened, is empty, or is not a file.

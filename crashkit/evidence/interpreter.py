@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import PurePosixPath
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.regex import regex
@@ -15,7 +17,7 @@ _EXECUTABLE = regex(r"python(\d+(?:\.\d+)?)?([tdm]*)(?:-dbg)?$")
 _EXTENSION = regex(r"\.cpython-(\d)(\d+)([tdm]*)-|\.abi3\.so$|/python(\d+\.\d+)/lib-dynload/")
 
 
-class Interpreter(NamedTuple):
+class Interpreter(msgspec.Struct, frozen=True):
     """The module that contains CPython, and its version as far as names show it."""
 
     module: LoadedModule

@@ -11,10 +11,11 @@ import os
 import stat
 import subprocess
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path, PurePosixPath
 from typing import Optional
+
+import msgspec
 
 from crashkit import isolation
 from crashkit.elf.file import alternate_debug_file, has_debug_symbols, holds_code, read_build_id
@@ -27,8 +28,7 @@ _MAX_SEARCHED_FILES = 5000
 _DEBUGINFOD_DEADLINE = 90
 
 
-@dataclass(frozen=True)
-class ModuleFile:
+class ModuleFile(msgspec.Struct, frozen=True, dict=True):
     """The result of the search for one module's file."""
 
     state: str

@@ -8,6 +8,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import TYPE_CHECKING, NamedTuple, Optional
 
+import msgspec
 from msgspec.structs import replace
 
 from crashkit.attempt import failed
@@ -44,7 +45,7 @@ class GpuPiece(NamedTuple):
     source: Input
 
 
-class KeptFile(NamedTuple):
+class KeptFile(msgspec.Struct, frozen=True):
     """A file of the crashed system in the crash folder."""
 
     name: str
@@ -53,7 +54,7 @@ class KeptFile(NamedTuple):
     path: Path
 
 
-class Pieces(NamedTuple):
+class Pieces(msgspec.Struct, frozen=True):
     """The sorted evidence of one crash; missing pieces are None or empty."""
 
     core: Optional[Core]

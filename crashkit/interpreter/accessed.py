@@ -7,6 +7,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.interpreter.arrays import Arrays, Extent
 from crashkit.interpreter.objects import HEAP_TYPE, LIST, TUPLE, Objects
 from crashkit.interpreter.view import TimeUp, Unreadable
@@ -27,7 +29,7 @@ class Place(NamedTuple):
     """As the program would write it: `view`, `self.image`, `batch[3]`."""
 
 
-class Accessed(NamedTuple):
+class Accessed(msgspec.Struct, frozen=True):
     """An array, and where it is known."""
 
     place: Place

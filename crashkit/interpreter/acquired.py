@@ -13,6 +13,8 @@ from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.regex import regex
 
 _LONGEST = 1 << 20
@@ -44,7 +46,7 @@ class Taken(NamedTuple):
     """The AsyncExitStack that releases it."""
 
 
-class Standing(NamedTuple):
+class Standing(msgspec.Struct, frozen=True):
     """Where a function stands."""
 
     name: str

@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from math import prod
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.threads import module_contents
 from crashkit.interpreter.view import Unreadable
@@ -51,7 +53,7 @@ _DEVICES = (
 """`DeviceType` (c10/core/DeviceType.h), by number."""
 
 
-class Extent(NamedTuple):
+class Extent(msgspec.Struct, frozen=True):
     """The memory that an array or a tensor describes: from its lowest element to behind its highest."""
 
     description: str
@@ -61,7 +63,7 @@ class Extent(NamedTuple):
     """The object that owns the memory, or is a view of it in turn; 0 if it is the array itself, or not known."""
 
 
-class _Sizes(NamedTuple):
+class _Sizes(msgspec.Struct, frozen=True):
     at: int
     """The number of the word of the implementation at which they begin."""
     shape: tuple[int, ...]

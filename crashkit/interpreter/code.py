@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter import linetable
 from crashkit.interpreter.linetable import Position
@@ -22,7 +24,7 @@ _CELL, _FREE = 0x40, 0x80
 Decode = Callable[[bytes, int, int], Position]
 
 
-class Slot(NamedTuple):
+class Slot(msgspec.Struct, frozen=True):
     """One variable of a frame."""
 
     name: str
@@ -30,7 +32,7 @@ class Slot(NamedTuple):
     """Whether the frame holds a cell with the variable."""
 
 
-class Code(NamedTuple):
+class Code(msgspec.Struct, frozen=True):
     """A code object; a part that could not be read is None."""
 
     address: int

@@ -15,6 +15,8 @@ from collections.abc import Callable, Collection, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.threads import linked
@@ -38,7 +40,7 @@ class Order(NamedTuple):
     """By the address of a lost entry frame, the frame that made this call; 0 where it is the thread's first."""
 
 
-class _Chain(NamedTuple):
+class _Chain(msgspec.Struct, frozen=True):
     """Frames that name each other, innermost first, and what the last one names."""
 
     frames: list[int]

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections import deque
 from contextlib import suppress
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.objects import Objects
@@ -21,7 +23,7 @@ _MOST_ENTRIES = 2000
 _MOST_FRAMES = 40
 
 
-class Raised(NamedTuple):
+class Raised(msgspec.Struct, frozen=True):
     """One exception."""
 
     text: str

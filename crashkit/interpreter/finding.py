@@ -11,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.elf.file import open_elf
 from crashkit.elf.symbols import SymbolTable
 from crashkit.evidence.core.modules import LoadedModule
@@ -28,7 +30,7 @@ _FUTEXES = 40
 _MOST_STATES = 20_000
 
 
-class Module(NamedTuple):
+class Module(msgspec.Struct, frozen=True):
     """A module that may contain CPython."""
 
     loaded: LoadedModule

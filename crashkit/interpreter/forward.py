@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+
+import msgspec
 
 from crashkit.interpreter.objects import DICTIONARY, LIST, TEXT, Objects
 from crashkit.interpreter.view import TimeUp, Unreadable
@@ -31,7 +32,7 @@ _LOWEST = 1 << 16
 _LINE = regex(r' {2}File "([^"\n]{1,4000})", line (\d{1,9}), in ([^\n]{1,1000})\n(?: {4}([^\n]{0,2000})\n)?')
 
 
-class ForwardLine(NamedTuple):
+class ForwardLine(msgspec.Struct, frozen=True):
     """A frame of the forward pass."""
 
     file: str

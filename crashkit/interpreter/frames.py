@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import islice, zip_longest
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.interpreter import datastack
 from crashkit.interpreter.cframes import CStacks
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
@@ -52,7 +54,7 @@ class FrameState(NamedTuple):
     """Whether an interpreter call begins here."""
 
 
-class Variable(NamedTuple):
+class Variable(msgspec.Struct, frozen=True):
     """A variable of a frame."""
 
     name: str
@@ -61,7 +63,7 @@ class Variable(NamedTuple):
     is_argument: bool
 
 
-class Stack(NamedTuple):
+class Stack(msgspec.Struct, frozen=True):
     """The frames of one thread, innermost first; of a deep stack both ends, of one with a gap what lies on either side of it."""
 
     inner: tuple[FrameState, ...] = ()

@@ -10,7 +10,9 @@ Sources: src/greenlet/greenlet.h of greenlet 0.4 to 3.5, greenlet_greenlet.hpp (
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.objects import Objects
@@ -40,7 +42,7 @@ _TAIL = 24
 """Words behind the frame among which `_self`, `_main_greenlet`, `_run_callable` and `_parent` are."""
 
 
-class GreenletState(NamedTuple):
+class GreenletState(msgspec.Struct, frozen=True):
     """One greenlet that has not ended."""
 
     address: int
@@ -62,7 +64,7 @@ class GreenletState(NamedTuple):
         return self.stood.inner[:_MOST_FRAMES]
 
 
-class Greenlets(NamedTuple):
+class Greenlets(msgspec.Struct, frozen=True):
     """The greenlets of one interpreter."""
 
     found: tuple[GreenletState, ...] = ()
@@ -74,7 +76,7 @@ class Greenlets(NamedTuple):
     """False if there may be still more."""
 
 
-class _Seen(NamedTuple):
+class _Seen(msgspec.Struct, frozen=True):
     """What an object tells by itself. All but the first two are addresses."""
 
     address: int

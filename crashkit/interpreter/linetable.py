@@ -6,10 +6,12 @@ Formats: Objects/lnotab_notes.txt of 3.6 to 3.9 (`co_lnotab`), of 3.10 (`co_line
 
 from __future__ import annotations
 
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 
-class Position(NamedTuple):
+class Position(msgspec.Struct, frozen=True):
     """Where an instruction is in the source. Columns, from 3.11 on, count bytes of UTF-8 from 0."""
 
     line: int

@@ -12,7 +12,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.exit_stacks import exits
 from crashkit.interpreter.frames import Frames, FrameState
@@ -59,7 +61,7 @@ _AWAITING = {
 """Functions of Python that wait for another thread: the kind, and the attributes of `self` with that thread's ident and with a name."""
 
 
-class Lock(NamedTuple):
+class Lock(msgspec.Struct, frozen=True):
     """One lock."""
 
     address: int
@@ -71,7 +73,7 @@ class Lock(NamedTuple):
     """The ident of the thread that owns an RLock; 0 if nobody does; None for a Lock, which does not know."""
 
 
-class Held(NamedTuple):
+class Held(msgspec.Struct, frozen=True):
     """A lock that a thread holds."""
 
     lock: int
@@ -79,7 +81,7 @@ class Held(NamedTuple):
     """Index of the Python frame whose `with` block it is."""
 
 
-class Awaited(NamedTuple):
+class Awaited(msgspec.Struct, frozen=True):
     """What a thread waits for, as the objects of Python code tell."""
 
     kind: str
@@ -89,7 +91,7 @@ class Awaited(NamedTuple):
     """The ident of the other thread."""
 
 
-class ThreadLocks(NamedTuple):
+class ThreadLocks(msgspec.Struct, frozen=True):
     """One thread's locks."""
 
     ident: int
@@ -97,7 +99,7 @@ class ThreadLocks(NamedTuple):
     held: tuple[Held, ...]
 
 
-class PythonLocks(NamedTuple):
+class PythonLocks(msgspec.Struct, frozen=True):
     """What is known of all locks that stacks lead to."""
 
     locks: dict[int, Lock]

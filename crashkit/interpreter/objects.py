@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.layouts import Layout, Version
 from crashkit.interpreter.view import Unreadable, View
@@ -30,7 +32,7 @@ INLINE_VALUES, MANAGED_DICT, HEAP_TYPE = 1 << 2, 1 << 4, 1 << 9
 INT, LIST, TUPLE, BYTES, TEXT, DICTIONARY, EXCEPTION, TYPE = (1 << bit for bit in range(24, 32))
 
 
-class Item(NamedTuple):
+class Item(msgspec.Struct, frozen=True):
     """A dict's key and value, as addresses."""
 
     key: int

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.interpreter.accessed import Accessed, Place, accessed
 from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
@@ -79,7 +81,7 @@ class Value(NamedTuple):
     is_argument: bool
 
 
-class PythonState(NamedTuple):
+class PythonState(msgspec.Struct, frozen=True):
     """What CPython's memory tells."""
 
     version: Version
@@ -312,7 +314,7 @@ def _beyond(chain: tuple[FrameState, ...], reached: Collection[int]) -> tuple[Fr
     return chain[max((index + 1 for index, frame in enumerate(chain) if frame.address in reached), default=0) :]
 
 
-class _Unled(NamedTuple):
+class _Unled(msgspec.Struct, frozen=True):
     """Frames that nothing leads to from a thread's state, as they name each other, innermost first."""
 
     chains: tuple[tuple[FrameState, ...], ...] = ()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.code import read_code
 from crashkit.interpreter.objects import Objects
@@ -20,7 +22,7 @@ VARIABLE = "Handlers"
 _LONGEST = 200
 
 
-class Pending(NamedTuple):
+class Pending(msgspec.Struct, frozen=True):
     """One signal."""
 
     number: int

@@ -10,6 +10,8 @@ import struct
 from collections.abc import Iterator
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.threads import linked, states_of
 from crashkit.interpreter.view import Unreadable
@@ -29,7 +31,7 @@ class _Heads(NamedTuple):
     thread: int
 
 
-class Build(NamedTuple):
+class Build(msgspec.Struct, frozen=True):
     """What tells the table of one kind of build of 3.14, and what counts without it."""
 
     of_a_task: tuple[int, ...]
@@ -46,7 +48,7 @@ def build_of(objects: Objects) -> Build:
     return FREE_THREADED if objects.version.free_threaded else USUAL
 
 
-class Listed(NamedTuple):
+class Listed(msgspec.Struct, frozen=True):
     """A task of a list."""
 
     address: int

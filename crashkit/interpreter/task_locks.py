@@ -12,7 +12,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Optional
+
+import msgspec
 
 from crashkit.interpreter.acquired import Expression, Parsed, Standing
 from crashkit.interpreter.exit_stacks import exits
@@ -45,7 +47,7 @@ ReadSource = Callable[[str], Optional[str]]
 """The text of a source that the process named so; None if there is none, or another one than it ran."""
 
 
-class TaskLock(NamedTuple):
+class TaskLock(msgspec.Struct, frozen=True):
     """What a task waits for."""
 
     name: Optional[str]
@@ -62,7 +64,7 @@ class TaskLock(NamedTuple):
     """The address of what it waits for."""
 
 
-class TaskLocks(NamedTuple):
+class TaskLocks(msgspec.Struct, frozen=True):
     """All that is known of the locks of tasks."""
 
     wanted: Mapping[int, TaskLock]
@@ -74,7 +76,7 @@ class TaskLocks(NamedTuple):
 NONE = TaskLocks({}, frozenset())
 
 
-class _Wanted(NamedTuple):
+class _Wanted(msgspec.Struct, frozen=True):
     """What one task waits for."""
 
     address: int

@@ -16,6 +16,8 @@ from contextlib import suppress
 from itertools import chain
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.futures import FUNCTION, GATHER, MOST_AWAITED, Futures
 from crashkit.interpreter.objects import Objects
@@ -130,7 +132,7 @@ OFFSETS = {
 """By version, from debug info of x86-64; all 64-bit processors have the same."""
 
 
-class TaskState(NamedTuple):
+class TaskState(msgspec.Struct, frozen=True):
     """One task that has not ended."""
 
     address: int
@@ -147,7 +149,7 @@ class TaskState(NamedTuple):
     """What it called of asyncio's, or the type of the future that it waits for."""
 
 
-class Tasks(NamedTuple):
+class Tasks(msgspec.Struct, frozen=True):
     """The tasks of one interpreter."""
 
     found: tuple[TaskState, ...] = ()

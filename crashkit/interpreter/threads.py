@@ -6,7 +6,9 @@ Every list is followed to its bounds: where a link is damaged, what was reached 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import EXCEPTION, Objects
@@ -20,7 +22,7 @@ _MAIN_THREAD = "MainThread"
 """What `threading` calls the main thread at first."""
 
 
-class ThreadState(NamedTuple):
+class ThreadState(msgspec.Struct, frozen=True):
     """One `PyThreadState`."""
 
     address: int

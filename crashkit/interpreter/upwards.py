@@ -12,7 +12,9 @@ Generators and coroutines hold their frames themselves: which of them run betwee
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import Objects
@@ -32,7 +34,7 @@ _OWNED_BY_THREAD = 0
 _RUNS = -1
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A part of a data stack: where its frames begin, and where they end at the latest."""
 
     start: int

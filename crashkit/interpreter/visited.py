@@ -8,7 +8,9 @@ reading `tp_traverse` or the flags from it. Offsets: Include/cpython/object.h, `
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import TYPE, Objects
@@ -20,14 +22,14 @@ _GC_HEADS = (16, 32)
 """Sizes of `PyGC_Head`, which stands before an object that the collector knows: two words since 3.7."""
 
 
-class NativeState(NamedTuple):
+class NativeState(msgspec.Struct, frozen=True):
     """One native frame: where its function begins, if that is known, and what its registers hold."""
 
     start: Optional[int]
     registers: Mapping[str, int]
 
 
-class Visited(NamedTuple):
+class Visited(msgspec.Struct, frozen=True):
     """An object."""
 
     type: Optional[str]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 NULL_AREA = 0x10000
 """Below this address nothing can be mapped (vm.mmap_min_addr, 64 KiB by default): it is a null pointer plus an offset."""
 
 
-class Fill(NamedTuple):
+class Fill(msgspec.Struct, frozen=True):
     """A byte that allocators write into memory so that its misuse shows."""
 
     byte: int

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 
-class Check(NamedTuple):
+class Check(msgspec.Struct, frozen=True):
     """What kernels assert, and code that tests it before the launch."""
 
     kernel: str

@@ -6,10 +6,10 @@ CLUSTER_BLOCK_NOT_PRESENT (18) for a block that has ended, as the header says.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 
-class Meaning(NamedTuple):
+class Meaning(msgspec.Struct, frozen=True):
     """One exception."""
 
     name: str

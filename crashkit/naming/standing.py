@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from crashkit.model import Crash, PythonFrame, Task, Wait
 from crashkit.naming import tasks, waits
 
 
-class Standing(NamedTuple):
+class Standing(msgspec.Struct, frozen=True):
     """What a live process does."""
 
     frame: PythonFrame | None

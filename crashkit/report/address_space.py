@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
+
+import msgspec
 
 from crashkit import arch
 from crashkit.model import Address, Mapping, Module, Thread
 from crashkit.report.wording import base_name
 
 
-@dataclass(frozen=True)
-class Cell:
+class Cell(msgspec.Struct, frozen=True):
     """A stretch of the address space: a mapping, or a gap between mappings."""
 
     start: Address
@@ -25,8 +25,7 @@ class Cell:
     """Whether the address asked for lies in it."""
 
 
-@dataclass(frozen=True)
-class AddressSpace:
+class AddressSpace(msgspec.Struct, frozen=True, dict=True):
     """Describes what is at an address."""
 
     mappings: tuple[Mapping, ...]

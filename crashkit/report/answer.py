@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import msgspec
+
 from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.naming.collector import in_collector
 from crashkit.naming.finalizer import at_exit, finalizer
@@ -15,7 +17,7 @@ from crashkit.report import wording
 _NAME = 60
 
 
-class Chosen(NamedTuple):
+class Chosen(msgspec.Struct, frozen=True):
     """The thread that matters to the user."""
 
     thread: Thread

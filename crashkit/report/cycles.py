@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from typing import NamedTuple
+
+import msgspec
 
 _FEWEST_ROUNDS = 3
 _FEWEST_FRAMES = 8
@@ -11,7 +12,7 @@ _FEWEST_FRAMES = 8
 _LONGEST = 60
 
 
-class Part(NamedTuple):
+class Part(msgspec.Struct, frozen=True):
     """A stretch of a stack: `length` frames from `start` on, which occur `rounds` times in a row."""
 
     start: int

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import groupby
-from typing import NamedTuple
+
+import msgspec
 
 from crashkit.model import GpuBlock, GpuKernel, GpuLane
 from crashkit.report import wording
@@ -19,7 +20,7 @@ _ROW, _BLOCK, _THREAD, _HIGH, _GAP = 32, 24, 14, 14, 3
 """Cells in a row; width of a block and of a thread, height and distance of both, in pixels."""
 
 
-class Stripe(NamedTuple):
+class Stripe(msgspec.Struct, frozen=True):
     """Neighbouring warps of the same state, or one thread: where it is drawn."""
 
     x: float
@@ -27,7 +28,7 @@ class Stripe(NamedTuple):
     state: str
 
 
-class Cell(NamedTuple):
+class Cell(msgspec.Struct, frozen=True):
     """One block, or one thread: where it is drawn, its stripes from the left to the right."""
 
     y: int
@@ -35,7 +36,7 @@ class Cell(NamedTuple):
     title: str
 
 
-class Picture(NamedTuple):
+class Picture(msgspec.Struct, frozen=True):
     """The blocks of a kernel, or the threads of a warp."""
 
     cells: tuple[Cell, ...]

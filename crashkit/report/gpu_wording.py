@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
-from typing import NamedTuple, Optional
+from typing import Optional
 
+import msgspec
 from msgspec.structs import replace
 
 from crashkit.model import Crash, Gpu, GpuException, GpuKernel, GpuPlace, PythonFrame, Thread
@@ -32,7 +33,7 @@ _MOST_CANDIDATES = 4
 _LONGEST_FILE = 28
 
 
-class Launch(NamedTuple):
+class Launch(msgspec.Struct, frozen=True):
     """The CPU side, as it is shown."""
 
     label: str

@@ -10,14 +10,14 @@ import base64
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from textwrap import dedent
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 from markupsafe import Markup, escape
 
 from crashkit.model import Crash, Evidence, Frame, GpuException, NativeFrame, PythonFrame, Thread
@@ -68,8 +68,7 @@ def warm() -> None:
 # Rows
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(msgspec.Struct, frozen=True):
     """One line of Python source, highlighted; `current` is the line that was executing."""
 
     number: int | None
@@ -77,7 +76,7 @@ class Line:
     current: bool
 
 
-class Mark(NamedTuple):
+class Mark(msgspec.Struct, frozen=True):
     """The expression that was running: the line's index among those shown, and the characters in it."""
 
     row: int
@@ -85,8 +84,7 @@ class Mark(NamedTuple):
     end: int
 
 
-@dataclass(frozen=True)
-class Row:
+class Row(msgspec.Struct, frozen=True):
     """One frame as the page shows it."""
 
     anchor: str
@@ -109,8 +107,7 @@ class Row:
     """Whether it is the user's own code."""
 
 
-@dataclass(frozen=True)
-class Rows:
+class Rows(msgspec.Struct, frozen=True):
     """Rows that stand together; `repeated` are the same frames again, which are shown folded."""
 
     first: tuple[Row, ...]
@@ -121,8 +118,7 @@ class Rows:
     """Frames after these that the page does not show."""
 
 
-@dataclass(frozen=True)
-class Stack:
+class Stack(msgspec.Struct, frozen=True):
     """A thread's rows; `python` only where the two stacks are shown side by side."""
 
     rows: tuple[Rows, ...]

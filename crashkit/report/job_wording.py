@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.job.sentences import place, what_happened, who
 from crashkit.job.sentences import ranks as ranks
 from crashkit.model import Crash, Job, JobCause, JobPlace, JobProcess
@@ -55,7 +57,7 @@ class Band(NamedTuple):
         return text if self.first.attempt is None else f"{text}, start {self.first.attempt + 1}"
 
 
-class Bar(NamedTuple):
+class Bar(msgspec.Struct, frozen=True):
     """One row of the picture."""
 
     label: str
@@ -68,7 +70,7 @@ class Bar(NamedTuple):
     """Where the bar grows pale: the first of several processes has ended there."""
 
 
-class Picture(NamedTuple):
+class Picture(msgspec.Struct, frozen=True):
     """Ranks against time, or the collectives that they reached; where neither is known, only how each ended."""
 
     height: int

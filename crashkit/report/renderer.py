@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
+
+import msgspec
 
 from crashkit.model import Crash
 
@@ -22,8 +23,7 @@ def _nothing() -> None:
     pass
 
 
-@dataclass(frozen=True)
-class Renderer:
+class Renderer(msgspec.Struct, frozen=True):
     """One format of the report."""
 
     file: str

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice
+
+import msgspec
 
 from crashkit.model import (
     Crash,
@@ -506,8 +507,7 @@ def doing(thread: Thread) -> str:
     return "" if next(thread.pythons(), None) else "no frames"
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(msgspec.Struct, frozen=True):
     """Threads whose stacks are equal in function and Python line."""
 
     threads: tuple[Thread, ...]

@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
 
+import msgspec
 from ahocorasick_rs import AhoCorasick
 
 from crashkit.own_tables import own_table
@@ -26,7 +27,7 @@ _ENDINGS = ("certain_endings", "strong_endings", "weak_endings")
 _BEGINS = r"(?:(?<![A-Za-z0-9_])|(?<=\\[nrtbf0])|(?<=\\x[0-9a-fA-F]{2}))"
 
 
-class Shape(NamedTuple):
+class Shape(msgspec.Struct, frozen=True):
     """Texts that are secrets because of how they look."""
 
     name: str
@@ -37,7 +38,7 @@ class Shape(NamedTuple):
     pattern: re.Pattern[str]
 
 
-class Command(NamedTuple):
+class Command(msgspec.Struct, frozen=True):
     """A program whose options for passwords have names that do not tell."""
 
     apart: frozenset[str]
@@ -46,7 +47,7 @@ class Command(NamedTuple):
     """Options whose value follows in the same argument."""
 
 
-class Names(NamedTuple):
+class Names(msgspec.Struct, frozen=True):
     """Names of secrets, as words: see rules.toml."""
 
     certain: frozenset[str]
@@ -66,7 +67,7 @@ class Names(NamedTuple):
     """Without one of these, in lower case, a text names no secret."""
 
 
-class Rules(NamedTuple):
+class Rules(msgspec.Struct, frozen=True):
     """The contents of rules.toml."""
 
     names: Names

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
 
+import msgspec
 from msgspec.structs import replace
 
 from crashkit import arch
@@ -23,7 +24,7 @@ from crashkit.stacks.source import Sources
 from crashkit.stacks.unwinding import Unwinding
 
 
-class Assembled(NamedTuple):
+class Assembled(msgspec.Struct, frozen=True):
     """The threads with their stacks, and what could not be merged."""
 
     threads: tuple[Thread, ...]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
 from crashkit.debugger.contract import PythonStack
@@ -16,7 +16,7 @@ _UNREAD = regex(r"<[\w.]{1,200}(?:\(\)| object)? at (?:remote )?0x[0-9a-f]{1,16}
 """An object of which only the type was read, as libpython.py and PyStack write it."""
 
 
-class Chosen(NamedTuple):
+class Chosen(msgspec.Struct, frozen=True):
     """The best Python stack of each thread, and where the sources disagree."""
 
     stacks: dict[int, PythonStack]

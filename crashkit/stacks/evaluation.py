@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import combinations
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 _FEWEST_RUNS = 3
 """Below this many runs in all, too many functions occur as often by chance."""
 _MOST_CANDIDATES = 60
 
 
-class Walk(NamedTuple):
+class Walk(msgspec.Struct, frozen=True):
     """A whole native stack: where each frame's function starts (None: not in the interpreter's module), innermost first."""
 
     starts: tuple[Optional[int], ...]

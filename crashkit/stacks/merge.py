@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.model import Frame, NativeFrame, PythonFrame
 from crashkit.naming.functions import without_suffix
@@ -28,7 +30,7 @@ _AROUND = frozenset(
 _ENDS_FRAME = frozenset("_PyEval_FrameClearAndPop _PyEvalFrameClearAndPop clear_gen_frame clear_thread_frame".split())
 
 
-class Merged(NamedTuple):
+class Merged(msgspec.Struct, frozen=True):
     """`frames` is None if the stacks do not match; `why` says how they differ."""
 
     frames: Optional[tuple[Frame, ...]]

@@ -8,7 +8,7 @@ import posixpath
 import tokenize
 from collections.abc import Callable
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Optional
+from typing import BinaryIO, Optional
 
 import msgspec
 
@@ -25,7 +25,7 @@ Locate = Callable[[str], Optional[Path]]
 """The file on this machine that the crashed process called by this name."""
 
 
-class _Text(NamedTuple):
+class _Text(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 

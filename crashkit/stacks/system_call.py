@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.arch import Architecture
 from crashkit.model import Thread
@@ -12,7 +14,7 @@ Read = Callable[[int, int], bytes]
 """Memory at an address; short or empty if it is missing."""
 
 
-class Blocked(NamedTuple):
+class Blocked(msgspec.Struct, frozen=True):
     """The system call that a thread is in."""
 
     name: str

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import takewhile, zip_longest
 from typing import NamedTuple, Optional
 
+import msgspec
 from msgspec.structs import replace
 
 from crashkit.debugger.contract import PythonStack
@@ -16,7 +17,7 @@ DUMP = "faulthandler"
 NO_FRAME = "no frame"
 
 
-class Pair(NamedTuple):
+class Pair(msgspec.Struct, frozen=True):
     """What two sources read at one place of a stack; None where a source has no frame."""
 
     depth: Optional[int]

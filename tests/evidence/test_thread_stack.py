@@ -83,6 +83,6 @@ def test_every_thread_of_a_process() -> None:
         registers = [status.registers for status in core.statuses]
         stacks = [thread_stack(core, one["fs_base"]) for one in registers]
     assert stacks.count(None) == 1 and len(stacks) == 7
-    found = sorted(stack for stack in stacks if stack)
+    found = sorted((stack for stack in stacks if stack), key=lambda stack: stack.start)
     assert all(below.end <= above.start for below, above in pairwise(found))
     assert all(stack.start + stack.guard <= one["rsp"] < stack.end for one, stack in zip(registers, stacks, strict=True) if stack)

@@ -10,6 +10,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit import isolation
 from crashkit.arch import Architecture, named
 from crashkit.debugger.contract import Answer, IsWanted, Lap, always
@@ -311,7 +313,7 @@ def _no_debug_info(interpreter: Interpreter, scene: Scene) -> SoftError:
     )
 
 
-class Partial(NamedTuple):
+class Partial(msgspec.Struct, frozen=True):
     """A module of whose unwind tables gdb has a part."""
 
     table: UnwindTable
@@ -356,7 +358,7 @@ def _refusal(choice: Choice) -> SoftError:
     return SoftError(stage="python", message=message, hint=f"If you trust it, pass --libpython {choice.refused}")
 
 
-class _Question(NamedTuple):
+class _Question(msgspec.Struct, frozen=True):
     """What is asked about Python frames."""
 
     script: Optional[Path] = None

@@ -13,7 +13,9 @@ import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit import isolation
 from crashkit.evidence.interpreter import Interpreter
@@ -25,7 +27,7 @@ _LONGEST_LINE = 256
 _VERSION = re.compile(r"python(\d+\.\d+)")
 
 
-class Choice(NamedTuple):
+class Choice(msgspec.Struct, frozen=True):
     """The script to run, and one that was refused."""
 
     script: Optional[Path] = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, Optional
+from typing import Optional
 
 import msgspec
 
@@ -15,7 +15,7 @@ from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
 from crashkit.naming.functions import without_suffix
 
 
-class Names(NamedTuple):
+class Names(msgspec.Struct, frozen=True):
     """What symbol tables call the frames that gdb could not name."""
 
     by_address: dict[int, str]
@@ -29,7 +29,7 @@ class Names(NamedTuple):
         return sorted({without_suffix(name) for name in self.by_address.values()})
 
 
-class FileNames(NamedTuple):
+class FileNames(msgspec.Struct, frozen=True):
     """Names from the symbol table of one file."""
 
     table: SymbolTable

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import msgspec
 
@@ -34,7 +34,7 @@ _TEXT = 200
 _MOST_RESULT = 512 << 20
 
 
-class PlacedModule(NamedTuple):
+class PlacedModule(msgspec.Struct, frozen=True):
     """A module for gdb: the file to load (None: not on this machine) and where it lay."""
 
     file: Optional[Path]

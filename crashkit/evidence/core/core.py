@@ -16,7 +16,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Optional
+from typing import BinaryIO, Optional
+
+import msgspec
 
 from crashkit.arch import Architecture, of_machine
 from crashkit.elf import notes
@@ -54,7 +56,7 @@ _MOST_OFFSET = (1 << 63) - 1
 _ZEROS = bytes(SCANNED)
 
 
-class Segment(NamedTuple):
+class Segment(msgspec.Struct, frozen=True):
     """A PT_LOAD: `size` bytes of address space, of which the file contains `stored` at offset `position`."""
 
     start: int
@@ -101,7 +103,8 @@ class Core:
         self.space = segments
         """The address space: the segments, and those that a minimal core has no memory of."""
         if self.left is not None:
-            self.space = sorted(Segment(one.start, one.size, 0, 0, one.flags) for one in self.left.space)
+            space = (Segment(one.start, one.size, 0, 0, one.flags) for one in self.left.space)
+            self.space = sorted(space, key=lambda segment: segment.start)
             self.missing = min(max(0, self.left.missing), _MOST_OFFSET)
         self._space_starts = [one.start for one in self.space]
         self._mappings: Optional[list[Mapping]] = None
@@ -153,7 +156,7 @@ class Core:
             self.soft_errors.append(SoftError(stage="notes", message="the notes of the core are truncated: threads may be missing"))
         if claimed > self.size:
             self.forged = "its note segments overlap"
-        segments.sort()
+        segments.sort(key=lambda segment: segment.start)
         return segments, note_parts
 
     def _read_notes(self, parts: Sequence[bytes]) -> None:

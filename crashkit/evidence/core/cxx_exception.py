@@ -12,7 +12,9 @@ import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.memory import Memory, word_at
 from crashkit.naming.itanium import demangled
@@ -35,7 +37,7 @@ _LONGEST = 1000
 _NAME = re.compile(r"\*?([A-Za-z0-9_$.]{1,4000})")
 
 
-class Thrown(NamedTuple):
+class Thrown(msgspec.Struct, frozen=True):
     """One exception of C++."""
 
     type: str

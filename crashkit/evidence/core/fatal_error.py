@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.arch import Architecture
 from crashkit.evidence.core.arguments import Read, argument
@@ -17,7 +19,7 @@ _LONGEST = 1000
 _CONVERSION = regex(r"%[-+ #0]{0,5}\d{0,9}(?:\.\d{1,9})?(?:ll|[hlzjt])?[diouxXcspR]")
 
 
-class _Arguments(NamedTuple):
+class _Arguments(msgspec.Struct, frozen=True):
     """The registers of a function's arguments (Python/pylifecycle.c)."""
 
     function: Optional[str]

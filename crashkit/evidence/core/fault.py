@@ -9,7 +9,6 @@ Everything that differs between processors is in `crashkit.arch`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 
@@ -90,7 +89,7 @@ def explain(
     return _explain_fault(signal, scene)
 
 
-class _Scene(NamedTuple):
+class _Scene(msgspec.Struct, frozen=True):
     architecture: Architecture
     registers: Mapping[str, int]
     pc: int | None

@@ -6,7 +6,9 @@ Everything is read from memory and from the modules' files, without a debugger a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.evidence.core.abort_message import abort_message
 from crashkit.evidence.core.constants import read_constant
@@ -30,7 +32,7 @@ _RAISES = frozenset({"SIGABRT", "SIGTRAP", "SIGILL"})
 """What a process that gives up on itself is ended by."""
 
 
-class Words(NamedTuple):
+class Words(msgspec.Struct, frozen=True):
     """One thing that was said."""
 
     text: str

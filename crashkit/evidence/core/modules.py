@@ -6,7 +6,9 @@ import bisect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.elf import notes
 from crashkit.elf.file import open_elf, read_build_id
@@ -24,7 +26,7 @@ _MOST_STORAGE = 1 << 20
 _TORCH = re.compile(r"/libtorch(?:_cpu)?\.so[^/]*$")
 
 
-class LoadedModule(NamedTuple):
+class LoadedModule(msgspec.Struct, frozen=True):
     """An executable or shared library in memory.
 
     `bias` is the offset that the loader added to the addresses in the file.
@@ -63,7 +65,7 @@ def torch_storage(memory: Memory, modules: Sequence[LoadedModule]) -> Optional[i
     return next((min(one.size, _MOST_STORAGE) for one in segments if one.kind == PT_TLS), None)
 
 
-class _Header(NamedTuple):
+class _Header(msgspec.Struct, frozen=True):
     bias: int
     build_id: Optional[str]
 
@@ -116,7 +118,7 @@ def _read_header(memory: Read, base: int) -> Optional[_Header]:
     return _Header(base + from_base, next(filter(None, found), None))
 
 
-class Placed(NamedTuple):
+class Placed(msgspec.Struct, frozen=True):
     """A module whose load address was computed, with its file mappings."""
 
     module: LoadedModule

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.memory import Memory
 from crashkit.regex import regex
@@ -29,7 +31,7 @@ _LONGEST, _MOST_TEXT = 4000, 1 << 24
 _SOURCE = regex(r"[\w./+@-]{1,400}\.(?:cc|cpp|cxx|cu|c|h|hh|hpp|inc)")
 
 
-class Message(NamedTuple):
+class Message(msgspec.Struct, frozen=True):
     """A message that ended the process."""
 
     place: str

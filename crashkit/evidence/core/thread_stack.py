@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.evidence.core.core import Core
 from crashkit.model import Address, Mapping
@@ -18,7 +20,7 @@ _PAGE = 4096
 _DESCRIPTOR = 0x900
 
 
-class ThreadStack(NamedTuple):
+class ThreadStack(msgspec.Struct, frozen=True):
     """Address range of one thread's stack, guard included."""
 
     start: int

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.arch.contract import SignalFrame
 from crashkit.elf.file import open_elf
@@ -31,7 +33,7 @@ _LEAST_SHARE = 200
 """Tables take a tenth of what they are for; musl's are of the few bytes that the compiler's own files add."""
 
 
-class Places(NamedTuple):
+class Places(msgspec.Struct, frozen=True):
     """Where the modules are, and their files."""
 
     core: Core
@@ -60,7 +62,7 @@ def _lacks_tables(file: Path) -> bool:
     return code > 0 and (tables.size if tables else 0) * _LEAST_SHARE < code and elf.section(".debug_frame") is None
 
 
-class Caller(NamedTuple):
+class Caller(msgspec.Struct, frozen=True):
     """Who called a function, and as what."""
 
     registers: dict[str, int]
@@ -122,7 +124,7 @@ def signal_frame_at(core: Core, sp: Optional[int]) -> Optional[SignalFrame]:
     return found if found is not None and found.address == sp else None
 
 
-class _Called(NamedTuple):
+class _Called(msgspec.Struct, frozen=True):
     name: Optional[str]
     start: Optional[int]
     """Where the function begins; None if only registers told what was called."""

@@ -13,6 +13,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, Optional
 
+import msgspec
+
 from crashkit.elf.symbols import SymbolTable
 from crashkit.elf.unwind_table import UnwindTable
 from crashkit.evidence.core.constants import read_constant
@@ -92,7 +94,7 @@ def walk(core: Core, modules: Sequence[LoadedModule], files: Mapping[str, Module
     return found
 
 
-class Step(NamedTuple):
+class Step(msgspec.Struct, frozen=True):
     """From a frame of code without unwind tables to its caller."""
 
     pc: int
@@ -102,7 +104,7 @@ class Step(NamedTuple):
     is_signal: bool
 
 
-class Walked(NamedTuple):
+class Walked(msgspec.Struct, frozen=True):
     """A frame that `walk` found."""
 
     pc: int
@@ -111,7 +113,7 @@ class Walked(NamedTuple):
     is_signal: bool
 
 
-class Steps(NamedTuple):
+class Steps(msgspec.Struct, frozen=True):
     """What debuggers cannot know of code without unwind tables: where its frames return to."""
 
     found: tuple[Step, ...] = ()

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Optional
+from typing import Optional
+
+import msgspec
 
 from crashkit.elf.headers import ET_CORE, Read, SectionHeader, bounded, read_header
 from crashkit.elf.section_table import SectionTable
@@ -24,7 +26,7 @@ _STRINGS = 3
 """SHT_STRTAB."""
 
 
-class Table(NamedTuple):
+class Table(msgspec.Struct, frozen=True):
     """One table: where it stands in the tree, and its rows."""
 
     number: int
@@ -62,7 +64,7 @@ class Table(NamedTuple):
         return (Row(self, number) for number in range(len(self)))
 
 
-class Row(NamedTuple):
+class Row(msgspec.Struct, frozen=True):
     """One row of a table."""
 
     table: Table

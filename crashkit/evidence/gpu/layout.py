@@ -7,7 +7,7 @@ CUDA toolkit; offsets checked on dumps of driver 580.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 MACHINE = 190
 """e_machine: EM_CUDA."""
@@ -20,7 +20,7 @@ PREDICATES, PARAMETERS, UNIFORM_REGISTERS, UNIFORM_PREDICATES = (_BASE + number 
 CONSTANT_BANKS, METADATA, CONVERGENCE_BARRIERS = (_BASE + number for number in range(21, 24))
 
 
-class Field(NamedTuple):
+class Field(msgspec.Struct, frozen=True):
     """One column: where it lies in a row, in bytes."""
 
     offset: int

@@ -33,7 +33,7 @@ _MOST_PLACES = 50
 """Of the first of words near each other that are tried."""
 
 
-class Told(NamedTuple):
+class Told(msgspec.Struct, frozen=True):
     """A cause that a line tells."""
 
     line: int

@@ -12,8 +12,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 from itertools import accumulate
-from typing import NamedTuple, Optional
+from typing import Optional
 
+import msgspec
 from ahocorasick_rs import AhoCorasick
 
 from crashkit.regex import regex
@@ -125,7 +126,7 @@ class Letters:
     """A word ends where the next one begins."""
 
 
-class Hit(NamedTuple):
+class Hit(msgspec.Struct, frozen=True):
     """A word that was found."""
 
     key: str
@@ -134,7 +135,7 @@ class Hit(NamedTuple):
     end: int
 
 
-class _Part(NamedTuple):
+class _Part(msgspec.Struct, frozen=True):
     """A piece of a word that is as it should be, wherever one letter is wrong: the head or the tail."""
 
     key: str
