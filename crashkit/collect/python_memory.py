@@ -17,7 +17,7 @@ from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.read import read_python
 from crashkit.memory import MemoryThread
 from crashkit.memory.live import LiveProcess
-from crashkit.memory.pages import Pages
+from crashkit.memory.pages import SIZE, Pages
 from crashkit.model import Mapping
 
 _THREADS, _FRAMES = 64, 100
@@ -92,6 +92,10 @@ class _Noted:
     @property
     def word(self) -> Word:
         return self._memory.word
+
+    @property
+    def page(self) -> int:
+        return SIZE
 
     def read(self, address: int, size: int) -> bytes:
         data = self._memory.read(address, size)

@@ -44,7 +44,12 @@ def _require_regular(status: os.stat_result, path: Union[Path, str]) -> None:
 
 def open_real(path: Path) -> BinaryIO:
     """Open a file for reading that may be a link to a regular file. Raises OSError for everything else; never blocks on it."""
-    return open_regular(Path(os.path.realpath(path, strict=True)))
+    try:
+        return open_regular(path)
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return open_regular(Path(os.path.realpath(path, strict=True)))
 
 
 def open_owned(path: Path, owners: Container[int]) -> tuple[BinaryIO, Path]:

@@ -94,16 +94,16 @@ def _distributions(folder: Path) -> dict[str, _Distribution]:
     """By the names of the modules that each distribution installed here."""
     found: dict[str, _Distribution] = {}
     try:
-        metadata = sorted(entry for entry in folder.iterdir() if entry.name.endswith((".dist-info", ".egg-info")))[:_MOST_METADATA]
+        metadata = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith((".dist-info", ".egg-info")))[:_MOST_METADATA]
     except OSError:
         return found
-    for entry in metadata:
-        name, _, version = entry.name.rpartition(".")[0].partition("-")
+    for one in metadata:
+        name, _, version = one.rpartition(".")[0].partition("-")
         if not version:
             continue
         # An egg-info's name goes on with the Python version: `name-1.0-py3.11.egg-info`.
-        told = _Distribution(_normal(name), re.sub(r"-py\d.*$", "", version), entry)
-        for module in (name, _normal(name), _normal(name).replace("-", "_"), *_top_levels(entry)):
+        told = _Distribution(_normal(name), re.sub(r"-py\d.*$", "", version), folder / one)
+        for module in (name, told.name, told.name.replace("-", "_"), *_top_levels(told.entry)):
             found.setdefault(module, told)
     return found
 

@@ -10,9 +10,10 @@ from typing import Optional
 
 from crashkit.memory import Memory
 
-_PAGE = 128
-_MOST_PAGES = 262144
-"""Pages kept: 32 MiB."""
+_MOST_KEPT = 32 << 20
+"""Bytes of all pages that are kept."""
+_UNCHECKED = 16
+"""Reads between two looks at the time."""
 _TOP = 1 << 64
 
 
@@ -42,8 +43,10 @@ class View:
         self._read = read or memory.read
         self.word_size = memory.word.size
         order = memory.word.order
+        self._page_size = memory.page
         self._pages: dict[int, bytes] = {}
         self._ends: Optional[float] = None
+        self._unchecked = 0
         self._word = struct.Struct(memory.word.code)
         self._int32 = struct.Struct(order + "i")
         self._uint32 = struct.Struct(order + "I")
@@ -72,7 +75,7 @@ class View:
         """The machine word at `address`, unsigned."""
         try:
             # The common case, in line: a stack overflow has a hundred thousand frames.
-            return int(self._word.unpack_from(self._pages[address // _PAGE], address % _PAGE)[0])
+            return int(self._word.unpack_from(self._pages[address // self._page_size], address % self._page_size)[0])
         except (KeyError, struct.error):
             return int(self._word.unpack(self.data(address, self.word_size))[0])
 
@@ -109,12 +112,17 @@ class View:
     def data(self, address: int, size: int) -> bytes:
         """Exactly `size` bytes; the caller has bounded `size`."""
         if self._ends is not None:
-            self.check_time()
+            self._unchecked += 1
+            # The kernel is asked for it, which takes longer than most reads.
+            if self._unchecked % _UNCHECKED == 0:
+                self.check_time()
         if not 0 <= address < _TOP - size or size < 0:
             raise Unreadable(f"no memory at {address:#x}")
-        offset = address % _PAGE
-        within = offset + size <= _PAGE
-        data = self._page(address // _PAGE)[offset : offset + size] if within else self._read(address, size)
+        number, offset = divmod(address, self._page_size)
+        data = self._page(number)[offset : offset + size] if offset + size <= self._page_size else b""
+        if len(data) < size:
+            # What begins or ends within a page, or is in more than one.
+            data = self._read(address, size)
         if len(data) < size:
             raise Unreadable(f"the memory at {address:#x} is missing")
         return data
@@ -129,7 +137,7 @@ class View:
     def _page(self, number: int) -> bytes:
         page = self._pages.get(number)
         if page is None:
-            if len(self._pages) >= _MOST_PAGES:
+            if len(self._pages) >= _MOST_KEPT // self._page_size:
                 self._pages.clear()
-            page = self._pages[number] = self._read(number * _PAGE, _PAGE)
+            page = self._pages[number] = self._read(number * self._page_size, self._page_size)
         return page

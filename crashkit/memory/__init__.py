@@ -16,6 +16,8 @@ MOST_STRING = 128 << 10
 """Most bytes read of one string."""
 SCANNED = 4 << 20
 """Most bytes of a piece of memory that is searched."""
+PAGE = 4096
+"""Bytes of the processor's smallest page, and of what is read at once."""
 _STEP = 256
 
 
@@ -38,6 +40,11 @@ class Memory(Protocol):
     @property
     def word(self) -> Word:
         """Size and byte order of a machine word."""
+        ...
+
+    @property
+    def page(self) -> int:
+        """Bytes that are read at once by whoever needs some of them, a power of two. Few where all that is read counts."""
         ...
 
     def read(self, address: int, size: int) -> bytes:

@@ -14,7 +14,7 @@ from typing import Optional
 from crashkit.arch import Architecture, of_machine
 from crashkit.elf.headers import Word, bounded, of_descriptor, read_header
 from crashkit.errors import EvidenceError
-from crashkit.memory import MemoryThread, scanned
+from crashkit.memory import PAGE, MemoryThread, scanned
 from crashkit.memory.stop import missing_right
 from crashkit.model import Address, Mapping, Offset
 
@@ -27,6 +27,8 @@ class LiveProcess:
 
     Raises EvidenceError if there is no such process or reading it is not permitted.
     """
+
+    page = PAGE
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

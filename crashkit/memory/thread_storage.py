@@ -20,9 +20,10 @@ _UNALLOCATED = (1 << 64) - 1
 
 
 def words(memory: Memory, thread_pointer: int, size: int) -> Iterator[int]:
-    """The variables, of the thread with this thread pointer, of libraries that have `size` bytes of them (PT_TLS)."""
+    """The variables, of the thread with this thread pointer, of libraries that have `size` bytes of them (PT_TLS); each value once."""
     for block in _blocks(memory, thread_pointer, size):
-        yield from struct.unpack_from(f"{memory.word.order}{len(block) // _WORD}Q", block)
+        # Most are zero.
+        yield from dict.fromkeys(struct.unpack_from(f"{memory.word.order}{len(block) // _WORD}Q", block))
 
 
 def _blocks(memory: Memory, thread_pointer: int, size: int) -> Iterator[bytes]:

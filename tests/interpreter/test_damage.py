@@ -22,6 +22,7 @@ from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.threads import threading_contents
 from crashkit.interpreter.view import View
 from crashkit.memory import Memory, MemoryThread, scanned
+from crashkit.memory.pages import SIZE
 from crashkit.model import Mapping
 from crashkit.pipeline import Options, analyze
 from tests.crashes import Interpreter, an_interpreter, every_interpreter, python_crash, some_interpreters, these_versions
@@ -184,7 +185,7 @@ class Without:
 
     def __init__(self, core: Core, missing: range) -> None:
         self._core, self._missing = core, missing
-        self.architecture, self.word, self.file_at = core.architecture, core.word, core.file_at
+        self.architecture, self.word, self.page, self.file_at = core.architecture, core.word, core.page, core.file_at
 
     def read(self, address: int, size: int) -> bytes:
         return self._core.read(address, size) if address not in self._missing else b""
@@ -226,7 +227,7 @@ class Overwritten:
 
     def __init__(self, memory: Memory, words: dict[int, int] | None = None) -> None:
         self._memory, self._words = memory, words or {}
-        self.architecture, self.word = memory.architecture, memory.word
+        self.architecture, self.word, self.page = memory.architecture, memory.word, SIZE
         self.reads: set[tuple[int, int]] = set()
 
     def read(self, address: int, size: int) -> bytes:

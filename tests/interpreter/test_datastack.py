@@ -102,7 +102,7 @@ class Holed:
 
     def __init__(self, core: Core, lost: frozenset[int]) -> None:
         self._core, self._lost = core, lost
-        self.architecture, self.word, self.file_at = core.architecture, core.word, core.file_at
+        self.architecture, self.word, self.page, self.file_at = core.architecture, core.word, core.page, core.file_at
 
     def read(self, address: int, size: int) -> bytes:
         for page in range(address // _PAGE, (address + size - 1) // _PAGE + 1):

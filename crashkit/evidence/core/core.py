@@ -41,8 +41,8 @@ from crashkit.elf.headers import (
 from crashkit.errors import EvidenceError
 from crashkit.evidence.core.note import NAME, NOTE, Left, decode
 from crashkit.limits import LONGEST_PATH, MOST_ARGUMENT_BYTES, MOST_SEGMENTS, MOST_THREADS
-from crashkit.memory import MOST_STRING, SCANNED, MemoryThread, string_at, word_at
-from crashkit.memory.pages import Pages
+from crashkit.memory import MOST_STRING, PAGE, SCANNED, MemoryThread, string_at, word_at
+from crashkit.memory.pages import SIZE, Pages
 from crashkit.model import Address, Mapping, Offset, SoftError
 from crashkit.naming.signals import SI_USER
 
@@ -242,6 +242,11 @@ class Core:
     def segment(self, address: int) -> Optional[Segment]:
         """The segment that contains the address, dumped or not."""
         return _containing(self.segments, self._starts, address)
+
+    @property
+    def page(self) -> int:
+        """Bytes that are read at once: few where they are counted, or where there are gaps between those that were."""
+        return PAGE if self.reads is None and self.left is None else SIZE
 
     def _reserved(self, address: int) -> Optional[Segment]:
         return _containing(self.space, self._space_starts, address)
