@@ -1,7 +1,7 @@
 """Looks up function names in an ELF file's own symbol table, for a few addresses at once.
 
 gdb reads and sorts all symbols of a module before it names the first one; libtorch_cpu.so has half a million. Here one
-pass over the table, mostly in C code, keeps the few symbols that cover a wanted address. The choice among them
+pass over the table, in compiled code, keeps the few symbols that cover a wanted address. The choice among them
 is gdb's (`lookup_minimal_symbol_by_pc_section`, gdb/minsyms.c): the highest start wins; of several at one address the last
 by name, but a global one before that; a symbol without a size (hand-written assembly) only if no sized one covers the
 address; otherwise no name.
@@ -11,23 +11,28 @@ from __future__ import annotations
 
 import lzma
 import mmap
+import struct
 import sys
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import compress, repeat
 from operator import add, ne
 from pathlib import Path
 from typing import NamedTuple, Optional
 
+from ahocorasick_rs import BytesAhoCorasick
+
 from crashkit.elf.file import open_elf, read_elf
 from crashkit.elf.headers import SHF_EXECINSTR, Section, of_bytes
 from crashkit.elf.unwind_table import UnwindTable
 from crashkit.limits import LONGEST_TEXT
 
-_SYMBOL = 24
-_PIECE = 2048
+_ENTRY = struct.Struct("<3Q")
+"""An entry as three words: name, info and section number; st_value; st_size."""
+_START = 8
+"""Where st_value is."""
 _MAX_SYMBOLS = 20_000_000
 _MAX_MINI_TABLE = 64 << 20
 _LOCAL, _IFUNC = 0, 10
@@ -87,7 +92,7 @@ class SymbolTable:
     def find(self, name: str) -> Optional[Symbol]:
         """The function of that (mangled) name; None if there is none. Does not search .gnu_debugdata."""
         words = self._words() if self._table else array("Q")
-        return next((symbol for index in self._named(words, name) if (symbol := self._symbol(words, index))), None)
+        return next((symbol for index in self._named(words, name) if (symbol := self._symbol(index))), None)
 
     def variable(self, name: str) -> Optional[Symbol]:
         """The variable of that (mangled) name; None if there is none."""
@@ -125,21 +130,20 @@ class SymbolTable:
         The same for each address, and for the one before it: of a return address, that counts.
         """
         wanted = sorted({near for address in addresses for near in (address - 1, address)})
-        return self._by_unwind_table(self._words(), wanted) if self._table and self._unwind and wanted else {}
+        return self._by_unwind_table(wanted) if self._table and self._unwind and wanted else {}
 
     def _look_up(self, wanted: list[int]) -> dict[int, Symbol]:
-        words = self._words()
-        found = self._by_unwind_table(words, wanted) if self._unwind else {}
+        found = self._by_unwind_table(wanted) if self._unwind else {}
         left = [address for address in wanted if address not in found]
-        return found | self._covering(words, left) if left else found
+        return found | self._covering(self._words(), left) if left else found
 
-    def _by_unwind_table(self, words: array[int], wanted: list[int]) -> dict[int, Symbol]:
+    def _by_unwind_table(self, wanted: list[int]) -> dict[int, Symbol]:
         """Functions whose symbol spans what the unwind tables say of them: a quarter of the time, because starts are only compared."""
         assert self._unwind is not None
         functions = {address: function for address in wanted if (function := self._unwind.function(address))}
         at: dict[int, list[Symbol]] = {function.start: [] for function in functions.values()}
-        for index in _places(words[1::3], frozenset(at)):
-            symbol = self._symbol(words, index)
+        for index in self._starting(at):
+            symbol = self._symbol(index)
             if symbol:
                 at[symbol.start].append(symbol)
         # Where sizes differ there may be more than one symbol in this range: that is for the long way.
@@ -156,22 +160,21 @@ class SymbolTable:
         before_end = map(bisect_left, repeat(wanted), map(add, starts, sizes))
         covering: dict[int, list[Symbol]] = {}
         for index in compress(range(len(starts)), map(ne, before_start, before_end)):
-            symbol = self._symbol(words, index)
+            symbol = self._symbol(index)
             if symbol:
                 for address in wanted[before_start[index] : bisect_left(wanted, symbol.start + symbol.size)]:
                     covering.setdefault(address, []).append(symbol)
         found = {address: _choose(symbols) for address, symbols in covering.items()}
-        return self._unsized(words, [address for address in wanted if address not in found]) | found
+        return self._unsized(starts, [address for address in wanted if address not in found]) | found
 
-    def _unsized(self, words: array[int], addresses: list[int]) -> dict[int, Symbol]:
+    def _unsized(self, starts: array[int], addresses: list[int]) -> dict[int, Symbol]:
         """The nearest function before each address, where that one has no size."""
-        starts = words[1::3]
         ordered = sorted(starts) if addresses else []
         before = {address: ordered[bisect_right(ordered, address) - 1] for address in addresses if ordered and ordered[0] <= address}
         nearest = frozenset(start for address, start in before.items() if self._section_of(start) == self._section_of(address) is not None)
         named: dict[int, list[Symbol]] = {}
-        for index in _places(starts, nearest):
-            symbol = self._symbol(words, index)
+        for index in self._starting(nearest):
+            symbol = self._symbol(index)
             if symbol and not symbol.size:
                 named.setdefault(symbol.start, []).append(symbol)
         return {address: _choose(named[start]) for address, start in before.items() if start in named}
@@ -179,24 +182,34 @@ class SymbolTable:
     def _section_of(self, address: int) -> Optional[Section]:
         return next((one for one in self._sections if one.flags & SHF_EXECINSTR and one.address <= address < one.address + one.size), None)
 
-    def _words(self) -> array[int]:
-        """The table as 64-bit words, three a symbol: name, info and section number; st_value; st_size."""
+    def _entries(self) -> memoryview:
+        """The table's own bytes; not copied, for it may have 12 MB."""
         assert self._table is not None
-        size = min(self._table.size, _MAX_SYMBOLS * _SYMBOL)
-        # Not copied twice: it may have 12 MB.
+        size = min(self._table.size, _MAX_SYMBOLS * _ENTRY.size)
         data = memoryview(self._data)[self._table.offset : self._table.offset + size]
+        return data[: len(data) - len(data) % _ENTRY.size]
+
+    def _words(self) -> array[int]:
+        """The entries as 64-bit words, three an entry."""
         words = array("Q")
-        words.frombytes(data[: len(data) - len(data) % _SYMBOL])
+        words.frombytes(self._entries())
         return words
 
-    def _symbol(self, words: array[int], index: int) -> Optional[Symbol]:
+    def _starting(self, starts: Collection[int]) -> Iterator[int]:
+        """The numbers of the entries with these values. Other threads go on while they are searched for."""
+        values = [start.to_bytes(8, "little") for start in starts if 0 < start < 1 << 64]
+        found = BytesAhoCorasick(values).find_matches_as_indexes(self._entries(), overlapping=True) if values else ()
+        # Other words of the table may have the same value, or parts of two of them.
+        return (at // _ENTRY.size for _, at, _ in found if at % _ENTRY.size == _START)
+
+    def _symbol(self, index: int) -> Optional[Symbol]:
         """None where the entry is no function of this file."""
-        first = words[3 * index]
+        first, start, size = _ENTRY.unpack_from(self._entries(), index * _ENTRY.size)
         kind, binding, number = first >> 32 & 0xF, first >> 36 & 0xF, first >> 48
         if kind not in _FUNCTIONS or number >= len(self._sections) or not self._sections[number].flags & SHF_EXECINSTR:
             return None
         name = self._string(first & 0xFFFFFFFF)
-        return Symbol(name, words[3 * index + 1], words[3 * index + 2], binding != _LOCAL and kind != _IFUNC) if name else None
+        return Symbol(name, start, size, binding != _LOCAL and kind != _IFUNC) if name else None
 
     def _string(self, offset: int) -> str:
         assert self._table is not None
@@ -219,14 +232,6 @@ class SymbolTable:
             elf = read_elf(of_bytes(plain))
             return SymbolTable(plain, elf.sections) if elf and elf.wide and elf.order == "<" else None
         return None
-
-
-def _places(numbers: array[int], wanted: frozenset[int]) -> Iterator[int]:
-    """Where any of the wanted numbers is. Most pieces have none, which is found out in half the time that it takes to say where."""
-    for first in range(0, len(numbers), _PIECE):
-        piece = numbers[first : first + _PIECE]
-        if not wanted.isdisjoint(piece):
-            yield from compress(range(first, first + len(piece)), map(wanted.__contains__, piece))
 
 
 def _table_of(sections: Sequence[Section]) -> Optional[Section]:

@@ -8,6 +8,10 @@ from __future__ import annotations
 
 import mmap
 import struct
+import sys
+from array import array
+from bisect import bisect_right
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
@@ -45,6 +49,7 @@ class UnwindTable:
         self._elf = elf
         self._order = elf.order if elf else "<"
         self._start, self._count = self._search_table()
+        self._sorted: Optional[Sequence[int]] = None
         self._functions: dict[int, Optional[range]] = {}
         """By address: the threads of a pool all stand at the same ones."""
 
@@ -124,14 +129,21 @@ class UnwindTable:
 
     def _entry(self, address: int) -> Optional[int]:
         """Address of the last entry that begins at or before `address`."""
-        low, high = 0, self._count
-        while low < high:
-            middle = (low + high) // 2
-            if self._pair(middle)[0] <= address:
-                low = middle + 1
+        after = bisect_right(self._begins(), address - self._base) if self._count else 0
+        return self._pair(after - 1)[1] if after else None
+
+    def _begins(self) -> Sequence[int]:
+        """Where the functions of the search table begin, relative to its header."""
+        if self._sorted is None:
+            table = memoryview(self._data)[self._start : self._start + 8 * self._count]
+            table = table[: len(table) // 8 * 8]
+            if self._order == ("<" if sys.byteorder == "little" else ">"):
+                self._sorted = table.cast("i")[::2]
             else:
-                high = middle
-        return self._pair(low - 1)[1] if low else None
+                numbers = array("i", table.tobytes())
+                numbers.byteswap()
+                self._sorted = numbers[::2]
+        return self._sorted
 
     def _pair(self, index: int) -> tuple[int, int]:
         begin, entry = struct.unpack_from(self._order + "ii", self._data, self._start + 8 * index)

@@ -32,6 +32,7 @@ _ALIAS = re.compile(
 )
 
 
+@lru_cache(maxsize=65536)
 def without_suffix(name: str) -> str:
     """The name, mangled or not, without compiler-added suffixes and symbol version: `f` for `f.constprop.0.cold`."""
     return _SUFFIX.sub("", name[:_LONGEST]) or name[:_LONGEST]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 
 from crashkit.model import Frame, NativeFrame, PythonFrame, Thread
 from crashkit.naming.cython import cython_frame
@@ -79,7 +80,7 @@ def is_own(frame: PythonFrame) -> bool:
     if _TYPED.fullmatch(path):
         # dataclasses and namedtuple compile their methods from a string, too.
         return not function.rpartition(".")[2].startswith("__")
-    if not path or path.startswith("<") or _NOT_OWN.search(path):
+    if not path or path.startswith("<") or _is_not_own(path):
         return False
     if frame.origin == "traceback" and _CYTHON_OF_PACKAGE.match(path):
         return False
@@ -108,8 +109,13 @@ def python_frames(thread: Thread) -> list[PythonFrame]:
 def _as_python(frame: Frame) -> PythonFrame | None:
     if isinstance(frame, NativeFrame):
         # Whose code it is, the module's place tells: the source was wherever the wheel was built.
-        return None if _NOT_OWN.search(frame.module or "/lib/python3/") else cython_frame(frame)
+        return None if _is_not_own(frame.module or "/lib/python3/") else cython_frame(frame)
     return frame if isinstance(frame, PythonFrame) else None
+
+
+@lru_cache(maxsize=4096)
+def _is_not_own(path: str) -> bool:
+    return _NOT_OWN.search(path) is not None
 
 
 def own_line(frames: Iterable[PythonFrame]) -> PythonFrame | None:
