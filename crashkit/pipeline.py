@@ -73,6 +73,10 @@ if TYPE_CHECKING:
 DEADLINE = 120.0
 """Default time limit for gdb in seconds."""
 
+REHEARSAL = "rehearsal"
+"""A stage in which nothing is left to do until a debugger has answered. What is done then with the crash so far, its findings among it,
+loads and compiles what the whole one needs, and is thrown away."""
+
 _DIRECT_READER = "the reader of Python's memory"
 
 Progress = Callable[[str, Callable[[], Crash]], None]
@@ -241,7 +245,7 @@ def _analyze(opened: Opened, options: Options, finder: Finder, asked: _Asked, pr
         fit = _fit_to_show(pieces.core, options)
         # Masking takes its time: only where somebody listens.
         shown = fit if options.locals else lambda so_far: fit(_without_locals(so_far))
-        told: _Tell = (lambda stage, so_far: progress(stage, lambda: shown(so_far))) if progress else (lambda _stage, _crash: None)
+        told: _Tell = partial(_tell, progress, shown, options) if progress else (lambda _stage, _crash: None)
         # The user's signatures may be invalid: fail before the slow part.
         asked_for = pieces.texts or options.signatures
         logs = _read_logs(pieces, _catalog(options)[0].log_patterns, options.threads, joined) if asked_for else []
@@ -326,11 +330,8 @@ def _shortened(crash: Crash) -> Crash:
     return shortened(crash)
 
 
-def _warm() -> None:
-    """Import what `_diagnosed` needs, and read its data."""
-    from crashkit.diagnose import load_catalog
-
-    load_catalog()
+def _tell(progress: Progress, shown: Callable[[Crash], Crash], options: Options, stage: str, so_far: Crash) -> None:
+    progress(stage, lambda: shown(_diagnosed(so_far, _catalog(options)[0]) if stage == REHEARSAL else so_far))
 
 
 def _diagnosed(crash: Crash, catalog: Catalog) -> Crash:
@@ -620,9 +621,10 @@ def _analyze_core(
             known.set_result(direct is not None and direct.tells_all)
             clock.lap("frames")
             tell("gdb", replace(_with_source(direct.preview, finder) if direct else scene.crash, gpu=gpus))
-            # The debuggers leave us idle: read the values of variables, last words and the catalog meanwhile.
-            pool.submit(_warm)
+            # The debuggers leave us idle: read the values of variables and last words meanwhile.
             meanwhile = _read_meanwhile(core, scene, direct, finder)
+            if direct is not None and asking is not None and not asking.done():
+                tell(REHEARSAL, direct.preview)
             answers = asking.result() if asking is not None else [_not_asked(scene.forged or "")]
             clock.join(theirs)
         except BaseException:

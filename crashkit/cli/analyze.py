@@ -244,11 +244,13 @@ def default_folder(path: Path, crash: Crash) -> Path:
     return Path.cwd() / f"crashkit-report-{crash.id or 'unknown'}"
 
 
-def _warm(formats: Sequence[str]) -> None:
+def _rehearse(crash: Crash) -> None:
+    """Render what is known so far, to no use but that the report takes half as long to render then."""
+    from crashkit.attempt import attempt
     from crashkit.report.renderer import renderer
 
-    for name in formats:
-        renderer(name).warm()
+    for name in (*WRITTEN, "text"):
+        attempt("report", f"a rehearsal of {name}", partial(renderer(name).render, crash), b"", [])
 
 
 class Progress:
@@ -275,9 +277,10 @@ class Progress:
 
     def stage(self, name: str, so_far: Callable[[], Crash]) -> None:
         """Note that a stage begins; before gdb, print what is known already."""
-        if name == "gdb" and self._renders:
-            # While gdb works we wait: load what is needed then.
-            threading.Thread(target=_warm, args=((*WRITTEN, "text"),), daemon=True).start()
+        if name == "rehearsal":
+            if self._renders:
+                _rehearse(so_far())
+            return
         if name == "gdb" and not self._quiet:
             from crashkit.report.first_answer import first_answer
 

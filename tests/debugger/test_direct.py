@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -12,12 +13,12 @@ from crashkit.interpreter.finding import Module, find
 from crashkit.interpreter.view import View
 from crashkit.model import Crash, PythonFrame
 from crashkit.naming.functions import without_suffix
-from crashkit.pipeline import Options, analyze
+from crashkit.pipeline import REHEARSAL, Options, analyze
 from crashkit.report import text
 from crashkit.report.first_answer import first_answer
 from crashkit.report.renderer import renderer
 from crashkit.stacks.merge import EVALUATE, runs
-from tests.crashes import Interpreter, c_crash, every_interpreter, interpreters, python_crash
+from tests.crashes import Interpreter, an_interpreter, c_crash, every_interpreter, interpreters, python_crash
 from tests.interpreter.process import idents, interpreter_of, library, opened
 from tests.test_peers import overwritten
 from tests.test_stacks_truth import check_python
@@ -45,6 +46,26 @@ def test_the_first_answer_has_the_python_line(python: Interpreter) -> None:
         analyze(made.core, progress=progress)
     assert "in read (threads.py:70)" in said[0].splitlines()[0]
     assert "in thread crasher (" in said[0]
+
+
+def test_what_is_known_is_diagnosed_while_gdb_works(tmp_path: Path) -> None:
+    """For the caller to rehearse the report with. This gdb does not begin before that is done."""
+    gate, late = tmp_path / "gate", tmp_path / "gdb"
+    os.mkfifo(gate)
+    late.write_text(f'#!/bin/sh\nread -r _ < {gate}\nexec gdb "$@"\n')
+    late.chmod(0o755)
+    early: list[Crash] = []
+
+    def progress(stage: str, so_far: Callable[[], Crash]) -> None:
+        if stage == REHEARSAL:
+            early.append(so_far())
+            gate.write_text("\n")
+
+    crash = analyze(
+        python_crash("threads.py", python=an_interpreter()).core, options=Options(gdb=str(late), deadline=30), progress=progress
+    )
+    assert crash.thread is not None and crash.thread.frames and crash.findings
+    assert [(one.thread is not None and one.thread.frames, one.findings != ()) for one in early] == [((), True)]
 
 
 def test_no_debugger_and_no_files_are_needed(python: Interpreter, tmp_path: Path) -> None:
