@@ -44,10 +44,6 @@ FORMS = [
         '  Fatal Python error: Segmentation fault\n\n  Current thread 0x00007f1f83bfeb80 [coverage] (most recent call first):\n    Garbage-collecting\n    File "a.py", line 59 in gc_collect_harder',
     ),
     ("gc-refcount-too-small", "Assertion failed: (gc->gc.gc_refs != 0), function visit_decref, file Modules/gcmodule.c, line 360."),
-    (
-        "gc-refcount-too-small",
-        '#2  0x00007ffff6f24e47 in __assert_fail_base (assertion=assertion@entry=0x5555557fae87 "gc->gc.gc_refs != 0", line=line@entry=351,\n    function=function@entry=0x5555557fb2d8 "update_refs") at assert.c:92',
-    ),
     ("foreign-pointer-dangling", "segfault because the ctypes pointer refers to a bytes object that was already collected"),
     ("ctypes-pointer-truncated", "on x64 ctypes returns int by default, the handle gets truncated, access violation"),
     ("finalization-static-dtor", 'the script completes OK but then "Segmentation fault (core dumped)" is printed at the end'),
