@@ -99,6 +99,10 @@ def test_a_word_with_one_letter_wrong() -> None:
         "CTD when loading",
         "returned to shell without output",
         "the core is dumped",
+        "Instruction at 0x00007FF referenced memory at 0x0. The memory could not be read.",
+        "python3.9: symbol lookup error",
+        "EXC_RESOURCE RESOURCE_TYPE_MEMORY",
+        "Linux emulation: exec format error",
         "line\\nSegfault\\nline",
     ],
 )
@@ -213,6 +217,11 @@ def test_a_line_that_holds_several_once_it_is_read(text: str, count: int, tmp_pa
 
 
 FAILED = (
+    "undefined symbol: cblas_gemm_batch when importing numpy",
+    "the wheel needs a newer glibc than your Ubuntu has",
+    "EDAC MC0: 1 UE memory read error",
+    "library load disallowed by system policy",
+    "BLAS : Bad memory unallocation! : 640",
     "OSError: [Errno 28] No space left on device: '/dev/shm/psm_abc'",
     "RuntimeError: [enforce fail at inline_container.cc:209]",
     "When starting it, I get the error:\nMicrosoft Windows XP [Version 5.1.2600]",

@@ -40,10 +40,10 @@ _BINARY = re.compile(
     r"""(?:, at (?P<symbol>[^+\s]*)(?:\+0x(?P<offset>[0-9a-f]{1,16}))?)? ?\[0x(?P<address>[0-9a-f]{1,16})\]$"""
 )
 _BETWEEN = re.compile(
-    r"^(?:|Python runtime state: .*|  <no Python frame>|  Garbage-collecting|  \.\.\.|\.\.\.|  <truncated rest of calls>"
+    r"^(?:|Python runtime state: .*|  <no Python frame>| {0,4}Garbage-collecting|  \.\.\.|\.\.\.|  <truncated rest of calls>"
     r"|  <cannot get C stack on this system>|  <system returned no stack trace>|Extension modules: .*|  <.*>)$"
 )
-_COLLECTING = "  Garbage-collecting"
+_COLLECTING = re.compile(r"^ {0,4}Garbage-collecting$")
 """Below the head of the thread that failed, since 3.10: `dump_traceback`, Python/traceback.c."""
 _STATE = re.compile(r"^Python runtime state: (?P<state>.*)$")
 
@@ -122,7 +122,7 @@ class FaultDump(Reader):
     def _feed_rest(self, text: str) -> bool:
         if text == "  ..." and self._blocks:
             self._blocks[-1].frames.append(ElidedFrames())
-        if text == _COLLECTING and self._blocks:
+        if _COLLECTING.match(text) and self._blocks:
             self._blocks[-1].collecting = True
         self.gil_disabled = self.gil_disabled or "GIL is disabled" in text
         self.ended = text.startswith("Extension modules: ")

@@ -576,7 +576,7 @@ class _Log:
 
     def told_causes(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """What somebody says of the cause, in lines that are no program's known message."""
-        printed = {line.line for line in known if line.kind not in (hearsay.KIND, mentions.KIND, *_ENDS)}
+        printed = {line.line for line in known if line.kind not in (hearsay.KIND, mentions.KIND, "windows-exit", *_ENDS)}
         rows = ["" if number in printed else row for number, row in enumerate(_rows(file, MOST_TYPED), 1)]
         return tuple(
             LogLine(
