@@ -227,5 +227,5 @@ def test_nested_objects(kind, function, fix):
 
 def test_recursion_of_python_functions_is_not_blamed_on_objects(write):
     crash = analyzed(python_crash(write("pure.py", PURE_PYTHON), python=interpreter("3.8"), faulthandler=False))
-    assert crash.findings[0].fix[0].startswith("End the recursion: ")
+    assert crash.findings[0].fix[0].startswith("End the recursion: `down` is about ")
     assert not any(text in "".join(crash.findings[0].fix) for text in ("calls itself", "Take the chain"))

@@ -52,10 +52,27 @@ def recursion_in_c(case: Case) -> Outcome:
     if not cycle or {frame.function for _, frame in stack.pythons} & set(cycle):
         return no("Python functions are part of the recursion")
     kind, function = next(_known(cycle), ("nested", cycle[-1]))
-    fields = {"cycle": _told(cycle), kind: function}
-    if (depth := count // len(cycle)) >= _MANY:
-        fields["depth"] = f"about {round(depth, 1 - len(str(depth))):,}"
-    return Outcome(True, outcome.evidence, fields)
+    return Outcome(True, outcome.evidence, {"cycle": _told(cycle), kind: function, **_depth(cycle, count)})
+
+
+def recursion_in_python(case: Case) -> Outcome:
+    """The cycle that the crashed thread's stack repeats has Python functions in it, which are told as `repeated`."""
+    outcome = deep_cycle(case)
+    stack = case.crashed
+    if not outcome.holds or stack is None:
+        return outcome
+    cycle, count = _cycle(stack)
+    known = {frame.function for _, frame in stack.pythons}
+    repeated = tuple(name for name in cycle if name in known)
+    if not repeated:
+        return no("no Python function is part of the recursion")
+    return Outcome(True, outcome.evidence, {"cycle": _told(cycle), "repeated": _told(repeated), **_depth(cycle, count)})
+
+
+def _depth(cycle: Sequence[str], count: int) -> dict[str, str]:
+    """How often the cycle is on the stack, to one digit; nothing where so few of its frames are known that it says little."""
+    depth = count // len(cycle)
+    return {"depth": f"about {round(depth, 1 - len(str(depth))):,}"} if depth >= _MANY else {}
 
 
 def _known(cycle: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -88,4 +105,5 @@ def _told(cycle: Sequence[str]) -> str:
 RECURSION_FACTS = {
     "deep-cycle": deep_cycle,
     "recursion-in-c": recursion_in_c,
+    "recursion-in-python": recursion_in_python,
 }

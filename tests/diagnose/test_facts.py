@@ -104,6 +104,11 @@ FACTS_TOLD = {
         crash("f", ElidedFrames(count=3000, cycle=("decode", "f")), PYTHON),
         EMPTY,
     ),
+    "recursion-in-python": Told(
+        crash(*DEEP),
+        crash("f", ElidedFrames(count=3000, cycle=("chain_next",)), PYTHON),
+        EMPTY,
+    ),
     "freed-pattern": Told(
         crash("f", registers={"rax": Address(0xDDDDDDDDDDDDDDDD)}), crash("f", registers={"rax": Address(0x10)}), crash("f", signal=None)
     ),
