@@ -213,7 +213,7 @@ def test_a_line_that_holds_several_once_it_is_read(text: str, count: int, tmp_pa
 
 
 FAILED = (
-    "OSError: [Errno 28] No space left on device: '/dev/shm/psm_abc'",
+    "OSError: [Errno 28] No space left on device: '/srv/psm_abc'",
     "RuntimeError: [enforce fail at inline_container.cc:209]",
     "When starting it, I get the error:\nMicrosoft Windows XP [Version 5.1.2600]",
     "The Space fails to start: workload evicted",
