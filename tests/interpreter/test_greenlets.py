@@ -157,7 +157,8 @@ def test_of_a_live_process(python: Interpreter) -> None:
             assert found is not None
             state = read_python(live, [Module(found.module, Path(found.module.path))], Version(*python.version[:2]), {})
             assert state is not None
-            greenlets, in_time = state.greenlets()[:2]
+            read = state.greenlets()
+            greenlets, in_time = read.found, read.in_time
         child.kill()
     assert in_time and {one.address for one in greenlets} == truth.keys()
     for one in greenlets:

@@ -106,7 +106,8 @@ def live(inside: Path) -> Live:
                 assert found is not None
                 state = read_python(process, [Module(found.module, None)], Version(3, 14), {})
                 assert state is not None
-                tasks, in_time = state.tasks(lambda _name: None)[:2]
+                read = state.tasks(lambda _name: None)
+                tasks, in_time = read.found, read.in_time
         finally:
             child.kill()
     assert in_time

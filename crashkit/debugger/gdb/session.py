@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Optional
 
 import msgspec
+from msgspec.structs import astuple
 
 from crashkit.arch import Architecture
 from crashkit.debugger.gdb.process import Gdb, commands_file, in_console, open_core, quote
@@ -224,7 +225,14 @@ class Session:
             "variables": _VARIABLES,
             "text": _TEXT,
         }
-        request = {"modules": rows, "crashed": crashed, "entry": entry, "limits": limits, "steps": steps, **_scan(architecture)}
+        request = {
+            "modules": rows,
+            "crashed": crashed,
+            "entry": entry,
+            "limits": limits,
+            "steps": list(map(astuple, steps)),
+            **_scan(architecture),
+        }
         return self._ask("native", request, NativeResult)
 
     def python(

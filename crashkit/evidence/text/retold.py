@@ -141,7 +141,9 @@ def retold(rows: Sequence[str]) -> tuple[Retold, ...]:
     letters = Letters(rows, spelling=_spelling(), plain=plain)
     hits: dict[str, list[tuple[int, int]]] = {}
     for hit in sorted(islice(_dictionary().find(letters), _MOST_HITS), key=lambda hit: hit.start):
-        hits.setdefault(hit.key, []).append((hit.start, hit.end))
+        # An error's number is another error where a digit of it is wrong.
+        if _digits(hit.key) == _digits(letters.joined[hit.start : hit.end]):
+            hits.setdefault(hit.key, []).append((hit.start, hit.end))
     found: dict[int, Message] = {}
     for message in messages():
         if all(piece in hits for piece in message.pieces):
@@ -155,6 +157,10 @@ def retold(rows: Sequence[str]) -> tuple[Retold, ...]:
 def _denied(message: Message, row: str) -> bool:
     text = " ".join(row.split())
     return hearsay.undoes(text) if message.negative else hearsay.denies(text)
+
+
+def _digits(text: str) -> str:
+    return "".join(letter for letter in text if letter.isdigit())
 
 
 def _place(message: Message, hits: dict[str, list[tuple[int, int]]]) -> Optional[int]:
