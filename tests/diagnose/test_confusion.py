@@ -130,6 +130,7 @@ def page(verdicts: list[Verdict]) -> str:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_matrix(tmp_path: Path) -> None:
     verdicts = [*public(tmp_path), *posted(), *own(tmp_path), *gpu(), *real()]
     made_now = page(verdicts)
