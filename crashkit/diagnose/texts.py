@@ -24,6 +24,8 @@ _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 # The end of a phrase needs no comma before other punctuation.
 _COMMA = re.compile(r",([.,:;)]|$)")
 
+_NO_FILES = ("/dev/zero", "/memfd:", "/SYSV")
+"""How the kernel names shared memory that was mapped without a file."""
 _LONGEST_COMMAND = 120
 
 # setproctitle writes over the arguments: "gunicorn: worker [app:app]", "ray::train()", "postgres: writer".
@@ -85,7 +87,7 @@ def _at_fault(crash: Crash) -> dict[str, Optional[str]]:
     mapping = next((one for one in crash.mappings if address is not None and one.start <= address < one.end), None)
     if mapping is None:
         return {}
-    if mapping.path is not None and mapping.path.startswith("/"):
+    if mapping.path is not None and mapping.path.startswith("/") and not mapping.path.startswith(_NO_FILES):
         return {"fault_file": mapping.path}
     return {"fault_memory": f"the memory from {mapping.start} to {mapping.end}" + (f" ({mapping.path})" if mapping.path else "")}
 

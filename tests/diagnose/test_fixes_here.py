@@ -126,6 +126,8 @@ def test_what_runs_the_python_line_is_not_blamed_for_what_that_calls(frames: str
         ("/opt/tables.bin", "read-only from /opt/tables.bin"),
         (None, "the memory from 0x0000000000010000 to 0x0000000000011000, which"),
         ("[heap]", "to 0x0000000000011000 ([heap]), which"),
+        ("/dev/zero (deleted)", "to 0x0000000000011000 (/dev/zero (deleted)), which"),
+        ("/opt/lib.so (deleted)", "read-only from /opt/lib.so (deleted)"),
     ],
 )
 def test_what_is_mapped_read_only_is_named(path: str | None, said: str) -> None:
