@@ -88,7 +88,7 @@ class Process(_Fact, frozen=True):
 
 
 class AccessedArray(_Fact, frozen=True):
-    """An array or a tensor in a variable that, by its shape and strides, has the fault address in its memory."""
+    """An array, a tensor or another buffer in a variable that, as it describes its memory, has the fault address in it or ends below it."""
 
     variable: str
     """As the program would write it: `view`, `self.image`."""
@@ -137,6 +137,8 @@ class Signal(_Fact, frozen=True):
     """The signal handler that ran between the fault and the end of the process."""
     array: Optional[AccessedArray] = None
     """The array in a variable whose memory was accessed, if there is one."""
+    below: tuple[AccessedArray, ...] = ()
+    """The buffers in variables that end below the fault address, the nearest first, four at most."""
     ended_with: Optional[str] = None
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 

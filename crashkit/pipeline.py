@@ -44,6 +44,7 @@ from crashkit.evidence.place import local_path
 from crashkit.gdb_files import DEBUG_ROOT
 from crashkit.memory.pages import Pages
 from crashkit.model import (
+    AccessedArray,
     Crash,
     Frame,
     Gpu,
@@ -78,6 +79,8 @@ REHEARSAL = "rehearsal"
 loads and compiles what the whole one needs, and is thrown away."""
 
 _DIRECT_READER = "the reader of Python's memory"
+_MOST_BELOW = 4
+"""Buffers that end below the fault address."""
 
 Progress = Callable[[str, Callable[[], Crash]], None]
 """Called as each stage begins, with its name and what gives the crash so far, as it may be shown."""
@@ -849,8 +852,9 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
     settled = settle(scene, replace(crash, threads=threads))
     if (signal := settled.signal) is not None and (address := signal.address) is not None:
         # The stack has shown by now which fault it was.
-        arrays = (array for answer in answers for array in answer.arrays if array.start <= address < array.end)
-        settled = replace(settled, signal=replace(signal, array=next(arrays, None)))
+        arrays = [array for answer in answers for array in answer.arrays]
+        described = next((array for array in arrays if array.start <= address < array.end), None)
+        settled = replace(settled, signal=replace(signal, array=described, below=_nearest_below(arrays, address)))
     return replace(
         settled,
         process=_with_versions(settled.process, scene, assembled.threads, [file for answer in answers for file in answer.loaded], finder),
@@ -859,6 +863,15 @@ def _add_stacks(scene: Scene, answers: Sequence[Answer], logs: Sequence[_Log], f
         debugger=_debugger(answers),
         soft_errors=(*crash.soft_errors, *_soft_errors(logs), *told, *assembled.soft_errors, *changed),
     )
+
+
+def _nearest_below(arrays: Sequence[AccessedArray], address: int) -> tuple[AccessedArray, ...]:
+    """Those that end below the address, one for each end, the nearest first."""
+    by_end: dict[int, AccessedArray] = {}
+    for array in arrays:
+        if (end := max(array.end, array.owner_end or 0)) <= address:
+            by_end.setdefault(end, array)
+    return tuple(by_end[end] for end in sorted(by_end, reverse=True)[:_MOST_BELOW])
 
 
 def _with_versions(

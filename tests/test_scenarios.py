@@ -173,7 +173,7 @@ SCENARIOS = (
         PYSTACK,
         *NULL,
         "with_trashed_values <module>",
-        values=(("bad_item", "(4, <unreadable at 0xbad>, 6)"), ("null_item", "(7, <unreadable at 0x0>, 9)"), ("whole", "'whole'")),
+        values=(("bad_item", "(4, <unreadable at 0xbad>, 6)"), ("null_item", "(7, <NULL>, 9)"), ("whole", "'whole'")),
     ),
     Scenario("after_the_end", PYSTACK, "SIGABRT", "abort", ""),
     Scenario("with_an_object_without_a_type", TEST_GDB, *NULL, "with_an_object_without_a_type <module>", values=(("number", "42"),)),

@@ -110,7 +110,7 @@ class Answer(NamedTuple):
     visited: Optional[str] = None
     """What the garbage collector or a finalizer was at in the crashed thread: `an object of type Node`."""
     arrays: tuple[AccessedArray, ...] = ()
-    """Arrays in variables that describe the memory at the address of the fault, or of one that may have been it."""
+    """Arrays in variables that describe the memory at the address of the fault, or of one that may have been it, or end below it."""
     loaded: tuple[str, ...] = ()
     """Files of what was imported, one for each package."""
     soft_errors: tuple[SoftError, ...] = ()

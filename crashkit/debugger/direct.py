@@ -14,6 +14,7 @@ from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.describe import Scene
 from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
+from crashkit.interpreter.accessed import Accessed
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.forward import ForwardLine
 from crashkit.interpreter.frames import FrameState
@@ -149,30 +150,15 @@ class DirectReader:
         addresses = dict.fromkeys(one.address for one in signals if one is not None and one.address is not None)
         # A worker of a library's pool has no Python frames: the thread that waits for it has the array.
         threads = [(tid, thread) for tid, thread in self._threads() if tid == crashed] or list(self._threads())[:_THREADS_WITH_ARRAYS]
-        each = (self._accessed(state, tid, thread, address) for address in addresses for tid, thread in threads)
-        return tuple(filter(None, each))
+        return tuple(one for address in addresses for tid, thread in threads for one in self._accessed(state, tid, thread, address))
 
-    def _accessed(self, state: PythonState, tid: int, thread: PythonThread, address: int) -> Optional[AccessedArray]:
+    def _accessed(self, state: PythonState, tid: int, thread: PythonThread, address: int) -> list[AccessedArray]:
+        """The array that describes the memory at the address, else the buffers that end below it."""
         frames = [self._frame(one, False) for one in thread.stack.inner[:_FRAMES_WITH_ARRAYS]]
         # The libraries' own functions have the user's array under names of theirs.
         order = sorted(range(len(frames)), key=lambda index: not is_own(frames[index]))
         found = state.accessed(thread, order, address)
-        if found is None:
-            return None
-        frame, owner = frames[found.place.frame], found.owner
-        return AccessedArray(
-            variable=found.place.name,
-            thread=tid,
-            description=found.extent.description,
-            start=Address(found.extent.addresses.start),
-            end=Address(found.extent.addresses.stop),
-            function=frame.function,
-            file=frame.file,
-            line=frame.line,
-            owner=owner.description if owner is not None else None,
-            owner_start=Address(owner.addresses.start) if owner is not None else None,
-            owner_end=Address(owner.addresses.stop) if owner is not None else None,
-        )
+        return [_array(tid, frames, one) for one in ([found] if found is not None else state.below(thread, order, address))]
 
     def locks(self) -> Optional[PythonLocks]:
         """The locks that the threads hold and want; None without an interpreter."""
@@ -433,3 +419,20 @@ def _version(scene: Scene) -> Optional[Version]:
     if len(parts) < 2 or not (parts[0].isdigit() and parts[1].isdigit()):
         return None
     return Version(int(parts[0]), int(parts[1]), bool(scene.interpreter and scene.interpreter.free_threaded))
+
+
+def _array(tid: int, frames: Sequence[PythonFrame], found: Accessed) -> AccessedArray:
+    frame, owner = frames[found.place.frame], found.owner
+    return AccessedArray(
+        variable=found.place.name,
+        thread=tid,
+        description=found.extent.description,
+        start=Address(found.extent.addresses.start),
+        end=Address(found.extent.addresses.stop),
+        function=frame.function,
+        file=frame.file,
+        line=frame.line,
+        owner=owner.description if owner is not None else None,
+        owner_start=Address(owner.addresses.start) if owner is not None else None,
+        owner_end=Address(owner.addresses.stop) if owner is not None else None,
+    )

@@ -1,12 +1,17 @@
-"""Arrays and tensors in variables, by whose shape and strides the fault address is in their memory. Pure."""
+"""Arrays and tensors in variables, by whose shape and strides the fault address is in their memory; buffers that end below it. Pure."""
 
 from __future__ import annotations
 
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import AccessedArray, Evidence
+from crashkit.naming.own_code import is_own, python_frames
+from crashkit.naming.values import used
 
 _GONE = frozenset({"unmapped", "no-access"})
+_PAGE = 4096
+_STEP = 1 << 16
+"""Bytes between one access and the next of code that goes through memory in steps: the end of the memory lies between two of them."""
 
 
 def array_beyond_owner(case: Case) -> Outcome:
@@ -46,6 +51,78 @@ def array_memory_gone(case: Case) -> Outcome:
     return _outcome(case, array, {}) if reason in _GONE else no("there is memory at the address")
 
 
+def past_handed_buffer(case: Case) -> Outcome:
+    """The line that called the code which failed names a buffer, and memory that may be accessed goes on from its end to the fault address.
+
+    Who accesses one element after the other comes to this address, and gets no further.
+    """
+    return _past(case, _handed(case, _PAGE))
+
+
+def past_buffer(case: Case) -> Outcome:
+    """The same of code that may go in larger steps; or a buffer in any variable ends in the last page before the fault address."""
+    near = [one for one in _reaching(case, _PAGE) if _address(case) - _end(one) < _PAGE]
+    return _past(case, _handed(case, _STEP) or near)
+
+
+def _past(case: Case, buffers: list[AccessedArray]) -> Outcome:
+    """The buffer that ends in the last page before the fault address, else the only one: of two that are further away, either may be it."""
+    signal = case.crash.signal
+    if signal is None or signal.address is None:
+        return unknown("the fault address")
+    if signal.array is not None:
+        return no("an array in a variable has the fault address in its memory")
+    near = [one for one in buffers if _address(case) - _end(one) < _PAGE] or buffers
+    if not near:
+        return no("no buffer in a variable ends where the memory before the fault address does")
+    if len(near) > 1:
+        return no("several buffers end before the fault address")
+    away = _address(case) - _end(near[0])
+    return _outcome(case, near[0], {"beyond": f"{_bytes(away)} past the end" if away else "directly past the end"})
+
+
+def _handed(case: Case, step: int) -> list[AccessedArray]:
+    return [one for one in _reaching(case, step) if _is_handed(case, one)]
+
+
+def _reaching(case: Case, step: int) -> list[AccessedArray]:
+    """The buffers behind whose end all memory may be accessed in that way, up to less than one such step, in bytes, before the address."""
+    signal = case.crash.signal
+    if signal is None or signal.reason not in (_GONE | {"read-only"}) or signal.access == "execute":
+        return []
+    needed = "w" if signal.access == "write" else "r"
+    open_from = {int(one.start): int(one.end) for one in case.crash.mappings if needed in (one.permissions or "")}
+    return [one for one in signal.below if _leads(open_from, _end(one), _address(case), step)]
+
+
+def _leads(open_from: dict[int, int], end: int, address: int, step: int) -> bool:
+    """Whether memory goes on from the last byte of a buffer, with no gap, up to a step before the address. `open_from`: ends by starts."""
+    last = next((stop for start, stop in open_from.items() if start < end <= stop), None)
+    for _ in open_from:
+        if last not in open_from:
+            break
+        last = open_from[last]
+    return last is not None and 0 <= address - last < step and not any(last < start <= address for start in open_from)
+
+
+def _end(buffer: AccessedArray) -> int:
+    """Of the memory that it is a view of, if that ends later."""
+    return max(int(buffer.end), int(buffer.owner_end or 0))
+
+
+def _is_handed(case: Case, buffer: AccessedArray) -> bool:
+    """Whether it is a variable that the innermost line of the user's own names, or one in the libraries that it called."""
+    frames = python_frames(case.crashed.thread) if case.crashed is not None else []
+    own = next((index for index, frame in enumerate(frames) if is_own(frame)), len(frames))
+    named = {
+        value.name.partition(".")[0]
+        for frame in frames[: own + 1]
+        if (frame.function, frame.file, frame.line) == (buffer.function, buffer.file, buffer.line)
+        for value in used(frame)
+    }
+    return buffer.variable.partition(".")[0].partition("[")[0] in named
+
+
 def _array(case: Case) -> AccessedArray | Outcome:
     signal = case.crash.signal
     if signal is None or signal.address is None:
@@ -74,4 +151,9 @@ def _bytes(count: int) -> str:
     return f"{count:,} bytes"
 
 
-ARRAY_FACTS = {"array-beyond-owner": array_beyond_owner, "array-memory-gone": array_memory_gone}
+ARRAY_FACTS = {
+    "array-beyond-owner": array_beyond_owner,
+    "array-memory-gone": array_memory_gone,
+    "past-handed-buffer": past_handed_buffer,
+    "past-buffer": past_buffer,
+}

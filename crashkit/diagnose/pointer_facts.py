@@ -1,4 +1,7 @@
-"""Pointers that a Python line handed to native code through ctypes or cffi, where the address that failed is no null pointer. Pure."""
+"""Pointers that a Python line handed to native code through ctypes or cffi, where the address that failed is no null pointer.
+
+Also null pointers that a tuple or list has in place of items. Pure.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from crashkit.model import Evidence
 from crashkit.naming.addresses import is_null
 from crashkit.naming.handed import ADDRESS, handed_on
 from crashkit.naming.own_code import python_frames
-from crashkit.naming.values import Value, bad_pointer, number, used
+from crashkit.naming.values import Value, bad_pointer, number, unset_items, used
 from crashkit.regex import regex
 
 _INT = 1 << 32
@@ -22,6 +25,7 @@ _LARGE = 64 << 20
 """Bytes of a mapping that has an address for too many numbers: reservations, models."""
 _FEW = 16
 """A number that is no address ends like one of a mapping in less than one of so many cases."""
+_MOST_ITEMS = 8
 _GONE = frozenset({"unmapped", "non-canonical"})
 _WHOLE = "the code that failed was called through cffi, which cuts no pointer"
 _CALLED = regex(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
@@ -74,6 +78,23 @@ def pointer_handed_on(case: Case) -> Outcome:
     if any(one.start <= _address_of(value) < one.end for one in case.crash.mappings):
         return no("there is memory at the address that the variable has: the access went past its end")
     return _outcome(case, value, "nothing is mapped there")
+
+
+def unset_item(case: Case) -> Outcome:
+    """A null pointer was used, and a tuple or list that the line names has null pointers in place of items."""
+    signal = case.crash.signal
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None:
+        return unknown("the fault address")
+    if not is_null(signal.address):
+        return no("it is no null pointer")
+    found = next(((value, unset) for value in _values(case) if (unset := unset_items(value.text))), None)
+    if found is None:
+        return no("no tuple or list in the line has an item that was never set")
+    value, unset = found
+    items = (
+        f"item {unset[0]} is a null pointer" if len(unset) == 1 else f"items {', '.join(map(str, unset[:_MOST_ITEMS]))} are null pointers"
+    )
+    return _outcome(case, value, items)
 
 
 def _handed_value(case: Case, of_32_bits: bool) -> Value | Outcome:
@@ -163,4 +184,5 @@ POINTER_FACTS = {
     "result-cut": result_cut,
     "pointer-of-32-bits": pointer_of_32_bits,
     "pointer-handed-on": pointer_handed_on,
+    "unset-item": unset_item,
 }

@@ -10,7 +10,7 @@ from typing import Optional
 from crashkit.diagnose import gpu
 from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.diagnose.places import python_line
-from crashkit.model import NativeFrame
+from crashkit.model import Crash, NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.cython import cython_name
 from crashkit.naming.failing import extension, failing, said
@@ -24,6 +24,8 @@ _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 # The end of a phrase needs no comma before other punctuation.
 _COMMA = re.compile(r",([.,:;)]|$)")
 
+_NO_FILES = ("/dev/zero", "/memfd:", "/SYSV")
+"""How the kernel names shared memory that was mapped without a file."""
 _LONGEST_COMMAND = 120
 
 # setproctitle writes over the arguments: "gunicorn: worker [app:app]", "ray::train()", "postgres: writer".
@@ -40,17 +42,18 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 
 
 def names(case: Case) -> dict[str, str]:
-    """What every text can use: signal, address, function, thread, python (the user's own line), source, executable, command (to type
-    again), culprit and culprit_value (the variable that was used as a pointer), parameter and callee (where that is a library's own),
-    extension and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the faulting instruction is
-    not known), no_stack (where that of the dead process is not known), what a GPU core shows first, what an assertion of a kernel
-    checks, what (the message of a C++ exception) and thrown (its type)."""
+    """What every text can use: signal, address, fault_file or else fault_memory (what is mapped there), function, thread, python (the
+    user's own line), source, executable, command (to type again), culprit and culprit_value (the variable that was used as a pointer),
+    parameter and callee (where that is a library's own), extension and package (of the function that failed), core, live_pid, env_NAME,
+    blocking_run, unseen (where the faulting instruction is not known), no_stack (where that of the dead process is not known), what a GPU
+    core shows first, what an assertion of a kernel checks, what (the message of a C++ exception) and thrown (its type)."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
         found["signal"] = crash.signal.name
         found["address"] = str(crash.signal.address) if crash.signal.address is not None else None
         found["access"] = crash.signal.access
+        found |= _at_fault(crash)
     if not any(instruction.faulting for instruction in crash.instructions):
         found["unseen"] = "The evidence does not show"
     if case.crashed is not None:
@@ -76,6 +79,17 @@ def names(case: Case) -> dict[str, str]:
     ends = (line.fields for line in crash.log if (line.kind or "").startswith("terminate"))
     found["thrown"] = next((fields["type"] for fields in ends if "type" in fields), None)
     return {name: value for name, value in found.items() if value}
+
+
+def _at_fault(crash: Crash) -> dict[str, Optional[str]]:
+    """The file that is mapped at the fault address, or the range that has none."""
+    address = crash.signal.address if crash.signal is not None else None
+    mapping = next((one for one in crash.mappings if address is not None and one.start <= address < one.end), None)
+    if mapping is None:
+        return {}
+    if mapping.path is not None and mapping.path.startswith("/") and not mapping.path.startswith(_NO_FILES):
+        return {"fault_file": mapping.path}
+    return {"fault_memory": f"the memory from {mapping.start} to {mapping.end}" + (f" ({mapping.path})" if mapping.path else "")}
 
 
 def _command(argv: Sequence[str]) -> Optional[str]:

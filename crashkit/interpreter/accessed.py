@@ -1,15 +1,18 @@
-"""The array in a variable to whose memory, as it describes it, an address belongs: numpy and torch do not look before they access it."""
+"""The array in a variable to whose memory, as it describes it, an address belongs: numpy and torch do not look before they access it.
+
+Else the buffers in variables that end below the address: native code goes on where they end.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from itertools import islice
-from typing import NamedTuple, Optional
+from typing import NamedTuple, Optional, Protocol
 
 import msgspec
 
-from crashkit.interpreter.arrays import Arrays, Extent
+from crashkit.interpreter.arrays import Extent
 from crashkit.interpreter.objects import HEAP_TYPE, LIST, TUPLE, Objects
 from crashkit.interpreter.view import TimeUp, Unreadable
 
@@ -18,6 +21,18 @@ _MOST_ITEMS = 32
 _MOST_BASES = 8
 _SECONDS = 1.0
 """Memory that is damaged, or made for it, can take long to look through."""
+
+
+_MOST_BELOW = 4
+_FARTHEST = 1 << 30
+"""Bytes between the end of a buffer and the address."""
+
+
+class Extents(Protocol):
+    """What knows the memory of some kinds of objects."""
+
+    def extent(self, address: int, kind: int) -> Optional[Extent]:
+        """The memory of the object of this type; None for any other kind of object. Raises Unreadable."""
 
 
 class Place(NamedTuple):
@@ -38,7 +53,7 @@ class Accessed(msgspec.Struct, frozen=True):
     """The array whose memory it is a view of."""
 
 
-def accessed(objects: Objects, arrays: Arrays, variables: Iterable[tuple[Place, int]], address: int) -> Optional[Accessed]:
+def accessed(objects: Objects, arrays: Extents, variables: Iterable[tuple[Place, int]], address: int) -> Optional[Accessed]:
     """The first of these variables, each with the address of its object, whose array reaches to this address; None if there is none.
 
     One that reaches beyond the array whose memory it is a view of goes before others.
@@ -60,6 +75,27 @@ def accessed(objects: Objects, arrays: Arrays, variables: Iterable[tuple[Place, 
     return found
 
 
+def below(objects: Objects, buffers: Extents, variables: Iterable[tuple[Place, int]], address: int) -> list[Accessed]:
+    """The buffers in these variables that end at most a gigabyte below this address, the nearest first, four at most.
+
+    A view counts as the memory that it is a view of, and memory that several variables show as the first of them.
+    """
+    address = int(address)
+    found: dict[int, Accessed] = {}
+    with suppress(TimeUp), objects.within(_SECONDS):
+        for place, value in variables:
+            for name, one in ((place.name, value), *_inside(objects, place.name, value)):
+                with suppress(Unreadable):
+                    extent = buffers.extent(one, objects.type_of(one))
+                    if extent is None or not extent.addresses:
+                        continue
+                    owner = _owner(objects, buffers, extent.base)
+                    end = max(extent.addresses.stop, owner.addresses.stop if owner is not None else 0)
+                    if end <= address < end + _FARTHEST:
+                        found.setdefault(end, Accessed(place._replace(name=name), extent, owner))
+    return [found[end] for end in sorted(found, reverse=True)[:_MOST_BELOW]]
+
+
 def _inside(objects: Objects, name: str, value: int) -> Iterator[tuple[str, int]]:
     """The items of a list or tuple, or the attributes of an instance."""
     with suppress(Unreadable):
@@ -72,7 +108,7 @@ def _inside(objects: Objects, name: str, value: int) -> Iterator[tuple[str, int]
                 yield f"{name}.{objects.text(item.key)}", item.value
 
 
-def _owner(objects: Objects, arrays: Arrays, base: int) -> Optional[Extent]:
+def _owner(objects: Objects, arrays: Extents, base: int) -> Optional[Extent]:
     """The array that owns the memory; None if something else does. What as_strided returns is a view of an object with a `base`."""
     found = None
     with suppress(Unreadable):

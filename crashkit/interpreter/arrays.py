@@ -127,7 +127,7 @@ class Arrays:
         shape, number = self._shape_and_type(address)
         width = _NUMPY_WIDTHS[number] if 0 <= number < len(_NUMPY_WIDTHS) else 1
         strides = self._numbers(view.word(own + _STRIDES_AT), len(shape))
-        addresses = _covered(view.word(own + _DATA_AT), shape, strides, width)
+        addresses = covered(view.word(own + _DATA_AT), shape, strides, width)
         return Extent(f"{_numpy_type(number)} {shape}", addresses, view.word(own + _BASE_AT))
 
     def _shape_and_type(self, address: int) -> tuple[tuple[int, ...], int]:
@@ -153,7 +153,7 @@ class Arrays:
             return None
         kind, width, _, data, sizes = found
         strides = [width * stride for stride in sizes.strides]
-        return Extent(f"{kind} {sizes.shape}", _covered(data + sizes.offset * width, sizes.shape, strides, width))
+        return Extent(f"{kind} {sizes.shape}", covered(data + sizes.offset * width, sizes.shape, strides, width))
 
     def _tensor_at(self, address: int) -> Optional[_Tensor]:
         for place in _IMPLEMENTATIONS_AT:
@@ -208,7 +208,7 @@ def _numpy_type(number: int) -> str:
     return _NUMPY_TYPES[number] if 0 <= number < len(_NUMPY_TYPES) else f"type {number}"
 
 
-def _covered(first: int, shape: Sequence[int], strides: Sequence[int], width: int) -> range:
+def covered(first: int, shape: Sequence[int], strides: Sequence[int], width: int) -> range:
     """The addresses from the lowest element to behind the highest, where the one with index 0 is at `first`. Strides are in bytes.
 
     Raises Unreadable for what no address space has room for.

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
-from crashkit.interpreter.accessed import Accessed, Place, accessed
+from crashkit.interpreter.accessed import Accessed, Place, accessed, below
 from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.forward import ForwardLine, forward_lines
@@ -101,6 +101,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
     accessed: Callable[[PythonThread, Sequence[int], int], Optional[Accessed]]
     """Finds the array in a variable of these frames of this thread, the likeliest first, that describes the memory at this address."""
+    below: Callable[[PythonThread, Sequence[int], int], list[Accessed]]
+    """Finds the buffers in variables of these frames of this thread that end below this address, the nearest first."""
     loaded: Callable[[Memory, Optional[Read]], list[str]]
     """Reads the files of what was imported, one for each package, from this memory and these constants: it takes many pages."""
     locks: Callable[[], PythonLocks]
@@ -187,6 +189,7 @@ def read_python(
         raised=lambda thread: _raised(objects, frames, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
+        below=lambda thread, order, address: _below(objects, values, found, _places(frames, thread, order), address),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
@@ -411,6 +414,15 @@ def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Itera
     for index in order:
         for variable in frames.variables(thread.stack.inner[index], _MOST_VARIABLES):
             yield Place(index, variable.name), variable.value
+
+
+def _below(objects: Objects, values: Values, found: Found, variables: Iterator[tuple[Place, int]], address: int) -> list[Accessed]:
+    if objects.view.word_size != 8:
+        return []
+    # Few crashes need it.
+    from crashkit.interpreter.buffers import Buffers
+
+    return below(objects, Buffers(objects, found.interpreters[-1] if found.interpreters else None, values.arrays), variables, address)
 
 
 def _greenlets(objects: Objects, frames: Frames, values: Values, found: Found) -> Greenlets:

@@ -18,6 +18,8 @@ _DEEPEST = 4
 _MOST_ITEMS = 64
 _LONGEST_TYPE_NAME = 200
 _CUT = "…"
+NULL = "<NULL>"
+"""An item of a tuple or list that was never set, as `repr` has it (Objects/object.c, `PyObject_Repr`)."""
 _PATIENCE = 3.0
 """Seconds of processor time for all values of one process: containers that are damaged, or made for it, can take long to look through."""
 
@@ -53,6 +55,8 @@ class Values:
         """`outside`: the containers that this object is in."""
         if address in self._builtins:
             return self._builtins[address]
+        if not address:
+            return NULL
         if len(outside) > _DEEPEST:
             return "..."
         if time.thread_time() > self._ends:

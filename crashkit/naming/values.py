@@ -19,6 +19,8 @@ _NUMBER = re.compile(r"-?\d{1,20}")
 _POINTER = re.compile(r"<[\w.]+(?: '[^']*')? (0x[\da-f]{1,16}|NULL)>")
 # Reprs that say nothing beyond the name.
 _DULL = re.compile(r"<(?:module|function|class|method|built-in|bound method|staticmethod|classmethod)\b|<[\w.]+ at (?:remote )?0x\w+>$")
+_UNSET = ("<NULL>", "0x0")
+"""As crashkit and gdb's libpython.py write a null pointer."""
 _FIELD = 4096
 """How far behind a pointer the address lies that was accessed through it: a field of a structure, or an element of a small array."""
 _MOST = 3
@@ -86,6 +88,21 @@ def _attribute(shown: str, name: str) -> str | None:
     """An attribute's value from its object's repr, `<Node(size=24, link=None) at 0x7f…>`."""
     found = re.search(rf"[(,] ?{re.escape(name)}=([^(){{}}\[\],]+)[,)]", shown)
     return found[1] if found else None
+
+
+def unset_items(text: str) -> list[int]:
+    """The numbers of the items of a tuple or list that are null pointers, from its value as text: `(1, <NULL>)`."""
+    if text[:1] not in ("(", "["):
+        return []
+    depth, index, start = 0, 0, 1
+    found: list[int] = []
+    plain = _STRINGS.sub(lambda match: "s" * len(match[0]), text)
+    for at, character in enumerate(plain):
+        depth += (character in "([{") - (character in ")]}")
+        if (character == "," and depth == 1) or (depth == 0 and character in ")]"):
+            found += [index] if plain[start:at].strip() in _UNSET else []
+            index, start = index + 1, at + 1
+    return found
 
 
 def telling(frame: PythonFrame) -> list[Value]:

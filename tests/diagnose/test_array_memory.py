@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.facts import FACTS
 from crashkit.diagnose.outcome import Outcome
-from crashkit.interpreter.arrays import _covered
+from crashkit.interpreter.arrays import covered
 from crashkit.interpreter.view import Unreadable
 from crashkit.model import AccessedArray, Address, Crash, Finding, Signal
 from crashkit.pipeline import analyze
@@ -127,5 +127,5 @@ def test_what_speaks_against_it() -> None:
 def test_more_than_an_address_space_is_no_extent(shape: tuple[int, ...]) -> None:
     for strides in ([8] * len(shape), [-(1 << 20)] * len(shape)):
         with pytest.raises(Unreadable):
-            _covered(0x7F0000000000, shape, strides, 8)
-    assert _covered(0x1000, (4, 3), (-16, 4), 4) == range(0x1000 - 48, 0x1000 + 12)
+            covered(0x7F0000000000, shape, strides, 8)
+    assert covered(0x1000, (4, 3), (-16, 4), 4) == range(0x1000 - 48, 0x1000 + 12)

@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from crashkit.diagnose import load_catalog
 from crashkit.diagnose.case import Case
+from crashkit.diagnose.engine import diagnose
 from crashkit.diagnose.fixes import fitting
 from crashkit.diagnose.next_steps import _steps
 from crashkit.diagnose.signature import Fix
 from crashkit.diagnose.texts import names
-from crashkit.model import Crash, NativeFrame, Process, Source, Thread
+from crashkit.model import Address, Crash, Mapping, NativeFrame, Process, Signal, Source, Thread
 
 from .synthetic import crash
 
@@ -117,3 +118,20 @@ def test_a_core_that_is_there_is_not_to_be_made() -> None:
 )
 def test_what_runs_the_python_line_is_not_blamed_for_what_that_calls(frames: str, blamed: str | None) -> None:
     assert names(Case(crash(signal="SIGSEGV", reason="null-pointer", address=8, frames=frames))).get("blamed") == blamed
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/opt/tables.bin", "read-only from /opt/tables.bin"),
+        (None, "the memory from 0x0000000000010000 to 0x0000000000011000, which"),
+        ("[heap]", "to 0x0000000000011000 ([heap]), which"),
+        ("/dev/zero (deleted)", "to 0x0000000000011000 (/dev/zero (deleted)), which"),
+        ("/opt/lib.so (deleted)", "read-only from /opt/lib.so (deleted)"),
+    ],
+)
+def test_what_is_mapped_read_only_is_named(path: str | None, said: str) -> None:
+    signal = Signal(number=11, name="SIGSEGV", address=Address(0x10010), reason="read-only", access="write")
+    mapping = Mapping(start=Address(0x10000), end=Address(0x11000), permissions="r--", path=path)
+    told = diagnose(Crash(source=Source(kind="core", path="core"), signal=signal, mappings=(mapping,)), load_catalog())
+    assert [(finding.id, said in finding.fix[0], len(finding.fix)) for finding in told.findings[:1]] == [("write-to-readonly", True, 1)]
