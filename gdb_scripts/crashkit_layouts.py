@@ -128,7 +128,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
     "set": ("PySetObject", {"mask": "mask", "table": "table"}),
     "function": ("PyFunctionObject", {"name": "func_qualname", "code": "func_code", "closure": "func_closure"}),
     "method": ("PyMethodObject", {"function": "im_func"}),
-    "generator": ("PyGenObject", {"handler": "gi_exc_state", "frame": "gi_iframe"}),
+    "generator": ("PyGenObject", {"handler": "gi_exc_state", "state": "gi_frame_state", "frame": "gi_iframe"}),
     "cell": ("PyCellObject", {"content": "ob_ref"}),
     "dictionary": ("PyDictObject", {"used": "ma_used", "keys": "ma_keys", "values": "ma_values"}),
     "keys": (

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 
-from crashkit.evidence.core import signal_frame
+from crashkit.interpreter.c_stacks import interrupted
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.search import Ranges, words
 from crashkit.memory import Memory, mapping_at
@@ -35,7 +35,7 @@ class CStacks:
         if not self._is_known:
             return []
         names = self._memory.architecture
-        start = self._interrupted(registers.get(names.stack_pointer, 0)) & ~7
+        start = interrupted(self._memory, registers.get(names.stack_pointer, 0)) & ~7
         mapping = mapping_at(self._mappings, start)
         if mapping is None or "w" not in (mapping.permissions or ""):
             return []
@@ -51,8 +51,3 @@ class CStacks:
             if self._mapped.holds(frame) and self._mapped.holds(previous) and self._runs(frame):
                 found.append(frame)
         return found
-
-    def _interrupted(self, stack_pointer: int) -> int:
-        """Where the stack was before a signal: its handler may have a stack of its own, and runs no Python."""
-        frame = signal_frame.find(self._memory, stack_pointer)
-        return frame.registers.get(self._memory.architecture.stack_pointer, 0) if frame is not None else stack_pointer

@@ -46,9 +46,9 @@ class Found(NamedTuple):
     runtime: Optional[int]
     """Address of `_PyRuntime`; None if it is lost, or of a version that has none."""
     interpreters: tuple[int, ...]
-    """Addresses of the interpreter states."""
+    """Addresses of the interpreter states; none where they are lost."""
     states: tuple[int, ...] = ()
-    """Thread states, where the interpreter is lost."""
+    """Thread states, where the interpreter is lost. Where they are, too, only running frames may be found."""
     gil: Optional[tuple[int, int]] = None
     """Addresses of `gil_locked` and `gil_last_holder` (3.6)."""
     gil_waiters: tuple[range, ...] = ()
@@ -228,7 +228,7 @@ def _by_idents(view: View, version: Version, idents: Mapping[int, int]) -> Optio
         if found and (found.interpreters or layout.thread.native_id is not None):
             # One thread state leads to all others.
             return found
-    return _of_states(view, version, layout, states, idents)
+    return _of_states(view, version, layout, states, idents) or Found(version, layout, None, ())
 
 
 def _of_states(view: View, version: Version, layout: Layout, states: Iterable[int], idents: Mapping[int, int]) -> Optional[Found]:

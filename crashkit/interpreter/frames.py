@@ -31,8 +31,8 @@ _MOST_INNERMOST = 16
 """Frames of one C stack of which it is tried whether they are the innermost."""
 _MOST_TABLES = 16 << 20
 """Bytes of line tables decoded, which takes some seconds."""
-_OWNED_BY_OBJECT, _OWNED_BY_C, _LAST_OWNER = 2, 3, 4
-"""Include/internal/pycore_interpframe_structs.h, `enum _frameowner`: from the second on a frame runs no Python code."""
+_OWNED_BY_THREAD, _OWNED_BY_OBJECT, _OWNED_BY_C, _LAST_OWNER = 0, 2, 3, 4
+"""Include/internal/pycore_interpframe_structs.h, `enum _frameowner`: from `_OWNED_BY_C` on a frame runs no Python code."""
 _TAGS = 7
 """Bits of a reference (3.14, `_PyStackRef`) that are not of the address."""
 _TAGGED_INTEGER = 3
@@ -127,9 +127,10 @@ class Frames:
         return self._all(self._upwards.frames(newest))
 
     def running(self, types: Collection[int], known: Collection[int]) -> list[tuple[FrameState, ...]]:
-        """Up to 3.10, the running frames in memory besides those at the `known` addresses, as they name each other.
+        """The running frames in memory besides those at the `known` addresses, as they name each other: from 3.11 on only those of
+        generators and coroutines.
 
-        `types` is where the type of frames is.
+        `types` is where the types are of what holds them.
         """
         return [self._all(chain) for chain in running_chains(self._objects, self._is_mapped, types, known)]
 
@@ -156,10 +157,20 @@ class Frames:
     def is_outermost(self, frame: FrameState) -> bool:
         """Whether this frame, with which what is known of a stack ends, is the first of its thread."""
         try:
-            # From 3.11 on a data stack is read from its first frame on.
-            return self._layout.owner is not None or self._view.word(frame.address + self._layout.previous) == 0
+            # From 3.11 on a data stack is read from its first frame on; a generator's frame is never the first.
+            if self._layout.owner is not None:
+                return self._view.byte(frame.address + self._layout.owner) == _OWNED_BY_THREAD
+            return self._view.word(frame.address + self._layout.previous) == 0
         except Unreadable:
             return False
+
+    def named(self, frame: FrameState) -> int:
+        """The address of what this frame names as the one outwards of it, which may be an entry frame on the C stack (3.12 and newer); 0
+        for none."""
+        try:
+            return self._view.word(frame.address + self._layout.previous)
+        except Unreadable:
+            return 0
 
     def _outer(self, inner: Sequence[FrameState], state: int) -> tuple[FrameState, ...]:
         """The frames on the data stack of this thread that lie further out than those that were reached."""

@@ -236,9 +236,11 @@ class Method(_Structure, frozen=True):
 
 
 class Generator(_Structure, frozen=True):
-    """`PyGenObject`, as which coroutines and asynchronous generators begin, too. It contains its frame from 3.11 on."""
+    """`PyGenObject`, as which coroutines and asynchronous generators begin, too. It contains its frame from 3.11 on, and `state`, a byte
+    that says whether this runs: 0 (`FRAME_EXECUTING`)."""
 
     handler: Optional[int] = None
+    state: Optional[int] = None
     frame: Optional[int] = None
 
 

@@ -163,14 +163,16 @@ class Objects:
         """`values`: where those of a split dict are; 0 if they stand beside the keys."""
         layout, word = self.layout.keys, self.view.word_size
         if layout.log2_index_bytes is not None and layout.kind is not None:
-            start = keys + layout.indices + (1 << min(self.view.byte(keys + layout.log2_index_bytes), 40))
+            size = 1 << min(self.view.byte(keys + layout.log2_index_bytes), 40)
+            start = keys + layout.indices + size
             has_hash = self.view.byte(keys + layout.kind) == 0
         else:
             size = self.length(keys + (layout.size or 0))
             width = 1 if size <= 0xFF else 2 if size <= 0xFFFF else 4 if size <= 0xFFFFFFFF else 8
             start, has_hash = keys + layout.indices + size * width, True
         fields = 3 if has_hash else 2
-        count, together = min(self.length(keys + layout.entries), tries), max(1, min(_TOGETHER, most))
+        # There are no more entries than indices, each of which takes a byte or more.
+        count, together = min(self.length(keys + layout.entries), size, tries), max(1, min(_TOGETHER, most))
         rows: Sequence[int] = ()
         for index in range(count):
             if index % together == 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from pathlib import PurePosixPath
@@ -11,6 +11,7 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from crashkit.interpreter.accessed import Accessed, Place, accessed, below
+from crashkit.interpreter.c_stacks import CStackRanges
 from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.forward import ForwardLine, forward_lines
@@ -21,6 +22,8 @@ from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.placing import with_generators
+from crashkit.interpreter.running import holder, holding_types
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.signals import VARIABLE, Pending, pending
 from crashkit.interpreter.task_locks import ReadSource, TaskLocks
@@ -54,7 +57,7 @@ _OUTER_FRAMES_OF_THREAD = 2
 """Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
 _THREADING = "threading.py"
-_FRAME_TYPE, _NONE = "PyFrame_Type", "_Py_NoneStruct"
+_NONE = "_Py_NoneStruct"
 _GREENLET = ("_greenlet.", "greenlet.")
 """How the files of greenlet's module begin."""
 _FIRST_FRAMES = ("<module>", "_run_module_as_main")
@@ -169,9 +172,9 @@ def read_python(
     unled = _Unled()
     if lost or unlisted or not found.interpreters or any(thread.stack.cut for thread in threads):
         threads = _with_c_stacks(objects, frames, threads, idents, main)
-        unled = _unled(objects, frames, threads, _frame_types(objects, modules, threads), greenlets)
+        unled = _unled(objects, frames, threads, _holding_types(objects, modules, threads), greenlets)
         threads, unled = _with_unled(objects, frames, threads, unled, idents, main)
-    if not threads:
+    if not threads and not unled.chains:
         return None
     return PythonState(
         version=found.version,
@@ -214,7 +217,10 @@ def _states(view: View, found: Found, idents: Mapping[int, int]) -> tuple[dict[O
         states[interpreter] = []
         for address in addresses[:MOST_THREADS]:
             try:
-                states[interpreter].append(read_state(view, layout, address))
+                state = read_state(view, layout, address)
+                # A damaged link may lead into a list of something else.
+                if interpreter is None or state.ident in idents or view.word(address + layout.thread.interpreter) == interpreter:
+                    states[interpreter].append(state)
             except Unreadable:
                 lost += 1
     known = [one for each in states.values() for one in each]
@@ -237,7 +243,7 @@ def _named(
     """
     contents = threading_contents(objects, interpreter) if interpreter is not None else None
     if contents is None:
-        contents = _on_stacks(objects, frames, threads)
+        contents = _on_stacks(objects, frames, _of_all(threads))
     names = names_in(objects, contents) if contents is not None else {}
     done = []
     for thread in threads:
@@ -248,16 +254,19 @@ def _named(
     return done
 
 
-def _on_stacks(objects: Objects, frames: Frames, threads: Sequence[PythonThread]) -> Optional[int]:
-    """The address of the variables of `threading`, which the frames of its functions have; None if there are none."""
-    for thread in threads:
-        for frame in (*thread.stack.inner, *thread.stack.outer):
-            if frame.code is not None and PurePosixPath(frame.code.file or "").name == _THREADING:
-                with suppress(Unreadable):
-                    contents = objects.view.word(frame.address + frames.globals_at)
-                    if is_threading(objects, contents):
-                        return contents
+def _on_stacks(objects: Objects, frames: Frames, known: Iterable[FrameState]) -> Optional[int]:
+    """The address of the variables of `threading`, which the frames of its functions have; None if there are none among these."""
+    for frame in known:
+        if frame.code is not None and PurePosixPath(frame.code.file or "").name == _THREADING:
+            with suppress(Unreadable):
+                contents = objects.view.word(frame.address + frames.globals_at)
+                if is_threading(objects, contents):
+                    return contents
     return None
+
+
+def _of_all(threads: Iterable[PythonThread]) -> list[FrameState]:
+    return [frame for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)]
 
 
 def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: Stack) -> Optional[str]:
@@ -272,15 +281,15 @@ def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: 
     return None
 
 
-def _frame_types(objects: Objects, modules: Sequence[Module], threads: Sequence[PythonThread]) -> set[int]:
-    """Where the type of frames may be, up to 3.10: by the frames that are known, else by the interpreter's file."""
-    if objects.layout.frame.runs is None:
-        return set()
-    for thread in threads:
-        for frame in thread.stack.inner:
-            with suppress(Unreadable):
-                return {objects.type_of(frame.address)}
-    return {address for module in modules for address in addresses_of(module, _FRAME_TYPE)}
+def _holding_types(objects: Objects, modules: Sequence[Module], threads: Sequence[PythonThread]) -> set[int]:
+    """Where the types may be of what holds running frames, to which nothing may lead: by the interpreter's file, else by known frames."""
+    names = holding_types(objects)
+    found = {address for module in modules for name in names for address in addresses_of(module, name)}
+    for frame in (one for thread in threads for one in thread.stack.inner) if names and len(found) < len(names) else ():
+        with suppress(Unreadable):
+            held = holder(objects, frame.address)
+            found |= {objects.type_of(held)} if held is not None and len(found) < len(names) else set()
+    return found
 
 
 def _with_c_stacks(
@@ -297,7 +306,7 @@ def _with_c_stacks(
             continue
         own, name = _own_thread(objects, frames, stack.inner[-1])
         if own in (ident, None):
-            name = name or _main_name(objects, frames, threads, ident, main)
+            name = name or _main_name(objects, frames, _of_all(threads), ident, main)
             found[ident] = PythonThread(ThreadState(0, ident, tid, stack.inner[0].address), name, None, None, stack)
     done = []
     for thread in threads:
@@ -306,9 +315,9 @@ def _with_c_stacks(
     return [*done, *found.values()]
 
 
-def _main_name(objects: Objects, frames: Frames, threads: Sequence[PythonThread], ident: int, main: Optional[int]) -> Optional[str]:
+def _main_name(objects: Objects, frames: Frames, known: Iterable[FrameState], ident: int, main: Optional[int]) -> Optional[str]:
     """The name of the process's first thread, if that is this one, and `threading` is known to be imported."""
-    contents = _on_stacks(objects, frames, threads) if ident == main else None
+    contents = _on_stacks(objects, frames, known) if ident == main else None
     return main_name(objects, contents) if contents is not None else None
 
 
@@ -346,42 +355,59 @@ def _with_unled(
     frames: Frames,
     threads: Sequence[PythonThread],
     unled: _Unled,
-    idents: Collection[int],
+    idents: Mapping[int, int],
     main: Optional[int],
 ) -> tuple[list[PythonThread], _Unled]:
     """The threads with these frames where the outermost one says whose they are, and the frames of which nothing says it.
 
     The outermost frame of a thread may be of a suspended greenlet, too: then it says nothing.
     """
-    if unled.may_be_suspended:
+    if unled.may_be_suspended or not unled.chains:
         return list(threads), unled
     chains = list(unled.chains)
+    # A call of the interpreter begins on its thread's C stack.
+    ranges, by_tid = CStackRanges(objects.view.memory), {tid: ident for ident, tid in idents.items()}
+    c_stacks = [ranges.at(frames.named(one[-1])) for one in chains]
+    on_c_stacks = {by_tid.get(stack.tid): stack for stack in c_stacks if stack is not None}
+    known = [*_of_all(threads), *(frame for one in chains for frame in one)]
     owned: dict[int, list[int]] = {}
     names: dict[int, Optional[str]] = {}
     for index, one in enumerate(chains):
         if not frames.is_outermost(one[-1]):
             continue
         ident, name = _own_thread(objects, frames, one[-1])
-        if ident is None and main is not None and _is_first(frames, one[-1]):
-            ident, name = main, _main_name(objects, frames, threads, main, main)
+        if ident is None:
+            c_stack = c_stacks[index]
+            ident = by_tid.get(c_stack.tid) if c_stack is not None else None
+            if ident is None and main is not None and _is_first(frames, one[-1]):
+                ident = main
+            name = _main_name(objects, frames, known, ident, main) if ident is not None else None
         if ident in idents and ident is not None:
             owned.setdefault(ident, []).append(index)
             names[ident] = name
-    placed = {ident: of_it[0] for ident, of_it in owned.items() if len(of_it) == 1}
+    found = {ident: of_it[0] for ident, of_it in owned.items() if len(of_it) == 1}
     done = []
     for thread in threads:
-        if thread.stack.cut and not thread.stack.outer and thread.state.ident in placed:
-            index = placed.pop(thread.state.ident)
+        if thread.stack.cut and not thread.stack.outer and thread.state.ident in found:
+            index = found.pop(thread.state.ident)
             one, chains[index] = chains[index], ()
             inner = thread.stack.inner
             stack = Stack(inner, one, cut=True, gap=True) if inner else Stack(one, cut=True, gap=True)
             thread = thread._replace(stack=stack, name=thread.name or names[thread.state.ident])
         done.append(thread)
-    for ident in set(placed).difference(thread.state.ident for thread in threads):
-        stack = Stack(chains[placed[ident]], cut=True, gap=True)
+    for ident in set(found).difference(thread.state.ident for thread in threads):
+        stack = Stack(chains[found[ident]], cut=True, gap=True)
         done.append(PythonThread(ThreadState(0, ident, None, None), names[ident], None, None, stack))
-        chains[placed[ident]] = ()
-    return done[:MOST_THREADS], _Unled(tuple(one for one in chains if one))
+        chains[found[ident]] = ()
+    left = [one for one in chains if one]
+    on_data_stacks = [one for one in left if frames.is_outermost(one[-1])]
+    others = [one for one in left if not frames.is_outermost(one[-1])]
+    for index, thread in enumerate(done if objects.layout.frame.owner is not None else ()):
+        if others and thread.stack.cut:
+            is_current = bool(thread.stack.outer or not thread.stack.gap)
+            stack, others = with_generators(thread.stack, others, frames.named, is_current, on_c_stacks.get(thread.state.ident))
+            done[index] = thread._replace(stack=stack)
+    return done[:MOST_THREADS], _Unled((*on_data_stacks, *others))
 
 
 def _is_first(frames: Frames, frame: FrameState) -> bool:

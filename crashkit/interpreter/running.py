@@ -1,33 +1,59 @@
-"""Frames of 3.6 to 3.10 that nothing leads to, because the state of their thread or a frame further in is lost.
+"""Running frames that nothing leads to, because the state of their thread or a frame further in is lost.
 
-Each is an object in the heap, names the one outwards of it, and says whether it runs (`f_executing`, Include/frameobject.h; `f_state` in
-3.10). Those that do are on some stack, whoever can say whose.
+Up to 3.10 each frame is an object in the heap; from 3.11 on those of generators and coroutines are, as part of them. Each names the one
+outwards of it, and it is known of each whether it runs (`f_executing`, Include/frameobject.h; `f_state` in 3.10; later `gi_frame_state`,
+Include/internal/pycore_genobject.h and older headers). Those that do are on some stack, whoever can say whose.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from itertools import islice
+from typing import Optional
 
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import MOST_FOR_STACKS, places_of
 from crashkit.interpreter.view import Unreadable
 
+_FRAME_TYPES, _GENERATOR_TYPES = ("PyFrame_Type",), ("PyGen_Type", "PyCoro_Type", "PyAsyncGen_Type")
+"""The types of what a frame is, or of what contains one."""
 _MOST_FRAMES, _MOST_PLACES = 65536, 1 << 20
 """Frames that run, and places that point to their type."""
 _LAST_INSTRUCTION = 1 << 28
+_OWNED_BY_GENERATOR = 1
+"""Include/internal/pycore_frame.h, `enum _frameowner`."""
+
+
+def holding_types(objects: Objects) -> tuple[str, ...]:
+    """The names of the types whose objects hold frames in this version; none where their frames do not say whether they run."""
+    if objects.layout.frame.runs is not None:
+        return _FRAME_TYPES
+    return _GENERATOR_TYPES if objects.layout.generator.state is not None else ()
+
+
+def holder(objects: Objects, frame: int) -> Optional[int]:
+    """The object that is the frame at this address, or that contains it; None for one on a data stack. Raises Unreadable."""
+    layout = objects.layout
+    if layout.frame.owner is None:
+        return frame
+    if layout.generator.frame is None or objects.view.byte(frame + layout.frame.owner) != _OWNED_BY_GENERATOR:
+        return None
+    return frame - layout.generator.frame
 
 
 def running_chains(objects: Objects, is_mapped: Callable[[int], bool], types: Collection[int], known: Collection[int]) -> list[list[int]]:
-    """The addresses of running frames besides the known ones, chain by chain, innermost first. `types` is where their type is."""
+    """The addresses of running frames besides the known ones, chain by chain, innermost first. `types` is where the types of what holds
+    them are."""
     view, layout = objects.view, objects.layout.frame
-    if layout.runs is None or not types or view.word_size != 8:
+    if not types or view.word_size != 8:
         return []
+    is_running = _runs if layout.runs is not None else _runs_generator
     outwards: dict[int, int] = {}
     for place in islice(places_of(view, tuple(types), MOST_FOR_STACKS), _MOST_PLACES):
-        frame = place - objects.layout.object.type
+        found = place - objects.layout.object.type
+        frame = found + (objects.layout.generator.frame or 0)
         try:
-            if frame not in known and _is_running(objects, is_mapped, frame):
+            if frame not in known and objects.is_alive(found) and is_running(objects, found) and _is_frame(objects, is_mapped, frame):
                 outwards[frame] = view.word(frame + layout.previous)
         except Unreadable:
             continue
@@ -45,15 +71,24 @@ def running_chains(objects: Objects, is_mapped: Callable[[int], bool], types: Co
     return chains
 
 
-def _is_running(objects: Objects, is_mapped: Callable[[int], bool], frame: int) -> bool:
-    """Whether an object that has the type of frames is one that runs. Raises Unreadable."""
+def _runs(objects: Objects, frame: int) -> bool:
+    """Whether an object that has the type of frames runs. Raises Unreadable."""
+    view, layout = objects.view, objects.layout.frame
+    state = view.byte(frame + (layout.runs or 0))
+    return state == (0 if objects.version >= (3, 10) else 1) and 0 <= view.int32(frame + layout.instruction) < _LAST_INSTRUCTION
+
+
+def _runs_generator(objects: Objects, generator: int) -> bool:
+    """Whether an object that has the type of generators runs. Raises Unreadable."""
+    view, layout = objects.view, objects.layout
+    frame = generator + (layout.generator.frame or 0)
+    return view.byte(generator + (layout.generator.state or 0)) == 0 and holder(objects, frame) == generator
+
+
+def _is_frame(objects: Objects, is_mapped: Callable[[int], bool], frame: int) -> bool:
+    """Whether what the frame at this address names may be a code object and another frame. Raises Unreadable."""
     view, layout = objects.view, objects.layout.frame
     code, previous = view.word(frame + layout.code), view.word(frame + layout.previous)
-    return (
-        objects.is_alive(frame)
-        and view.byte(frame + (layout.runs or 0)) == (0 if objects.version >= (3, 10) else 1)
-        and 0 <= view.int32(frame + layout.instruction) < _LAST_INSTRUCTION
-        and code % 8 == 0
-        and is_mapped(code)
-        and (previous == 0 or is_mapped(previous))
-    )
+    if layout.owner is not None:
+        code &= ~7
+    return code % 8 == 0 and is_mapped(code) and (previous == 0 or is_mapped(previous))

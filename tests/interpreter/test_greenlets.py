@@ -272,7 +272,10 @@ def test_memory_that_was_never_touched_costs_little(tmp_path: Path) -> None:
 
 
 def check_without_states(core: Core) -> None:
-    """Frames of suspended greenlets are on no stack, and are not said to run; where nobody knows them, the report says that."""
+    """Frames of suspended greenlets are on no stack, and are not said to run; where nobody knows them, the report says that.
+
+    From 3.12 on, those of the thread's current greenlet are told by its C stack, once the others are known.
+    """
     module, version = interpreter_of(core)
     modules, known, main = [Module(module, Path(module.path))], idents(core), main_ident(core)
     whole, found = read_python(core, modules, version, known, main=main), find(View(core), modules, version, known)
@@ -285,11 +288,14 @@ def check_without_states(core: Core) -> None:
         hidden = [range(lost.state.address, lost.state.address + 512)]
         for words in ({}, modules_lost):
             ours = read_python(Hidden(core, words, hidden), modules, version, known, main=main)
-            assert ours is not None and {
-                one.state.ident: [frame.address for frame in (*one.stack.inner, *one.stack.outer)] for one in ours.threads
-            } == {ident: addresses for ident, addresses in true.items() if ident != lost.state.ident}
+            assert ours is not None
+            shown = {one.state.ident: [frame.address for frame in (*one.stack.inner, *one.stack.outer)] for one in ours.threads}
             unplaced = [frame.address for chain in ours.unplaced for frame in chain]
-            assert set(unplaced) >= set(true[lost.state.ident])
+            if version >= (3, 12) and not words:
+                assert shown == true
+            else:
+                assert shown == {ident: addresses for ident, addresses in true.items() if ident != lost.state.ident}
+                assert set(unplaced) >= set(true[lost.state.ident])
             assert ours.may_be_suspended == bool(words) == (not suspended.isdisjoint(unplaced))
 
 
