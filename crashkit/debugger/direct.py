@@ -22,7 +22,8 @@ from crashkit.interpreter.greenlets import Greenlets
 from crashkit.interpreter.layouts import Version, layout_of
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
-from crashkit.interpreter.read import PythonState, PythonThread, read_python
+from crashkit.interpreter.python_threads import PythonThread
+from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.task_locks import ReadSource
 from crashkit.interpreter.tasks import Tasks, TaskState
 from crashkit.interpreter.visited import NativeState

@@ -17,6 +17,7 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
+from crashkit.interpreter.frame_names import builtins_at
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.threads import linked
@@ -96,6 +97,7 @@ class _Lost:
 
     def __init__(self, objects: Objects, is_mapped: Callable[[int], bool], starts: Sequence[int]) -> None:
         self._objects, self._is_mapped, self._starts = objects, is_mapped, starts
+        self._builtins_at = builtins_at(objects)
         self._named: Optional[list[int]] = None
 
     def end(self, frame: int, end: int) -> int:
@@ -135,11 +137,6 @@ class _Lost:
     def _builtins_type(self, frame: int) -> int:
         """The type of what should be the frame's dict of built-in names. Raises Unreadable."""
         return self._objects.type_of(self._objects.view.word(frame + self._builtins_at))
-
-    @property
-    def _builtins_at(self) -> int:
-        """`f_builtins` (Include/internal/pycore_frame.h)."""
-        return self._objects.layout.frame.code + self._objects.view.word_size * (4 if self._objects.version >= (3, 12) else -2)
 
 
 def _on_data_stack(objects: Objects, state: int, lost: _Lost) -> tuple[list[int], bool]:

@@ -16,6 +16,7 @@ import msgspec
 from crashkit.interpreter import datastack
 from crashkit.interpreter.cframes import CStacks
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
+from crashkit.interpreter.frame_names import globals_at
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.running import running_chains
@@ -374,7 +375,7 @@ class Frames:
         """Whether the frame runs the code of a module: its variables are the module's (`f_globals`, `f_locals`)."""
         try:
             behind = 2 if self._objects.version >= (3, 11) else 1
-            names, own = (self._view.word(frame.address + self.globals_at + at * self._view.word_size) for at in (0, behind))
+            names, own = (self._view.word(frame.address + globals_at(self._objects) + at * self._view.word_size) for at in (0, behind))
         except Unreadable:
             return False
         return names != 0 and names == own
@@ -392,12 +393,6 @@ class Frames:
         if code.address not in self._slots:
             self._slots[code.address] = read_slots(self._objects, code.address)
         return len(self._slots[code.address])
-
-    @property
-    def globals_at(self) -> int:
-        """Where in a frame the pointer to the variables of its module is (Include/internal/pycore_frame.h, frameobject.h)."""
-        version, word = self._objects.version, self._view.word_size
-        return self._layout.code + word * (3 if version >= (3, 12) else -3 if version >= (3, 11) else 2)
 
     def untagged(self, value: int) -> int:
         """The address in a reference to an object; 0 for one that is none."""

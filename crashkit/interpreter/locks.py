@@ -17,6 +17,7 @@ from typing import Optional
 import msgspec
 
 from crashkit.interpreter.exit_stacks import exits
+from crashkit.interpreter.frame_names import globals_at
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.values import Values
@@ -222,7 +223,7 @@ class LockReader:
             except Unreadable:
                 continue
         try:
-            contents = self._view.word(frame.address + self._frames.globals_at)
+            contents = self._view.word(frame.address + globals_at(self._objects))
             if contents not in self._globals:
                 self._globals.add(contents)
                 for item in self._objects.dictionary(contents, _MOST_GLOBALS):

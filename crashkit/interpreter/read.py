@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
-from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
 import msgspec
 
 from crashkit.interpreter.accessed import Accessed, Place, accessed, below
-from crashkit.interpreter.c_stacks import CStackRanges
 from crashkit.interpreter.exceptions import Raised, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.forward import ForwardLine, forward_lines
-from crashkit.interpreter.frames import Frames, FrameState, Stack
+from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.held import Holders
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
 from crashkit.interpreter.objects import Objects
-from crashkit.interpreter.placing import with_generators
-from crashkit.interpreter.running import holder, holding_types
+from crashkit.interpreter.python_threads import PythonThread, named
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.signals import VARIABLE, Pending, pending
 from crashkit.interpreter.task_locks import ReadSource, TaskLocks
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
-    LONGEST_NAME,
     ThreadState,
     gil_at,
     gil_holder,
     gil_waiters,
     handled_exception,
     is_collecting,
-    is_threading,
     is_whole,
-    main_name,
-    names_in,
     read_state,
     says_it_holds_gil,
     states_of,
-    threading_contents,
 )
-from crashkit.interpreter.upwards import newest_parts
+from crashkit.interpreter.unled import Unled, find_unled, with_c_stacks, with_unled
 from crashkit.interpreter.values import Values
 from crashkit.interpreter.view import Read, Unreadable, View
 from crashkit.interpreter.visited import NativeState, Visited, visited
@@ -53,27 +45,8 @@ from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory, thread_storage
 
 _MOST_VARIABLES = 64
-_OUTER_FRAMES_OF_THREAD = 2
-"""Frames that a thread of `threading` begins with: `_bootstrap`, which calls `_bootstrap_inner`."""
 _THREADS_WITH_LOCKS = 500
-_THREADING = "threading.py"
 _NONE = "_Py_NoneStruct"
-_GREENLET = ("_greenlet.", "greenlet.")
-"""How the files of greenlet's module begin."""
-_FIRST_FRAMES = ("<module>", "_run_module_as_main")
-"""What runs in the outermost frame of the process's first thread: a script, or `runpy` for `python -m`."""
-
-
-class PythonThread(NamedTuple):
-    """One thread that the interpreter knows."""
-
-    state: ThreadState
-    name: Optional[str]
-    """What `threading` calls it."""
-    holds_gil: Optional[bool]
-    collecting: Optional[bool]
-    """Whether it held the GIL while its interpreter's garbage collector was running."""
-    stack: Stack
 
 
 class Value(NamedTuple):
@@ -161,7 +134,7 @@ def read_python(
             collects = None if collecting is None or holds is None else collecting and holds
             stack = frames.stack(state.frame, state.address)
             threads.append(PythonThread(state, None, holds, collects, stack))
-        threads[first:] = _named(objects, frames, interpreter, threads[first:], main)
+        threads[first:] = named(objects, frames, interpreter, threads[first:], main)
     values = Values(
         objects,
         found.interpreters[-1] if found.interpreters else None,
@@ -169,11 +142,11 @@ def read_python(
     )
     greenlets = cache(lambda: _greenlets(objects, frames, values, found))
     read = len(threads)
-    unled = _Unled()
+    unled = Unled()
     if lost or unlisted or not found.interpreters or any(thread.stack.cut for thread in threads):
-        threads = _with_c_stacks(objects, frames, threads, idents, main)
-        unled = _unled(objects, frames, threads, _holding_types(objects, modules, threads), greenlets)
-        threads, unled = _with_unled(objects, frames, threads, unled, idents, main)
+        threads = with_c_stacks(objects, frames, threads, idents, main)
+        unled = find_unled(objects, frames, threads, modules, greenlets)
+        threads, unled = with_unled(objects, frames, threads, unled, idents, main)
     if not threads and not unled.chains:
         return None
     return PythonState(
@@ -231,209 +204,6 @@ def _states(view: View, found: Found, idents: Mapping[int, int]) -> tuple[dict[O
         with suppress(Unreadable):
             states[owner if owner in states else None].append(read_state(view, layout, address))
     return states, lost, len(held) if found.interpreters else 0
-
-
-def _named(
-    objects: Objects, frames: Frames, interpreter: Optional[int], threads: Sequence[PythonThread], main: Optional[int]
-) -> list[PythonThread]:
-    """The threads of one interpreter with their names: from `threading`'s table, else from the `Thread` that each of them runs.
-
-    Where `sys.modules` does not lead to `threading`, its functions do that are on a stack. Only the main thread runs no `Thread`: it has
-    the name that it begins with if `threading` is known to be imported, and nothing that is left says otherwise.
-    """
-    contents = threading_contents(objects, interpreter) if interpreter is not None else None
-    if contents is None:
-        contents = _on_stacks(objects, frames, _of_all(threads))
-    names = names_in(objects, contents) if contents is not None else {}
-    done = []
-    for thread in threads:
-        name = names.get(thread.state.ident) or _name_on_stack(objects, frames, thread.state, thread.stack)
-        if name is None and contents is not None and thread.state.ident == main:
-            name = main_name(objects, contents)
-        done.append(thread._replace(name=name))
-    return done
-
-
-def _on_stacks(objects: Objects, frames: Frames, known: Iterable[FrameState]) -> Optional[int]:
-    """The address of the variables of `threading`, which the frames of its functions have; None if there are none among these."""
-    for frame in known:
-        if frame.code is not None and PurePosixPath(frame.code.file or "").name == _THREADING:
-            with suppress(Unreadable):
-                contents = objects.view.word(frame.address + frames.globals_at)
-                if is_threading(objects, contents):
-                    return contents
-    return None
-
-
-def _of_all(threads: Iterable[PythonThread]) -> list[FrameState]:
-    return [frame for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)]
-
-
-def _name_on_stack(objects: Objects, frames: Frames, state: ThreadState, stack: Stack) -> Optional[str]:
-    """What the `Thread` calls itself that the thread runs: for where the table of threads in `threading` is damaged or lost."""
-    for frame in (stack.outer or stack.inner)[-_OUTER_FRAMES_OF_THREAD:]:
-        if frame.code is None or frame.code.name not in ("_bootstrap", "_bootstrap_inner"):
-            continue
-        for variable in frames.variables(frame, 1):
-            ident, name = _of_thread_object(objects, variable.value)
-            if ident == state.ident:
-                return name
-    return None
-
-
-def _holding_types(objects: Objects, modules: Sequence[Module], threads: Sequence[PythonThread]) -> set[int]:
-    """Where the types may be of what holds running frames, to which nothing may lead: by the interpreter's file, else by known frames."""
-    names = holding_types(objects)
-    found = {address for module in modules for name in names for address in addresses_of(module, name)}
-    for frame in (one for thread in threads for one in thread.stack.inner) if names and len(found) < len(names) else ():
-        with suppress(Unreadable):
-            held = holder(objects, frame.address)
-            found |= {objects.type_of(held)} if held is not None and len(found) < len(names) else set()
-    return found
-
-
-def _with_c_stacks(
-    objects: Objects, frames: Frames, threads: Sequence[PythonThread], idents: Mapping[int, int], main: Optional[int]
-) -> list[PythonThread]:
-    """The threads with those whose states are lost, or what leads on from there, and whose C stacks say what they run."""
-    registers = {thread.tid: thread.registers for thread in objects.view.memory.threads()}
-    leading = {thread.state.ident for thread in threads if thread.stack.inner or not thread.stack.cut}
-    reached = {frame.address for thread in threads for frame in thread.stack.inner}
-    found: dict[int, PythonThread] = {}
-    for ident, tid in idents.items():
-        stack = frames.on_c_stack(registers.get(tid, {})) if ident not in leading else None
-        if stack is None or not stack.inner or not reached.isdisjoint(frame.address for frame in stack.inner):
-            continue
-        own, name = _own_thread(objects, frames, stack.inner[-1])
-        if own in (ident, None):
-            name = name or _main_name(objects, frames, _of_all(threads), ident, main)
-            found[ident] = PythonThread(ThreadState(0, ident, tid, stack.inner[0].address), name, None, None, stack)
-    done = []
-    for thread in threads:
-        other = found.pop(thread.state.ident, None) if thread.stack.cut else None
-        done.append(thread._replace(stack=other.stack, name=thread.name or other.name) if other is not None else thread)
-    return [*done, *found.values()]
-
-
-def _main_name(objects: Objects, frames: Frames, known: Iterable[FrameState], ident: int, main: Optional[int]) -> Optional[str]:
-    """The name of the process's first thread, if that is this one, and `threading` is known to be imported."""
-    contents = _on_stacks(objects, frames, known) if ident == main else None
-    return main_name(objects, contents) if contents is not None else None
-
-
-def _beyond(chain: tuple[FrameState, ...], reached: Collection[int]) -> tuple[FrameState, ...]:
-    """The frames further out than those that were reached in another way."""
-    return chain[max((index + 1 for index, frame in enumerate(chain) if frame.address in reached), default=0) :]
-
-
-class _Unled(msgspec.Struct, frozen=True):
-    """Frames that nothing leads to from a thread's state, as they name each other, innermost first."""
-
-    chains: tuple[tuple[FrameState, ...], ...] = ()
-    may_be_suspended: bool = False
-    """Whether some may be of suspended greenlets."""
-
-
-def _unled(
-    objects: Objects, frames: Frames, threads: Sequence[PythonThread], types: Collection[int], greenlets: Callable[[], Greenlets]
-) -> _Unled:
-    """Those of no thread, and of no greenlet that is known to be suspended: the frames of such a greenlet look as if they ran."""
-    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
-    parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
-    found = (*map(frames.upwards, parts), *frames.running(types, reached))
-    chains = [beyond for one in found if (beyond := _beyond(one, reached))]
-    if not chains or not any(PurePosixPath(one.path or "").name.startswith(_GREENLET) for one in objects.view.memory.mappings()):
-        return _Unled(tuple(chains))
-    known = greenlets()
-    suspended = {frame.address for one in known.found for frame in (*one.stood.inner, *one.stood.outer)}
-    left = (one for one in chains if suspended.isdisjoint(frame.address for frame in one))
-    return _Unled(tuple(left), may_be_suspended=not known.found or not known.in_time)
-
-
-def _with_unled(
-    objects: Objects,
-    frames: Frames,
-    threads: Sequence[PythonThread],
-    unled: _Unled,
-    idents: Mapping[int, int],
-    main: Optional[int],
-) -> tuple[list[PythonThread], _Unled]:
-    """The threads with these frames where the outermost one says whose they are, and the frames of which nothing says it.
-
-    The outermost frame of a thread may be of a suspended greenlet, too: then it says nothing.
-    """
-    if unled.may_be_suspended or not unled.chains:
-        return list(threads), unled
-    chains = list(unled.chains)
-    # A call of the interpreter begins on its thread's C stack.
-    ranges, by_tid = CStackRanges(objects.view.memory), {tid: ident for ident, tid in idents.items()}
-    c_stacks = [ranges.at(frames.named(one[-1])) for one in chains]
-    on_c_stacks = {by_tid.get(stack.tid): stack for stack in c_stacks if stack is not None}
-    known = [*_of_all(threads), *(frame for one in chains for frame in one)]
-    owned: dict[int, list[int]] = {}
-    names: dict[int, Optional[str]] = {}
-    for index, one in enumerate(chains):
-        if not frames.is_outermost(one[-1]):
-            continue
-        ident, name = _own_thread(objects, frames, one[-1])
-        if ident is None:
-            c_stack = c_stacks[index]
-            ident = by_tid.get(c_stack.tid) if c_stack is not None else None
-            if ident is None and main is not None and _is_first(frames, one[-1]):
-                ident = main
-            name = _main_name(objects, frames, known, ident, main) if ident is not None else None
-        if ident in idents and ident is not None:
-            owned.setdefault(ident, []).append(index)
-            names[ident] = name
-    found = {ident: of_it[0] for ident, of_it in owned.items() if len(of_it) == 1}
-    done = []
-    for thread in threads:
-        if thread.stack.cut and not thread.stack.outer and thread.state.ident in found:
-            index = found.pop(thread.state.ident)
-            one, chains[index] = chains[index], ()
-            inner = thread.stack.inner
-            stack = Stack(inner, one, cut=True, gap=True) if inner else Stack(one, cut=True, gap=True)
-            thread = thread._replace(stack=stack, name=thread.name or names[thread.state.ident])
-        done.append(thread)
-    for ident in set(found).difference(thread.state.ident for thread in threads):
-        stack = Stack(chains[found[ident]], cut=True, gap=True)
-        done.append(PythonThread(ThreadState(0, ident, None, None), names[ident], None, None, stack))
-        chains[found[ident]] = ()
-    left = [one for one in chains if one]
-    on_data_stacks = [one for one in left if frames.is_outermost(one[-1])]
-    others = [one for one in left if not frames.is_outermost(one[-1])]
-    for index, thread in enumerate(done if objects.layout.frame.owner is not None else ()):
-        if others and thread.stack.cut:
-            is_current = bool(thread.stack.outer or not thread.stack.gap)
-            stack, others = with_generators(thread.stack, others, frames.named, is_current, on_c_stacks.get(thread.state.ident))
-            done[index] = thread._replace(stack=stack)
-    return done[:MOST_THREADS], _Unled((*on_data_stacks, *others))
-
-
-def _is_first(frames: Frames, frame: FrameState) -> bool:
-    """Whether the first thread of a process may have this outermost frame."""
-    name = frame.code.name if frame.code is not None else None
-    # `<module>` is a constant of the interpreter's own, which a truncated core may lack.
-    return frames.is_of_module(frame) if name is None else name in _FIRST_FRAMES
-
-
-def _own_thread(objects: Objects, frames: Frames, frame: FrameState) -> tuple[Optional[int], Optional[str]]:
-    """Ident and name by the `Thread` that such a thread's outermost frame has as its only variable; nothing if this is none."""
-    try:
-        return _of_thread_object(objects, frames.first_slot(frame))
-    except Unreadable:
-        return None, None
-
-
-def _of_thread_object(objects: Objects, address: int) -> tuple[Optional[int], Optional[str]]:
-    """What the `Thread` at this address calls itself, with its ident; nothing if this is none, or has not both."""
-    try:
-        ident, name = (objects.attribute(address, attribute) for attribute in ("_ident", "_name"))
-        if ident is None or name is None:
-            return None, None
-        return objects.integer(ident), objects.text(name, LONGEST_NAME)
-    except Unreadable:
-        return None, None
 
 
 def _places(frames: Frames, thread: PythonThread, order: Sequence[int]) -> Iterator[tuple[Place, int]]:

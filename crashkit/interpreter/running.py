@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Optional
 
+from crashkit.interpreter.frame_names import builtins_at, globals_at
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import MOST_FOR_STACKS, places_of
 from crashkit.interpreter.view import Unreadable
@@ -20,6 +21,8 @@ _FRAME_TYPES, _GENERATOR_TYPES = ("PyFrame_Type",), ("PyGen_Type", "PyCoro_Type"
 _MOST_FRAMES, _MOST_PLACES = 65536, 1 << 20
 """Frames that run, and places that point to their type."""
 _LAST_INSTRUCTION = 1 << 28
+_TAGS = 7
+"""Bits of a reference (3.14, `_PyStackRef`) that are not of the address."""
 _OWNED_BY_GENERATOR = 1
 """Include/internal/pycore_frame.h, `enum _frameowner`."""
 
@@ -86,9 +89,12 @@ def _runs_generator(objects: Objects, generator: int) -> bool:
 
 
 def _is_frame(objects: Objects, is_mapped: Callable[[int], bool], frame: int) -> bool:
-    """Whether what the frame at this address names may be a code object and another frame. Raises Unreadable."""
+    """Whether what the frame at this address names may be a code object, dicts and another frame. Raises Unreadable.
+
+    Words that equal the address of a type lie on C stacks, too, with anything behind them.
+    """
     view, layout = objects.view, objects.layout.frame
     code, previous = view.word(frame + layout.code), view.word(frame + layout.previous)
-    if layout.owner is not None:
-        code &= ~7
-    return code % 8 == 0 and is_mapped(code) and (previous == 0 or is_mapped(previous))
+    needed = [view.word(frame + at) & ~_TAGS for at in (globals_at(objects), builtins_at(objects))]
+    needed.append(code if layout.owner is None else code & ~_TAGS)
+    return all(one and one % 8 == 0 and is_mapped(one) for one in needed) and (previous == 0 or is_mapped(previous))

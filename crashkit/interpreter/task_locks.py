@@ -18,6 +18,7 @@ import msgspec
 
 from crashkit.interpreter.acquired import Expression, Parsed, Standing
 from crashkit.interpreter.exit_stacks import exits
+from crashkit.interpreter.frame_names import globals_at
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.locks import bound_to, kept_values
 from crashkit.interpreter.objects import Objects
@@ -283,7 +284,7 @@ class TaskLockReader:
         """What the frame's variable, or the attribute of an attribute of it, is; 0 if there is none. Raises Unreadable."""
         value = next((one.value for one in self._frames.variables(frame, 64) if one.name == names[0]), 0)
         if not value:
-            value = self._objects.item(self._objects.view.word(frame.address + self._frames.globals_at), names[0]) or 0
+            value = self._objects.item(self._objects.view.word(frame.address + globals_at(self._objects)), names[0]) or 0
         for name in names[1:]:
             value = (self._objects.attribute(value, name) or 0) if value else 0
         return value
@@ -314,7 +315,7 @@ class TaskLockReader:
                 except Unreadable:
                     continue
             try:
-                contents = self._objects.view.word(frame.address + self._frames.globals_at)
+                contents = self._objects.view.word(frame.address + globals_at(self._objects))
                 for item in self._objects.dictionary(contents, _MOST_GLOBALS):
                     if self._is(item.value, lock):
                         return self._objects.text(item.key, 100)

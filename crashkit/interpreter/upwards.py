@@ -16,6 +16,7 @@ from typing import Optional
 
 import msgspec
 
+from crashkit.interpreter.frame_names import builtins_at
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import MOST_FOR_STACKS, heap
@@ -69,6 +70,7 @@ class Upwards:
 
     def __init__(self, objects: Objects, is_mapped: Callable[[int], bool]) -> None:
         self._objects, self._view, self._is_mapped = objects, objects.view, is_mapped
+        self._builtins_at = builtins_at(objects)
         self._parts_left, self._frames_left, self._places_left = _MOST_PARTS, _MOST_FRAMES, _MOST_PLACES
 
     def frames(self, newest: int, top: Optional[int] = None) -> list[int]:
@@ -190,11 +192,6 @@ class Upwards:
         places = range(frame + size, min(part.end, frame + size + _LONGEST * word) - size + 1, word)
         self._places_left -= len(places)
         return places if self._places_left >= 0 else range(0)
-
-    @property
-    def _builtins_at(self) -> int:
-        """`f_builtins` (Include/internal/pycore_frame.h)."""
-        return self._objects.layout.frame.code + self._view.word_size * (4 if self._objects.version >= (3, 12) else -2)
 
     def _drop_returned(self, frames: list[int]) -> None:
         """Drop those behind the last one that runs."""

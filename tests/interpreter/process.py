@@ -13,7 +13,8 @@ from crashkit.evidence.core.modules import LoadedModule, loaded_modules
 from crashkit.evidence.interpreter import find_interpreter
 from crashkit.interpreter.finding import Module
 from crashkit.interpreter.layouts import Version
-from crashkit.interpreter.read import PythonState, PythonThread, read_python
+from crashkit.interpreter.python_threads import PythonThread
+from crashkit.interpreter.read import PythonState, read_python
 from tests.crashes import DEADLINE, Interpreter
 from tests.truth import Line, alone, faulthandler
 

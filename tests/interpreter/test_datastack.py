@@ -11,6 +11,8 @@ import pytest
 
 from crashkit.evidence.core.core import Core
 from crashkit.interpreter.finding import Module
+from crashkit.interpreter.frame_names import globals_at
+from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.view import View
 from crashkit.memory import MemoryThread, mapping_at, scanned
@@ -239,6 +241,31 @@ def check_without_states(core: Core, file: Path | None = None) -> None:
 def c_stacks_of(core: Core, tids: Collection[int]) -> list[range]:
     each = zip(core.threads(), each_c_stack(core), strict=True)
     return [range(min(stack) * _PAGE, (max(stack) + 1) * _PAGE) for thread, stack in each if thread.tid in tids]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11", "3.12", "3.13", "3.14"))
+def test_a_generator_that_was_freed_or_waits_is_not_running(python: Interpreter) -> None:
+    with opened(python_crash("threads.py", python=python).core) as core:
+        module, version = interpreter_of(core)
+        whole, layout, view = state_of(core), layout_of_core(core), View(core)
+        generator, frame = layout.generator, layout.frame
+        modules = [Module(module, Path(module.path))]
+        assert whole is not None and generator.frame is not None and generator.state is not None and frame.owner is not None
+        sorter = next(thread for thread in whole.threads if thread.name == "sorter")
+        addresses = [one.address for one in sorter.stack.inner]
+        held = next(address for address in addresses if view.byte(address + frame.owner) == 1)
+        start, state = held - generator.frame, held - generator.frame + generator.state
+        waiting = {state - state % 8: view.word(state - state % 8) | 0xFF << 8 * (state % 8)}
+        others = [address for address in addresses if address != held]
+        without_names = {held + globals_at(Objects(view, layout, version)): 0}
+        # Neither its thread's state nor, in 3.11 and 3.12, its C stack leads to it.
+        hidden = [range(sorter.state.address, sorter.state.address + 512)]
+        hidden += c_stacks_of(core, {idents(core)[sorter.state.ident]}) if layout.cframe is not None else []
+        for damage, left in (({}, addresses), ({start: 0}, others), (waiting, others), (without_names, others)):
+            ours = read_python(Hidden(core, damage, hidden), modules, version, idents(core), main=main_ident(core))
+            found = next(thread for thread in ours.threads if thread.state.ident == sorter.state.ident) if ours else None
+            assert found is not None and [one.address for one in found.stack.inner] == left
 
 
 @pytest.mark.slow

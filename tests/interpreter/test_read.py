@@ -9,7 +9,8 @@ import pytest
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.module_files import ModuleFile
 from crashkit.interpreter.finding import Module
-from crashkit.interpreter.read import PythonThread, read_python
+from crashkit.interpreter.python_threads import PythonThread
+from crashkit.interpreter.read import read_python
 from tests.crashes import Interpreter, every_interpreter, python_crash
 from tests.interpreter.process import dumped, idents, interpreter_of, lines, opened, state_of
 from tests.truth import faulting_thread
