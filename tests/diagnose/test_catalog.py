@@ -16,7 +16,7 @@ from crashkit.diagnose.texts import fill
 from crashkit.diagnose.versions import parse_requirement, satisfies
 from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import kinds, line_patterns
-from crashkit.model import Crash, Module, NativeFrame, Signal, Thread
+from crashkit.model import Crash, Module, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.naming.functions import plain
 from crashkit.report.wording import is_prose
 
@@ -241,6 +241,14 @@ def test_nothing_is_blamed_where_the_stack_broke_off_within_a_handler() -> None:
     recovered = msgspec.structs.replace(subject, signal=msgspec.structs.replace(subject.signal, recovered=True))
     (finding,) = diagnose(recovered, load_catalog()).findings
     assert finding.summary is not None and finding.summary.startswith("Native code used a null pointer")
+
+
+def test_python_frames_of_which_nothing_is_known_are_not_named() -> None:
+    """A truncated core may have lost their code objects."""
+    subject = crash(signal="SIGSEGV", reason="null-pointer", address=0x20, frames="strlen [libc.so.6]")
+    thread = msgspec.structs.replace(subject.threads[0], frames=(*subject.threads[0].frames, PythonFrame(), PythonFrame()))
+    (finding,) = diagnose(msgspec.structs.replace(subject, threads=(thread,)), load_catalog()).findings
+    assert finding.summary == "strlen used a null pointer (fault address 0x0000000000000020)."
 
 
 def test_texts_are_filled() -> None:
