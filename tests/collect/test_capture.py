@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 
 import pytest
@@ -38,6 +39,30 @@ def test_it_is_chosen_where_nothing_else_can_work_and_takes_the_core_of_a_worker
     # gdb stopped it at the fault itself, so that this core, unlike the kernel's, does not end in faulthandler's handler.
     assert core["size"] >= core["expected"] > 0
     assert crashkit.leftovers() == [] and list(crashkit.cwd.iterdir()) == []
+
+
+THREADS = f"""
+import threading
+started = threading.Event()
+def waits():
+    started.set()
+    threading.Event().wait()
+threading.Thread(target=waits, daemon=True).start()
+started.wait()
+{SEGFAULT}
+"""
+
+
+@pytest.mark.slow
+def test_the_signal_is_that_of_the_thread_that_died(crashkit: Crashkit) -> None:
+    """gdb stops the others with a signal of its own, which its core tells of, too."""
+    result = crashkit.python(THREADS, options=("--capture", "ptrace"))
+    (crash,) = crashkit.crashes()
+    report = json.loads((crash["folder"] / "report.json").read_bytes())
+    assert len(report["threads"]) == 2 and (report["signal"]["name"], report["signal"]["reason"]) == ("SIGSEGV", "null-pointer"), (
+        result.stderr
+    )
+    assert "null-deref" in [finding["id"] for finding in report["findings"]]
 
 
 @pytest.mark.slow

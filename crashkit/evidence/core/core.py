@@ -182,7 +182,8 @@ class Core:
             elif kind == notes.NT_PRPSINFO:
                 self.process = notes.process_info(payload, self.word)
             elif kind == notes.NT_SIGINFO:
-                self.signal = notes.signal_info(payload, self.word)
+                # gdb's gcore writes one for each thread, the first of which died: the others were stopped by gdb itself.
+                self.signal = self.signal or notes.signal_info(payload, self.word)
             elif kind == notes.NT_AUXV:
                 self.auxv = notes.auxiliary_vector(payload, self.word)
                 self._auxv_bytes = payload
