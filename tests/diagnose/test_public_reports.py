@@ -50,6 +50,8 @@ HALVES = {
     "eleventh-late": 0,
     "twelfth-first": 0,
     "twelfth-second": 1,
+    "thirteenth-first": 0,
+    "thirteenth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 SAMPLES = ("read", "unread", "second-unread", *HALVES)
@@ -112,7 +114,7 @@ def verdicts() -> dict[str, list[Verdict]]:
 
 
 def _verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to twelfth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to thirteenth sample."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
@@ -144,6 +146,8 @@ def _verdicts() -> dict[str, list[Verdict]]:
         "eleventh, found after the first half was handed over": [judged(report) for report in reports("eleventh-late")],
         "twelfth, first half": [judged(report) for report in reports("twelfth-first")],
         "twelfth, second half": [judged(report) for report in reports("twelfth-second")],
+        "thirteenth, first half": [judged(report) for report in reports("thirteenth-first")],
+        "thirteenth, second half": [judged(report) for report in reports("thirteenth-second")],
     }
 
 
