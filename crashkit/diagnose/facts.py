@@ -11,6 +11,7 @@ from crashkit.diagnose import waiting
 from crashkit.diagnose.array_facts import ARRAY_FACTS
 from crashkit.diagnose.callback_facts import CALLBACK_FACTS
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
+from crashkit.diagnose.code_facts import CODE_FACTS
 from crashkit.diagnose.freed_facts import FREED_FACTS
 from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
@@ -812,6 +813,7 @@ FACTS: dict[str, Fact] = {
     **ARRAY_FACTS,
     **POINTER_FACTS,
     **CALLBACK_FACTS,
+    **CODE_FACTS,
     **FREED_FACTS,
     **GPU_MEMORY_FACTS,
     **JOB_FACTS,

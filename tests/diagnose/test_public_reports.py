@@ -114,7 +114,7 @@ def verdicts() -> dict[str, list[Verdict]]:
 
 
 def _verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the second to thirteenth sample."""
+    """By sample: the read half that the rules were written with, what came to it later, the unread half, the samples from the second on."""
     read = reports("read")
     return {
         "read, rules written with it": [judged(report) for report in read if not report.later],
