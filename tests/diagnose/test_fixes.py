@@ -127,6 +127,16 @@ def test_the_stack_of_the_thread_that_overflowed(tmp_path: Path) -> None:
     assert "recursion limit" not in main + other
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["small_stack", "library_cut"])
+def test_a_stack_that_is_small_and_a_library_that_was_written_into(kind: str) -> None:
+    """No recursion without end, and no file that the program could read instead of mapping it."""
+    found = analyze(python_crash("bounds.py", kind, python=an_interpreter()).core).findings[0]
+    told = "threading.stack_size(16 << 20)" if kind == "small_stack" else "is replaced by a new file, never written into"
+    assert told in found.fix[0]
+    assert not any("recursion:" in fix or "f.read()" in fix for fix in found.fix)
+
+
 def test_no_fix_of_the_catalog_tells_to_remove_what_it_shows() -> None:
     fixes = [fix.text for signature in load_catalog().signatures for fix in signature.fixes]
     assert not [fix for fix in fixes if "(" in fix.partition("#")[0] and "remove the call" in fix]
