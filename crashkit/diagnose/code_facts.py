@@ -10,8 +10,8 @@ from crashkit.model import Evidence, Mapping
 from crashkit.naming.failing import code_in
 from crashkit.regex import regex
 
-_WIDEST_GAP = 64 << 20
-"""Bytes of a gap that a library may have left: larger ones lie between the areas of an address space."""
+_FARTHEST = 64 << 20
+"""Bytes between an address and the nearest library, and of a gap that one may have left: more lie between the areas of an address space."""
 _LARGEST = 64 << 10
 """Bytes of memory that libffi or cffi take for callbacks at once: code that a JIT compiler made lies in larger pieces."""
 _LIBRARY = regex(r"\.so(?:\.[\d.]{1,40})?$")
@@ -19,24 +19,23 @@ _CALLS = regex(r"/lib(?:ffi|python)|/_(?:ctypes|cffi_backend)\.|/python[\d.]*$")
 _FFI = regex(r"/_(?:ctypes|cffi_backend)\.|/libffi")
 
 
-def gap_beside_library(case: Case) -> Outcome:
-    """The address that was executed lies in a gap beside what is mapped of a library, as one leaves that is unloaded."""
+def gap_among_libraries(case: Case) -> Outcome:
+    """The address that was executed lies in a gap among what is mapped of libraries, as one leaves that is unloaded."""
     native = _innermost(case)
     if case.crashed is None or native is None or native.frame.pc is None or not case.crash.mappings:
         return unknown("where the crashed thread was running, and what was mapped")
     pc = int(native.frame.pc)
     if _at(case, pc) is not None:
         return no("memory is mapped where the crashed thread was running")
-    before = max((one for one in case.crash.mappings if one.end <= pc), key=lambda one: int(one.end), default=None)
-    behind = min((one for one in case.crash.mappings if one.start > pc), key=lambda one: int(one.start), default=None)
-    if before is None or behind is None or behind.start - before.end > _WIDEST_GAP:
-        return no("no gap that a library may have left is there")
-    library = _library(behind) or _library(before)
-    if library is None:
-        return no("no library is mapped beside it")
-    size = f"{behind.start - before.end:,}"
-    text = f"nothing is mapped in {size} bytes beside {library}"
-    return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid, frame=native.index),), {"beside": library, "gap": size})
+    before = max((int(one.end) for one in case.crash.mappings if one.end <= pc), default=0)
+    behind = min((int(one.start) for one in case.crash.mappings if one.start > pc), default=1 << 64)
+    distances = ((min(abs(pc - int(one.end)), abs(int(one.start) - pc)), one) for one in case.crash.mappings if _library(one))
+    distance, nearest = min(distances, key=lambda pair: pair[0], default=(_FARTHEST, None))
+    if nearest is None or distance >= _FARTHEST or behind - before > _FARTHEST:
+        return no("no library is mapped near it")
+    size, name = f"{behind - before:,}", _library(nearest) or ""
+    text = f"nothing is mapped in {size} bytes near {name}"
+    return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid, frame=native.index),), {"near": name, "gap": size})
 
 
 def in_callbacks_memory(case: Case) -> Outcome:
@@ -71,4 +70,4 @@ def _library(mapping: Mapping) -> Optional[str]:
     return name if _LIBRARY.search(name) else None
 
 
-CODE_FACTS = {"gap-beside-library": gap_beside_library, "in-callbacks-memory": in_callbacks_memory}
+CODE_FACTS = {"gap-among-libraries": gap_among_libraries, "in-callbacks-memory": in_callbacks_memory}
