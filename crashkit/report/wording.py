@@ -55,6 +55,7 @@ SIGNALS = {
     "SIGPROF": "A profiler's timer expired",
     "SIGQUIT": "Quit",
     "SIGSEGV": "Segmentation fault",
+    "SIGSTOP": "Stopped by a debugger or gcore, not crashed",
     "SIGSYS": "Forbidden system call",
     "SIGTERM": "Terminated",
     "SIGTRAP": "Trap",

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import resource
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
+from crashkit.pipeline import analyze
+from crashkit.report import text
 from tests.collect.conftest import SEGFAULT, Crashkit
-from tests.crashes import needs_gdb
+from tests.crashes import DEADLINE, needs_gdb
 
 pytestmark = needs_gdb
 
@@ -90,3 +95,16 @@ def test_without_gdb_it_says_so_and_the_command_runs(crashkit: Crashkit) -> None
     result = crashkit.run("sh", "-c", "echo hi", options=("--capture", "ptrace"))
     assert (result.stdout, result.returncode) == ("hi\n", 0)
     assert "gdb is not installed" in result.stderr
+
+
+@pytest.mark.slow
+def test_a_process_that_gcore_copied_has_not_failed(tmp_path: Path) -> None:
+    code = "import threading\nprint(flush=True)\nthreading.Event().wait()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"\n"
+        subprocess.run(["gcore", "-o", tmp_path / "copy", str(process.pid)], check=True, capture_output=True, timeout=DEADLINE)
+        process.kill()
+    crash = analyze(tmp_path / f"copy.{process.pid}")
+    assert crash.signal is not None and crash.signal.name == "SIGSTOP"
+    shown = "\n".join(text.summary(crash, None, False, 200))
+    assert "Stopped by a debugger or gcore, not crashed" in shown and "failed in" not in shown
