@@ -246,12 +246,10 @@ FAILED = (
     "GPU at 0 % and no progress",
     "the application froze",
     "INFO: task python:123 blocked for more than 120 seconds.",
-    "The runner has received a shutdown signal.",
     "The runner lost communication with the server",
     "Missed heartbeat from celery@host",
     "http.client.RemoteDisconnected: Remote end closed",
     "502 Bad Gateway",
-    "Truncated or oversized response headers received from daemon process 'app'",
     "VK_ERROR_DEVICE_LOST",
     "Location: python311.dllPyList_AsTuple + 46D bytes\nModule: C:\\python311.dll",
     "python(PyEval_EvalFrameEx+0x11) [0x4b]",
@@ -300,7 +298,58 @@ def test_a_short_text_that_tells_of_a_failure(text: str, tmp_path: Path) -> None
         read_log(path)
 
 
+TITLES = (
+    "le programme s'arrête brutalement sans message",
+    "Le script se termine sans erreur au milieu de la boucle",
+    "Le processus est tué par le système",
+    "Le noyau Jupyter redémarre à chaque exécution",
+    "Skript bleibt hängen",
+    "Der Container startet ständig neu",
+    "Se mata el proceso por falta de memoria",
+    "El servidor se reinicia constantemente",
+    "o processo é finalizado pelo sistema",
+    "O kernel morre quando rodo a célula",
+    "o programa para sozinho",
+    "Il programma termina improvvisamente",
+    "Het programma stopt plotseling",
+    "program kończy się nagle bez błędu",
+    "программа внезапно завершает работу",
+    "server会core dump",
+    "多卡训练时hang住",
+    "跑着跑着就killed了",
+    "进程一直卡着不动",
+    "容器不断重启",
+    "işlem öldürülüyor",
+    "tiến trình bị kill",
+    "proses mati sendiri",
+    "البرنامج يتوقف فجأة",
+    "البرنامج يتعطل عند التشغيل",
+    "התהליך נהרג",
+    "gunicorn stops serving requests after a while",
+    "uwsgi respawns its workers all the time",
+    "the scheduler stops heartbeating",
+    "Dyno down",
+    "The app goes to sleep and never wakes up",
+    "Job deleted at request of root",
+)
+"""Titles that say no more than that something ended, was ended or hangs, in the languages of those who post them."""
+
+
+@pytest.mark.parametrize("text", TITLES)
+def test_a_title_is_no_healthy_log(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "posted.txt"
+    path.write_text(text + "\n")
+    assert analyze(path).findings == ()
+
+
 WELL = (
+    "Der Server startet auf Port 8000",
+    "Le serveur s'arrête proprement",
+    "El programa termina con éxito",
+    "Il programma termina con 0 errori",
+    "Program kończy pracę",
+    "服务已启动，端口 8000",
+    "Сервер запущен на порту 8000",
     "[9] [INFO] Booting worker with pid: 9\n[9] [INFO] Worker exiting (pid: 9)\n[1] [INFO] Shutting down: Master",
     "INFO: Started server process [123]\nINFO: Shutting down\nINFO: Waiting for application shutdown.\nINFO: Finished server process [123]",
     "db_1 | received fast shutdown request\ndb_1 | database system is shut down\napp_db_1 exited with code 0",

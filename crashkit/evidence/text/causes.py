@@ -45,6 +45,8 @@ class _Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     said: tuple[str, ...] = ()
     near: tuple[tuple[str, ...], ...] = ()
     """Each: words that stand near each other, in any order."""
+    sentence: tuple[tuple[str, ...], ...] = ()
+    """As `near`, in one sentence: for words that are too common to be near each other by chance."""
 
 
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -55,6 +57,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class _Near(NamedTuple):
     kind: str
+    in_sentence: bool
     first: re.Pattern[str]
     others: tuple[re.Pattern[str], ...]
 
@@ -67,7 +70,7 @@ def _table() -> _Table:
 def cause_patterns() -> tuple[tuple[str, str], ...]:
     """The kind and the regular expression of each, for the reduced words with one space between them."""
     said = [(cause.kind, _expression(said)) for cause in _table().cause for said in cause.said]
-    near = [(cause.kind, _words(words)) for cause in _table().cause for several in cause.near for words in several]
+    near = [(cause.kind, _words(words)) for cause in _table().cause for several in (*cause.near, *cause.sentence) for words in several]
     return (*said, *near)
 
 
@@ -77,7 +80,7 @@ def kinds() -> frozenset[str]:
 
 
 def _expression(said: str) -> str:
-    return rf"\b{_NOT}(?:{_REST.sub(_LETTERS, said.replace(' ... ', _GAP))})\b"
+    return _words(said.replace(" ... ", _GAP))
 
 
 def _words(words: str) -> str:
@@ -93,8 +96,12 @@ def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 @cache
 def _neighbours() -> tuple[_Near, ...]:
-    several = ((cause.kind, words) for cause in _table().cause for words in cause.near)
-    return tuple(_Near(kind, *_compiled(words)) for kind, words in several)
+    return tuple(
+        _Near(cause.kind, in_sentence, *_compiled(words))
+        for cause in _table().cause
+        for in_sentence, several in ((False, cause.near), (True, cause.sentence))
+        for words in several
+    )
 
 
 def _compiled(words: Sequence[str]) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
@@ -106,7 +113,7 @@ def told(rows: Sequence[str]) -> tuple[Told, ...]:
     """The causes that these lines tell, each once, by the numbers of their lines from 1."""
     letters = Letters(rows)
     found: dict[str, int] = {}
-    for kind, at in (*_in_order(letters.spaced), *_in_any_order(letters.spaced)):
+    for kind, at in (*_in_order(letters.spaced), *_in_any_order(letters)):
         line = letters.line_of_spaced(at)
         found[kind] = min(line, found.get(kind, line))
     return tuple(Told(line, kind) for kind, line in found.items())
@@ -119,10 +126,12 @@ def _in_order(text: str) -> Iterator[tuple[str, int]]:
             yield kind, match.start()
 
 
-def _in_any_order(text: str) -> Iterator[tuple[str, int]]:
-    for kind, first, others in _neighbours():
+def _in_any_order(letters: Letters) -> Iterator[tuple[str, int]]:
+    text = letters.spaced
+    for kind, in_sentence, first, others in _neighbours():
         for match in islice(first.finditer(text), _MOST_PLACES):
-            around = text[max(0, match.start() - _AROUND) : match.end() + _AROUND]
+            begin, end = letters.sentence_of_spaced(match.start()) if in_sentence else (0, len(text))
+            around = text[max(begin, match.start() - _AROUND) : min(end, match.end() + _AROUND)]
             if all(other.search(around) for other in others):
                 yield kind, match.start()
                 break

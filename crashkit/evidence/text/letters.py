@@ -27,6 +27,7 @@ _SPELT, _LONGEST_SPELT = 6, 24
 _MOST_TRIED = 50_000
 """Places at which a misspelt word is tried: an ordinary text of a megabyte has a few thousand."""
 _WORDS = regex(r"(?:(?<!\w)-(?=\d))?[^\W_]+")
+_SENTENCE_ENDS = regex(r"[.!?;](?=\s)|\n(?=[ \t]{0,8}\n)")
 _SAME = str.maketrans({"\u2212": "-", "\u2013": "-", "\u2010": "-", "\u2011": "-", "\u0131": "i"})
 """What looks the same, and the only letter that changes with its case."""
 _UNSPACED = regex(r"[\u0e00-\u0eff\u1100-\u11ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
@@ -107,6 +108,11 @@ class Letters:
         """The number of the line in which this place of `spaced` is."""
         return self._line(self.spaced.count(" ", 0, at))
 
+    def sentence_of_spaced(self, at: int) -> tuple[int, int]:
+        """Where the sentence begins and ends in which this place of `spaced` is."""
+        after = bisect_right(self._sentences, at)
+        return (self._sentences[after - 1] if after else 0), (self._sentences[after] if after < len(self._sentences) else len(self.spaced))
+
     def _line(self, word: int) -> int:
         return self._first + bisect_left(self._line_ends, self._starts[word])
 
@@ -116,14 +122,25 @@ class Letters:
         return array("q", (found.start() for found in _WORDS.finditer(self._text)))
 
     @cached_property
+    def _sentences(self) -> list[int]:
+        """Where in `spaced` a sentence begins, but for the first."""
+        words = (bisect_left(self._starts, found.start()) for found in _SENTENCE_ENDS.finditer(self._text))
+        return [self._begins[word] + word for word in words]
+
+    @cached_property
     def _line_ends(self) -> array[int]:
         return array("q", (found.start() for found in re.finditer("\n", self._text)))
 
     def begins_word(self, at: int) -> bool:
-        return at in self._begin_set
+        return at in self._begin_set or self._changes_script(at)
 
     ends_word = begins_word
     """A word ends where the next one begins."""
+
+    def _changes_script(self, at: int) -> bool:
+        """Whether a word of a script without spaces touches one of another here: `会core dump`."""
+        beside = self.joined[at - 1 : at + 1]
+        return at > 0 and len(beside) == 2 and (_UNSPACED.match(beside[0]) is None) != (_UNSPACED.match(beside[1]) is None)
 
 
 class Hit(msgspec.Struct, frozen=True):
