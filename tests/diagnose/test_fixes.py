@@ -127,6 +127,20 @@ def test_the_stack_of_the_thread_that_overflowed(tmp_path: Path) -> None:
     assert "recursion limit" not in main + other
 
 
+def test_a_thread_that_is_none_of_pythons_has_no_stack_size_of_pythons() -> None:
+    frames = " > ".join(["walk", *["walk"] * 400, "start_thread"])
+    subject = crash(signal="SIGSEGV", code="SEGV_MAPERR", reason="stack-overflow", address=0x7000, frames=frames)
+    told = " ".join(overflow(diagnose(replace(subject, process=Process(pid=7)), load_catalog())))
+    assert "pthread_attr_setstacksize" in told and "threading.stack_size" not in told
+
+
+@pytest.mark.slow
+def test_a_function_that_took_more_stack_than_there_is(tmp_path: Path) -> None:
+    """No recursion is to be ended."""
+    told = overflow(analyze(python_crash("faults.py", "large_frame", python=an_interpreter()).core))
+    assert "MiB of stack at once" in told[0] and not any("recursion" in fix for fix in told)
+
+
 def test_no_fix_of_the_catalog_tells_to_remove_what_it_shows() -> None:
     fixes = [fix.text for signature in load_catalog().signatures for fix in signature.fixes]
     assert not [fix for fix in fixes if "(" in fix.partition("#")[0] and "remove the call" in fix]
