@@ -104,9 +104,9 @@ def said(frames: Sequence[Frame], index: int) -> str:
 
 
 def where(frames: Sequence[Frame], index: int) -> str:
-    """`in memcpy`; for a frame without a name `in libc.so.6, called by ffi_call`."""
+    """`in memcpy`; for a frame without a name `in libc.so.6, called by ffi_call`, or `in code at 0x…`, as it is not what was accessed."""
     phrase = said(frames, index)
-    return phrase.removeprefix("code ") if phrase.startswith(("code in ", "code at ")) else f"in {phrase}"
+    return phrase.removeprefix("code ") if phrase.startswith("code in ") else f"in {phrase}"
 
 
 def _caller(frames: Sequence[Frame], index: int, frame: NativeFrame) -> str | None:

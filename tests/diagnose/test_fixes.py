@@ -134,6 +134,14 @@ def test_a_thread_that_is_none_of_pythons_has_no_stack_size_of_pythons() -> None
     assert "pthread_attr_setstacksize" in told and "threading.stack_size" not in told
 
 
+def test_a_recursion_that_a_small_stack_ended() -> None:
+    frames = " > ".join([*["walk"] * 147, "start_thread"])
+    (small,) = diagnose(crash(signal="SIGSEGV", reason="stack-overflow", address=0x7000, frames=frames), load_catalog()).findings
+    assert "It repeats walk." in (small.summary or "") and "about 100 times" in small.fix[0]
+    other = diagnose(crash(signal="SIGSEGV", reason="unmapped", address=0x7000, frames=frames), load_catalog()).findings
+    assert "stack-overflow" not in [finding.id for finding in other]
+
+
 @pytest.mark.slow
 def test_a_function_that_took_more_stack_than_there_is(tmp_path: Path) -> None:
     """No recursion is to be ended."""

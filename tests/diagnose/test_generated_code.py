@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.model import Crash, Module
 from crashkit.pipeline import analyze
+from crashkit.report import wording
 
 from ..crashes import an_interpreter, python_crash
 
@@ -25,6 +28,16 @@ def test_it_may_have_left_an_array() -> None:
     crash = analyze(python_crash("faults.py", "no_access", python=an_interpreter()).core)
     assert "numba-no-bounds-check" not in [finding.id for finding in crash.findings]
     assert confidence(crash) == "likely"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["no_access", "unmapped_call"])
+def test_the_address_of_the_code_is_not_told_as_what_was_accessed(kind: str) -> None:
+    crash = analyze(python_crash("faults.py", kind, python=an_interpreter()).core)
+    assert crash.signal is not None and crash.thread is not None
+    told = re.findall(r"(?:read|called)[^0-9]* at (0x\w+)", wording.sentence(crash))
+    assert told == ([str(crash.signal.address)] if kind == "unmapped_call" else [])
+    assert kind == "unmapped_call" or "read in code at 0x" in wording.sentence(crash)
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def native(name: str | None, module: str | None = None) -> NativeFrame:
 )
 def test_said(frames: list[NativeFrame], told: str) -> None:
     assert said(frames, 0) == told
-    assert where(frames, 0) == (told.removeprefix("code ") if told.startswith("code ") else f"in {told}")
+    assert where(frames, 0) == (told.removeprefix("code ") if told.startswith("code in ") else f"in {told}")
 
 
 @pytest.mark.parametrize("file", ["/usr/lib/gcc/x86_64-linux-gnu/14/include/xmmintrin.h", "avx512fintrin.h", "include/arm_neon.h"])
