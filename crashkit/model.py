@@ -127,7 +127,8 @@ class Signal(_Fact, frozen=True):
     """read, write, execute."""
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
-    abort, integer-divide, illegal-instruction, trap, raised (by the process itself), sent-from-outside, sent (sender unknown), ..."""
+    abort, integer-divide, quotient-overflow, misaligned, seccomp, illegal-instruction, trap, raised (by the process itself),
+    sent-from-outside, sent (sender unknown), ..."""
     detail: Optional[str] = None
     """The reason in one human-readable sentence."""
     sender_pid: Optional[int] = None

@@ -50,6 +50,7 @@ class AArch64(Architecture):
     registers = _NAMES
     program_counter = "pc"
     stack_pointer = "sp"
+    frame_pointer = "x29"
     thread_pointer = "tpidr"
     register_notes = {NT_ARM_TLS: "tpidr"}
     dwarf_registers = _NAMES[:32]

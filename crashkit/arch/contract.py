@@ -100,6 +100,7 @@ class Architecture:
     """In the order of `elf_gregset_t`, which NT_PRSTATUS holds."""
     program_counter: ClassVar[str] = "pc"
     stack_pointer: ClassVar[str] = "sp"
+    frame_pointer: ClassVar[str] = ""
     thread_pointer: ClassVar[Optional[str]] = None
     """The register that points to a thread's thread-local storage."""
     register_notes: ClassVar[Mapping[int, str]] = {}

@@ -13,6 +13,7 @@ class I386(Architecture):
     registers = "ebx ecx edx esi edi ebp eax ds es fs gs orig_eax eip cs eflags esp ss".split()
     program_counter = "eip"
     stack_pointer = "esp"
+    frame_pointer = "ebp"
     system_call = "orig_eax"
     longest_instruction = 15
     gdb = "i386"

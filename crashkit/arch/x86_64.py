@@ -104,6 +104,7 @@ class X86_64(Architecture):
     registers = _REGISTERS
     program_counter = "rip"
     stack_pointer = "rsp"
+    frame_pointer = "rbp"
     thread_pointer = "fs_base"
     dwarf_registers = _DWARF
     preserved = ("rbx", "rbp", "r12", "r13", "r14", "r15")

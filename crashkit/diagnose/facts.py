@@ -21,6 +21,7 @@ from crashkit.diagnose.places import python_line
 from crashkit.diagnose.pointer_facts import POINTER_FACTS
 from crashkit.diagnose.recursion_facts import RECURSION_FACTS
 from crashkit.diagnose.signature import FramePattern
+from crashkit.diagnose.stack_facts import STACK_FACTS
 from crashkit.diagnose.terminate_facts import TERMINATE_FACTS
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
@@ -818,5 +819,6 @@ FACTS: dict[str, Fact] = {
     **GPU_MEMORY_FACTS,
     **JOB_FACTS,
     **LOADING_FACTS,
+    **STACK_FACTS,
     **TERMINATE_FACTS,
 }

@@ -1,10 +1,10 @@
-"""free() of a pointer that is no block of the heap, where glibc crashed before it noticed: malloc/arena.c. Pure."""
+"""free() of a pointer that is no block of the heap, where glibc crashed before it noticed: malloc/malloc.c and arena.c. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crashkit.diagnose.case import MEMORY_FAULTS, Case, Native
+from crashkit.diagnose.case import MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Address, Evidence
 from crashkit.model import Mapping as Range
@@ -16,31 +16,41 @@ _HEAP = 64 << 20
 """Bytes of a heap of an arena: what manages it is at the next lower multiple (HEAP_MAX_SIZE)."""
 _OF_ARENA = 0x40
 """Bytes in which free() looks for the arena there."""
+_SIZE = 8
+"""Bytes before a block, in which its size is: free() reads it first."""
+_NOT_THERE = frozenset({"null-pointer", "unmapped", "non-canonical"})
 _WORD = 16
 """Bytes of a chunk's head, to which its address is aligned."""
 _POINTER = regex(r"(?:ptr@entry=)?(0x[0-9a-f]{1,16})\b")
 
 
 def freed_no_block(case: Case) -> Outcome:
-    """The crashed thread failed in glibc's free(), at the place where it expects the arena of a pointer that a register has."""
+    """The crashed thread failed in glibc's free(), where it expects the block's size, or its arena, of a pointer that a register has."""
     signal, stack = case.crash.signal, case.crashed
     if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
         return unknown("the fault address")
     first = next(iter(stack.natives), None)
     if first is None or libc_name(first.name).removeprefix("__GI_") not in _LOOKS:
         return no("it did not fail in free()")
+    given = signal.address + _SIZE
+    if given in stack.thread.registers.values() and signal.reason in _NOT_THERE:
+        return _told(stack, first, f"was given {given:#x}, where there is no memory")
     if signal.address % _HEAP >= _OF_ARENA:
         return no("the fault address is not where an arena would be")
     chunks = [chunk for chunk in _pointers(first, stack.thread.registers) if 0 < chunk - signal.address < _HEAP and chunk % _WORD == 0]
     places = {chunk: one for chunk in chunks for one in case.crash.mappings if one.start <= chunk < one.end and "x" not in _may(one)}
     if not places:
         return unknown("which pointer was freed")
-    given = "was given a pointer that is none of its blocks"
+    text = "was given a pointer that is none of its blocks"
     if len(places) == 1:
         ((chunk, mapping),) = places.items()
-        given = f"was given {chunk + _WORD:#x}, which is in {_name(mapping, stack.thread.registers)}"
-    evidence = Evidence(text=f"free() {given}", thread=stack.thread.tid, frame=first.index)
-    return Outcome(True, (evidence,), {"end": "free() crashed", "text": f"it {given}"})
+        text = f"was given {chunk + _WORD:#x}, which is in {_name(mapping, stack.thread.registers)}"
+    return _told(stack, first, text)
+
+
+def _told(stack: Stack, frame: Native, text: str) -> Outcome:
+    evidence = Evidence(text=f"free() {text}", thread=stack.thread.tid, frame=frame.index)
+    return Outcome(True, (evidence,), {"end": "free() crashed", "text": f"it {text}"})
 
 
 def _pointers(frame: Native, registers: Mapping[str, Address]) -> list[int]:

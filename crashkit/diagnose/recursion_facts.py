@@ -14,6 +14,8 @@ _MANY = 300
 """Frames of a stack that is shown whole, from which on a function that most of them run is a recursion."""
 _SMALL = 1 << 20
 """Bytes of a stack that is smaller than what any system gives threads by itself: 8 MiB, 512 KiB on macOS, 128 KiB with musl."""
+_SOME = 30
+"""The same where the stack is known to have overflowed: a thread's stack may be small."""
 _KINDS = (
     # Each asks the iterator that it was made of: Modules/itertoolsmodule.c, Python/bltinmodule.c, Objects/enumobject.c.
     ("iterators", ("_next",), ()),
@@ -34,9 +36,10 @@ def deep_cycle(case: Case) -> Outcome:
         if frame_cycle := getattr(frame, "cycle", ()):
             return _repeats(stack, f"the stack repeats {_told(frame_cycle)}", frame_cycle)
     names = [frame.name for frame in stack.natives if frame.name]
-    if len(names) >= _MANY:
+    many = _many(case)
+    if len(names) >= many:
         most, count = Counter(names).most_common(1)[0]
-        if count * 10 > len(names):
+        if count * 10 > len(names) and count >= min(many, _SOME):
             return _repeats(stack, f"{most} occurs {count} times on the stack", (most,))
     return no("no repeating cycle on the stack")
 
@@ -50,7 +53,7 @@ def recursion_in_c(case: Case) -> Outcome:
     stack = case.crashed
     if not outcome.holds or stack is None:
         return outcome
-    cycle, count = _cycle(stack)
+    cycle, count = _cycle(stack, _many(case))
     if not cycle or {frame.function for _, frame in stack.pythons} & set(cycle):
         return no("Python functions are part of the recursion")
     kind, function = next(_known(cycle), ("nested", cycle[-1]))
@@ -63,7 +66,7 @@ def recursion_in_python(case: Case) -> Outcome:
     stack = case.crashed
     if not outcome.holds or stack is None:
         return outcome
-    cycle, count = _cycle(stack)
+    cycle, count = _cycle(stack, _many(case))
     known = {frame.function for _, frame in stack.pythons}
     repeated = tuple(name for name in cycle if name in known)
     if not repeated:
@@ -74,7 +77,7 @@ def recursion_in_python(case: Case) -> Outcome:
 def _depth(cycle: Sequence[str], count: int) -> dict[str, str]:
     """How often the cycle is on the stack, to one digit; nothing where so few of its frames are known that it says little."""
     depth = count // len(cycle)
-    return {"depth": f"about {round(depth, 1 - len(str(depth))):,}"} if depth >= _MANY else {}
+    return {"depth": f"about {round(depth, 1 - len(str(depth))):,}"} if depth >= _SOME else {}
 
 
 def _known(cycle: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -84,7 +87,12 @@ def _known(cycle: Sequence[str]) -> Iterator[tuple[str, str]]:
                 yield kind, name
 
 
-def _cycle(stack: Stack) -> tuple[tuple[str, ...], int]:
+def _many(case: Case) -> int:
+    signal = case.crash.signal
+    return _SOME if signal is not None and signal.reason == "stack-overflow" else _MANY
+
+
+def _cycle(stack: Stack, many: int) -> tuple[tuple[str, ...], int]:
     """The functions that repeat, and how many of their frames there are; no function where the evidence names none."""
     frames = stack.thread.frames
     for frame in frames:
@@ -92,7 +100,7 @@ def _cycle(stack: Stack) -> tuple[tuple[str, ...], int]:
             known = tuple(name for name in frame.cycle if name.strip("?…"))
             return (known, (frame.count or 0) * len(known) // len(frame.cycle))
     counts = Counter(frame.function for frame in frames if isinstance(frame, (NativeFrame, PythonFrame)) and frame.function)
-    often = [(name, count) for name, count in counts.most_common(3) if count >= _MANY]
+    often = [(name, count) for name, count in counts.most_common(3) if count >= many]
     return tuple(name for name, _ in often), sum(count for _, count in often)
 
 

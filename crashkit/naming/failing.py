@@ -13,7 +13,7 @@ from crashkit.naming.handed import is_foreign_call
 from crashkit.naming.machinery import handler_end, is_outermost, machinery_end
 
 # What these define is part of the function that calls it, and no more its author's than the C library.
-_HEADER = re.compile(r"(?:^|/)Include/|/include/(?:python\d|c\+\+/)")
+_HEADER = re.compile(r"(?:^|/)Include/|/include/(?:python\d|c\+\+/)|(?:^|/)(?:\w*intrin|arm_neon)\.h$")
 # Libraries that do what they are told, and interpreters.
 _BASE = re.compile(
     r"/(?:(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*"
@@ -25,7 +25,8 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
     """Index of the native frame that failed, named or not: the innermost one, without what ends the process on its behalf.
 
     It is below a signal handler, unless `signal` is a fault of the handler itself. Where Python code called what ends the process through
-    ctypes or cffi, nothing native failed but that. What called an inline function of CPython's headers or of the C++ library failed.
+    ctypes or cffi, nothing native failed but that. What called an inline function of CPython's headers or of the C++ library failed, and
+    what uses an intrinsic of the compiler's.
     None if there is no such frame, and where the stack breaks off within a handler that hid the fault.
     """
     start = handler_end(frames)
@@ -41,7 +42,7 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
 
 
 def _caller_of_inlined(frames: Sequence[Frame], index: int) -> int:
-    """The function whose code contains this one, where it is an inline function of CPython's headers or of the C++ library."""
+    """The function whose code contains this one, where it is an inline function of CPython's headers, the C++ library or an intrinsic."""
     frame = frames[index]
     if not (isinstance(frame, NativeFrame) and _is_inline(frame) and _HEADER.search(frame.file or "")):
         return index
@@ -103,9 +104,9 @@ def said(frames: Sequence[Frame], index: int) -> str:
 
 
 def where(frames: Sequence[Frame], index: int) -> str:
-    """`in memcpy`; for a frame without a name `in libc.so.6, called by ffi_call`."""
+    """`in memcpy`; for a frame without a name `in libc.so.6, called by ffi_call`, or `in code at 0x…`, as it is not what was accessed."""
     phrase = said(frames, index)
-    return phrase.removeprefix("code ") if phrase.startswith(("code in ", "code at ")) else f"in {phrase}"
+    return phrase.removeprefix("code ") if phrase.startswith("code in ") else f"in {phrase}"
 
 
 def _caller(frames: Sequence[Frame], index: int, frame: NativeFrame) -> str | None:

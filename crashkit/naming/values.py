@@ -119,7 +119,16 @@ def bad_pointer(thread: Thread, signal: Signal | None) -> Value | None:
     own = next((index for index, frame in enumerate(frames) if is_own(frame)), 0)
     order = [*frames[own : own + 1], *reversed(frames[:own])]
     handed = handed_on(thread)
-    return next((value for frame in order for value in _pointers(frame, int(signal.address), handed)), None)
+    found = (value for frame in order for value in _pointers(frame, int(signal.address), handed))
+    return next((value for value in found if not is_null(int(signal.address)) or _has(frames[0], value)), None)
+
+
+def _has(innermost: PythonFrame, value: Value) -> bool:
+    """Whether the frame that called native code has the same value: nothing else came to that code from a line further out."""
+    if value.frame is innermost or not innermost.locals:
+        return True
+    wanted = number(value.text)
+    return any(text == value.text or (wanted is not None and number(text) == wanted) for text in innermost.locals.values())
 
 
 def _pointers(frame: PythonFrame, address: int, handed: frozenset[str]) -> Iterator[Value]:

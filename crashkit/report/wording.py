@@ -74,10 +74,14 @@ REASONS = {
     "non-canonical": "a garbage (non-canonical) pointer was {access}",
     "unmapped": "unmapped memory was {access}",
     "read-only": "read-only memory was written",
+    "no-access": "memory that allows no access was {access}",
     "no-exec": "non-executable memory was executed",
     "bus-truncated-file": "a mapped file is shorter than its mapping",
     "abort": "the process aborted itself",
     "integer-divide": "an integer division by zero or overflow",
+    "quotient-overflow": "the quotient of an integer division does not fit",
+    "misaligned": "memory that is not aligned as the instruction needs it was {access}",
+    "seccomp": "by a seccomp filter",
     "illegal-instruction": "an invalid instruction was executed",
     "trap": "a breakpoint or trap instruction was executed",
     "sent-from-outside": "the signal was sent from outside",
@@ -376,13 +380,20 @@ def sentence(crash: Crash) -> str:
         parts.append(f": {_short(reason)}")
     called = python_call(native.function) if native and python else None
     if native and thread:
-        parts.append(f" by {called}" if called else f" {_short(where(thread, native))}")
+        parts.append(f" by {called}" if called else f" {_short(_place_of_fault(crash, thread, native, python))}")
     if python and python.function:
         how = COLLECTING if thread and in_collector(thread) else "called from" if native else "in"
         parts.append(f"{'' if how == 'in' else ','} {how} {_short(python.function)}")
         if python.file:
             parts.append(f" ({_short(python_place(python))})")
     return "".join(parts).rstrip(".") + "."
+
+
+def _place_of_fault(crash: Crash, thread: Thread, native: NativeFrame, python: PythonFrame | None) -> str:
+    """Where native code failed. What was jumped to is `at` its address, and a Python caller that is named next is not named twice."""
+    if not native.function and native.pc is not None and crash.signal is not None and native.pc == crash.signal.address:
+        return f"at {native.pc}"
+    return where(thread, native).removesuffix(f", called by {python.function}" if python else "")
 
 
 def told(crash: Crash, thread: Thread | None) -> str | None:

@@ -128,13 +128,32 @@ def test_the_stack_of_the_thread_that_overflowed(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["small_stack", "library_cut"])
-def test_a_stack_that_is_small_and_a_library_that_was_written_into(kind: str) -> None:
-    """No recursion without end, and no file that the program could read instead of mapping it."""
-    found = analyze(python_crash("bounds.py", kind, python=an_interpreter()).core).findings[0]
-    told = "threading.stack_size(16 << 20)" if kind == "small_stack" else "is replaced by a new file, never written into"
-    assert told in found.fix[0]
-    assert not any("recursion:" in fix or "f.read()" in fix for fix in found.fix)
+def test_a_thread_that_was_given_a_small_stack() -> None:
+    """No recursion without end."""
+    found = analyze(python_crash("small_stack.py", python=an_interpreter()).core).findings[0]
+    assert "threading.stack_size(16 << 20)" in found.fix[0] and not any("recursion:" in fix for fix in found.fix)
+
+
+def test_a_thread_that_is_none_of_pythons_has_no_stack_size_of_pythons() -> None:
+    frames = " > ".join(["walk", *["walk"] * 400, "start_thread"])
+    subject = crash(signal="SIGSEGV", code="SEGV_MAPERR", reason="stack-overflow", address=0x7000, frames=frames)
+    told = " ".join(overflow(diagnose(replace(subject, process=Process(pid=7)), load_catalog())))
+    assert "pthread_attr_setstacksize" in told and "threading.stack_size" not in told
+
+
+def test_a_recursion_that_a_small_stack_ended() -> None:
+    frames = " > ".join([*["walk"] * 147, "start_thread"])
+    (small,) = diagnose(crash(signal="SIGSEGV", reason="stack-overflow", address=0x7000, frames=frames), load_catalog()).findings
+    assert "It repeats walk." in (small.summary or "") and "about 100 times" in small.fix[0]
+    other = diagnose(crash(signal="SIGSEGV", reason="unmapped", address=0x7000, frames=frames), load_catalog()).findings
+    assert "stack-overflow" not in [finding.id for finding in other]
+
+
+@pytest.mark.slow
+def test_a_function_that_took_more_stack_than_there_is(tmp_path: Path) -> None:
+    """No recursion is to be ended."""
+    told = overflow(analyze(python_crash("faults.py", "large_frame", python=an_interpreter()).core))
+    assert "MiB of stack at once" in told[0] and not any("recursion" in fix for fix in told)
 
 
 def test_no_fix_of_the_catalog_tells_to_remove_what_it_shows() -> None:

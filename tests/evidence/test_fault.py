@@ -87,6 +87,11 @@ PUSH = "50"
         (MAPERR, 0x7FFB_FFFE_FFF8, "e800000000", {"rsp": 0x7FFB_FFFF_0000}, "write", "stack-overflow"),
         (MAPERR, 0x7F00_0000_1FF8, PUSH, {"rsp": 0x7F00_0000_2000}, "write", "stack-overflow"),  # guard by madvise
         (MAPERR, 0x7FFB_FFFF_FFF8, STORE, {"rdi": 0x7FFB_FFFF_FFF8}, "write", "stack-overflow"),
+        # One function took more than there is: past the guard, with the frame pointer still in the stack, or below the main thread's.
+        (MAPERR, 0x7EFF_FF00_0000, "c6042401", {"rsp": 0x7EFF_FF00_0000, "rbp": 0x7F00_0000_2000}, "write", "stack-overflow"),
+        (MAPERR, 0x7EFF_FF00_0000, "c6042401", {"rsp": 0x7EFF_FF00_0000, "rbp": 0x60_0000}, "write", "unmapped"),
+        (MAPERR, 0x7FFB_FC00_0000, "c6042401", {"rsp": 0x7FFB_FC00_0000, "rbp": 0}, "write", "stack-overflow"),
+        (MAPERR, 0x7FFB_FC00_0000, STORE, {"rdi": 0x7FFB_FC00_0000}, "write", "unmapped"),
         (MAPERR, 0x7FFC_0080_0010, STORE, {"rdi": 0x7FFC_0080_0010, "rsp": 0x7FFC_007F_FF00}, "write", "unmapped"),
         (KERNEL, 0, LOAD_FIELD, {"rdi": 0xDEADBEEF_DEADBEEF}, "read", "non-canonical"),
         (KERNEL, 0, "ffd0", {"rax": 0x4141414141414141}, "execute", "non-canonical"),

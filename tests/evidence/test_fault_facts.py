@@ -191,12 +191,12 @@ def test_bus_errors():
 
 
 def test_arithmetic():
-    def detail(code: str, **registers: int) -> str:
+    def detail(code: str, reason: str = "integer-divide", **registers: int) -> str:
         signal = fault(8, 1, PC, code, **registers)
-        assert (signal.reason, signal.address) == ("integer-divide", None)
+        assert (signal.reason, signal.address) == (reason, None)
         return signal.detail
 
-    zero, overflow, unknown = detail("f7f9", rcx=0), detail("f7f9", rcx=0xFFFFFFFF), detail("")
+    zero, overflow, unknown = detail("f7f9", rcx=0), detail("f7f9", "quotient-overflow", rcx=0xFFFFFFFF), detail("")
     assert "by zero" in zero and "fit" not in zero
     assert "0xffffffff" in overflow and "by zero" not in overflow
     assert "by zero" in unknown and "fit" in unknown

@@ -27,7 +27,7 @@ FAULTS = {
     "unmapped": ("SIGSEGV", "SEGV_MAPERR", "unmapped", "read", "read_from"),
     "read_only": ("SIGSEGV", "SEGV_ACCERR", "read-only", "write", "write_to"),
     "divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide"),
-    "quotient": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide"),
+    "quotient": ("SIGFPE", "FPE_INTDIV", "quotient-overflow", None, "divide"),
     "overflow": ("SIGSEGV", None, "stack-overflow", "write", "overflow"),
 }
 ENDS = ("abort", "kill", "raise", "masked", "return", "nested", "crashes")

@@ -10,7 +10,7 @@ import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.model import Address, Crash, ElidedFrames, Frame, NativeFrame, PythonFrame, PythonRuntime, Signal, Thread
-from crashkit.naming.failing import said, where
+from crashkit.naming.failing import failing, said, where
 from crashkit.pipeline import analyze
 from crashkit.report import html, markdown, text, wording
 
@@ -39,7 +39,18 @@ def native(name: str | None, module: str | None = None) -> NativeFrame:
 )
 def test_said(frames: list[NativeFrame], told: str) -> None:
     assert said(frames, 0) == told
-    assert where(frames, 0) == (told.removeprefix("code ") if told.startswith("code ") else f"in {told}")
+    assert where(frames, 0) == (told.removeprefix("code ") if told.startswith("code in ") else f"in {told}")
+
+
+@pytest.mark.parametrize("file", ["/usr/lib/gcc/x86_64-linux-gnu/14/include/xmmintrin.h", "avx512fintrin.h", "include/arm_neon.h"])
+def test_what_uses_an_intrinsic_failed(file: str) -> None:
+    frames = [
+        NativeFrame(function="_mm_load_ps", module=APP, file=file, trust="inline"),
+        NativeFrame(function="_mm_mul_ps", module=APP, file=file, trust="inline"),
+        native("dot", APP),
+    ]
+    index = failing(frames, SEGV)
+    assert index is not None and said(frames, index) == "dot"
 
 
 def test_no_caller_is_blamed_in_any_form_of_the_report() -> None:

@@ -46,6 +46,16 @@ def value(frames: tuple[Frame, ...], address: int, **values: str) -> str | None:
     return found and found.name
 
 
+@pytest.mark.parametrize(
+    ("inside", "expected"),
+    [({"path": "None"}, "name"), ({"length": "<LP_c_char_p NULL>", "field": "'x'"}, None), ({}, "name")],
+)
+def test_a_line_further_out_gave_only_what_the_frame_that_called_has(inside: dict[str, str], expected: str | None) -> None:
+    """Where the values of that frame are known."""
+    caller = PythonFrame(function="call", file="/v/site-packages/lib/core.py", line=9, source="lib.call(", locals=inside)
+    assert value((*natives("lib_call", *CTYPES), caller), 0x10, name="None") == expected
+
+
 def natives(*names: str) -> tuple[Frame, ...]:
     return tuple(NativeFrame(function=name) for name in names)
 

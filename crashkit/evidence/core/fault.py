@@ -49,6 +49,9 @@ _LARGE_OFFSET = 1 << 31
 _NEAR_STACK_POINTER = 64 * 1024
 _STACK_GAP = 256 * _PAGE + _NEAR_STACK_POINTER
 
+# What a function may take of the stack at once, to be believed.
+_LARGEST_FRAME = 1 << 34
+
 _SEGV_MAPERR, _SEGV_ACCERR, _SEGV_PKUERR, _SEGV_MTEAERR, _SEGV_MTESERR, _SEGV_CPERR = 1, 2, 4, 8, 9, 10
 _BUS_ADRALN, _BUS_ADRERR, _BUS_MCEERR_AR, _BUS_MCEERR_AO = 1, 2, 4, 5
 _FPE_INTDIV = 1
@@ -328,6 +331,9 @@ def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
     if stack:
         size = _size(stack.end - stack.start)
         return _reason(signal, "stack-overflow", f"{what}: below the end of the thread's stack ({size}, all used){quote}")
+    if signal.code == _SEGV_MAPERR and (left := _left_stack(address, scene)) is not None:
+        text = f"{what}: {_size(left.start - address)} below the end of the thread's stack, which a function took at once"
+        return _reason(signal, "stack-overflow", text + quote)
     special = _SPECIAL_CODES.get(signal.code or 0)
     if special:
         return _reason(signal, special[0], f"{what}: {special[1]}{quote}")
@@ -389,6 +395,22 @@ def _overflowed_stack(address: int, scene: _Scene, unmapped: bool) -> Range | No
     if nearest is None or not _is_open(nearest) or (home and _is_open(home) and home is not nearest):
         return None
     return nearest
+
+
+def _left_stack(address: int, scene: _Scene) -> Range | None:
+    """The stack that a function with very large local variables left, past the guard below it: else None.
+
+    The stack pointer is where nothing is mapped, and the frame pointer still in the stack, or the next mapping above is the main thread's
+    stack.
+    """
+    sp = scene.sp
+    if sp is None or abs(address - sp) > _NEAR_STACK_POINTER or scene.mapping_at(sp) is not None:
+        return None
+    above = [mapping for mapping in scene.mappings if sp < mapping.start <= sp + _LARGEST_FRAME]
+    frame = scene.registers.get(scene.architecture.frame_pointer)
+    stack = next((mapping for mapping in above if frame is not None and mapping.start <= frame < mapping.end and _is_open(mapping)), None)
+    nearest = min(above, key=lambda mapping: mapping.start, default=None)
+    return stack or (nearest if nearest is not None and nearest.path == "[stack]" else None)
 
 
 def _is_open(mapping: Range) -> bool:
@@ -531,7 +553,7 @@ def _arithmetic(signal: Signal, scene: _Scene) -> Signal:
         cause = "an integer was divided by zero, or the quotient does not fit"
     else:
         cause = "an integer was divided by zero" if value == 0 else f"the quotient of an integer division by {_hex(value)} does not fit"
-    return _reason(signal, "integer-divide", cause + scene.quote())
+    return _reason(signal, "quotient-overflow" if value else "integer-divide", cause + scene.quote())
 
 
 def _illegal(signal: Signal, scene: _Scene) -> Signal:
