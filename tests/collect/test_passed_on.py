@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import subprocess
@@ -12,8 +13,8 @@ import pytest
 
 from tests.collect.conftest import DEADLINE, SEGFAULT, Crashkit
 from tests.collect.test_crashes import _watches_by_pidfd
-from tests.collect.test_transparent import _wait_for
-from tests.crashes import CRASHERS, NO_COMPILER
+from tests.collect.test_transparent import _state, _wait_for
+from tests.crashes import CRASHERS, NO_COMPILER, NO_NAMESPACES
 
 PARENT = f"""\
 import os, signal, subprocess, sys
@@ -54,6 +55,36 @@ def test_a_loader(crashkit: Crashkit, loader: Path, how: str) -> None:
 def test_a_loader_of_a_loader(crashkit: Crashkit, loader: Path) -> None:
     crashkit.run(loader, "raise", loader, "without core", sys.executable, "-c", SEGFAULT)
     of_child(crashkit)
+
+
+UNSHARE = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", [(), (*UNSHARE, "sh", "-c", '"$@"; exit $?', "sh")], ids=["here", "in a namespace"])
+@pytest.mark.parametrize("how", ["raise", "without core"])
+def test_a_loader_of_a_loader_on_a_busy_machine(crashkit: Crashkit, loader: Path, how: str, where: tuple[str, ...]) -> None:
+    """The supervisor does not run before all of them are gone: the one in the middle leaves no snapshot.
+
+    In a namespace of its own, the kernel does not report that one's end either.
+    """
+    if where and subprocess.run([*UNSHARE, "true"], capture_output=True).returncode:
+        pytest.skip(NO_NAMESPACES)
+    command = ("sh", "-c", 'kill -STOP $PPID; exec "$@"', "sh", loader, "raise", loader, how, sys.executable, "-c", SEGFAULT)
+    started = [*where, *crashkit.argv("run", "--no-analyze", "--", *command)]
+    process = subprocess.Popen(started, cwd=crashkit.cwd, env=crashkit.environment, stderr=subprocess.PIPE)
+    _wait_for(lambda: _stopped_above_ended(process.pid) is not None)
+    os.kill(_stopped_above_ended(process.pid) or 0, signal.SIGCONT)
+    process.communicate(timeout=DEADLINE)
+    of_child(crashkit)
+
+
+def _stopped_above_ended(pid: int) -> int | None:
+    """The stopped process, this one or below it, that has a child which has ended and was not waited for."""
+    below = [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    if _state(pid) == "T":
+        return pid if "Z" in map(_state, below) else None
+    return next((found for child in below if (found := _stopped_above_ended(child)) is not None), None)
 
 
 @pytest.mark.slow

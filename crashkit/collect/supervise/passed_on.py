@@ -11,6 +11,10 @@ SECONDS = 10.0
 """Within which the parent follows its child."""
 
 
+UNSEEN = -1
+"""Parent of a process whose parent was gone before it was seen: that had a parent, too, which follows as well."""
+
+
 class _Fallen(NamedTuple):
     pid: int
     parent: int
@@ -25,11 +29,11 @@ class PassedOn:
         self._fallen: list[_Fallen] = []
 
     def note(self, pid: int, parent: int, signal: int, now: float) -> None:
-        """A process died of a fatal signal."""
+        """A process died of a fatal signal; its parent may be UNSEEN."""
         self._fallen = [one for one in self._fallen if now - one.when < SECONDS and one.pid != pid]
         self._fallen.append(_Fallen(pid, parent, signal, now))
 
     def child(self, pid: int, signal: int, now: float) -> Optional[int]:
-        """The child of the process `pid` that had died of this signal just before; None if there is none."""
-        found = (one.pid for one in reversed(self._fallen) if (one.parent, one.signal) == (pid, signal) and now - one.when < SECONDS)
-        return next(found, None)
+        """The child of the process `pid`, or one of an unseen parent, that had died of this signal just before; None if there is none."""
+        recent = [one for one in reversed(self._fallen) if one.signal == signal and one.pid != pid and now - one.when < SECONDS]
+        return next((one.pid for parent in (pid, UNSEEN) for one in recent if one.parent == parent), None)

@@ -36,6 +36,8 @@ class Death(NamedTuple):
     process: Optional[ProcessSnapshot]
     certain: bool = True
     """False if the source does not know whether the kernel wrote a core."""
+    parent: int = 0
+    """Pid of the parent; 0 where it is not known."""
 
     @property
     def signal(self) -> int:
@@ -180,7 +182,7 @@ class ProcessTree:
         if process is None:
             return None
         self._bury(pid)
-        return None if status is None else Death(pid, process.start, status, process)
+        return None if status is None else Death(pid, process.start, status, process, parent=process.ppid)
 
     def told(self, pid: int, parent: int, status: int) -> Optional[Death]:
         """The death of a process that `proc_events` reported; None if it is not our descendant or wait(2) will report it too."""
@@ -191,11 +193,11 @@ class ProcessTree:
             return None
         stat = read_stat(pid)
         start = process.start if process else stat.start if stat else 0
-        return Death(pid, start, status, process, certain=os.WCOREDUMP(status))
+        return Death(pid, start, status, process, certain=os.WCOREDUMP(status), parent=parent)
 
     def _is_below_us(self, pid: int) -> bool:
         for _ in range(100):
-            if pid in self._alive or pid == os.getpid():
+            if pid in self._alive or pid in self._gone or pid == os.getpid():
                 return True
             stat = read_stat(pid)
             if stat is None or pid <= 1 or pid in self.ours:
@@ -209,7 +211,7 @@ class ProcessTree:
         if process is not None and start and process.start != start:
             process = None
         self._bury(pid)
-        return Death(pid, start, status, process)
+        return Death(pid, start, status, process, parent=os.getpid())
 
     def _bury(self, pid: int) -> None:
         process = self._alive.pop(pid, None)

@@ -32,7 +32,7 @@ from crashkit.collect.supervise.incident import SECONDS as SAME_INCIDENT
 from crashkit.collect.supervise.incident import Incident
 from crashkit.collect.supervise.last_error import to_blame
 from crashkit.collect.supervise.lost_peer import only_lost_peers
-from crashkit.collect.supervise.passed_on import PassedOn
+from crashkit.collect.supervise.passed_on import UNSEEN, PassedOn
 from crashkit.collect.supervise.process_tree import Death, ProcessTree
 from crashkit.collect.supervise.restart import Restart
 from crashkit.collect.supervise.sighting import RunSettings, Sighting, printable, say, taken_of
@@ -42,6 +42,7 @@ from crashkit.collect.supervise.storm import Storm
 from crashkit.collect.supervise.taker import Taker
 from crashkit.crashfolder.files import open_regular
 from crashkit.crashfolder.manifest import Killed
+from crashkit.elf.core_head import CoreHead
 from crashkit.environment import ERROR_FILE, is_given_a_rank, is_one_of_several
 from crashkit.naming.signals import DUMPS_CORE, signal_name
 
@@ -150,6 +151,10 @@ def _is_interpreter(process: ProcessSnapshot) -> bool:
     """Whether it has an interpreter of its own. A loader has not, wherever it lies."""
     name = os.path.basename(process.executable or "")
     return name.startswith("python") or any("/libpython" in path for path in process.libraries)
+
+
+def _is_of_python(core: CoreFile) -> bool:
+    return core.head is not None and core.head.name.startswith("python")
 
 
 def _own_stderr(process: ProcessSnapshot) -> bytes:
@@ -470,8 +475,8 @@ class Supervisor:
         if self._looks_at_siblings:
             self._look_at_siblings([death for death, _ in deaths], now)
         for death, _ in deaths:  # a parent may come before its child
-            if death.process is not None and death.signal in DUMPS_CORE:
-                self._passed.note(death.pid, death.process.ppid, death.signal, now)
+            if death.parent and death.signal in DUMPS_CORE:
+                self._passed.note(death.pid, death.parent, death.signal, now)
         for death, is_command in deaths:
             self._died(death, is_command, now)
         self._judge_kills(now)
@@ -647,7 +652,7 @@ class Supervisor:
         for core in self._cores.complete():
             if self._is_ours(core):
                 assert core.head is not None
-                self._passed.note(core.head.pid, core.head.ppid, core.head.signal, now)
+                self._passed.note(core.head.pid, self._parent_of(core.head), core.head.signal, now)
                 core.is_ours_to_move = not self._leave_cores
                 if core.is_ours_to_move and core.second is not None:
                     core.remove_original()
@@ -694,7 +699,7 @@ class Supervisor:
         process = self._tree.find(core.head.pid)
         pid = process.pid if process else core.head.pid
         start = process.start if process else 0
-        self._crash(Death(pid, start, core.head.signal | 0x80, process), pid == self._command, core)
+        self._crash(Death(pid, start, core.head.signal | 0x80, process, parent=core.head.ppid), pid == self._command, core)
 
     def _crash(self, death: Death, is_command: bool, core: Optional[CoreFile], killed: Optional[Killed] = None) -> None:
         if self._is_reported(death):
@@ -705,8 +710,9 @@ class Supervisor:
         self._crashed = self._crashed or is_command
         self._fatal.explained()
         if (child := self._passed_on_by(death, core)) is not None:
-            process = death.process.name if death.process is not None else "a process"
-            say(f"{printable(process)}[{death.pid}] only passed on the {signal_name(death.signal)} of its child {child}")
+            seen = death.process or (core.head if core is not None else None)
+            name = printable(seen.name) if seen is not None else "a process"
+            say(f"{name}[{death.pid}] only passed on the {signal_name(death.signal)} of its child {child}")
             if core is not None:
                 core.drop()
             return
@@ -738,11 +744,18 @@ class Supervisor:
             )
         )
 
+    def _parent_of(self, head: CoreHead) -> int:
+        unseen = head.ppid and self._tree.find(head.ppid) is None and read_stat(head.ppid) is None
+        return UNSEEN if unseen else head.ppid
+
     def _passed_on_by(self, death: Death, core: Optional[CoreFile]) -> Optional[int]:
         """The child whose signal this process raised again when it saw how the child ended; None if its death is its own."""
-        if death.process is None or _is_interpreter(death.process) or (core is not None and (core.head is None or not core.head.raised)):
+        if core is not None and (core.head is None or not core.head.raised):
             return None
-        pids = dict.fromkeys((death.pid, death.process.namespace_pid))
+        # One that was gone before it was seen leaves its name in its core.
+        if _is_interpreter(death.process) if death.process is not None else core is not None and _is_of_python(core):
+            return None
+        pids = dict.fromkeys((death.pid, death.process.namespace_pid if death.process is not None else death.pid))
         now = time.monotonic()
         return next((child for pid in pids if (child := self._passed.child(pid, death.signal, now)) is not None), None)
 
