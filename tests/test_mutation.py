@@ -179,7 +179,7 @@ def run(folder: Path, what: str) -> str | None:
         return f"{what}: {error!r}: {done.stdout[:500]}"
 
 
-LIES = ["no notes", "file sizes", "memory sizes", "note size", "offsets", "too many headers", "no headers"]
+LIES = ["no notes", "file sizes", "memory sizes", "note size", "offsets", "too many headers", "no headers", "notes twice"]
 
 
 def lie(core: bytes, kind: str) -> bytes:
@@ -201,6 +201,8 @@ def lie(core: bytes, kind: str) -> bytes:
             struct.pack_into("<Q", lying, at + 32, stored + (1 << 40))
         elif segment == 1 and kind == "memory sizes":
             struct.pack_into("<Q", lying, at + 40, size + (1 << 40))
+        elif segment == 4 and kind == "notes twice":
+            lying[table + 56 * (count - 1) : table + 56 * count] = core[at : at + 56]
     return bytes(lying)
 
 
@@ -216,7 +218,7 @@ def test_lying_headers(kind: str, tmp_path: Path) -> None:
         return
     assert crash.signal and crash.signal.name == "SIGSEGV" and crash.thread and crash.thread.registers
     assert len(crash.threads) == 7 and crash.modules
-    if kind == "memory sizes":
+    if kind in ("memory sizes", "notes twice"):
         assert all(thread.frames for thread in crash.threads)
     else:
         assert crash.soft_errors

@@ -24,6 +24,7 @@ EVALUATES = "_PyEval_EvalFrameDefault"
 
 _CLONE = re.compile(r" \[clone [^\]]*\]")
 """gcc's copy of a function: a detail of the build that we leave out of its name."""
+_METHOD = re.compile(r"[a-zA-Z_]\w*(?:\.\w+)*")
 
 
 @cache
@@ -72,8 +73,11 @@ def check_native(folder: Folder, crash: Crash) -> None:
             ours = ours[: ours.index("main") + 1]
         at = 0
         for name in expected:
-            # gdb makes up a name for a jump table's entry, in which a running thread is seldom caught.
-            if at < len(ours) and at not in nameless and (name == ours[at] or (name.endswith("@plt") and ours[at] == "??")):
+            # gdb makes up a name for a jump table's entry, in which a running thread is seldom caught. Where it has none, we may know what
+            # Python calls the function (stacks/method_tables.py).
+            its = ours[at] if at < len(ours) else ""
+            same = name == its or (name.endswith("@plt") and its == "??") or (name == "??" and _METHOD.fullmatch(its))
+            if same and at not in nameless:
                 at += 1
                 continue
             if name == "??" and at in nameless:

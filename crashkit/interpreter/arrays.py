@@ -13,7 +13,7 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from crashkit.interpreter.objects import Objects
-from crashkit.interpreter.threads import module_contents
+from crashkit.interpreter.threads import type_in_module
 from crashkit.interpreter.view import Unreadable
 
 _MOST_BASES = 16
@@ -87,8 +87,8 @@ class Arrays:
 
     def __init__(self, objects: Objects, interpreter: Optional[int]) -> None:
         self._objects, self._view = objects, objects.view
-        self._array = self._type(interpreter, "numpy", "ndarray")
-        self._tensor = self._type(interpreter, "torch._tensor", "Tensor")
+        self._array = type_in_module(objects, interpreter, "numpy", "ndarray")
+        self._tensor = type_in_module(objects, interpreter, "torch._tensor", "Tensor")
 
     def text(self, address: int, kind: int) -> Optional[str]:
         """Such as `float32 (3, 4), data at 0x7f…`; None for any other object. Raises Unreadable."""
@@ -109,14 +109,6 @@ class Arrays:
                 return kind
             kind = self._view.word(kind + self._objects.layout.type.base)
         return None
-
-    def _type(self, interpreter: Optional[int], module: str, name: str) -> int:
-        """By what modules call it: its own name is in a file that may be missing. 0 if there is none."""
-        try:
-            contents = module_contents(self._objects, interpreter, module) if interpreter is not None else None
-            return (self._objects.item(contents, name) if contents else None) or 0
-        except Unreadable:
-            return 0
 
     def _of_array(self, address: int) -> str:
         shape, number = self._shape_and_type(address)

@@ -11,7 +11,7 @@ from typing import Optional
 
 from crashkit.interpreter.arrays import Arrays, Extent, covered
 from crashkit.interpreter.objects import BYTES, Objects
-from crashkit.interpreter.threads import module_contents
+from crashkit.interpreter.threads import type_in_module
 from crashkit.interpreter.view import Unreadable
 
 _MOST_BASES = 16
@@ -27,9 +27,7 @@ class Buffers:
 
     def __init__(self, objects: Objects, interpreter: Optional[int], arrays: Arrays) -> None:
         self._objects, self._view, self._arrays = objects, objects.view, arrays
-        self._families = {
-            kind: name for module, name in _TYPES if interpreter is not None and (kind := _type(objects, interpreter, module, name))
-        }
+        self._families = {kind: name for module, name in _TYPES if (kind := type_in_module(objects, interpreter, module, name))}
 
     def extent(self, address: int, kind: int) -> Optional[Extent]:
         """What memory of this machine the object has or shows; None if it is no buffer. Raises Unreadable."""
@@ -78,12 +76,3 @@ class Buffers:
 
 def _of_bytes(name: str, start: int, length: int) -> Extent:
     return Extent(f"{name} of {length:,} bytes", range(start, start + length))
-
-
-def _type(objects: Objects, interpreter: int, module: str, name: str) -> int:
-    """0 if that module was not imported, or is lost."""
-    try:
-        contents = module_contents(objects, interpreter, module)
-        return (objects.item(contents, name) if contents else None) or 0
-    except Unreadable:
-        return 0

@@ -12,7 +12,7 @@ from itertools import pairwise
 from crashkit.interpreter.c_stacks import interrupted
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.search import Ranges, words
-from crashkit.memory import Memory, mapping_at
+from crashkit.memory import Memory
 
 _STACK, _MOST_STACKS = 256 << 10, 4 << 20
 """Bytes of a C stack, and of all of them."""
@@ -27,7 +27,7 @@ class CStacks:
         self._memory, self._runs = memory, runs
         # Up to 3.10 it has no frame, and from 3.13 on there is none.
         self._is_known = layout.cframe is not None and layout.cframe.frame is not None and memory.word.size == 8
-        self._mappings, self._mapped = memory.mappings(), Ranges(memory, writable=True)
+        self._mapped = Ranges(memory, writable=True)
         self._room = _MOST_STACKS
 
     def frames(self, registers: Mapping[str, int]) -> list[int]:
@@ -36,8 +36,8 @@ class CStacks:
             return []
         names = self._memory.architecture
         start = interrupted(self._memory, registers.get(names.stack_pointer, 0)) & ~7
-        mapping = mapping_at(self._mappings, start)
-        if mapping is None or "w" not in (mapping.permissions or ""):
+        mapping = self._mapped.at(start)
+        if mapping is None:
             return []
         # The C library has its own data behind a thread's stack, and the kernel makes one mapping of what lies behind that.
         descriptor = registers.get(names.thread_pointer or "", 0)

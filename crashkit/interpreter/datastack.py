@@ -17,7 +17,7 @@ from typing import NamedTuple, Optional
 
 import msgspec
 
-from crashkit.interpreter.frame_names import builtins_at
+from crashkit.interpreter.frame_fields import OWNED_BY_C, OWNED_BY_GENERATOR, OWNED_BY_THREAD, TAGS, builtins_at
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.threads import linked
@@ -28,8 +28,6 @@ _MOST_ENTRIES = 64
 """Entry frames between two others."""
 _MOST_WORDS = 1 << 20
 """Of one frame."""
-_OWNED_BY_THREAD, _OWNED_BY_GENERATOR, _OWNED_BY_C = 0, 1, 3
-"""Include/internal/pycore_frame.h, `enum _frameowner`."""
 
 
 class Order(NamedTuple):
@@ -125,9 +123,9 @@ class _Lost:
         view, layout = self._objects.view, self._objects.layout.frame
         view.check_time()
         previous = view.word(place + layout.previous)
-        if not self._is_mapped(view.word(place + layout.code) & ~7) or (previous and not self._is_mapped(previous)):
+        if not self._is_mapped(view.word(place + layout.code) & ~TAGS) or (previous and not self._is_mapped(previous)):
             return False
-        if layout.owner is not None and view.byte(place + layout.owner) != _OWNED_BY_THREAD:
+        if layout.owner is not None and view.byte(place + layout.owner) != OWNED_BY_THREAD:
             return False
         try:
             return self._builtins_type(place) == builtins
@@ -170,13 +168,13 @@ def _between(objects: Objects, start: int, end: int, lost: _Lost) -> list[int]:
     found: list[int] = []
     while start < end:
         view.check_time()
-        executable = view.word(start + frame.code) & ~7
+        executable = view.word(start + frame.code) & ~TAGS
         try:
             words = objects.constants.int32(executable + code.frame_slots) + objects.constants.int32(executable + code.stack_size)
             following = start + frame.locals + words * view.word_size
         except Unreadable:
             words, following = 0, lost.end(start, end)
-        if not 0 <= words < _MOST_WORDS or view.byte(start + frame.owner) != _OWNED_BY_THREAD or len(found) >= _MOST_FRAMES:
+        if not 0 <= words < _MOST_WORDS or view.byte(start + frame.owner) != OWNED_BY_THREAD or len(found) >= _MOST_FRAMES:
             raise Unreadable(f"no frame at {start:#x}")
         found.append(start)
         start = following
@@ -194,7 +192,7 @@ def _of_generators(view: View, layout: Layout, state: int) -> list[int]:
     handler = view.word(state + layout.thread.handlers)
     while following := view.word(handler + layout.handler.previous):
         frame = handler + distance
-        if layout.frame.owner is None or view.byte(frame + layout.frame.owner) != _OWNED_BY_GENERATOR or len(found) >= _MOST_GENERATORS:
+        if layout.frame.owner is None or view.byte(frame + layout.frame.owner) != OWNED_BY_GENERATOR or len(found) >= _MOST_GENERATORS:
             raise Unreadable(f"no running generator at {handler:#x}")
         found.append(frame)
         handler = following
@@ -209,7 +207,7 @@ def _has_started(objects: Objects, frame: int) -> bool:
     layout, view = objects.layout, objects.view
     if layout.code.bytecode is None:
         return True
-    first = (view.word(frame + layout.frame.code) & ~7) + layout.code.bytecode
+    first = (view.word(frame + layout.frame.code) & ~TAGS) + layout.code.bytecode
     instruction = view.word(frame + layout.frame.instruction)
     return instruction >= first if objects.version < (3, 13) else instruction != first
 
@@ -227,7 +225,7 @@ def _outwards(view: View, layout: Layout, frame: int, known: Collection[int]) ->
             owner, previous = view.byte(address + layout.frame.owner), view.word(address + layout.frame.previous)
         except Unreadable:
             return address
-        if owner < _OWNED_BY_C:
+        if owner < OWNED_BY_C:
             break
         address = previous
     raise Unreadable(f"an unknown frame at {address:#x}")

@@ -16,7 +16,7 @@ import msgspec
 from crashkit.interpreter import datastack
 from crashkit.interpreter.cframes import CStacks
 from crashkit.interpreter.code import Code, Slot, read_code, read_slots
-from crashkit.interpreter.frame_names import globals_at
+from crashkit.interpreter.frame_fields import LAST_OWNER, OWNED_BY_C, OWNED_BY_OBJECT, OWNED_BY_THREAD, TAGS, globals_at
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.running import running_chains
@@ -32,10 +32,6 @@ _MOST_INNERMOST = 16
 """Frames of one C stack of which it is tried whether they are the innermost."""
 _MOST_TABLES = 16 << 20
 """Bytes of line tables decoded, which takes some seconds."""
-_OWNED_BY_THREAD, _OWNED_BY_OBJECT, _OWNED_BY_C, _LAST_OWNER = 0, 2, 3, 4
-"""Include/internal/pycore_interpframe_structs.h, `enum _frameowner`: from `_OWNED_BY_C` on a frame runs no Python code."""
-_TAGS = 7
-"""Bits of a reference (3.14, `_PyStackRef`) that are not of the address."""
 _TAGGED_INTEGER = 3
 
 _LAST_LINE = 10_000_000
@@ -151,7 +147,7 @@ class Frames:
         """Whether a thread or a generator has a running frame at this address, of 3.11 and newer."""
         try:
             code, owner = self._view.word(address + self._layout.code), self._view.byte(address + (self._layout.owner or 0))
-            return owner < _OWNED_BY_OBJECT and code % 8 == 0 and self._is_mapped(code) and self._upwards.runs(address)
+            return owner < OWNED_BY_OBJECT and code % 8 == 0 and self._is_mapped(code) and self._upwards.runs(address)
         except Unreadable:
             return False
 
@@ -160,7 +156,7 @@ class Frames:
         try:
             # From 3.11 on a data stack is read from its first frame on; a generator's frame is never the first.
             if self._layout.owner is not None:
-                return self._view.byte(frame.address + self._layout.owner) == _OWNED_BY_THREAD
+                return self._view.byte(frame.address + self._layout.owner) == OWNED_BY_THREAD
             return self._view.word(frame.address + self._layout.previous) == 0
         except Unreadable:
             return False
@@ -233,7 +229,7 @@ class Frames:
 
         Raises Unreadable.
         """
-        code_address = self._view.word(address + self._layout.code) & ~_TAGS
+        code_address = self._view.word(address + self._layout.code) & ~TAGS
         code = self._code(code_address) if self._is_mapped(code_address) else None
         if code is None:
             raise Unreadable(f"no frame at {address:#x}")
@@ -267,20 +263,20 @@ class Frames:
         return Stack(tuple(inner), tuple(outer), len(inner) + count, cut=address != 0)
 
     def _is_shim(self, address: int) -> bool:
-        return self._layout.owner is not None and self._view.byte(address + self._layout.owner) >= _OWNED_BY_C
+        return self._layout.owner is not None and self._view.byte(address + self._layout.owner) >= OWNED_BY_C
 
     def _add(self, address: int, frames: list[FrameState]) -> int:
         """Add the frame at `address`, unless it runs no Python code; the address of the next one. Raises Unreadable if it is no frame."""
         layout, view = self._layout, self._view
         previous = view.word(address + layout.previous)
         owner = view.byte(address + layout.owner) if layout.owner is not None else 0
-        if owner >= _OWNED_BY_C:
-            if owner > _LAST_OWNER:
+        if owner >= OWNED_BY_C:
+            if owner > LAST_OWNER:
                 raise Unreadable(f"no frame at {address:#x}")
             if frames:
                 frames[-1] = frames[-1]._replace(is_entry=True)
             return previous
-        code_address = view.word(address + layout.code) & ~_TAGS
+        code_address = view.word(address + layout.code) & ~TAGS
         if not self._is_mapped(code_address) or (previous and not self._is_mapped(previous)):
             raise Unreadable(f"no frame at {address:#x}")
         # Up to 3.10 each frame is one.
@@ -398,4 +394,4 @@ class Frames:
         """The address in a reference to an object; 0 for one that is none."""
         if self._objects.version < (3, 14):
             return value
-        return 0 if value & _TAGGED_INTEGER == _TAGGED_INTEGER else value & ~_TAGS
+        return 0 if value & _TAGGED_INTEGER == _TAGGED_INTEGER else value & ~TAGS

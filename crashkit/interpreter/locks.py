@@ -17,7 +17,7 @@ from typing import Optional
 import msgspec
 
 from crashkit.interpreter.exit_stacks import exits
-from crashkit.interpreter.frame_names import globals_at
+from crashkit.interpreter.frame_fields import globals_at
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.values import Values

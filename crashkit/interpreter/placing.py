@@ -36,12 +36,13 @@ def with_generators(
     links = {frame.address: named(frame) for part in (stack.inner, stack.outer, *left) for frame in part}
     for place in (_by_names, partial(_by_c_stack, c_stack)):
         for chain in left[:]:
-            for part, frames in (("inner", stack.inner), ("outer", stack.outer)):
-                at = place(links, frames, chain)
-                if at is not None and not (is_current and part == "inner" and at == 0):
-                    stack = msgspec.structs.replace(stack, **{part: _inserted(links, frames, at, chain)})
-                    left.remove(chain)
-                    break
+            at = place(links, stack.inner, chain)
+            if at is not None and (at > 0 or not is_current):
+                stack = msgspec.structs.replace(stack, inner=_inserted(links, stack.inner, at, chain))
+                left.remove(chain)
+            elif (at := place(links, stack.outer, chain)) is not None:
+                stack = msgspec.structs.replace(stack, outer=_inserted(links, stack.outer, at, chain))
+                left.remove(chain)
     return stack, [*left, *chains[_MOST_CHAINS:]]
 
 

@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import PurePosixPath
 from typing import NamedTuple, Optional
 
-from crashkit.interpreter.frame_names import globals_at
+from crashkit.interpreter.frame_fields import globals_at
 from crashkit.interpreter.frames import Frames, FrameState, Stack
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.threads import (

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection
 from itertools import islice
 from typing import Optional
 
-from crashkit.interpreter.frame_names import builtins_at, globals_at
+from crashkit.interpreter.frame_fields import OWNED_BY_GENERATOR, TAGS, builtins_at, globals_at
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import MOST_FOR_STACKS, places_of
 from crashkit.interpreter.view import Unreadable
@@ -21,10 +21,6 @@ _FRAME_TYPES, _GENERATOR_TYPES = ("PyFrame_Type",), ("PyGen_Type", "PyCoro_Type"
 _MOST_FRAMES, _MOST_PLACES = 65536, 1 << 20
 """Frames that run, and places that point to their type."""
 _LAST_INSTRUCTION = 1 << 28
-_TAGS = 7
-"""Bits of a reference (3.14, `_PyStackRef`) that are not of the address."""
-_OWNED_BY_GENERATOR = 1
-"""Include/internal/pycore_frame.h, `enum _frameowner`."""
 
 
 def holding_types(objects: Objects) -> tuple[str, ...]:
@@ -39,7 +35,7 @@ def holder(objects: Objects, frame: int) -> Optional[int]:
     layout = objects.layout
     if layout.frame.owner is None:
         return frame
-    if layout.generator.frame is None or objects.view.byte(frame + layout.frame.owner) != _OWNED_BY_GENERATOR:
+    if layout.generator.frame is None or objects.view.byte(frame + layout.frame.owner) != OWNED_BY_GENERATOR:
         return None
     return frame - layout.generator.frame
 
@@ -95,6 +91,6 @@ def _is_frame(objects: Objects, is_mapped: Callable[[int], bool], frame: int) ->
     """
     view, layout = objects.view, objects.layout.frame
     code, previous = view.word(frame + layout.code), view.word(frame + layout.previous)
-    needed = [view.word(frame + at) & ~_TAGS for at in (globals_at(objects), builtins_at(objects))]
-    needed.append(code if layout.owner is None else code & ~_TAGS)
+    needed = [view.word(frame + at) & ~TAGS for at in (globals_at(objects), builtins_at(objects))]
+    needed.append(code if layout.owner is None else code & ~TAGS)
     return all(one and one % 8 == 0 and is_mapped(one) for one in needed) and (previous == 0 or is_mapped(previous))

@@ -7,6 +7,7 @@ import sys
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from typing import Optional
 
 from crashkit.evidence.core.modules import LoadedModule
 from crashkit.interpreter.view import View
@@ -28,14 +29,18 @@ class Ranges:
     """Address ranges of a process: all, or the writable ones."""
 
     def __init__(self, memory: Memory, writable: bool = False) -> None:
-        mappings = [one for one in memory.mappings() if not writable or "w" in (one.permissions or "")]
-        self._starts = [int(one.start) for one in mappings]
-        self._ends = [int(one.end) for one in mappings]
+        self._mappings = [one for one in memory.mappings() if not writable or "w" in (one.permissions or "")]
+        self._starts = [int(one.start) for one in self._mappings]
+        self._ends = [int(one.end) for one in self._mappings]
 
     def holds(self, address: int) -> bool:
         """Whether the process had memory at the address."""
+        return self.at(address) is not None
+
+    def at(self, address: int) -> Optional[Mapping]:
+        """The memory that the process had at the address; None if it had none."""
         index = bisect_right(self._starts, address) - 1
-        return index >= 0 and address < self._ends[index]
+        return self._mappings[index] if index >= 0 and address < self._ends[index] else None
 
 
 def variables(memory: Memory, module: LoadedModule) -> Iterator[tuple[int, bytes]]:

@@ -18,7 +18,7 @@ import msgspec
 
 from crashkit.interpreter.acquired import Expression, Parsed, Standing
 from crashkit.interpreter.exit_stacks import exits
-from crashkit.interpreter.frame_names import globals_at
+from crashkit.interpreter.frame_fields import globals_at
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.locks import bound_to, kept_values
 from crashkit.interpreter.objects import Objects

@@ -187,6 +187,15 @@ def module_contents(objects: Objects, interpreter: int, name: str) -> Optional[i
     return None if module is None else objects.view.word(module + objects.layout.module.dictionary)
 
 
+def type_in_module(objects: Objects, interpreter: Optional[int], module: str, name: str) -> int:
+    """The address of what a loaded module calls so: a type's own name is in a file that may be missing. 0 if there is none."""
+    try:
+        contents = module_contents(objects, interpreter, module) if interpreter is not None else None
+        return (objects.item(contents, name) if contents else None) or 0
+    except Unreadable:
+        return 0
+
+
 def threading_contents(objects: Objects, interpreter: int) -> Optional[int]:
     """The address of the variables of `threading`; None if it is not imported, or nothing leads to it."""
     try:

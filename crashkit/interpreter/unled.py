@@ -51,7 +51,7 @@ def find_unled(
     objects: Objects, frames: Frames, threads: Sequence[PythonThread], modules: Sequence[Module], greenlets: Callable[[], Greenlets]
 ) -> Unled:
     """Those of no thread, and of no greenlet that is known to be suspended: the frames of such a greenlet look as if they ran."""
-    reached = {frame.address for thread in threads for frame in (*thread.stack.inner, *thread.stack.outer)}
+    reached = {frame.address for frame in frames_of(threads)}
     parts = newest_parts(objects.view, objects.layout, [thread.state.address for thread in threads])
     found = (*map(frames.upwards, parts), *frames.running(_holding_types(objects, modules, threads), reached))
     chains = [beyond for one in found if (beyond := _beyond(one, reached))]

@@ -16,7 +16,7 @@ from typing import Optional
 
 import msgspec
 
-from crashkit.interpreter.frame_names import builtins_at
+from crashkit.interpreter.frame_fields import OWNED_BY_THREAD, TAGS, builtins_at
 from crashkit.interpreter.layouts import Layout
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.search import MOST_FOR_STACKS, heap
@@ -31,7 +31,6 @@ _MOST_PARTS, _MOST_FRAMES = 1 << 16, 1 << 18
 _MOST_WORDS = 1 << 20
 _LONGEST, _MOST_PLACES = 1024, 1 << 20
 """Words of a frame whose code object is lost, and how many places are looked at for the ends of all of these."""
-_OWNED_BY_THREAD = 0
 _RUNS = -1
 
 
@@ -133,9 +132,9 @@ class Upwards:
     def _is_frame(self, place: int, below: int, part: _Part) -> bool:
         """Whether there is a frame in this place that one in `below` may have called, itself or through others. Raises Unreadable."""
         view, layout = self._view, self._objects.layout.frame
-        if layout.owner is None or view.byte(place + layout.owner) != _OWNED_BY_THREAD:
+        if layout.owner is None or view.byte(place + layout.owner) != OWNED_BY_THREAD:
             return False
-        code, previous = view.word(place + layout.code) & ~7, view.word(place + layout.previous)
+        code, previous = view.word(place + layout.code) & ~TAGS, view.word(place + layout.previous)
         if not code or code % 8 or not self._is_mapped(code) or (previous and not self._is_mapped(previous)):
             return False
         if not below:
@@ -151,7 +150,7 @@ class Upwards:
         The code object says how long a frame is. Where that is lost, the frame behind names this one, if this one called it without C.
         """
         code, layout, word = self._objects.layout.code, self._objects.layout.frame, self._view.word_size
-        executable = self._view.word(frame + layout.code) & ~7
+        executable = self._view.word(frame + layout.code) & ~TAGS
         if code.frame_slots is None or code.stack_size is None:
             return None
         try:

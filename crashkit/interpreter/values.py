@@ -67,6 +67,9 @@ class Values:
             return f"<unreadable at {address:#x}>"
         try:
             flags = self._objects.flags(kind)
+        except Unreadable:
+            return f"<object at {address:#x} of an unreadable type at {kind:#x}>"
+        try:
             if address in outside:  # as repr() has it
                 return next((text for flag, text in ((LIST, "[...]"), (TUPLE, "(...)"), (DICTIONARY, "{...}")) if flags & flag), "...")
             return self._of_kind(address, kind, flags, (*outside, address))

@@ -11,7 +11,7 @@ import pytest
 
 from crashkit.evidence.core.core import Core
 from crashkit.interpreter.finding import Module
-from crashkit.interpreter.frame_names import globals_at
+from crashkit.interpreter.frame_fields import globals_at
 from crashkit.interpreter.objects import Objects
 from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.view import View

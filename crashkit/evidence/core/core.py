@@ -169,14 +169,18 @@ class Core:
         self.files: list[notes.FileMapping] = []
         self._auxv_bytes = b""
         left_out = 0
+        known: set[int] = set()
         every = chain.from_iterable(notes.split(part, self.word.order) for part in parts)
         for name, kind, payload in islice(every, notes.MOST_NOTES):
             if (name, kind) == (NAME, NOTE):
                 self.left = decode(payload)
             elif kind == notes.NT_PRSTATUS:
                 status = notes.status(payload, self.word, self.architecture.registers)
+                if status and status.tid in known:
+                    continue  # Headers that lie may lead to the same notes twice.
                 if status and len(self.statuses) < MOST_THREADS:
                     self.statuses.append(status)
+                    known.add(status.tid)
                 elif status:
                     left_out += 1
             elif kind == notes.NT_PRPSINFO:

@@ -16,7 +16,7 @@ from typing import Optional
 
 import msgspec
 
-from crashkit.memory import Memory, word_at
+from crashkit.memory import Memory, mapping_at, word_at
 from crashkit.naming.itanium import demangled
 
 ReadText = Callable[[int], Optional[str]]
@@ -100,7 +100,7 @@ def in_flight(memory: Memory, registers: Sequence[Mapping[str, int]], text: Read
 
 def _beside(memory: Memory, record: int, stack: range) -> Iterator[int]:
     """The records in the same mapping that unwind this stack."""
-    mapping = next((one for one in memory.mappings() if one.start <= record < one.end), None)
+    mapping = mapping_at(memory.mappings(), record)
     if mapping is None:
         return
     for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + _MOST_HEAP)):
