@@ -644,6 +644,8 @@ def _analyze_core(
     crash = attempt("stacks", "the assembly of stacks", lambda: _add_stacks(scene, every, logs, finder), told, problems)
     named = partial(_with_cython_sources, crash, scene)
     crash = attempt("stacks", "the search for sources of Cython", named, crash, problems)
+    by_tables = partial(_with_names, crash, core, scene)
+    crash = attempt("stacks", "the search for the names of functions", by_tables, crash, problems)
     gil = partial(_add_gil, core, scene, crash, direct)
     crash = attempt("waits", "the search for who waits for the GIL", gil, crash, problems)
     if scene.forged is None and _shows_waits(crash):
@@ -705,6 +707,15 @@ def _with_cython_sources(crash: Crash, scene: Scene) -> Crash:
     from crashkit.evidence.cython_source import with_cython_sources
 
     return with_cython_sources(crash, scene.files)
+
+
+def _with_names(crash: Crash, core: Core, scene: Scene) -> Crash:
+    from crashkit.stacks.method_tables import with_method_names
+    from crashkit.stacks.moved_parts import with_moved_parts
+
+    constants, files = partial(read_constant, core, scene.files), {path: file.path for path, file in scene.files.items()}
+    named = with_moved_parts(crash, core.architecture, scene.modules, files)
+    return with_method_names(named, core, constants, scene.modules, files)
 
 
 def _shows_waits(crash: Crash) -> bool:

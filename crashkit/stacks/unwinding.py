@@ -41,8 +41,11 @@ class Unwinding:
         found = table.function(address - module.bias) if table else None
         return found.start + module.bias if found else None
 
-    def parts(self, base: int, name: str) -> frozenset[int]:
-        """Start addresses of the named function of the module at `base`, and of the parts that the compiler moved elsewhere."""
+    def parts(self, base: int, name: str, calls_last: bool = True) -> frozenset[int]:
+        """Start addresses of the named function of the module at `base`, and of the parts that the compiler moved elsewhere.
+
+        `calls_last`: whether the function may end with calls of others.
+        """
         module = self._index.at(base)
         file = self._files.get(module.path) if module else None
         if module is None or file is None or self.covers(base) is None:
@@ -52,7 +55,7 @@ class Unwinding:
             symbol = SymbolTable.load(file).find(name)
         except (OSError, ValueError):
             return frozenset()
-        found = parts(table, symbol.start, self._architecture.jumps) if table and symbol else frozenset()
+        found = parts(table, symbol.start, self._architecture.jumps, calls_last) if table and symbol else frozenset()
         return frozenset(start + module.bias for start in found)
 
     def name(self, address: int) -> Optional[str]:
