@@ -10,7 +10,7 @@ from crashkit.naming.cython import cython_name
 from crashkit.naming.functions import libc_name, short_function
 from crashkit.naming.gil import INTERPRETER
 from crashkit.naming.handed import is_foreign_call
-from crashkit.naming.machinery import handler_end, is_outermost, machinery_end
+from crashkit.naming.machinery import handler_end, is_outermost, is_signal_frame, machinery_end
 
 # What these define is part of the function that calls it, and no more its author's than the C library.
 _HEADER = re.compile(r"(?:^|/)Include/|/include/(?:python\d|c\+\+/)|(?:^|/)(?:\w*intrin|arm_neon)\.h$")
@@ -42,18 +42,24 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
 
 
 def _caller_of_inlined(frames: Sequence[Frame], index: int) -> int:
-    """The function whose code contains this one, where it is an inline function of CPython's headers, the C++ library or an intrinsic."""
+    """The function whose code contains this one, where it is an inline function of CPython's headers, the C++ library, an intrinsic or
+    a function that Cython wrote."""
     frame = frames[index]
-    if not (isinstance(frame, NativeFrame) and _is_inline(frame) and _HEADER.search(frame.file or "")):
+    if not (isinstance(frame, NativeFrame) and _is_part(frame)):
         return index
     module = frame.module or ""
     for outer, one in enumerate(frames[index + 1 :], index + 1):
         if not isinstance(one, NativeFrame) or one.module != module:
             break
         # An extension's own inline function is one that its author knows, unlike the interpreter's.
-        if not _is_inline(one) or not (_HEADER.search(one.file or "") or INTERPRETER.search(module)):
+        if not _is_part(one) and not (_is_inline(one) and INTERPRETER.search(module)):
             return outer
     return index
+
+
+def _is_part(frame: NativeFrame) -> bool:
+    """Whether it is an inline function of a header, or one that Cython writes into each module: `__Pyx_NewRef`."""
+    return (_is_inline(frame) and _HEADER.search(frame.file or "") is not None) or (frame.function or "").startswith("__Pyx_")
 
 
 def _is_inline(frame: NativeFrame) -> bool:
@@ -114,7 +120,7 @@ def _caller(frames: Sequence[Frame], index: int, frame: NativeFrame) -> str | No
     for other in frames[index + 1 :]:
         if isinstance(other, PythonFrame):
             return other.function
-        if not isinstance(other, NativeFrame):
+        if not isinstance(other, NativeFrame) or is_signal_frame(other):
             return None
         if other.function:
             return said_name(other)

@@ -31,6 +31,8 @@ _NATIVE_KINDS = {
 _ENDS = regex(r"_?Py_(?:Finalize\w*|EndInterpreter)|finalize_modules\w*|_PyAtExit_Call")
 # stdlib/exit.c and elf/dl-fini.c of glibc.
 _EXITS = regex(r"__run_exit_handlers|__cxa_finalize|_dl_fini|__funcs_on_exit")
+# nptl/nptl_deallocate_tsd.c and stdlib/cxa_thread_atexit_impl.c of glibc; src/thread/pthread_key_create.c of musl.
+_THREAD_ENDS = regex(r"__nptl_deallocate_tsd|__call_tls_dtors|__pthread_tsd_run_dtors")
 _TYPE = regex(r"<([^\W\d][\w.]{0,200})[( ]")
 
 
@@ -52,10 +54,17 @@ def finalizer(thread: Thread) -> str | None:
     return _without_names(thread, frames)
 
 
-def at_exit(thread: Thread) -> bool:
-    """Whether no Python code ran, and the program was ending: a destructor, a function given to atexit(), or the interpreter's own end."""
+def ending(thread: Thread) -> str | None:
+    """What was ending, where no Python code ran: `the program` or `the thread`. None where neither was.
+
+    For the program, that ran a destructor, a function given to atexit(), or the interpreter's own end.
+    """
     names = [plain(frame.function or "") for frame in thread.frames[handler_end(thread.frames) :] if isinstance(frame, NativeFrame)]
-    return not any(thread.pythons()) and any(_EXITS.fullmatch(name) or _ENDS.fullmatch(name) for name in names[1:])
+    if any(thread.pythons()):
+        return None
+    if any(_EXITS.fullmatch(name) or _ENDS.fullmatch(name) for name in names[1:]):
+        return "the program"
+    return "the thread" if any(_THREAD_ENDS.fullmatch(name) for name in names[1:]) else None
 
 
 # What a stripped interpreter still names: it exports these.
@@ -77,9 +86,17 @@ def _without_names(thread: Thread, frames: Sequence[Frame]) -> str | None:
             return _said(_KINDS["handle_callback"], frame) + (_by_record(thread) or _BY_LAST_REFERENCE)
         if _is_closed(thread, frame):
             return _said(_KINDS["_PyGen_Finalize"], frame) + _by_record(thread)
-        if any(_ENDS.fullmatch(plain(name)) for name in outside):
+        if any(_ENDS.fullmatch(plain(name)) for name in outside) or _follows_the_program(
+            frame, outside, index + len(outside) + 1 == len(frames)
+        ):
             return f"{frame.function}{_AT_THE_END}"
     return next((_said(_KINDS["slot_tp_del"], one) + _by_record(thread) for one in thread.pythons() if one.function == "__del__"), None)
+
+
+def _follows_the_program(frame: PythonFrame, outside: Sequence[str], outermost: bool) -> bool:
+    """Whether Py_RunMain() called a function, which it does when the program has ended. Py_FinalizeEx() may be a part of it."""
+    programs = frame.function == "<module>" or "runpy" in (frame.file or "")
+    return outermost and not programs and "Py_RunMain" in outside
 
 
 def _is_closed(thread: Thread, frame: PythonFrame) -> bool:

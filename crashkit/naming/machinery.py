@@ -18,6 +18,8 @@ _MACHINERY = re.compile(
             # The C library: raising the signal, abort() and its own checks.
             r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill)(?:_implementation|_internal)?",
             r"_*libc_(?:message|fatal)(?:_impl)?",
+            # Around each system call at which a thread may be cancelled: nptl/cancellation.c, glibc 2.41.
+            r"_*(?:internal_)?syscall_cancel(?:_arch(?:_end)?)?",
             r"__(?:(?:libc_)?fortify|stack_chk|chk|assert|assert_perror)_fail(?:_base|_abort)?",
             r"malloc_printerr|__malloc_assert|_IO_.*_abort",
             # C++: an exception that nobody caught, a failed check of the library.

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from crashkit.model import PythonFrame, Signal, Thread
 from crashkit.naming.addresses import is_null
 from crashkit.naming.handed import ADDRESS, NONE, ZERO, handed_on
+from crashkit.naming.interrupted import interrupted
 from crashkit.naming.own_code import is_own, python_frames
 
 _NAMES = re.compile(r"[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)*")
@@ -113,7 +114,7 @@ def telling(frame: PythonFrame) -> list[Value]:
 def bad_pointer(thread: Thread, signal: Signal | None) -> Value | None:
     """The variable whose value was used as the address that faulted, in the innermost line of the user's own, or else in the library that
     it called."""
-    if signal is None or signal.address is None or signal.name not in ("SIGSEGV", "SIGBUS"):
+    if signal is None or signal.address is None or signal.name not in ("SIGSEGV", "SIGBUS") or interrupted(thread, signal):
         return None
     frames = python_frames(thread)
     own = next((index for index, frame in enumerate(frames) if is_own(frame)), 0)

@@ -8,7 +8,8 @@ import msgspec
 
 from crashkit.model import Crash, PythonFrame, Signal, Thread
 from crashkit.naming.collector import in_collector
-from crashkit.naming.finalizer import at_exit, finalizer
+from crashkit.naming.finalizer import ending, finalizer
+from crashkit.naming.interrupted import handler_at, handler_said
 from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.values import Value, bad_pointer, telling, zeros
@@ -25,8 +26,6 @@ class Chosen(msgspec.Struct, frozen=True):
     """Why it is not the crashed thread: `which held the GIL`. None where it is."""
     unread: bool = False
     """Whether the crashed thread may have run Python code, too, which could not be read."""
-    ending: bool = False
-    """Whether the crashed thread was ending the program."""
 
 
 class Answer(NamedTuple):
@@ -48,6 +47,8 @@ class Answer(NamedTuple):
     """What the line called to end the process: `os.abort()`."""
     finalizer: str | None = None
     """What ran although no line called it: `__del__ of Session, run by the garbage collector`."""
+    handler: str | None = None
+    """The signal handler that failed and had interrupted the line, which did not call it: `on_alarm`."""
     caller: PythonFrame | None = None
     """The user's own line further out, where `frame` has no line: a function of Cython's."""
 
@@ -67,13 +68,13 @@ def chosen_thread(crash: Crash) -> Chosen | None:
             others if len(others) == 1 else [],
         ),
     )
-    return next((Chosen(threads[0], why, bool(crashed.python_unread), at_exit(crashed)) for why, threads in rules if threads), None)
+    return next((Chosen(threads[0], why, bool(crashed.python_unread)) for why, threads in rules if threads), None)
 
 
 def answer(crash: Crash) -> Answer | None:
-    """None where no Python line is known, or a GPU failed: its answer is of another kind."""
+    """None where no Python line is known, something was ending, or a GPU failed: the answer is of another kind."""
     chosen = chosen_thread(crash)
-    if chosen is None or crash.failed_gpu is not None:
+    if chosen is None or crash.failed_gpu is not None or at_the_end(crash) is not None:
         return None
     thread = chosen.thread
     frame = wording.own_at(thread) or wording.python_at(thread)
@@ -89,10 +90,13 @@ def answer(crash: Crash) -> Answer | None:
         where = None  # The user's own Cython function failed, not one that it called.
     if in_collector(thread):
         return Answer(chosen, frame, collected=True, native=what, where=where)
+    if (at := handler_at(thread.frames, crash.signal)) is not None:
+        name = handler_said(thread.frames, at)
+        return Answer(chosen, frame, native=what, where=None if native is thread.frames[at] else where, handler=name)
     shown, pointer = _values(thread, frame, crash.signal)
     called = python_call(native.function) if native is not None else None
     return Answer(
-        chosen, frame, shown, pointer, False, what, where, called, finalizer(thread), _caller(thread) if frame.line is None else None
+        chosen, frame, shown, pointer, False, what, where, called, finalizer(thread), caller=_caller(thread) if frame.line is None else None
     )
 
 
@@ -112,10 +116,11 @@ def line(found: Answer, signal: Signal | None) -> str:
     text = _named(frame) + (f", called by {_named(found.caller)}" if found.caller is not None else "")
     if found.chosen.why is not None:
         crashed = "the crashed thread's Python frames are not readable" if found.chosen.unread else "the crashed thread ran no Python code"
-        crashed += ", as the program was ending" if found.chosen.ending else ""
         return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; {crashed}"
     if found.collected:
         return f"{text}: triggered a garbage collection, which failed {_short(found.where)}".rstrip()
+    if found.handler is not None:
+        return f"{text}: interrupted by the signal handler {found.handler}, which failed {_short(found.where)}".rstrip()
     shown = [values(found)] if found.values else []
     text += f", in {found.finalizer}" if found.finalizer else ""
     if found.pointer:
@@ -129,12 +134,13 @@ def line(found: Answer, signal: Signal | None) -> str:
 
 
 def at_the_end(crash: Crash) -> str | None:
-    """Where it failed, if no Python code ran because the program was ending: `failed in release (at_exit.c:8), run at the end of ...`."""
+    """Where it failed, if no Python code ran because something was ending: `failed in release (at_exit.c:8), run at the end of ...`."""
     thread = crash.thread
-    native = wording.native_at(thread, crash.signal) if thread is not None and at_exit(thread) else None
-    if thread is None or native is None:
+    ended = ending(thread) if thread is not None else None
+    native = wording.native_at(thread, crash.signal) if thread is not None else None
+    if thread is None or native is None or ended is None:
         return None
-    return f"failed {wording.where(thread, native)} ({wording.native_place(native)}), run at the end of the program"
+    return f"failed {wording.where(thread, native)} ({wording.native_place(native)}), run at the end of {ended}"
 
 
 def _named(frame: PythonFrame) -> str:

@@ -100,7 +100,7 @@ def _finding(crash: Crash) -> list[str]:
     if finding is None:
         return _next(crash)
     parts = [f"**{_text(wording.confidence(finding))}: {_text(finding.title)}** ({_text(finding.id)})"]
-    parts += [_text(text) for text in (finding.summary, finding.cause) if text]
+    parts += [_text(text) for text in dict.fromkeys((finding.summary, finding.cause)) if text]
     if finding.fix:
         parts += ["What to do:", *(_text(fix) if wording.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
     return parts

@@ -149,10 +149,15 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Line]:
         yield from page.field("pending", wording.pending(pending), lines=2)
     if thread and wording.in_collector(thread):
         yield from page.field("", wording.collector_note(thread), lines=3, style=_YELLOW)
+    if (note := wording.handler_note(crash)) is not None:
+        yield from page.field("", note, lines=3, style=_YELLOW)
     native = wording.native_at(thread, crash.signal)
     if native and thread:
         caller = wording.called_by(thread, crash)
-        yield from page.field("native", f"{wording.failed(thread, native, caller)}  {wording.native_place(native)}")
+        failed = wording.failed(thread, native, caller)
+        # What has neither a name nor a file is called by its address already.
+        place = wording.native_place(native) if native.function or native.module else ""
+        yield from page.field("native", f"{failed}  {place}".rstrip())
         if caller is not None:
             yield from page.field("called by", f"{wording.said(thread, caller)}  {wording.native_place(caller)}")
     if signal and (handled := wording.handled(signal)):

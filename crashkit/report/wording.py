@@ -35,6 +35,7 @@ from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
 from crashkit.naming.gil import INTERPRETER, waits_for_gil
+from crashkit.naming.interrupted import handler_at, handler_said, interrupted
 from crashkit.naming.machinery import handler_end, is_machinery, is_outermost, python_call
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
@@ -355,6 +356,8 @@ def ended(crash: Crash) -> str:
     lines = [line for line in crash.log if not (line.kind or "").startswith("tells-")]
     if lines and all(line.kind == "mentioned" for line in lines):
         return "Failure mentioned" if all("failure" in line.fields for line in lines) else "Crash mentioned"
+    if lines and not crash.findings and all(line.kind == "exception" for line in lines):
+        return "Python exception"
     return "Crash"
 
 
@@ -382,11 +385,20 @@ def sentence(crash: Crash) -> str:
     if native and thread:
         parts.append(f" by {called}" if called else f" {_short(_place_of_fault(crash, thread, native, python))}")
     if python and python.function:
-        how = COLLECTING if thread and in_collector(thread) else "called from" if native else "in"
+        how = _how(crash, thread, native)
         parts.append(f"{'' if how == 'in' else ','} {how} {_short(python.function)}")
         if python.file:
             parts.append(f" ({_short(python_place(python))})")
     return "".join(parts).rstrip(".") + "."
+
+
+def _how(crash: Crash, thread: Thread | None, native: NativeFrame | None) -> str:
+    """What a Python line has to do with what failed."""
+    if thread and in_collector(thread):
+        return COLLECTING
+    if thread and interrupted(thread, crash.signal):
+        return "in a signal handler that had interrupted"
+    return "called from" if native else "in"
 
 
 def _place_of_fault(crash: Crash, thread: Thread, native: NativeFrame, python: PythonFrame | None) -> str:
@@ -488,6 +500,15 @@ def unread_python(crash: Crash, thread: Thread) -> str | None:
         return None
     why = "the core is truncated" if crash.source is not None and crash.source.truncated else "the memory of its Python stack is damaged"
     return f"its frames cannot be named: {why}" if frame is not None else f"not readable: {why}"
+
+
+def handler_note(crash: Crash) -> str | None:
+    """What it means that a signal handler failed which had interrupted other code."""
+    at = handler_at(crash.thread.frames, crash.signal) if crash.thread else None
+    if crash.thread is None or at is None:
+        return None
+    ran = f"the signal handler {handler_said(crash.thread.frames, at)} was running"
+    return f"{ran}: this line did not call it" if python_at(crash.thread) else ran
 
 
 def collector_note(thread: Thread) -> str:

@@ -53,6 +53,20 @@ def test_what_uses_an_intrinsic_failed(file: str) -> None:
     assert index is not None and said(frames, index) == "dot"
 
 
+def test_what_uses_a_function_that_cython_wrote_failed() -> None:
+    """It is in each of its modules, and whoever wrote that knows nothing of it."""
+    module = "/venv/_packer.cpython-311-x86_64-linux-gnu.so"
+    frames = [
+        NativeFrame(function="Py_INCREF", module=module, file="/usr/include/python3.11/object.h", trust="inline"),
+        NativeFrame(function="__Pyx_NewRef", module=module, file="_packer.c", trust="inline"),
+        native("__pyx_f_7_packer_6Packer_pack", module),
+    ]
+    for first in range(3):
+        index = failing(frames[first:], SEGV)
+        assert index is not None and said(frames[first:], index) == "Packer.pack"
+    assert failing(frames[:2], SEGV) == 0
+
+
 def test_no_caller_is_blamed_in_any_form_of_the_report() -> None:
     """Without symbols `__libc_start_main` is the first frame that has a name."""
     frames = (native(None, APP), native(None, APP), native("__libc_start_main", LIBC), native("_start", APP))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crashkit.model import Crash, NativeFrame, PythonFrame, Signal, Thread
-from crashkit.naming.finalizer import at_exit, finalizer
+from crashkit.naming.finalizer import ending, finalizer
 from crashkit.report import answer
 
 FINALIZER = PythonFrame(function="__del__", file="/srv/app.py", line=4)
@@ -31,21 +31,23 @@ def test_what_ran_a_finalizer(outside: tuple[str, ...], told: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("names", "ending"),
+    ("names", "ended"),
     [
-        (("visit_decref", "subtract_refs", "gc_collect_main", "PyGC_Collect", "Py_FinalizeEx", "main"), True),
-        (("release", "__run_exit_handlers", "exit"), True),
-        (("Py_FinalizeEx", "main"), False),
-        (("free", "main"), False),
+        (("visit_decref", "subtract_refs", "gc_collect_main", "PyGC_Collect", "Py_FinalizeEx", "main"), "the program"),
+        (("release", "__run_exit_handlers", "exit"), "the program"),
+        (("drop", "__nptl_deallocate_tsd", "start_thread"), "the thread"),
+        (("~Kept", "__call_tls_dtors", "__run_exit_handlers", "exit"), "the program"),
+        (("Py_FinalizeEx", "main"), None),
+        (("free", "main"), None),
     ],
 )
-def test_the_program_was_ending(names: tuple[str, ...], ending: bool) -> None:
-    assert at_exit(Thread(frames=_natives(*names))) is ending
+def test_what_was_ending(names: tuple[str, ...], ended: str | None) -> None:
+    assert ending(Thread(frames=_natives(*names))) == ended
 
 
 def test_the_line_of_another_thread_is_not_blamed_for_the_end() -> None:
     crashed = Thread(tid=1, crashed=True, frames=_natives("abort", "QThread::~QThread", "Py_FinalizeEx", "main"))
     other = Thread(tid=2, frames=(PythonFrame(function="run", file="/srv/app.py", line=6),))
     crash = Crash(signal=Signal(number=6, name="SIGABRT"), threads=(crashed, other))
-    found = answer.answer(crash)
-    assert found is not None and answer.line(found, crash.signal).endswith("ran no Python code, as the program was ending")
+    assert answer.answer(crash) is None
+    assert (answer.at_the_end(crash) or "").endswith(", run at the end of the program")
