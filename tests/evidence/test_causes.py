@@ -193,3 +193,39 @@ def test_unwound_by_force(actions: int, forced: bool, tmp_path: Path) -> None:
     """What gdb shows of the unwinder's call: no exception was thrown."""
     found = {one.id for one in _findings(TERMINATE.format(actions=actions), tmp_path)}
     assert ("cxx-forced-unwind" in found) is forced
+
+
+GUESSED = [
+    "ProcessGroupNCCL's watchdog got stuck for 600 seconds. This typically indicates a NCCL/CUDA API hang blocking the "
+    "watchdog, and could be triggered by another thread holding the GIL inside a CUDA api, or other deadlock-prone behaviors.",
+    "This is most likely caused by incorrect usages of collectives, e.g., wrong sizes used across ranks, the order of "
+    "collectives is not same for all ranks or the scheduled collective, for some reason, didn't run. Additionally, this can "
+    "be caused by GIL deadlock or other reasons such as network errors or bugs in the communications library (e.g. NCCL), "
+    "etc.",
+    "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).",
+    "DataLoader worker (pid 37) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared "
+    "memory. Please try to raise your shared memory limit.",
+    "Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.",
+    "Allocator (GPU_0_bfc) ran out of memory trying to allocate 6.90GiB with freed_by_count=0. The caller indicates that this "
+    "is not a failure, but this may mean that there could be performance gains if more memory were available.",
+    "The TensorFlow library wasn't compiled to use AVX instructions, but these are available on your machine and could speed "
+    "up CPU computations.",
+    "This could be caused by a segmentation fault while calling the function or by an excessive memory usage causing the "
+    "Operating System to kill the worker.",
+    "There are some potential root causes. (1) The process is killed by SIGKILL by OOM killer due to high memory usage. (2) "
+    "ray stop --force is called. (3) The worker is crashed unexpectedly due to SIGSEGV or other unexpected errors.",
+    "Perhaps some other process is leaking memory?",
+    "It is likely caused by a refcount error in a C extension.",
+]
+"""What programs print of every such failure."""
+
+
+@pytest.mark.parametrize("text", GUESSED)
+def test_a_program_s_own_guess_tells_no_cause(text: str) -> None:
+    told = {one.kind for one in causes.told([*CRASHED.splitlines(), *text.split(". ")])}
+    assert not told - {"tells-nccl-hang", "tells-nccl-watchdog-timeout", "tells-dataloader-worker-sigbus"}
+
+
+def test_what_somebody_says_beside_a_guess_counts() -> None:
+    told = causes.told([GUESSED[1], "I found it: a GIL deadlock, one thread waits for a mutex while it holds the GIL."])
+    assert [(one.line, one.kind) for one in told if "gil" in one.kind] == [(2, "tells-deadlock-gil-native-lock")]

@@ -146,7 +146,7 @@ def test_the_launcher_of_a_single_process_is_not_to_blame() -> None:
     """accelerate prints a traceback of its own below that of the script; of a script that a signal ended there is no other."""
     raised, died = (analyze(JOBS / name) for name in SINGLE)
     assert raised.thread is not None and [frame.function for frame in raised.thread.pythons()] == ["train_step", "<module>"]
-    assert said(raised).splitlines()[0] == "Crash  ValueError: bad sample"
+    assert said(raised).splitlines()[0] == "Python exception  ValueError: bad sample"
     assert died.signal is not None and died.signal.name == "SIGSEGV" and not died.threads
     assert "simple_launcher" not in "\n".join(said(died).splitlines()[:3])
 

@@ -235,6 +235,21 @@ def test_out_of_memory(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("state", "found"),
+    [
+        ("TIMEOUT", [("timeout-slurm-job", "certain")]),
+        ("DEADLINE", [("timeout-slurm-job", "certain")]),
+        ("PREEMPTED", [("slurm-job-cancelled", "likely")]),
+        ("NODE_FAIL", [("slurm-job-cancelled", "likely")]),
+    ],
+)
+def test_what_slurm_ended_by_itself(state: str, found: list[tuple[str, str]], tmp_path: Path) -> None:
+    head, step = "JobID           JobName      State ExitCode", "881.batch         batch  CANCELLED     0:15"
+    rows = f"{head}\n881               train {state:>10}      0:0\n{step}\n"
+    assert [(one.id, one.confidence) for one in read(rows, tmp_path).findings] == found
+
+
+@pytest.mark.parametrize(
     "text",
     [
         inspected(("trainer", 0, False, False), ("web", 0, False, True)),

@@ -22,6 +22,8 @@ PREFIX = "tells-"
 """Of the kinds of lines."""
 _GAP = r" (?:(?!(?:not|no|never|isn|wasn)\b)[^ ]{1,40} ){0,8}?"
 """Up to eight words, none of which denies the next."""
+_UNTIL = r" (?:[^ ]{1,40} ){0,60}?"
+"""Between the first and the last words of a guess."""
 _REST = re.compile(r"\*(?=[ )|]|$)")
 _LETTERS = r"\\w{0,12}"
 _NOT = r"(?<!no )(?<!not )(?<!not a )(?<!not an )(?<!never )(?<!isn t )(?<!without )"
@@ -52,6 +54,8 @@ class _Cause(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     parts: dict[str, str]
     """What several patterns have in common: `<crash>`."""
+    guesses: tuple[str, ...]
+    """What programs print of every such failure, whatever its cause is."""
     cause: tuple[_Cause, ...]
 
 
@@ -90,6 +94,11 @@ def _words(words: str) -> str:
 
 
 @cache
+def _guesses() -> re.Pattern[str]:
+    return re.compile("|".join(rf"\b{guess.replace(' ... ', _UNTIL)}\b" for guess in _table().guesses))
+
+
+@cache
 def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
     return tuple((cause.kind, re.compile(_expression(said))) for cause in _table().cause for said in cause.said)
 
@@ -112,8 +121,9 @@ def _compiled(words: Sequence[str]) -> tuple[re.Pattern[str], tuple[re.Pattern[s
 def told(rows: Sequence[str]) -> tuple[Told, ...]:
     """The causes that these lines tell, each once, by the numbers of their lines from 1."""
     letters = Letters(rows)
+    text = _guesses().sub(lambda guess: "-" * len(guess[0]), letters.spaced)
     found: dict[str, int] = {}
-    for kind, at in (*_in_order(letters.spaced), *_in_any_order(letters)):
+    for kind, at in (*_in_order(text), *_in_any_order(text, letters)):
         line = letters.line_of_spaced(at)
         found[kind] = min(line, found.get(kind, line))
     return tuple(Told(line, kind) for kind, line in found.items())
@@ -126,8 +136,7 @@ def _in_order(text: str) -> Iterator[tuple[str, int]]:
             yield kind, match.start()
 
 
-def _in_any_order(letters: Letters) -> Iterator[tuple[str, int]]:
-    text = letters.spaced
+def _in_any_order(text: str, letters: Letters) -> Iterator[tuple[str, int]]:
     for kind, in_sentence, first, others in _neighbours():
         for match in islice(first.finditer(text), _MOST_PLACES):
             begin, end = letters.sentence_of_spaced(match.start()) if in_sentence else (0, len(text))

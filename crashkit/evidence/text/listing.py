@@ -31,6 +31,8 @@ class Ended(NamedTuple):
     """Which of the lines tells it, from 0."""
     stopped: bool = False
     """Whether its launcher says that it ended it."""
+    why: Optional[str] = None
+    """The kind of log line that tells why its launcher ended it: job-time-limit, job-cancelled. None where a user may have wished so."""
     unsure: bool = False
     """Whether the status may mean something else."""
 
@@ -84,15 +86,17 @@ class Rows(Reader):
         return list(self.listing.read(self._lines))
 
     def finish(self) -> Optional[Iterable[Note]]:
-        """What tells of each process that crashed."""
+        """What tells of each process that crashed, or that its launcher ended."""
         behind_head = 0 if self.listing.head_tells else 1
-        return [note for one in self.processes() if one.crashed for note in _notes(one, behind_head + one.row)] or None
+        return [note for one in self.processes() if one.crashed or one.why for note in _notes(one, behind_head + one.row)] or None
 
 
 def _notes(one: Ended, behind: int) -> Iterator[Note]:
     if one.out_of_memory:
         yield Note(one.text, "oom-event", {"name": one.name}, behind=behind)
-    if one.status is not None and one.status < 0:
+    if one.why is not None:
+        yield Note(one.text, one.why, {"job": one.name}, behind=behind)
+    elif one.status is not None and one.status < 0:
         yield Note(one.text, "exit-status", {"name": one.name, "status": str(_SHELL - one.status)}, behind=behind)
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Sequence
 from typing import Any, Optional
 
+from msgspec.structs import replace
+
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
 from crashkit.model import Address, NativeFrame, Offset, PythonFrame, Thread
 from crashkit.naming.functions import short_function
@@ -38,6 +40,8 @@ _LOCATED = re.compile(
     r"is located (?P<distance>\d{1,20}) bytes? (?P<side>before|after|inside of|to the (?:left|right) of) (?P<size>\d{1,20})-byte region"
 )
 _SIDE = {"to the left of": "before", "to the right of": "after", "inside of": "into"}
+# Where that is which stands in the place of malloc() and memset(): since GCC 14 it has their names.
+_SANITIZER = re.compile(r"/lib(?:asan|clang_rt\.asan)|/libsanitizer/|/compiler-rt/")
 _BLOCK = re.compile(r"^(?:previously )?(?P<what>allocated|freed) by thread")
 _OPERATOR = re.compile(r"operator (?:new|delete).*")
 _SUMMARY = re.compile(r"^SUMMARY: \w+Sanitizer: (?P<problem>[A-Za-z]+(?:-[\w-]+))")
@@ -119,7 +123,7 @@ class NativeReport(Reader):
             return False
         if match := _NATIVE.match(text):
             self._stack += match["level"] == "0"
-            frame = printed_frame(match["pc"], match["rest"])
+            frame = _with_old_name(printed_frame(match["pc"], match["rest"]))
             if self._stack == 1 and len(self._frames) < MOST_FRAMES:
                 self._frames.append(frame)
             if len(self._owner) < MOST_FRAMES:
@@ -140,6 +144,13 @@ class NativeReport(Reader):
     def thread(self) -> Thread:
         """The thread of the report, with the frames that are printed."""
         return Thread(crashed=True, frames=tuple(self._frames))
+
+
+def _with_old_name(frame: NativeFrame) -> NativeFrame:
+    """`__interceptor_memset` for what the sanitizer puts in the place of memset()."""
+    of_sanitizer = _SANITIZER.search(frame.module or "") or _SANITIZER.search(frame.file or "")
+    known = not frame.function or is_machinery(frame.function) or _OPERATOR.fullmatch(frame.function)
+    return frame if known or not of_sanitizer else replace(frame, function=f"__interceptor_{frame.function}")
 
 
 def _owner(frames: Sequence[NativeFrame]) -> Optional[str]:

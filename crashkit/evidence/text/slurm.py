@@ -12,9 +12,16 @@ from collections.abc import Iterable, Iterator
 from crashkit.evidence.text.listing import Ended, Listing, format_of, of_shell
 
 _JOB = re.compile(r"^ *(?P<job>\d{1,10}(?:[_+]\d{1,7})?)(?:\.\w{1,20}\+?)?[ |]")
-_STOPPED = "BOOT_FAIL|CANCELLED|DEADLINE|NODE_FAIL|PREEMPTED|TIMEOUT"
-"""States of jobs that SLURM ended, whatever their processes made of it."""
-_STATES = rf"(?P<state>OUT_OF_ME(?:MORY|\+)|COMPLETED|FAILED|RUNNING|{_STOPPED})"
+_STOPPED = {
+    "BOOT_FAIL": "job-cancelled",
+    "CANCELLED": None,
+    "DEADLINE": "job-time-limit",
+    "NODE_FAIL": "job-cancelled",
+    "PREEMPTED": "job-cancelled",
+    "TIMEOUT": "job-time-limit",
+}
+"""States of jobs that SLURM ended, whatever their processes made of it, and the kind of log line that tells the same."""
+_STATES = rf"(?P<state>OUT_OF_ME(?:MORY|\+)|COMPLETED|FAILED|RUNNING|{'|'.join(_STOPPED)})"
 _STATE = re.compile(rf"(?<=[ |]){_STATES}(?=[ |+])")
 _CODE = re.compile(r"(?<=[ |])(?P<status>\d{1,3}):(?P<signal>\d{1,3})(?![^ |])")
 _NO_SIGNAL = 125
@@ -34,7 +41,7 @@ def _ended(job: str, line: str, row: int, state: str, code: re.Match[str], reduc
     unsure = reduced and not signal and status in _REDUCED
     ended = None if signal == _NO_SIGNAL else -signal if signal else -status if unsure else of_shell(status)
     out_of_memory = state.startswith("OUT_OF_ME")
-    return Ended(job, line, ended, out_of_memory, row=row, stopped=re.fullmatch(_STOPPED, state) is not None, unsure=unsure)
+    return Ended(job, line, ended, out_of_memory, row=row, stopped=state in _STOPPED, why=_STOPPED.get(state), unsure=unsure)
 
 
 def _read(lines: Iterable[str]) -> Iterator[Ended]:
