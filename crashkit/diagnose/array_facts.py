@@ -7,8 +7,11 @@ from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import AccessedArray, Evidence
 from crashkit.naming.own_code import is_own, python_frames
 from crashkit.naming.values import used
+from crashkit.regex import regex
 
 _GONE = frozenset({"unmapped", "no-access"})
+_OPERAND = regex(r"\[([^\]]{1,80})\]")
+_REGISTER = regex(r"[a-z][a-z0-9]{1,5}")
 _PAGE = 4096
 _STEP = 1 << 16
 """Bytes between one access and the next of code that goes through memory in steps: the end of the memory lies between two of them."""
@@ -45,10 +48,26 @@ def array_memory_gone(case: Case) -> Outcome:
         return array
     if array_beyond_owner(case).holds:
         return no("the array reaches beyond the memory that it is a view of")
+    if array_larger_than_memory(case).holds:
+        return no("the first part of its memory is there")
     reason = case.crash.signal.reason if case.crash.signal is not None else None
     if reason is None:
         return unknown("whether there is memory at the address")
     return _outcome(case, array, {}) if reason in _GONE else no("there is memory at the address")
+
+
+def array_larger_than_memory(case: Case) -> Outcome:
+    """The array's memory is there from its start on, without a gap, and ends before the fault address."""
+    array = _array(case)
+    if isinstance(array, Outcome):
+        return array
+    signal = case.crash.signal
+    if signal is None or signal.reason not in _GONE:
+        return no("there is memory at the address, or that is not known")
+    last = _end_of_memory(_open_from(case), int(array.start) + 1)
+    if last is None or not 0 <= _address(case) - last < _STEP:
+        return no("its memory is not there from its start on")
+    return _outcome(case, array, {"array_start": f"{array.start}", "there": _bytes(last - array.start)})
 
 
 def past_handed_buffer(case: Case) -> Outcome:
@@ -63,6 +82,28 @@ def past_buffer(case: Case) -> Outcome:
     """The same of code that may go in larger steps; or a buffer in any variable ends in the last page before the fault address."""
     near = [one for one in _reaching(case, _PAGE) if _address(case) - _end(one) < _PAGE]
     return _past(case, _handed(case, _STEP) or near)
+
+
+def counts_from_buffer(case: Case) -> Outcome:
+    """The address that faulted was counted from the first byte of a buffer in a variable: a register of the faulting operand has that."""
+    faulting = next((one for one in case.crash.instructions if one.faulting), None)
+    if faulting is None or case.crashed is None or not case.crashed.thread.registers:
+        return unknown("the faulting instruction, or the registers")
+    names = {name for operand in _OPERAND.findall(faulting.text) for name in _REGISTER.findall(operand)}
+    bases = {int(value) for name, value in case.crashed.thread.registers.items() if name in names}
+    return _past(case, _begin_at(bases, _below(case))[:1])
+
+
+def buffer_in_register(case: Case) -> Outcome:
+    """The line that called the code which failed names a buffer that ends before the address, and a register has its start."""
+    if case.crashed is None or not case.crashed.thread.registers:
+        return unknown("the registers")
+    held = {int(value) for value in case.crashed.thread.registers.values()}
+    return _past(case, _begin_at(held, [one for one in _below(case) if _is_handed(case, one)]))
+
+
+def _begin_at(addresses: set[int], buffers: list[AccessedArray]) -> list[AccessedArray]:
+    return [one for one in buffers if {int(one.start), int(one.owner_start or one.start)} & addresses]
 
 
 def _past(case: Case, buffers: list[AccessedArray]) -> Outcome:
@@ -85,24 +126,41 @@ def _handed(case: Case, step: int) -> list[AccessedArray]:
     return [one for one in _reaching(case, step) if _is_handed(case, one)]
 
 
-def _reaching(case: Case, step: int) -> list[AccessedArray]:
-    """The buffers behind whose end all memory may be accessed in that way, up to less than one such step, in bytes, before the address."""
+def _below(case: Case) -> list[AccessedArray]:
+    """The buffers that end before the fault address, where that is none of what may be accessed; the nearest first."""
     signal = case.crash.signal
     if signal is None or signal.reason not in (_GONE | {"read-only"}) or signal.access == "execute":
         return []
-    needed = "w" if signal.access == "write" else "r"
-    open_from = {int(one.start): int(one.end) for one in case.crash.mappings if needed in (one.permissions or "")}
-    return [one for one in signal.below if _leads(open_from, _end(one), _address(case), step)]
+    return list(signal.below)
+
+
+def _reaching(case: Case, step: int) -> list[AccessedArray]:
+    """The buffers behind whose end all memory may be accessed in that way, up to less than one such step, in bytes, before the address."""
+    open_from = _open_from(case)
+    return [one for one in _below(case) if _leads(open_from, _end(one), _address(case), step)]
+
+
+def _open_from(case: Case) -> dict[int, int]:
+    """The memory that may be accessed in the way that failed: ends by starts."""
+    signal = case.crash.signal
+    needed = "w" if signal is not None and signal.access == "write" else "r"
+    return {int(one.start): int(one.end) for one in case.crash.mappings if needed in (one.permissions or "")}
 
 
 def _leads(open_from: dict[int, int], end: int, address: int, step: int) -> bool:
-    """Whether memory goes on from the last byte of a buffer, with no gap, up to a step before the address. `open_from`: ends by starts."""
+    """Whether memory goes on from the last byte of a buffer, with no gap, up to a step before the address."""
+    last = _end_of_memory(open_from, end)
+    return last is not None and 0 <= address - last < step and not any(last < start <= address for start in open_from)
+
+
+def _end_of_memory(open_from: dict[int, int], end: int) -> int | None:
+    """Where the memory ends that goes on, with no gap, from the byte before `end`; None if that is none of it."""
     last = next((stop for start, stop in open_from.items() if start < end <= stop), None)
     for _ in open_from:
         if last not in open_from:
             break
         last = open_from[last]
-    return last is not None and 0 <= address - last < step and not any(last < start <= address for start in open_from)
+    return last
 
 
 def _end(buffer: AccessedArray) -> int:
@@ -154,6 +212,9 @@ def _bytes(count: int) -> str:
 ARRAY_FACTS = {
     "array-beyond-owner": array_beyond_owner,
     "array-memory-gone": array_memory_gone,
+    "array-larger-than-memory": array_larger_than_memory,
+    "counts-from-buffer": counts_from_buffer,
+    "buffer-in-register": buffer_in_register,
     "past-handed-buffer": past_handed_buffer,
     "past-buffer": past_buffer,
 }

@@ -8,6 +8,7 @@ from typing import Optional
 
 from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.memory import mapping_at
 from crashkit.model import Evidence
 from crashkit.naming.failing import code_in
 from crashkit.regex import regex
@@ -23,6 +24,9 @@ _CALLING = regex(
 """What the interpreter runs between ctypes and a Python function, and as that is freed in its own call."""
 _CALLERS = regex(r"/_(?:ctypes|cffi_backend)\.|/libpython|/python[\d.]*$")
 _POINTER = regex(r"(?:\w{1,40}@entry=)?(0x[0-9a-f]{1,16})\b")
+_FFI = regex(r"/_(?:ctypes|cffi_backend)\.|/libffi")
+_LARGEST_BLOCK = 64 << 10
+"""Bytes of memory that libffi or cffi take for callbacks at once: code that a JIT compiler made lies in larger pieces."""
 _OF_CALL = 3
 """Functions of libffi that a call goes through: ffi_call, ffi_call_int, ffi_call_unix64. A callback adds its own."""
 
@@ -54,6 +58,24 @@ def called_function_freed(case: Case) -> Outcome:
         return no("another function was freed than the one that ctypes called")
     text = f"func_dealloc frees the function at {addresses.pop()}, which _CallPythonObject is calling"
     return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid, frame=freed.index),))
+
+
+def in_callbacks_memory(case: Case) -> Outcome:
+    """The innermost frame is in a small piece of memory that can be written and executed, as libffi and cffi take it for callbacks, and a
+    library called it."""
+    native = next(iter(case.crashed.natives), None) if case.crashed is not None else None
+    if case.crashed is None or native is None or native.frame.pc is None or not case.crash.mappings:
+        return unknown("where the crashed thread was running, and what was mapped")
+    mapping = mapping_at(case.crash.mappings, native.frame.pc)
+    if mapping is None or mapping.path or mapping.permissions != "rwx" or mapping.end - mapping.start > _LARGEST_BLOCK:
+        return no("it was not in memory that is made for callbacks")
+    if not any(_FFI.search(module.path) for module in case.crash.modules):
+        return no("neither ctypes nor cffi is loaded")
+    caller = next((one for one in case.crashed.natives if one.index > native.index), None)
+    if caller is None or not caller.module or _is_libffi(caller) or _CALLERS.search(caller.module):
+        return no("no library had called it")
+    where = f"{code_in(native.frame)} in {mapping.end - mapping.start:#x} bytes that can be written and executed, called by {caller.name}"
+    return Outcome(True, (Evidence(text=where, thread=case.crashed.thread.tid, frame=native.index),))
 
 
 def _address(native: Native, argument: str) -> Optional[str]:
@@ -94,4 +116,8 @@ def _is_libffi(native: Native) -> bool:
     return "/libffi" in native.module
 
 
-CALLBACK_FACTS = {"callback-freed": callback_freed, "called-function-freed": called_function_freed}
+CALLBACK_FACTS = {
+    "callback-freed": callback_freed,
+    "called-function-freed": called_function_freed,
+    "in-callbacks-memory": in_callbacks_memory,
+}

@@ -56,8 +56,8 @@ class Stack:
         return self.natives[machinery_end([native.frame.function for native in self.natives]) :]
 
     def own_python(self) -> Optional[PythonFrame]:
-        """The innermost Python frame that is the user's own code, or else the innermost. One that is known by nothing is none."""
-        frames = [frame for frame in python_frames(self.thread) if frame.function or frame.file]
+        """The innermost Python frame that is the user's own code, or else the innermost. One that could be of any file is none."""
+        frames = [frame for frame in python_frames(self.thread) if frame.file or frame.function not in (None, "", "<module>")]
         return own_line(frames) or next(iter(frames), None)
 
 

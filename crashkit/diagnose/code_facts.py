@@ -1,31 +1,30 @@
-"""Where execution was: by what is mapped there, or around it where nothing is. Pure."""
+"""Where execution was: what is mapped there, or around it where nothing is. Pure."""
 
 from __future__ import annotations
 
 from typing import Optional
 
-from crashkit.diagnose.case import Case, Native
+from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
-from crashkit.model import Evidence, Mapping
-from crashkit.naming.failing import code_in
+from crashkit.memory import mapping_at
+from crashkit.model import Evidence, Mapping, NativeFrame
+from crashkit.naming.machinery import handler_end
 from crashkit.regex import regex
 
 _FARTHEST = 64 << 20
 """Bytes between an address and the nearest library, and of a gap that one may have left: more lie between the areas of an address space."""
-_LARGEST = 64 << 10
-"""Bytes of memory that libffi or cffi take for callbacks at once: code that a JIT compiler made lies in larger pieces."""
+_ZEROS, _MANY = "0000", 4
+"""add byte ptr [rax], al; and how many more of them follow: a padding of zeros is shorter."""
 _LIBRARY = regex(r"\.so(?:\.[\d.]{1,40})?$")
-_CALLS = regex(r"/lib(?:ffi|python)|/_(?:ctypes|cffi_backend)\.|/python[\d.]*$")
-_FFI = regex(r"/_(?:ctypes|cffi_backend)\.|/libffi")
 
 
 def gap_among_libraries(case: Case) -> Outcome:
     """The address that was executed lies in a gap among what is mapped of libraries, as one leaves that is unloaded."""
-    native = _innermost(case)
+    native = next(iter(case.crashed.natives), None) if case.crashed is not None else None
     if case.crashed is None or native is None or native.frame.pc is None or not case.crash.mappings:
         return unknown("where the crashed thread was running, and what was mapped")
     pc = int(native.frame.pc)
-    if _at(case, pc) is not None:
+    if mapping_at(case.crash.mappings, pc) is not None:
         return no("memory is mapped where the crashed thread was running")
     before = max((int(one.end) for one in case.crash.mappings if one.end <= pc), default=0)
     behind = min((int(one.start) for one in case.crash.mappings if one.start > pc), default=1 << 64)
@@ -38,30 +37,37 @@ def gap_among_libraries(case: Case) -> Outcome:
     return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid, frame=native.index),), {"near": name, "gap": size})
 
 
-def in_callbacks_memory(case: Case) -> Outcome:
-    """The innermost frame is in a small piece of memory that can be written and executed, as libffi and cffi take it for callbacks, and a
-    library called it."""
-    native = _innermost(case)
-    if case.crashed is None or native is None or native.frame.pc is None or not case.crash.mappings:
-        return unknown("where the crashed thread was running, and what was mapped")
-    mapping = _at(case, int(native.frame.pc))
-    if mapping is None or mapping.path or mapping.permissions != "rwx" or mapping.end - mapping.start > _LARGEST:
-        return no("it was not in memory that is made for callbacks")
-    if not any(_FFI.search(module.path) for module in case.crash.modules):
-        return no("neither ctypes nor cffi is loaded")
-    caller = next((one for one in case.crashed.natives if one.index > native.index), None)
-    if caller is None or not caller.module or _CALLS.search(caller.module):
-        return no("no library had called it")
-    where = f"{code_in(native.frame)} in {mapping.end - mapping.start:#x} bytes that can be written and executed, called by {caller.name}"
-    return Outcome(True, (Evidence(text=where, thread=case.crashed.thread.tid, frame=native.index),))
+def in_generated_code(case: Case) -> Outcome:
+    """The code that failed is in no file and has no name: it was compiled at run time."""
+    if case.crashed is None or not case.crash.mappings:
+        return unknown("where the crashed thread was running")
+    frames = case.crashed.thread.frames
+    start = handler_end(frames)
+    first = frames[start] if start < len(frames) else None
+    if not isinstance(first, NativeFrame) or first.pc is None:
+        return unknown("where the crashed thread was running")
+    home = mapping_at(case.crash.mappings, first.pc)
+    if first.function or first.module or home is None or home.path or "x" not in (home.permissions or ""):
+        return no("the code that failed is that of a file")
+    evidence = Evidence(text=f"{first.pc} is in memory without a file", thread=case.crashed.thread.tid, frame=start)
+    return Outcome(True, (evidence,))
 
 
-def _innermost(case: Case) -> Optional[Native]:
-    return next(iter(case.crashed.natives), None) if case.crashed is not None else None
-
-
-def _at(case: Case, address: int) -> Optional[Mapping]:
-    return next((one for one in case.crash.mappings if one.start <= address < one.end), None)
+def code_of_zeros(case: Case) -> Outcome:
+    """What a library was to execute is zeros: two bytes of them are an instruction, which no compiler makes and which writes to [rax]."""
+    at = next((index for index, one in enumerate(case.crash.instructions) if one.faulting), None)
+    if at is None or not case.crash.mappings:
+        return unknown("the faulting instruction, and what was mapped")
+    faulting, *behind = case.crash.instructions[at:]
+    mapping = mapping_at(case.crash.mappings, faulting.address)
+    name = _library(mapping) if mapping is not None else None
+    if any(one.bytes != _ZEROS for one in (faulting, *behind[:_MANY])) or len(behind) < _MANY:
+        return no("the code is not zeros")
+    if name is None or mapping is None or mapping.path is None:
+        return no("it is not the code of a library")
+    return Outcome(
+        True, (Evidence(text=f"at {faulting.address}, the code of {name} is zeros", module=mapping.path),), {"zeroed": mapping.path}
+    )
 
 
 def _library(mapping: Mapping) -> Optional[str]:
@@ -70,4 +76,4 @@ def _library(mapping: Mapping) -> Optional[str]:
     return name if _LIBRARY.search(name) else None
 
 
-CODE_FACTS = {"gap-among-libraries": gap_among_libraries, "in-callbacks-memory": in_callbacks_memory}
+CODE_FACTS = {"gap-among-libraries": gap_among_libraries, "in-generated-code": in_generated_code, "code-of-zeros": code_of_zeros}

@@ -8,12 +8,13 @@ from typing import Optional, Union
 
 from crashkit.diagnose import gpu as gpu_core
 from crashkit.diagnose.case import FAULTS, Case, Native, Stack, compiled, compiled_loosely
-from crashkit.diagnose.facts import FACTS, fault_address, frames_undecided
+from crashkit.diagnose.facts import ENDS_PYTHON, FACTS, fault_address, frames_undecided
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
 from crashkit.diagnose.signature import SUBJECTS, Condition, FramePattern
 from crashkit.diagnose.versions import satisfies
 from crashkit.environment import SHOWN
+from crashkit.memory import mapping_at
 from crashkit.model import Evidence, Gpu, LogLine, Signal
 from crashkit.naming.failing import code_in, said
 from crashkit.naming.gpu_exceptions import meaning_of
@@ -80,7 +81,7 @@ def _in_mapping(condition: Condition, case: Case) -> Outcome:
         return address
     if not case.crash.mappings:
         return unknown("the address space")
-    mapping = next((mapping for mapping in case.crash.mappings if mapping.start <= address < mapping.end), None)
+    mapping = mapping_at(case.crash.mappings, address)
     if mapping is None or mapping.path is None:
         return no("no file is mapped at the fault address")
     holds = compiled(condition.in_mapping or "").search(mapping.path) is not None
@@ -261,17 +262,12 @@ def _finalizing(condition: Condition, case: Case) -> Outcome:
             shown.append(Evidence(text=line.text, log=position))
     for stack in case.stacks:
         for frame in stack.natives:
-            if frame.name in _FINALIZERS:
+            if frame.name in ENDS_PYTHON:
                 shown.append(Evidence(text=frame.name, thread=stack.thread.tid, frame=frame.index))
                 break
     if not shown and condition.finalizing and (case.crash.python is None or case.crash.python.finalizing is not False):
         return unknown("whether the interpreter was finalizing")
     return Outcome(bool(shown) == condition.finalizing, tuple(shown[:3]), why="finalizing" if shown else "it was not finalizing")
-
-
-_FINALIZERS = frozenset(
-    {"Py_FinalizeEx", "Py_Finalize", "_Py_Finalize", "__run_exit_handlers", "__cxa_finalize", "Py_Exit", "_exit_handlers"}
-)
 
 
 def _package(condition: Condition, case: Case) -> Outcome:

@@ -217,7 +217,7 @@ def _finding(match: Match, case: Case, followers: Iterable[Match]) -> Finding:
         title=signature.title,
         confidence=match.confidence,
         severity=signature.severity,
-        summary=" ".join(fill_all(signature.summary, known)) or signature.title,
+        summary=" ".join(fill_all(signature.summary, known)) or signature.cause,
         cause=signature.cause,
         fix=fitting(signature.fixes, case, known),
         next_steps=() if match.confidence == "certain" else fitting(signature.steps, case, known),

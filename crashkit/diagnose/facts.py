@@ -13,9 +13,14 @@ from crashkit.diagnose.callback_facts import CALLBACK_FACTS
 from crashkit.diagnose.case import FAULTS, MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.code_facts import CODE_FACTS
 from crashkit.diagnose.freed_facts import FREED_FACTS
+from crashkit.diagnose.gil_facts import GIL_FACTS
 from crashkit.diagnose.gpu_memory_facts import GPU_MEMORY_FACTS
+from crashkit.diagnose.gui_facts import GUI_FACTS
+from crashkit.diagnose.handler_facts import HANDLER_FACTS
 from crashkit.diagnose.job_facts import JOB_FACTS
+from crashkit.diagnose.library_facts import LIBRARY_FACTS
 from crashkit.diagnose.loading_facts import LOADING_FACTS
+from crashkit.diagnose.object_facts import OBJECT_FACTS
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.diagnose.places import python_line
 from crashkit.diagnose.pointer_facts import POINTER_FACTS
@@ -28,7 +33,7 @@ from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in, extension, failing, said
-from crashkit.naming.gil import ACQUIRES
+from crashkit.naming.gil import ACQUIRES, INTERPRETER
 from crashkit.naming.installation import is_of_conda
 from crashkit.naming.machinery import is_fatal_error, machinery_end
 from crashkit.naming.own_code import is_own
@@ -36,6 +41,11 @@ from crashkit.naming.signals import SENT
 from crashkit.regex import regex
 
 Fact = Callable[[Case], Outcome]
+
+ENDS_PYTHON = frozenset(
+    {"Py_FinalizeEx", "Py_Finalize", "_Py_Finalize", "__run_exit_handlers", "__cxa_finalize", "Py_Exit", "_exit_handlers"}
+)
+"""Functions of the interpreter and of the C library in which Python ends, or has ended because the process does."""
 
 LIBRARY_CALL = regex(r"(cublas|cudnn|cufft|cusparse|cusolver)[A-Z]\w*|at::cuda::getC\w*CUDABlas\w*|at::cuda::getCUDABlas\w*")
 LIBRARY_MODULE = regex(r"/lib(cublas|cublasLt|cudnn|cufft|cusparse|cusolver)[\w.]*\.so")
@@ -374,6 +384,25 @@ def runs_python(case: Case) -> Outcome:
     if stack.thread.python_unread or (stack.thread.holds_gil is None and _nameless(stack)):
         return unknown("whether the crashed thread ran Python")
     return no("the crashed thread ran no Python and did not hold the GIL")
+
+
+def interpreter_is_over(case: Case) -> Outcome:
+    """The interpreter's own code failed after its end: by its record it was ending, it has no thread left, and nobody is at its end."""
+    stack = case.crashed
+    if stack is None or not stack.natives or case.crash.source is None or case.crash.source.kind != "core":
+        return unknown("the crashed thread's native stack")
+    if case.crash.python is None or not case.crash.python.finalizing:
+        return no("the interpreter had not ended, or none ran")
+    if any(one.thread.holds_gil is not None or one.pythons for one in case.stacks):
+        return no("the interpreter has a thread")
+    if any(frame.name in ENDS_PYTHON for one in case.stacks for frame in one.whole):
+        return no("the interpreter, or the process, was still ending")
+    first = stack.natives[0]
+    if INTERPRETER.search(first.module) is None and first.module != case.crash.python.executable:
+        return no("it did not fail in the interpreter")
+    return Outcome(
+        True, (Evidence(text=f"{first.name} ran, and the interpreter had no thread", thread=stack.thread.tid, frame=first.index),)
+    )
 
 
 def gil_held_by_it(case: Case) -> Outcome:
@@ -739,6 +768,14 @@ def only_told(case: Case) -> Outcome:
     return Outcome(True) if case.is_hearsay else no("a program's own words are known")
 
 
+def only_raised(case: Case) -> Outcome:
+    """All that is known of the end is exceptions of Python: such an end leaves no core, and no memory is damaged."""
+    log = case.crash.log
+    if case.crash.signal is not None or not log or any(line.kind != "exception" for line in log):
+        return no("a signal, an abort or another end is known")
+    return Outcome(True, tuple(Evidence(text=line.text, log=position) for position, line in enumerate(log[:2])))
+
+
 def no_debug_info(case: Case) -> Outcome:
     """The interpreter has no debug info on this machine."""
     python = case.crash.python
@@ -795,6 +832,8 @@ FACTS: dict[str, Fact] = {
     "free-threaded": free_threaded,
     "runs-python": runs_python,
     "gil-held-by-it": gil_held_by_it,
+    "interpreter-is-over": interpreter_is_over,
+    "only-raised": only_raised,
     "two-llvm-openmp": two_llvm_openmp,
     "two-libstdcxx": two_libstdcxx,
     "two-openssl": two_openssl,
@@ -816,9 +855,14 @@ FACTS: dict[str, Fact] = {
     **CALLBACK_FACTS,
     **CODE_FACTS,
     **FREED_FACTS,
+    **GIL_FACTS,
     **GPU_MEMORY_FACTS,
+    **GUI_FACTS,
+    **HANDLER_FACTS,
     **JOB_FACTS,
+    **LIBRARY_FACTS,
     **LOADING_FACTS,
+    **OBJECT_FACTS,
     **STACK_FACTS,
     **TERMINATE_FACTS,
 }

@@ -1,8 +1,11 @@
-"""free() of a pointer that is no block of the heap, where glibc crashed before it noticed: malloc/malloc.c and arena.c. Pure."""
+"""A pointer that is no block of the heap, given to free() or realloc(), where glibc crashed before it noticed: malloc/malloc.c and arena.c.
+Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import takewhile
+from typing import Optional
 
 from crashkit.diagnose.case import MEMORY_FAULTS, Case, Native, Stack
 from crashkit.diagnose.outcome import Outcome, no, unknown
@@ -11,7 +14,13 @@ from crashkit.model import Mapping as Range
 from crashkit.naming.functions import libc_name
 from crashkit.regex import regex
 
-_LOOKS = frozenset({"arena_for_chunk", "heap_for_ptr", "_int_free", "_int_free_chunk", "free", "cfree", "__libc_free"})
+_LOOKS = {
+    **dict.fromkeys(("arena_for_chunk", "heap_for_ptr", "_int_free", "_int_free_chunk", "free", "cfree"), "free"),
+    **dict.fromkeys(("realloc", "_int_realloc"), "realloc"),
+    "musable": "malloc_usable_size",
+    "malloc_usable_size": "malloc_usable_size",
+}
+"""Functions that look at a block's size or arena, and the one of the manual that does so with them."""
 _HEAP = 64 << 20
 """Bytes of a heap of an arena: what manages it is at the next lower multiple (HEAP_MAX_SIZE)."""
 _OF_ARENA = 0x40
@@ -25,13 +34,13 @@ _POINTER = regex(r"(?:ptr@entry=)?(0x[0-9a-f]{1,16})\b")
 
 
 def freed_no_block(case: Case) -> Outcome:
-    """The crashed thread failed in glibc's free(), where it expects the block's size, or its arena, of a pointer that a register has."""
+    """The crashed thread failed in glibc's free() or realloc(), where it looks for the size or arena of a block in a register."""
     signal, stack = case.crash.signal, case.crashed
     if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
         return unknown("the fault address")
     first = next(iter(stack.natives), None)
-    if first is None or libc_name(first.name).removeprefix("__GI_") not in _LOOKS:
-        return no("it did not fail in free()")
+    if first is None or _looking(first) is None:
+        return no("it did not fail in free() or realloc()")
     given = signal.address + _SIZE
     if given in stack.thread.registers.values() and signal.reason in _NOT_THERE:
         return _told(stack, first, f"was given {given:#x}, where there is no memory")
@@ -49,8 +58,14 @@ def freed_no_block(case: Case) -> Outcome:
 
 
 def _told(stack: Stack, frame: Native, text: str) -> Outcome:
-    evidence = Evidence(text=f"free() {text}", thread=stack.thread.tid, frame=frame.index)
-    return Outcome(True, (evidence,), {"end": "free() crashed", "text": f"it {text}"})
+    # arena_for_chunk() looks for both: the outermost of the allocator's frames was called.
+    *_, called = takewhile(bool, map(_looking, stack.natives))
+    evidence = Evidence(text=f"{called}() {text}", thread=stack.thread.tid, frame=frame.index)
+    return Outcome(True, (evidence,), {"end": f"{called}() crashed", "text": f"it {text}"})
+
+
+def _looking(frame: Native) -> Optional[str]:
+    return _LOOKS.get(libc_name(frame.name).removeprefix("__GI_"))
 
 
 def _pointers(frame: Native, registers: Mapping[str, Address]) -> list[int]:

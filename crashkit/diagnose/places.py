@@ -13,5 +13,6 @@ def place(file: str, line: Optional[int]) -> str:
 
 
 def python_line(frame: PythonFrame) -> str:
-    """`app.py:17 in decode`, with a question mark for what is not known."""
-    return f"{place(frame.file or '?', frame.line)} in {frame.function or '?'}"
+    """`app.py:17 in decode`, or what is known of it; `?` where nothing is."""
+    known = (place(frame.file, frame.line) if frame.file else None, frame.function)
+    return " in ".join(filter(None, known)) or "?"

@@ -10,9 +10,10 @@ from typing import Optional
 
 from crashkit.diagnose.case import MEMORY_FAULTS, Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.memory import mapping_at
 from crashkit.model import Evidence
 from crashkit.naming.addresses import is_null
-from crashkit.naming.handed import ADDRESS, handed_on
+from crashkit.naming.handed import ADDRESS, handed_on, is_foreign_call
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.values import Value, bad_pointer, number, unset_items, used
 from crashkit.regex import regex
@@ -44,7 +45,7 @@ def argument_cut(case: Case) -> Outcome:
         whole = number(value.text)
         if whole is None or _is_of_32_bits(whole):
             continue
-        mapping = next((one for one in case.crash.mappings if one.start <= whole < one.end), None)
+        mapping = mapping_at(case.crash.mappings, whole)
         if mapping is not None and 0 <= address % _INT - whole % _INT < _NEAR:
             return _outcome(case, value, f"there is memory at {whole:#x}, of which {address % _INT:#x} is the lower half")
     return no("no variable of the line has an address that ends like the fault address")
@@ -75,7 +76,7 @@ def pointer_handed_on(case: Case) -> Outcome:
     value = _handed_value(case, of_32_bits=False)
     if isinstance(value, Outcome):
         return value
-    if any(one.start <= _address_of(value) < one.end for one in case.crash.mappings):
+    if mapping_at(case.crash.mappings, _address_of(value)) is not None:
         return no("there is memory at the address that the variable has: the access went past its end")
     return _outcome(case, value, "nothing is mapped there")
 
@@ -95,6 +96,38 @@ def unset_item(case: Case) -> Outcome:
         f"item {unset[0]} is a null pointer" if len(unset) == 1 else f"items {', '.join(map(str, unset[:_MOST_ITEMS]))} are null pointers"
     )
     return _outcome(case, value, items)
+
+
+def null_handed_on(case: Case) -> Outcome:
+    """A null pointer was used by what ctypes or cffi called, or by its callee, and no variable has it: an argument may."""
+    signal, stack = case.crash.signal, case.crashed
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
+        return unknown("the fault address")
+    if not is_null(signal.address) or ADDRESS not in handed_on(stack.thread):
+        return no("it is no null pointer, or the code that failed was not called through ctypes or cffi")
+    first = stack.natives[0].frame if stack.natives else None
+    if first is None or is_foreign_call(first):
+        return no("what failed is the call itself")
+    return no("a variable has it") if bad_pointer(stack.thread, signal) is not None else Outcome(True)
+
+
+def null_result(case: Case) -> Outcome:
+    """ctypes itself used a null pointer: what a C function returned, or had at the address of a result, where an object should be."""
+    signal, stack = case.crash.signal, case.crashed
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
+        return unknown("the fault address")
+    first = stack.natives[0] if stack.natives else None
+    if first is None or "/_ctypes." not in first.module or not is_null(signal.address):
+        return no("ctypes itself used no null pointer")
+    return Outcome(True)
+
+
+def called_through_ctypes(case: Case) -> Outcome:
+    """The code that failed was called by ctypes, or by what this one called."""
+    thread = case.crashed.thread if case.crashed is not None else None
+    if thread is None or ADDRESS not in handed_on(thread) or _through_cffi(case):
+        return no("it was not called through ctypes")
+    return Outcome(True)
 
 
 def _handed_value(case: Case, of_32_bits: bool) -> Value | Outcome:
@@ -185,4 +218,7 @@ POINTER_FACTS = {
     "pointer-of-32-bits": pointer_of_32_bits,
     "pointer-handed-on": pointer_handed_on,
     "unset-item": unset_item,
+    "null-handed-on": null_handed_on,
+    "null-result": null_result,
+    "called-through-ctypes": called_through_ctypes,
 }

@@ -12,8 +12,6 @@ from crashkit.naming.functions import plain
 
 _MANY = 300
 """Frames of a stack that is shown whole, from which on a function that most of them run is a recursion."""
-_SMALL = 1 << 20
-"""Bytes of a stack that is smaller than what any system gives threads by itself: 8 MiB, 512 KiB on macOS, 128 KiB with musl."""
 _SOME = 30
 """The same where the stack is known to have overflowed: a thread's stack may be small."""
 _KINDS = (
@@ -112,22 +110,7 @@ def _told(cycle: Sequence[str]) -> str:
     return " > ".join(cycle[:6])
 
 
-def small_stack(case: Case) -> Outcome:
-    """The stack that the crashed thread used up is a small one, that somebody chose: by threading.stack_size(), or a pthread attribute."""
-    signal = case.crash.signal
-    if signal is None or signal.address is None or not case.crash.mappings:
-        return unknown("how large the stack was")
-    # The fault lies in the stack, or below it.
-    above = [one for one in case.crash.mappings if one.end > signal.address and "w" in (one.permissions or "")]
-    stack = min(above, key=lambda one: int(one.start), default=None)
-    if stack is None or stack.start - signal.address > _SMALL or stack.end - stack.start > _SMALL:
-        return no("the stack was no small one")
-    size = f"{(stack.end - stack.start) >> 10:,} KiB"
-    return Outcome(True, (Evidence(text=f"the whole stack has {size}"),), {"stack_size": size})
-
-
 RECURSION_FACTS = {
-    "small-stack": small_stack,
     "deep-cycle": deep_cycle,
     "recursion-in-c": recursion_in_c,
     "recursion-in-python": recursion_in_python,

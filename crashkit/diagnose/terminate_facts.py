@@ -51,6 +51,21 @@ def nothing_to_rethrow(case: Case) -> Outcome:
     return Outcome(True, (Evidence(text="__cxa_rethrow called std::terminate", thread=thread, frame=caller.index),))
 
 
+def terminated_without_gil(case: Case) -> Outcome:
+    """A function of pybind11's called std::terminate without an exception, in a thread that did not hold the GIL.
+
+    Since 2.10, what counts references there throws where the GIL is not held: include/pybind11/pytypes.h, throw_gilstate_error().
+    """
+    caller, thread = _caller(case), case.crashed.thread if case.crashed else None
+    if thread is None or thread.holds_gil is None:
+        return unknown("who held the GIL")
+    bare = any(line.kind == "terminate-bare" for line in case.crash.log)
+    if caller is None or not caller.name.startswith("pybind11::") or not bare or thread.holds_gil:
+        return no("the thread held the GIL, or what called std::terminate is none of pybind11's")
+    text = f"{caller.name} called std::terminate in a thread that did not hold the GIL"
+    return Outcome(True, (Evidence(text=text, thread=thread.tid, frame=caller.index),))
+
+
 def _in_flight(case: Case) -> list[LogLine]:
     return [line for line in case.crash.log if line.kind == "cxx-in-flight"]
 
@@ -66,5 +81,6 @@ def _caller(case: Case) -> Optional[Native]:
 TERMINATE_FACTS = {
     "terminated-unwinding": terminated_unwinding,
     "terminated-by-hand": terminated_by_hand,
+    "terminated-without-gil": terminated_without_gil,
     "nothing-to-rethrow": nothing_to_rethrow,
 }

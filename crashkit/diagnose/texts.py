@@ -10,10 +10,12 @@ from typing import Optional
 from crashkit.diagnose import gpu
 from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.diagnose.places import python_line
+from crashkit.memory import mapping_at
 from crashkit.model import Crash, NativeFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.cython import cython_name
 from crashkit.naming.failing import extension, failing, said
+from crashkit.naming.interrupted import handler_at, handler_said
 from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import installed_as
 from crashkit.naming.values import bad_pointer
@@ -22,6 +24,9 @@ _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 
 
 # The end of a phrase needs no comma before other punctuation.
+_NOTHING = "\0"
+"""In the place of an unknown name without a fallback text, until the space before it is gone, too."""
+_BEFORE_NOTHING = re.compile(r" \0(?=[ .,:;)]|$)")
 _COMMA = re.compile(r",([.,:;)]|$)")
 
 _NO_FILES = ("/dev/zero", "/memfd:", "/SYSV")
@@ -45,8 +50,10 @@ def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, fault_file or else fault_memory (what is mapped there), function, thread, python (the
     user's own line), source, executable, command (to type again), culprit and culprit_value (the variable that was used as a pointer),
     parameter and callee (where that is a library's own), extension and package (of the function that failed), core, live_pid, env_NAME,
-    blocking_run, unseen (where the faulting instruction is not known), no_stack (where that of the dead process is not known), what a GPU
-    core shows first, what an assertion of a kernel checks, what (the message of a C++ exception) and thrown (its type)."""
+    blocking_run, unseen (where the faulting instruction is not known), no_stack (where that of the dead process is not known),
+    own_stack (else: its line), handler and interrupted (a signal handler that failed, and the line that it interrupted),
+    handler_name (its name in C), what a GPU core shows first, what an assertion of a kernel checks, what (the message of a C++
+    exception) and thrown (its type)."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -61,6 +68,8 @@ def names(case: Case) -> dict[str, str]:
     # A traceback may be that of the process which only saw the end of the other.
     if (case.crashed is None or not case.crashed.natives) and not any(line.kind == "fatal-python-error" for line in crash.log):
         found["no_stack"] = "The worker's own stack is not in this text."
+    else:
+        found["own_stack"] = found.get("python")
     if crash.process is not None:
         found["executable"] = crash.process.executable
         found["command"] = _command(crash.process.argv)
@@ -84,7 +93,7 @@ def names(case: Case) -> dict[str, str]:
 def _at_fault(crash: Crash) -> dict[str, Optional[str]]:
     """The file that is mapped at the fault address, or the range that has none."""
     address = crash.signal.address if crash.signal is not None else None
-    mapping = next((one for one in crash.mappings if address is not None and one.start <= address < one.end), None)
+    mapping = mapping_at(crash.mappings, address) if address is not None else None
     if mapping is None:
         return {}
     if mapping.path is not None and mapping.path.startswith("/") and not mapping.path.startswith(_NO_FILES):
@@ -115,8 +124,13 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     found: dict[str, Optional[str]] = {"tid": str(tid) if tid is not None else None}
     found["who"] = f"thread {tid}" if tid is not None else None
     found["function"], found["module"], found["offset"] = _failed_in(stack, case)
-    # A line that only set off a garbage collection is not to blame.
-    if (frame := stack.own_python()) is not None and not in_collector(stack.thread):
+    frame, at = stack.own_python(), handler_at(stack.thread.frames, case.crash.signal)
+    if at is not None:
+        found["handler"] = handler = handler_said(stack.thread.frames, at)
+        found["handler_name"] = handler if handler.isidentifier() else None
+        found["interrupted"] = python_line(frame) if frame is not None else "other code"
+    # A line that only set off a garbage collection, or that a signal interrupted, is not to blame.
+    elif frame is not None and not in_collector(stack.thread):
         found["python"] = python_line(frame)
         found["source"] = frame.source
     wrong = bad_pointer(stack.thread, case.crash.signal)
@@ -182,11 +196,12 @@ def fill(text: str, known: dict[str, str]) -> Optional[str]:
         if value is not None:
             return value.translate(_HIDE)
         missing = missing or match["otherwise"] is None
-        return match["otherwise"] or ""
+        return match["otherwise"] or _NOTHING
 
     # From the inside out: {name|{other|text}}.
     while (filled := _NAME.sub(replace, text)) != text:
         text = filled
+    text = _BEFORE_NOTHING.sub("", text).replace(_NOTHING, "")
     text = _COMMA.sub(r"\1", text.translate(_SHOW))
     return None if missing else f"Code {text[5:]}" if text.startswith("code in ") else text
 

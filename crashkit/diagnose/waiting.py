@@ -15,6 +15,7 @@ from crashkit.naming.cuda import DRIVER, SEEN_TO_WAIT, SYNCHRONISES, SYSTEM
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.own_code import python_frames
 from crashkit.naming.waits import KINDS, awaited, label, line_of, place, sentence
+from crashkit.regex import regex
 
 _MOST_EVIDENCE = 12
 _BY_HANDLERS = frozenset({"event", "condition"})
@@ -29,6 +30,8 @@ _INPUT = frozenset("socket pipe file open terminal".split())
 _LOCKS = frozenset("lock rlock semaphore".split())
 _OUTSIDE = frozenset("child collective cuda".split())
 """Waits of the main thread beside which a background thread that reads an idle pipe or connection explains nothing."""
+_OTHER_END = regex(r"it waits for a pipe that process (?P<pid>\d{1,10}) \([^()]{0,64}\) has open for (?P<how>reading|writing)$")
+"""As crashkit.collect.child_processes and open_files say it of a child, where one process has the other end."""
 Fact = Callable[[Case], Outcome]
 
 
@@ -335,6 +338,21 @@ def waits_for_child(case: Case) -> Outcome:
     return replace(outcome, fields={**outcome.fields, "child": str(child)}) if child is not None else outcome
 
 
+def child_waits_on_pipe(case: Case) -> Outcome:
+    """The child that the main thread waits for waits itself, for a pipe whose other end only this process has."""
+    told = waits_for_child(case)
+    if not told.holds:
+        return told
+    own = _main(case)
+    waits = [wait for wait in _blocked(case) if wait.kind == "child" and wait.thread == own]
+    match = next((found for wait in waits if (found := _OTHER_END.search(wait.name or "")) and int(found["pid"]) == own), None)
+    if match is None:
+        return no("the child does not wait for a pipe that this process has open")
+    reads = match["how"] == "reading"
+    why = "writes into a pipe that is full, and that only its parent reads" if reads else "reads a pipe that only its parent can close"
+    return replace(told, fields={**told.fields, "child_why": f"The child {why}: it cannot go on, and its parent does not"})
+
+
 def busy(case: Case) -> Outcome:
     """One thread of a live process uses nearly a whole processor."""
     if not _lives(case):
@@ -383,6 +401,7 @@ FACTS = {
     "waits-for-input": waits_for_input,
     **{f"waits-for-input-{kind}": _input_of_kind(kind) for kind in sorted(_INPUT)},
     "waits-for-child": waits_for_child,
+    "child-waits-on-pipe": child_waits_on_pipe,
     "busy": busy,
     "alive": alive,
 }

@@ -6,10 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
 
-from crashkit.evidence.text.log import read_log
+from crashkit.diagnose import diagnose, load_catalog
+from crashkit.errors import EvidenceError
+from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import (
     Address,
     Crash,
+    Finding,
     Frame,
     Instruction,
     LogLine,
@@ -104,3 +107,13 @@ def crash(
         instructions=(Instruction(address=Address(0x1000), text=instruction, faulting=True),) if instruction else (),
         log=log,
     )
+
+
+def of_posted(text: str, folder: Path) -> tuple[Finding, ...]:
+    """What is found in a text that somebody posted; nothing where it is refused."""
+    path = folder / "posted.txt"
+    path.write_text(text + "\n")
+    try:
+        return tuple(diagnose(crash_of_log(path, read_log(path)), load_catalog()).findings)
+    except EvidenceError:
+        return ()

@@ -78,6 +78,16 @@ def test_a_tensor_of_unmapped_memory() -> None:
 @pytest.mark.torch
 @pytest.mark.slow
 @needs_torch
+def test_a_tensor_that_is_larger_than_its_memory() -> None:
+    """Its memory is not gone: the first part of it is there."""
+    crash, _ = array(python_crash("array_memory.py", "too_large", python=Path(sys.executable)))
+    assert [(one.id, one.confidence) for one in crash.findings[:1]] == [("array-larger-than-memory", "likely")]
+    assert "1,048,576 bytes of memory" in first(crash).summary and "of which 524,288 bytes are there" in first(crash).summary
+
+
+@pytest.mark.torch
+@pytest.mark.slow
+@needs_torch
 def test_a_fault_elsewhere_is_no_array_s() -> None:
     crash = analyze(python_crash("array_memory.py", "owned", python=Path(sys.executable)).core)
     assert crash.signal is not None and crash.signal.array is None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.diagnose.catalog import Catalog, checked, conditions, configured, line_of, problems
@@ -16,8 +17,9 @@ from crashkit.diagnose.texts import fill
 from crashkit.diagnose.versions import parse_requirement, satisfies
 from crashkit.errors import CatalogError
 from crashkit.evidence.text.log_patterns import kinds, line_patterns
-from crashkit.model import Crash, Module, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.model import Crash, LogLine, Module, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.naming.functions import plain
+from crashkit.report import html, markdown
 from crashkit.report.wording import is_prose
 
 from .synthetic import crash
@@ -255,6 +257,8 @@ def test_texts_are_filled() -> None:
     assert fill("{a} and {b|c}", {"a": "1"}) == "1 and c"
     assert fill("{a}", {}) is None
     assert fill("{a|{b|c}}", {"b": "2"}) == "2"
+    assert fill("worker {a|} had {b|}, and {a|}{c}s.", {"c": "x"}) == "worker had, and xs."
+    assert fill("thread {a|} {b|}failed: {a|}", {}) == "thread failed:"
     assert fill("f() { return {a}; }", {"a": "{b}"}) == "f() { return {b}; }"
 
 
@@ -320,3 +324,12 @@ def test_a_fix_that_uses_torch_says_so() -> None:
         if uses.search(fix.text) and fix.needs != "torch"
     ]
     assert unsaid == []
+
+
+def test_no_summary_repeats_the_title() -> None:
+    """Where nothing is known that the summary could say, the cause stands in its place."""
+    told = Crash(log=(LogLine(text="An NCCL dump signal due to a collective timeout", kind="tells-nccl-watchdog-timeout"),))
+    (finding,) = diagnose(told, load_catalog()).findings
+    assert finding.summary == finding.cause != finding.title
+    assert html.render(replace(told, findings=(finding,))).partition('<section id="findings"')[2].count("or the network failed.") == 1
+    assert markdown.summary(replace(told, findings=(finding,))).count("or the network failed") == 1

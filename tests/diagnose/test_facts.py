@@ -212,3 +212,17 @@ def test_where_a_freed_pointer_points(args: dict[str, str], registers: dict[str,
     held = {name: Address(value) for name, value in registers.items()}
     outcome = FACTS["freed-no-block"](Case(crash(frame, signal=AT_ARENA, more=IN_STACK, registers=held)))
     assert outcome.fields["text"] == f"it was given {given}"
+
+
+@pytest.mark.parametrize(
+    ("frames", "named"),
+    [
+        (("arena_for_chunk", "__libc_realloc", "f"), "realloc()"),
+        (("arena_for_chunk", "__GI___libc_free", "free_all"), "free()"),
+        (("musable", "__malloc_usable_size", "f", "free"), "malloc_usable_size()"),
+    ],
+)
+def test_which_function_was_given_the_pointer(frames: tuple[str, ...], named: str) -> None:
+    held = {"rdi": Address(0x7FFC65CBD010)}
+    outcome = FACTS["freed-no-block"](Case(crash(*frames, signal=AT_ARENA, more=IN_STACK, registers=held)))
+    assert outcome.fields["end"] == f"{named} crashed"

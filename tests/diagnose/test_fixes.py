@@ -13,10 +13,11 @@ from crashkit.diagnose.case import Case
 from crashkit.diagnose.fixes import fitting
 from crashkit.diagnose.signature import Condition, Fix
 from crashkit.evidence.text.log import crash_of_log, read_log
-from crashkit.model import Crash, Process
+from crashkit.model import Address, Crash, Instruction, Mapping, Process
 from crashkit.pipeline import analyze
 
-from ..crashes import an_interpreter, python_crash
+from ..crashes import CRASHERS, an_interpreter, python_crash
+from .causes import library
 from .synthetic import crash
 
 
@@ -154,6 +155,40 @@ def test_a_function_that_took_more_stack_than_there_is(tmp_path: Path) -> None:
     """No recursion is to be ended."""
     told = overflow(analyze(python_crash("faults.py", "large_frame", python=an_interpreter()).core))
     assert "MiB of stack at once" in told[0] and not any("recursion" in fix for fix in told)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["array", "from_alloca"])
+@pytest.mark.parametrize("probes", ["-fstack-clash-protection", "-fno-stack-clash-protection"])
+def test_a_function_that_touches_each_page_of_its_frame(function: str, probes: str) -> None:
+    built = library(f"frames{probes}", "-xc", "-O2", probes, "-fno-stack-protector", source=(CRASHERS / "large_frames.c").read_text())
+    told = overflow(analyze(python_crash("call.py", str(built), function, python=an_interpreter()).core))
+    assert told[0].startswith(f"Take what {function} keeps") and "MiB of stack at once" in told[0], told
+    assert not any("recursion" in fix for fix in told)
+
+
+@pytest.mark.parametrize(
+    ("instructions", "registers", "took"),
+    [
+        (("or qword ptr [rsp + 0xff8], 0", "cmp rsp, rcx"), {"rsp": 0x7F00_0000_0000, "rcx": 0x7EF8_0000_0000}, "more than 32.0 GiB"),
+        (("str xzr, [sp, #0x400]", "cmp sp, x12"), {"sp": 0x7F00_0000_0000, "x12": 0x7EFF_FC00_0000}, "more than 64.0 MiB"),
+        (("or dword ptr [rsp], 0", "cmp rsp, r11"), {"rsp": 0x7F00_0000_0000, "r11": 0x7EFF_FFFF_F000}, None),  # a page more
+        (("or qword ptr [rsp + 0xff8], 0", "mov rsp, rcx"), {"rsp": 0x7F00_0000_0000, "rcx": 0x7EF8_0000_0000}, None),
+        (("call rax", "cmp rsp, rcx"), {"rsp": 0x7F00_0000_0000, "rcx": 0x7EF8_0000_0000}, None),
+    ],
+)
+def test_how_much_a_probe_of_the_stack_was_to_touch(instructions: tuple[str, str], registers: dict[str, int], took: str | None) -> None:
+    subject = crash(signal="SIGSEGV", reason="stack-overflow", address=0x7EFF_FFFF_FFF8, frames="f > g")
+    (thread,) = subject.threads
+    subject = replace(
+        subject,
+        threads=(replace(thread, registers={name: Address(value) for name, value in registers.items()}),),
+        mappings=(Mapping(start=Address(0x7F00_0000_0000), end=Address(0x7F00_0080_0000), permissions="rw-"),),
+        instructions=tuple(Instruction(address=Address(index), text=text, faulting=index == 0) for index, text in enumerate(instructions)),
+    )
+    (finding,) = diagnose(subject, load_catalog()).findings
+    said = finding.summary or ""
+    assert ("at once" in said) == (took is not None) and (took or "") in said
 
 
 def test_no_fix_of_the_catalog_tells_to_remove_what_it_shows() -> None:

@@ -10,7 +10,7 @@ import pytest
 from crashkit.diagnose import diagnose, load_catalog
 from crashkit.model import Crash, Module
 from crashkit.pipeline import analyze
-from crashkit.report import wording
+from crashkit.report import text, wording
 
 from ..crashes import an_interpreter, python_crash
 
@@ -38,6 +38,8 @@ def test_the_address_of_the_code_is_not_told_as_what_was_accessed(kind: str) -> 
     told = re.findall(r"(?:read|called) at (0x\w+)", wording.sentence(crash))
     assert told == ([str(crash.signal.address)] if kind == "unmapped_call" else [])
     assert kind == "unmapped_call" or "read in code at 0x" in wording.sentence(crash)
+    (line,) = [line for line in text.summary(crash, None, color=False, width=200) if line.startswith("  native ")]
+    assert line.count("0x") == 1
 
 
 @pytest.mark.slow

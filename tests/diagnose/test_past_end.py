@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.facts import FACTS
 from crashkit.diagnose.outcome import Outcome
-from crashkit.model import AccessedArray, Address, Crash, Mapping, PythonFrame, Signal, Thread
+from crashkit.model import AccessedArray, Address, Crash, Instruction, Mapping, PythonFrame, Signal, Thread
 from crashkit.pipeline import analyze
-from tests.crashes import NO_TORCH, Folder, Interpreter, every_interpreter, python_crash, some_interpreters
+from tests.crashes import NO_TORCH, Folder, Interpreter, every_interpreter, library_crash, needs_x86_64, python_crash, some_interpreters
 from tests.packages import folder_with
 
 KINDS = {
@@ -71,6 +71,30 @@ def test_an_address_that_no_buffer_leads_to(python: Interpreter) -> None:
     assert "buffer-overrun" not in [finding.id for finding in crash.findings]
 
 
+# Half a gigabyte from the heap, nothing is mapped.
+PAST_INDEX = """
+import array, ctypes
+function = ctypes.CDLL({library!r}).KIND
+function.argtypes = [ctypes.c_void_p, ctypes.c_long]
+def mean(samples):
+    return function(samples.buffer_info()[0], 1 << 26)
+mean(array.array("d", [0.5]) * 1000)
+"""
+
+
+@needs_x86_64()
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["indexed", "stepped"])
+@pytest.mark.parametrize("python", some_interpreters("3.11"))
+def test_an_index_that_leaves_the_buffer_in_one_step(kind: str, python: Interpreter, tmp_path: Path) -> None:
+    """No memory leads from its end to the address: the instruction, or a register, still has where it begins."""
+    crash = analyze(library_crash("past_index.c", PAST_INDEX.replace("KIND", kind), tmp_path, python).core)
+    assert crash.signal is not None and crash.signal.below[0].variable == "samples"
+    found = crash.findings[0]
+    assert (found.id, found.confidence) == ("buffer-overrun", "likely" if kind == "indexed" else "possible")
+    assert "`samples`, array('d') of 1,000 items, which has 8,000 bytes" in found.summary
+
+
 HEAP, END = Mapping(start=Address(0x10000), end=Address(0x20000), permissions="rw-"), 0x20000
 FRAME = PythonFrame(function="f", file="/a.py", line=1, source="lib.fill(x.at, y)", locals={"x": "<x at 0x1>", "y": "<y at 0x2>", "z": "3"})
 
@@ -122,3 +146,19 @@ def test_memory_has_to_lead_from_its_end_to_the_address() -> None:
 def test_a_buffer_of_another_line_has_to_be_near() -> None:
     assert outcome(buffer("z", 0x1F001), fact="past-buffer").holds and not outcome(buffer("z", 0x1F000), fact="past-buffer").holds
     assert not outcome(buffer("z", 0x1F001), buffer("w", 0x1FFF0), fact="past-buffer").holds
+
+
+def counted(text: str, registers: dict[str, int], *below: AccessedArray, fact: str = "counts-from-buffer") -> bool:
+    signal = Signal(number=11, name="SIGSEGV", address=Address(END << 8), reason="unmapped", access="read", below=below)
+    thread = Thread(tid=1, crashed=True, frames=(FRAME,), registers={name: Address(value) for name, value in registers.items()})
+    faulting = Instruction(address=Address(0x1), text=text, faulting=True)
+    return FACTS[fact](Case(Crash(signal=signal, crashed_thread=1, threads=(thread,), instructions=(faulting,)))).holds
+
+
+def test_only_a_register_of_the_operand_is_what_the_address_was_counted_from() -> None:
+    one = buffer("z", 0x1FFF0)
+    assert counted("mov rax, [rdx+rcx*8]", {"rdx": 0x1FFE0, "rcx": 7}, one) and counted("ldr x0, [x1, x2]", {"x1": 0x1FFE0}, one)
+    assert not counted("mov rax, [rdx+rcx*8]", {"rdx": 0x1FFE8, "rax": 0x1FFE0}, one) and not counted("mov rax, [rdx]", {"rdx": 0x1FFE0})
+    assert counted("mov rax, [rdx]", {"rbx": 0x1FFE0}, buffer("x", 0x1FFF0), fact="buffer-in-register")
+    # The line does not name it.
+    assert not counted("mov rax, [rdx]", {"rbx": 0x1FFE0}, one, fact="buffer-in-register")

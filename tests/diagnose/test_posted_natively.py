@@ -16,6 +16,7 @@ from crashkit.errors import EvidenceError
 from crashkit.evidence.text.log import crash_of_log, read_log
 
 ABORT = "#0  __GI_raise (sig=sig@entry=6) at raise.c:58\n#1  0x00007ffff6f2d40a in __GI_abort () at abort.c:89\n"
+SEGV = "Program received signal SIGSEGV, Segmentation fault.\n"
 TOLD = {
     "windows-access-violation": [
         "Problemsignatur:\n  Problemereignisname:\tAPPCRASH\n  Fehlermodulname:\tntdll.dll\n  Ausnahmecode:\tc0000005\n  Ausnahmeoffset:\t0003d968\n",
@@ -34,6 +35,13 @@ TOLD = {
     "heap-corruption-invalid-free": [
         f'{ABORT}#3  0x00007ffff6ccf8ba in malloc_printerr (str=str@entry=0x7ff "free(): invalid pointer") at malloc.c:5342\n#4  0x00007ffff6cd6dec in _int_free (have_lock=0, p=0x7fff280e49a8) at malloc.c:4167\n',
         "Fatal Python error: bad ID: Allocated using API 'o', verified using API 'm'\n",
+        f"{SEGV}#0  _int_free (av=0x7ff0 <main_arena>, p=0x5555a0, have_lock=0) at malloc.c:4007\n#1  0x00007ffff7a914f9 in __GI___libc_free (mem=<optimized out>) at malloc.c:2969\n",
+    ],
+    "heap-corruption-overflow": [
+        "The structure misses a field, which causes an 8-byte heap buffer overflow.\n",
+        f"{SEGV}#0  raise (sig=<optimized out>) at ../sysdeps/unix/sysv/linux/raise.c:51\n#1  0x00007f09c4cc4408 in handler_SIGSEGV(int, siginfo_t*, void*) () from /x/torch/lib/libtorch_python.so\n#2  <signal handler called>\n"
+        "#3  _int_malloc (av=av@entry=0x7f09c7eafc40 <main_arena>, bytes=bytes@entry=5765296) at malloc.c:3924\n#4  0x00007f09c7b5967b in _int_memalign (av=0x7f09c7eafc40 <main_arena>) at malloc.c:4683\n",
+        f"{SEGV}#0  0x00007ffff7a8f1aa in malloc_consolidate (av=av@entry=0x7ffff7dd1b20) at malloc.c:4180\n#1  0x00007ffff7a914f9 in _int_malloc (av=0x7ff0) at malloc.c:2969\n",
     ],
     "gil-not-held": [
         f'{ABORT}#2  0x00005555556c4fc2 in Py_FatalError (msg=0x5fae87 "PyThreadState_Get: no current thread") at pylifecycle.c:1457\n',
@@ -73,7 +81,6 @@ TOLD = {
     "fd-set-overflow": [
         "*** buffer overflow detected ***: terminated\nThe process has more than 1024 file handles, and FD_SET writes beyond the set.\n"
     ],
-    "heap-corruption-overflow": ["The structure misses a field, which causes an 8-byte heap buffer overflow.\n"],
     "supervisor-worker-crashed": ["[NbConvertApp] ERROR | Kernel died while waiting for execute reply.\n"],
     "timeout-slurm-job": ["    message: SLURM-job '4982330' failed, SLURM status is: 'TIMEOUT'. For further error details see the log.\n"],
     "illegal-instruction": [

@@ -8,10 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.diagnose import diagnose, load_catalog
-from crashkit.errors import EvidenceError
-from crashkit.evidence.text.log import crash_of_log, read_log
-from crashkit.model import Finding
+from tests.diagnose.synthetic import of_posted
 
 TOLD = [
     ("qt-object-lifetime", "The crash happens because the QThread object is garbage collected while its thread is still running."),
@@ -160,26 +157,17 @@ HEALTHY = [
 
 @pytest.mark.parametrize(("expected", "sentence"), TOLD)
 def test_named_first(expected: str, sentence: str, tmp_path: Path) -> None:
-    found = _findings(sentence, tmp_path)
+    found = of_posted(sentence, tmp_path)
     assert [finding.id for finding in found][:1] == [expected]
 
 
 @pytest.mark.parametrize("sentence", HEALTHY)
 def test_nothing_is_told(sentence: str, tmp_path: Path) -> None:
-    assert _findings(sentence, tmp_path) == ()
+    assert of_posted(sentence, tmp_path) == ()
 
 
 @pytest.mark.parametrize(("expected", "sentence"), TOLD)
 def test_no_more_than_possible(expected: str, sentence: str, tmp_path: Path) -> None:
     printed = ("exception not rethrown", "static TLS block")
     if not any(text in sentence for text in printed):
-        assert {finding.confidence for finding in _findings(sentence, tmp_path) if finding.id == expected} == {"possible"}
-
-
-def _findings(sentence: str, folder: Path) -> tuple[Finding, ...]:
-    path = folder / "posted.txt"
-    path.write_text(sentence + "\n")
-    try:
-        return tuple(diagnose(crash_of_log(path, read_log(path)), load_catalog()).findings)
-    except EvidenceError:
-        return ()
+        assert {finding.confidence for finding in of_posted(sentence, tmp_path) if finding.id == expected} == {"possible"}

@@ -138,6 +138,7 @@ def test_names_of_a_crash() -> None:
         "unseen": "The evidence does not show",
         "tid": "8",
         "who": "thread 8",
+        "own_stack": "/srv/app.py:3 in load",
         "function": "copy",
         "module": "/x/site-packages/fast_copy/_fast.so",
         "offset": "0x10",

@@ -1,0 +1,45 @@
+"""A signal handler that failed, and had interrupted other code: what it called that no handler may call. Pure."""
+
+from __future__ import annotations
+
+from crashkit.diagnose.case import Case
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.model import Evidence, NativeFrame
+from crashkit.naming.failing import said
+from crashkit.naming.gil import INTERPRETER
+from crashkit.naming.interrupted import handler_at, handler_said
+from crashkit.regex import regex
+
+_ALLOWED = regex(
+    r"PyErr_SetInterrupt\w*|Py_AddPendingCall|_PyEval_AddPendingCall|_?Py_FatalError\w*|_?Py_[Dd]ump\w*|_PyTime_\w+|trip_signal|signal_handler"
+)
+"""What the interpreter itself calls in handlers: Modules/signalmodule.c and faulthandler.c."""
+
+
+def handler_calls_python(case: Case) -> Outcome:
+    """A handler that is not the interpreter's own called a function of the interpreter, which failed or called what did."""
+    stack = case.crashed
+    if stack is None or not stack.thread.frames:
+        return unknown("the crashed thread's stack")
+    frames = stack.thread.frames
+    at = handler_at(frames, case.crash.signal)
+    if at is None:
+        return no("no signal handler that had interrupted other code failed")
+    interpreter = case.crash.python.executable if case.crash.python else None
+    own = [_is_python(frame, interpreter) for frame in frames[: at + 1]]
+    if own[at]:
+        return no("the handler is the interpreter's own")
+    entered = next((index for index in range(at - 1, -1, -1) if own[index]), None)
+    name = said(frames, entered) if entered is not None else None
+    if entered is None or name is None or _ALLOWED.fullmatch(name):
+        return no("the handler called nothing of the interpreter's that a handler may not call")
+    evidence = Evidence(text=f"{handler_said(frames, at)} called {name}", thread=stack.thread.tid, frame=entered)
+    return Outcome(True, (evidence,), {"callee": name})
+
+
+def _is_python(frame: object, interpreter: str | None) -> bool:
+    module = frame.module or "" if isinstance(frame, NativeFrame) else ""
+    return bool(module) and (module == interpreter or INTERPRETER.search(module) is not None)
+
+
+HANDLER_FACTS = {"handler-calls-python": handler_calls_python}

@@ -1,0 +1,39 @@
+"""A Python object whose memory was overwritten or freed: where its type should be is no type. Pure."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from crashkit.diagnose.case import MEMORY_FAULTS, Case
+from crashkit.diagnose.outcome import Outcome, no, unknown
+from crashkit.model import Evidence
+from crashkit.naming.own_code import python_frames
+from crashkit.naming.values import used
+from crashkit.regex import regex
+
+_NO_TYPE = regex(r"<object at (0x[0-9a-f]{1,16}) of an unreadable type at (0x[0-9a-f]{1,16})>")
+"""As crashkit.interpreter.values shows such an object, by itself or in a tuple, list or dict."""
+_TYPE_SIZE = 0x200
+"""Bytes that belong to a type, at least those that the interpreter reads first (Include/cpython/object.h, `struct _typeobject`: 0x198)."""
+_MOST_FRAMES = 3
+
+
+def object_without_type(case: Case) -> Outcome:
+    """The address that faulted is that of a type, of an object in a variable of the crashed thread: reading the type failed."""
+    signal = case.crash.signal
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or case.crashed is None:
+        return unknown("the fault address")
+    if signal.access not in (None, "read"):
+        return no("it was no read")
+    for frame in islice(python_frames(case.crashed.thread), _MOST_FRAMES):
+        shown = {**{value.name: value.text for value in used(frame)}, **frame.locals}
+        for name, text in shown.items():
+            for match in _NO_TYPE.finditer(text):
+                kind = int(match[2], 16)
+                if kind <= signal.address < kind + _TYPE_SIZE:
+                    evidence = Evidence(text=f"{name} = {text}", thread=case.crashed.thread.tid)
+                    return Outcome(True, (evidence,), {"variable": name, "object": match[1], "type": match[2]})
+    return no("no object in a variable has a type at the fault address")
+
+
+OBJECT_FACTS = {"object-without-type": object_without_type}
