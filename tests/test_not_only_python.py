@@ -35,6 +35,17 @@ def test_a_library_that_fails_as_the_program_ends() -> None:
     assert one_line.where(crash) == "release"
 
 
+@needs_gdb
+def test_a_library_that_fails_as_a_thread_ends() -> None:
+    """No line called its destructor; what the main thread waits for is no cause."""
+    python = an_interpreter()
+    library = made_once(f"thread_end-{python.name}", lambda folder: build_library("thread_end.c", folder, python))
+    crash = analyze(python_crash("scenarios.py", "thread_end", str(library), python=python, faulthandler=False).core)
+    screen = list(text.summary(crash, None, color=False, width=200))
+    assert screen[1].strip() == "failed in drop (thread_end.c:9 in thread_end.so), run at the end of the thread"
+    assert one_line.where(crash) == "drop"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("python", some_interpreters("3.8", "3.12"))
 def test_a_program_that_embeds_python(python):

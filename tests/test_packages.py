@@ -275,8 +275,8 @@ def test_a_destructor_that_throws_behind_pybind11(python: Interpreter, storage: 
     (finding,) = [one for one in crash.findings if one.id == "cxx-throw-in-destructor"]
     assert finding.confidence == "certain" and crash.findings[0] is finding
     assert (finding.summary or "").startswith(
-        "An exception of type std::runtime_error tried to leave a function that must not throw. It was thrown in Store::~Store. "
-        "Its message: the store 2026 is still open."
+        "An exception of type std::runtime_error tried to leave a function that must not throw. "
+        "Its message: the store 2026 is still open. It was thrown in Store::~Store."
     )
 
 

@@ -46,8 +46,48 @@ def test_the_child_waits_for_its_parent(reader: str, tmp_path: Path) -> None:
         rf"process {child} \(cat\): it waits for a pipe that process {process.pid} \(\S+\) has open for writing", crash.waits[0].name or ""
     )
     (finding,) = crash.findings
-    assert finding.id == "hang-child" and f"build (program.py:{9 if reader else 6}) for a child process" in (finding.summary or "")
-    assert f"crashkit attach --tree {process.pid}" in finding.fix[0] and not any("socket" in fix for fix in finding.fix)
+    assert (finding.id, finding.confidence) == (
+        "deadlock-child-pipe",
+        "likely",
+    ) and f"build (program.py:{9 if reader else 6}) for a child process" in (finding.summary or "")
+    assert "communicate" in finding.fix[0] and not any("socket" in fix for fix in finding.fix)
+    assert "reads a pipe that only its parent can close" in finding.summary
+
+
+def test_nobody_reads_what_the_child_writes(tmp_path: Path) -> None:
+    program = HEAD + WAITS.format(command="'head', '-c', '1000000', '/dev/zero'").replace("stdin", "stdout")
+    with running(an_interpreter(), program, tmp_path) as (process, words):
+        child = int(words[0])
+        with ended(child):
+            until_asleep(process.pid, 1)
+            until_asleep(child, 1)
+            crash = attach(process.pid, Options(gdb=None))
+    (finding,) = crash.findings
+    assert (finding.id, finding.confidence) == ("deadlock-child-pipe", "likely")
+    assert "writes into a pipe that is full" in finding.summary
+
+
+QUEUED = """
+import multiprocessing, os
+queue = multiprocessing.get_context("fork").Queue()
+def fills():
+    queue.put(b"x" * 10_000_000)
+    print("ready", os.getpid(), flush=True)
+process = multiprocessing.get_context("fork").Process(target=fills)
+process.start()
+process.join()
+"""
+
+
+def test_a_queue_that_is_not_read_before_its_process_ends(tmp_path: Path) -> None:
+    with running(an_interpreter(), QUEUED, tmp_path) as (_, words):
+        child = int(words[0])
+        with ended(child):
+            until_asleep(child, 2)
+            crash = attach(child, Options(gdb=None))
+    (finding,) = crash.findings
+    assert (finding.id, finding.confidence) == ("hang-queue-not-read", "likely")
+    assert "QueueFeederThread" in finding.summary and "queue.get()" in finding.fix[0]
 
 
 def test_what_a_child_was_started_with_is_masked(tmp_path: Path) -> None:
