@@ -28,6 +28,8 @@ _NOTHING = "\0"
 """In the place of an unknown name without a fallback text, until the space before it is gone, too."""
 _BEFORE_NOTHING = re.compile(r" \0(?=[ .,:;)]|$)")
 _COMMA = re.compile(r",([.,:;)]|$)")
+_TWICE = re.compile(r"(?<=[^.\s][.!?])\.(?=\s|$)|(?<=\.{3})\.")
+"""A value may be a whole sentence: its own end is enough."""
 
 _NO_FILES = ("/dev/zero", "/memfd:", "/SYSV")
 """How the kernel names shared memory that was mapped without a file."""
@@ -202,7 +204,7 @@ def fill(text: str, known: dict[str, str]) -> Optional[str]:
     while (filled := _NAME.sub(replace, text)) != text:
         text = filled
     text = _BEFORE_NOTHING.sub("", text).replace(_NOTHING, "")
-    text = _COMMA.sub(r"\1", text.translate(_SHOW))
+    text = _TWICE.sub("", _COMMA.sub(r"\1", text.translate(_SHOW)))
     return None if missing else f"Code {text[5:]}" if text.startswith("code in ") else text
 
 

@@ -260,6 +260,7 @@ def test_texts_are_filled() -> None:
     assert fill("worker {a|} had {b|}, and {a|}{c}s.", {"c": "x"}) == "worker had, and xs."
     assert fill("thread {a|} {b|}failed: {a|}", {}) == "thread failed:"
     assert fill("f() { return {a}; }", {"a": "{b}"}) == "f() { return {b}; }"
+    assert fill("It said: {a}. Then {b}.", {"a": "Could not connect.", "b": "x ..."}) == "It said: Could not connect. Then x ..."
 
 
 @pytest.mark.parametrize(

@@ -184,7 +184,7 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
         said = (log.said(source.file, source.soft_errors) or log.mentioned(source.file, source.soft_errors)) if alone else None
         if said is None:
             raise
-        found = said
+        found = log.with_cut_traceback(said)
     else:
         if alone and found.signal is None and found.stacks == "native" and not found.lines:
             told = log.told(source.file)
@@ -503,6 +503,13 @@ class _Log:
         if told := [line for line in self.told_causes(file, ()) if not hearsay.undoes(line.text)]:
             return LogEvidence(kind="log", soft_errors=(*errors, mentions.only_cause(told[0].line or 1)))
         return None
+
+    def with_cut_traceback(self, found: LogEvidence) -> LogEvidence:
+        """With the frames of a traceback of which the text does not say what was raised, where nothing else shows a stack."""
+        cut = [reader for _, reader, _ in self._texts[traceback.FORMAT] if isinstance(reader, traceback.Traceback) and reader.is_cut]
+        if found.threads or not cut:
+            return found
+        return msgspec.structs.replace(found, threads=(cut[-1].thread(),), soft_errors=(*found.soft_errors, traceback.WITHOUT_END))
 
     def _mentions(self, found: Mapping[int, str], fields: dict[str, str]) -> tuple[LogLine, ...]:
         return tuple(

@@ -7,11 +7,16 @@ from collections.abc import Sequence
 from typing import Optional
 
 from crashkit.evidence.text.reader import Account, Format, Note, Reader, Telling
-from crashkit.model import PythonFrame, Thread
+from crashkit.model import PythonFrame, SoftError, Thread
 
 KIND = "exception"
 """Of the line of an exception whose message no pattern knows."""
 MOST_FRAMES = 1000
+WITHOUT_END = SoftError(
+    stage="log",
+    message="the traceback has no last line: it does not say what was raised",
+    hint="Pass the text with the lines below it, if there are any.",
+)
 
 _HEAD = re.compile(r"^(?P<margin>[ |+-]*)(?:\w[\w.]* +)?Traceback \(most recent call (?P<end>last|first)\):?$")
 _ASIDE = ("Exception ignored ", "Error in atexit._run_exitfuncs", "Error in sys.excepthook", "--- Logging error ---")
@@ -30,6 +35,9 @@ _EXCEPTION = re.compile(
 # Lib/subprocess.py: of a Python program, status 1 is an exception that nobody caught.
 _CHILD_RAISED = re.compile(r"^Command '.*' returned non-zero exit status 1\.$")
 _CHILD_DIED = re.compile(r"^Command '.*' died with <Signals\.SIG\w{1,20}: \d{1,3}>\.$")
+# Lib/multiprocessing/connection.py and its copies: what a process sees of the other one's end.
+_PIPE = re.compile(r"(?:^|[/\\])(?:multiprocess(?:ing)?|billiard)[/\\]connection\.py$")
+_OTHER_ENDED = frozenset({"EOFError", "ConnectionResetError", "BrokenPipeError"})
 _LEVEL = re.compile(r"^(?:INFO|DEBUG|WARNING|WARN|ERROR|CRITICAL|FATAL|TRACE)\b")
 _MARGIN = re.compile(r"^ *(?:\| |\+-[+-]*)(?P<rest>.*)$")
 _MARKS = re.compile(r"^[ ~^|]*$")
@@ -101,13 +109,25 @@ class Traceback(Reader):
 
     @property
     def is_of_parent(self) -> bool:
-        """Whether it only says that a program which this one had started failed: accelerate's launcher prints it below that one's own."""
-        return (self._says(_CHILD_RAISED) and "python" in (self.message or "")) or self.child_died
+        """Whether it only says that another process failed: a program that it had started, whose own traceback accelerate's launcher prints
+        above it, or the one at the other end of a pipe."""
+        return (self._says(_CHILD_RAISED) and "python" in (self.message or "")) or self.child_died or self._lost_other_end
 
     @property
     def child_died(self) -> bool:
         """Whether that program died of a signal: these frames are not where it did."""
         return self._says(_CHILD_DIED)
+
+    @property
+    def _lost_other_end(self) -> bool:
+        """Whether the process at the other end of a pipe was gone."""
+        innermost = self._frames[0 if self.first else -1].file if self._frames else None
+        return self.exception in _OTHER_ENDED and _PIPE.search(innermost or "") is not None
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether the text ends, or goes on with something else, before it says what was raised."""
+        return bool(self._frames) and self.exception is None
 
     def _says(self, pattern: re.Pattern[str]) -> bool:
         return (self.exception or "").endswith("CalledProcessError") and pattern.match(self.message or "") is not None
