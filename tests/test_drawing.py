@@ -171,7 +171,7 @@ def until(words):
         more.clear()
 analyze._PATIENCE = 0.1
 with analyze.Progress(quiet=False, renders=False) as progress:
-    until("reading the core …")
+    until("reading the evidence …")
     progress.stage("gdb", lambda: Crash(signal=Signal(number=11, name="SIG [bold]X[/]")))
     if "drawn" in sys.argv:
         until("reading stacks with gdb …")
@@ -182,7 +182,7 @@ print("done")
 @pytest.mark.slow
 def test_progress_on_a_terminal_is_drawn_and_gone_at_the_end(environment: dict[str, str], tmp_path: Path) -> None:
     shown = on_terminal([sys.executable, "-c", SLOW, "drawn"], tmp_path, environment, 40)
-    assert "reading the core …" in shown and "reading stacks with gdb …" in shown
+    assert "reading the evidence …" in shown and "reading stacks with gdb …" in shown
     assert re.search(r"\x1b\[2KSIG \[bold\]X\[/\]\n", shown), "the first answer stands above, on a line of its own"
     assert re.search(r"\x1b\[\?25h\r(?:\x1b\[1A)?\x1b\[2Kdone\n$", shown), "the cursor is back, and the line is free"
 
@@ -194,7 +194,7 @@ def test_progress_elsewhere_is_one_line(variables: dict[str, str], environment: 
         shown = on_terminal([sys.executable, "-c", SLOW], tmp_path, {**environment, **variables}, 80)
     else:
         shown = subprocess.run([sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=60).stdout
-    assert shown.splitlines() == ["reading the core …", "SIG [bold]X[/]", "done"]
+    assert shown.splitlines() == ["reading the evidence …", "SIG [bold]X[/]", "done"]
 
 
 def test_what_runs_a_command_does_not_load_what_draws(environment: dict[str, str], tmp_path: Path) -> None:

@@ -314,7 +314,7 @@ class Progress:
 
     @property
     def _what(self) -> str:
-        return _STAGES.get(self._stage, self._stage) or "reading the core"
+        return _STAGES.get(self._stage, self._stage) or "reading the evidence"
 
 
 def _echo(row: str) -> None:
