@@ -7,10 +7,12 @@ parsed each time. A process that calls `crashkit.enable()` pays for it: nothing 
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import struct
 import sys
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -21,16 +23,10 @@ _VERSION = struct.Struct("<QQ")
 
 def own_table(path: Path) -> dict[str, Any]:
     """The contents of a TOML file that came with crashkit. Raises OSError, and ValueError for a text that is no TOML."""
-    status = path.stat()
-    version = _VERSION.pack(status.st_size, status.st_mtime_ns)
-    kept = path.parent / "__pycache__" / f"{path.name}.json"
-    # Whatever is wrong with the file, the table is parsed then.
-    with suppress(OSError, ValueError, RecursionError):
-        data = kept.read_bytes()
-        if data.startswith(version):
-            table = json.loads(data[_VERSION.size :])
-            if isinstance(table, dict):
-                return table
+    version, kept = _version(path), path.parent / "__pycache__" / f"{path.name}.json"
+    table = _kept(kept, version)
+    if isinstance(table, dict):
+        return table
     if sys.version_info >= (3, 11):
         import tomllib
     else:
@@ -40,6 +36,36 @@ def own_table(path: Path) -> dict[str, Any]:
     with suppress(TypeError):  # a table with dates
         _keep(kept, version + json.dumps(read).encode())
     return read
+
+
+def own_derived(place: Path, texts: Iterable[str], code: Path, derive: Callable[[], Any]) -> Any:
+    """What is derived from these texts by this module, as JSON. `place` names it, in a folder of the package.
+
+    Raises OSError if the module is missing, and whatever `derive` raises.
+    """
+    digest = hashlib.sha256("\0".join(texts).encode())
+    # Python's own modules may be asked, too, and may answer otherwise in another version.
+    version, kept = digest.digest() + _version(code), place.parent / "__pycache__" / f"{place.name}.{sys.implementation.cache_tag}.json"
+    found = _kept(kept, version)
+    if found is None:
+        text = json.dumps(derive())
+        found = json.loads(text)
+        _keep(kept, version + text.encode())
+    return found
+
+
+def _version(path: Path) -> bytes:
+    status = path.stat()
+    return _VERSION.pack(status.st_size, status.st_mtime_ns)
+
+
+def _kept(place: Path, version: bytes) -> Any:
+    """None if there is nothing, or not of that version. Whatever is wrong with the file, it is made again then."""
+    with suppress(OSError, ValueError, RecursionError):
+        data = place.read_bytes()
+        if data.startswith(version):
+            return json.loads(data[len(version) :])
+    return None
 
 
 def _keep(place: Path, data: bytes) -> None:
@@ -63,4 +89,4 @@ def _keep(place: Path, data: bytes) -> None:
             raise
 
 
-__all__ = ["own_table"]
+__all__ = ["own_derived", "own_table"]

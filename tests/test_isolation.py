@@ -63,7 +63,7 @@ ALLOWED_CODE = {
     ("crashkit/cli/__init__.py", "exec"),  # of nothing: what Python remembers of an interrupt ends with it
     ("crashkit/report/renderer.py", "importlib.import_module"),  # of a table there
     ("crashkit/evidence/plain_pickle.py", "pickle"),  # only plain data: tests/job/test_flight_recorder.py
-    ("crashkit/evidence/text/log_patterns.py", "importlib.import_module"),  # Python's own parser of patterns
+    ("crashkit/evidence/text/required.py", "importlib.import_module"),  # Python's own parser of patterns
     ("gdb_scripts/crashkit_python.py", "importlib.util.spec_from_file_location"),  # libpython.py: tests/debugger/test_libpython_file.py
 }
 

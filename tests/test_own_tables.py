@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import crashkit
-from crashkit.own_tables import own_table
+from crashkit.own_tables import own_derived, own_table
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -67,3 +67,21 @@ def test_nothing_is_written_where_python_writes_no_bytecode(table, monkeypatch):
 def test_where_nothing_can_be_written_the_table_is_parsed(table):
     (table.parent / "__pycache__").write_text("a file in its place")
     assert own_table(table)["words"] == ["one"]
+
+
+def test_what_is_derived_is_kept_until_its_texts_or_its_code_change(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    code, times = tmp_path / "derive.py", []
+    code.write_text("1")
+
+    def derived(*texts):
+        return own_derived(tmp_path / "lengths", texts, code, lambda: times.append(1) or [len(text) for text in texts])
+
+    assert derived("a", "bc") == derived("a", "bc") == [1, 2] and len(times) == 1
+    assert derived("a", "bcd") == [1, 3] and len(times) == 2
+    assert derived("ab", "cd") == [2, 2] and len(times) == 3
+    code.write_text("22")
+    assert derived("ab", "cd") == [2, 2] and len(times) == 4
+    (place,) = (tmp_path / "__pycache__").iterdir()
+    place.write_bytes(place.read_bytes()[:-1])
+    assert derived("ab", "cd") == [2, 2] and len(times) == 5

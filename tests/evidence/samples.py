@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from crashkit.evidence.text.log_patterns import Classifier, LinePattern, line_patterns, parser
+from crashkit.evidence.text.log_patterns import Classifier, LinePattern, line_patterns
+from crashkit.evidence.text.required import parser
 
 MOST_FORMS = 12
 """Of one pattern."""
@@ -78,10 +79,14 @@ def _forms(items: Items) -> Iterator[Items]:
     yield items
 
 
+def forms(pattern: str) -> list[str]:
+    """Texts that should match it, one for each of its first alternatives."""
+    return [_filled(form) for form in islice(_forms(list(parser.parse(pattern))), MOST_FORMS)]
+
+
 def of_pattern(line: LinePattern, classifier: Classifier) -> Iterator[str]:
     """Lines that this pattern, and no earlier one of another kind, matches."""
-    for form in islice(_forms(list(parser.parse(line.pattern))), MOST_FORMS):
-        text = _filled(form).strip()
+    for text in map(str.strip, forms(line.pattern)):
         found = classifier.classify(text)
         if "\n" not in text and found is not None and found[0] == line.kind:
             yield text

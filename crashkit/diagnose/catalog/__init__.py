@@ -206,7 +206,8 @@ def _condition_problems(condition: Condition) -> Iterator[str]:
 
 
 def _log_problems(condition: Condition) -> Iterator[str]:
-    from crashkit.evidence.text.log_patterns import SHORTEST_LITERAL, kinds, literals
+    from crashkit.evidence.text.log_patterns import kinds, literals
+    from crashkit.evidence.text.required import SHORTEST_LITERAL
 
     if condition.log != "*":
         if condition.log not in kinds():

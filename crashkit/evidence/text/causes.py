@@ -15,7 +15,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from crashkit.evidence.text import required
 from crashkit.evidence.text.letters import Letters
+from crashkit.own_tables import own_derived, own_table
 from crashkit.prepared import prepared
 
 PREFIX = "tells-"
@@ -59,16 +61,21 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     cause: tuple[_Cause, ...]
 
 
+class _Pattern(NamedTuple):
+    expression: str
+    required: tuple[str, ...]
+    """Texts of which a match contains at least one; empty if there are none."""
+
+
 class _Near(NamedTuple):
     kind: str
     in_sentence: bool
-    first: re.Pattern[str]
-    others: tuple[re.Pattern[str], ...]
+    words: tuple[_Pattern, ...]
 
 
 @cache
 def _table() -> _Table:
-    return msgspec.toml.decode(Path(__file__).with_name("causes.toml").read_bytes(), type=prepared(_Table))
+    return msgspec.convert(own_table(Path(__file__).with_name("causes.toml")), prepared(_Table))
 
 
 def cause_patterns() -> tuple[tuple[str, str], ...]:
@@ -99,23 +106,35 @@ def _guesses() -> re.Pattern[str]:
 
 
 @cache
-def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
-    return tuple((cause.kind, re.compile(_expression(said))) for cause in _table().cause for said in cause.said)
-
-
-@cache
-def _neighbours() -> tuple[_Near, ...]:
-    return tuple(
-        _Near(cause.kind, in_sentence, *_compiled(words))
+def _patterns() -> tuple[tuple[tuple[str, _Pattern], ...], tuple[_Near, ...]]:
+    """Those of `said`, and those of `near` and `sentence`."""
+    every = iter(_with_required(tuple(expression for _, expression in cause_patterns())))
+    said = tuple((cause.kind, next(every)) for cause in _table().cause for _ in cause.said)
+    near = tuple(
+        _Near(cause.kind, in_sentence, tuple(next(every) for _ in words))
         for cause in _table().cause
         for in_sentence, several in ((False, cause.near), (True, cause.sentence))
         for words in several
     )
+    return said, near
 
 
-def _compiled(words: Sequence[str]) -> tuple[re.Pattern[str], tuple[re.Pattern[str], ...]]:
-    first, *others = (re.compile(_words(one)) for one in words)
-    return first, tuple(others)
+def _with_required(expressions: Sequence[str]) -> list[_Pattern]:
+    found: list[list[str]] = own_derived(
+        Path(__file__).with_name("causes.required"),
+        expressions,
+        Path(required.__file__),
+        lambda: [required.literals(expression, shortest=1) for expression in expressions],
+    )
+    return [_Pattern(expression, tuple(texts)) for expression, texts in zip(expressions, found, strict=True)]
+
+
+def _may_match(pattern: _Pattern, text: str) -> bool:
+    return not pattern.required or any(one in text for one in pattern.required)
+
+
+# Of more than a thousand patterns, a text needs a few dozen.
+_compiled = cache(re.compile)
 
 
 def told(rows: Sequence[str]) -> tuple[Told, ...]:
@@ -130,14 +149,17 @@ def told(rows: Sequence[str]) -> tuple[Told, ...]:
 
 
 def _in_order(text: str) -> Iterator[tuple[str, int]]:
-    for kind, pattern in _patterns():
-        match = pattern.search(text)
+    for kind, pattern in _patterns()[0]:
+        match = _compiled(pattern.expression).search(text) if _may_match(pattern, text) else None
         if match is not None:
             yield kind, match.start()
 
 
 def _in_any_order(text: str, letters: Letters) -> Iterator[tuple[str, int]]:
-    for kind, in_sentence, first, others in _neighbours():
+    for kind, in_sentence, words in _patterns()[1]:
+        if not all(_may_match(one, text) for one in words):
+            continue
+        first, *others = (_compiled(one.expression) for one in words)
         for match in islice(first.finditer(text), _MOST_PLACES):
             begin, end = letters.sentence_of_spaced(match.start()) if in_sentence else (0, len(text))
             around = text[max(begin, match.start() - _AROUND) : min(end, match.end() + _AROUND)]

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-import importlib
 import re
-import sys
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Optional
+from typing import NamedTuple, Optional
 
 import msgspec
 from ahocorasick_rs import AhoCorasick
 
-from crashkit.evidence.text import causes, formats, translations, windows_codes
+from crashkit.evidence.text import causes, formats, required, translations, windows_codes
 from crashkit.limits import PATTERN_SECONDS
-from crashkit.own_tables import own_table
+from crashkit.own_tables import own_derived, own_table
 from crashkit.prepared import prepared
 from crashkit.processor_time import TooSlow, at_most
-
-SHORTEST_LITERAL = 4
-SHORTEST_NEEDED = 3
-"""Of the texts that a line must have besides, before its pattern is tried."""
 
 _ONLY_AS_IT_IS = "device-assert-line"
 """Of all assertions, those of a GPU are told from GTK's and others' by their letters."""
@@ -35,8 +29,6 @@ _TYPED = str.maketrans(
     }
 )
 """What text editors, chats and input methods make of quotation marks, brackets and colons."""
-
-parser: Any = importlib.import_module("re._parser" if sys.version_info >= (3, 11) else "sre_parse")
 
 
 class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -147,9 +139,9 @@ class Classifier:
         end: Optional[tuple[Optional[str], dict[str, str]]] = None
         for index in sorted({rule for literal in found_texts for rule in self._of_literal[literal]}):
             kind, pattern, _, told, needs = self._rules[index]
-            if any(found_texts.isdisjoint(one) for one in needs) or pattern.pattern in self.too_slow:
+            if any(found_texts.isdisjoint(one) for one in needs) or pattern in self.too_slow:
                 continue
-            match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
+            match = _compiled(pattern).search(text) if kind is not None else self._of_user(pattern, text)
             if match is None or (end is not None and kind in _NO_CAUSES):
                 continue
             found = kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
@@ -169,19 +161,19 @@ class Classifier:
                 )
         return None
 
-    def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:
+    def _of_user(self, pattern: str, text: str) -> Optional[re.Match[str]]:
         """Ours are known to take linear time; a user's may not end."""
         try:
             with at_most(PATTERN_SECONDS):
-                return pattern.search(text)
+                return _compiled(pattern).search(text)
         except TooSlow:
-            self.too_slow.append(pattern.pattern)
+            self.too_slow.append(pattern)
             return None
 
 
 class _Rule(NamedTuple):
     kind: Optional[str]
-    pattern: re.Pattern[str]
+    pattern: str
     required: tuple[str, ...]
     """Texts of which a match contains at least one."""
     told: dict[str, str]
@@ -201,10 +193,14 @@ class _Rules(NamedTuple):
 @lru_cache(maxsize=8)
 def _rules(further: tuple[str, ...]) -> _Rules:
     """The same for each text of a job with hundreds of them."""
-    ours = [_Rule(line.kind, re.compile(line.pattern), literals(line.pattern), _told(line)) for line in line_patterns()]
-    rules = (*ours, *(_Rule(None, re.compile(pattern), literals(pattern), {}) for pattern in further))
+    ours = [
+        (_Rule(line.kind, line.pattern, tuple(one), _told(line)), needs)
+        for line, (one, needs) in zip(line_patterns(), _required_of_ours(), strict=True)
+    ]
+    others = [(_Rule(None, pattern, literals(pattern), {}), required.needs(pattern)) for pattern in further]
+    rules = [rule for rule, _ in (*ours, *others)]
     kept = fewest(_shorten(literal) for rule in rules for literal in rule.required)
-    needed = [tuple(dict.fromkeys((rule.required, *_needs(rule.pattern.pattern)))) for rule in rules]
+    needed = [tuple(dict.fromkeys((rule.required, *map(tuple, needs)))) for rule, needs in (*ours, *others)]
     places = {text: place for place, text in enumerate(dict.fromkeys(text for several in needed for one in several for text in one))}
     of_literal: list[list[int]] = [[] for _ in places]
     for index, rule in enumerate(rules):
@@ -217,6 +213,33 @@ def _rules(further: tuple[str, ...]) -> _Rules:
     return _Rules(whole, kept, AhoCorasick(list(places)), tuple(map(tuple, of_literal)))
 
 
+def _required_of_ours() -> list[tuple[list[str], list[list[str]]]]:
+    """For each of the built-in patterns, what `literals` and `required.needs` tell: to parse them all takes longer than to read a log."""
+    found: list[tuple[list[str], list[list[str]]]] = own_derived(
+        Path(__file__).with_name("log_lines.required"),
+        (*_table().shared, *(line.pattern for line in line_patterns())),
+        Path(required.__file__),
+        lambda: [(literals(line.pattern), required.needs(line.pattern)) for line in line_patterns()],
+    )
+    return found
+
+
+def literals(pattern: str) -> tuple[str, ...]:
+    """Texts of which every match of `pattern` contains at least one; empty if there are no useful ones.
+
+    Raises re.error for an invalid pattern.
+    """
+    return required.literals(pattern, _table().shared)
+
+
+def _shorten(text: str) -> str:
+    return required.shorten(text, _table().shared)
+
+
+# Of the hundreds of patterns, a log needs a few.
+_compiled = cache(re.compile)
+
+
 def _told(line: LinePattern) -> dict[str, str]:
     return {"signal": line.signal} if line.signal else {}
 
@@ -225,74 +248,6 @@ def _told(line: LinePattern) -> dict[str, str]:
 def _loose_patterns() -> tuple[tuple[LinePattern, re.Pattern[str]], ...]:
     lines = (*loose_line_patterns(), *line_patterns())
     return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in lines if line.kind != _ONLY_AS_IT_IS)
-
-
-@cache
-def literals(pattern: str) -> tuple[str, ...]:
-    """Texts of which every match of `pattern` contains at least one; empty if there are no useful ones.
-
-    Raises re.error for an invalid pattern.
-    """
-    parsed = parser.parse(pattern)
-    if parsed.state.flags & re.IGNORECASE:
-        return ()
-    found = _required(parsed)
-    return found if found and min(len(text.encode()) for text in found) >= SHORTEST_LITERAL else ()
-
-
-def _needs(pattern: str) -> tuple[tuple[str, ...], ...]:
-    """Every set of texts of which a match of the pattern contains one, but for short ones."""
-    parsed = parser.parse(pattern)
-    if parsed.state.flags & re.IGNORECASE:
-        return ()
-    return tuple(texts for texts in _candidates(parsed) if texts and min(map(len, texts)) >= SHORTEST_NEEDED)
-
-
-def _required(sequence: Iterable[tuple[Any, Any]]) -> tuple[str, ...]:
-    """The best set of texts that a sequence of parsed items cannot do without."""
-    return max(_candidates(sequence), key=_worth)
-
-
-def _candidates(sequence: Iterable[tuple[Any, Any]]) -> list[tuple[str, ...]]:
-    """The sets of texts that a sequence of parsed items cannot do without."""
-    candidates: list[tuple[str, ...]] = []
-    run = ""
-    for operation, argument in sequence:
-        name = str(operation)
-        if name == "LITERAL":
-            run += chr(argument)
-            continue
-        if name == "AT":
-            continue
-        candidates.append((run,))
-        run = ""
-        candidates.append(_required_of(name, argument))
-    candidates.append((run,))
-    return candidates
-
-
-def _worth(texts: tuple[str, ...]) -> tuple[bool, int]:
-    """Best are texts that other patterns need too, then long ones."""
-    if not texts:
-        return False, 0
-    return all(_shorten(text) != text or text in _table().shared for text in texts), min(map(len, texts))
-
-
-def _shorten(text: str) -> str:
-    return next((shared for shared in _table().shared if shared in text), text)
-
-
-def _required_of(name: str, argument: Any) -> tuple[str, ...]:
-    if name == "SUBPATTERN":
-        return _required(argument[-1])
-    if name == "BRANCH":
-        branches = [_required(branch) for branch in argument[1]]
-        return tuple(text for branch in branches for text in branch) if all(branches) else ()
-    if name in ("MAX_REPEAT", "MIN_REPEAT", "POSSESSIVE_REPEAT") and argument[0] >= 1:
-        return _required(argument[2])
-    if name == "ASSERT":
-        return _required(argument[1])
-    return ()
 
 
 def fewest(texts: Iterable[str]) -> tuple[str, ...]:

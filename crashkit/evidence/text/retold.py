@@ -18,7 +18,8 @@ import msgspec
 
 from crashkit.evidence.text import hearsay
 from crashkit.evidence.text.letters import Dictionary, Letters, Spelling, words_of
-from crashkit.evidence.text.log_patterns import line_patterns, parser
+from crashkit.evidence.text.log_patterns import line_patterns
+from crashkit.evidence.text.required import parser
 from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
