@@ -257,6 +257,7 @@ FAILED = (
     "Python has encountered a problem",
     "my node keeps beeping",
     "Sometimes, when it reads the camera, everything stops.",
+    "Training begins an epoch, and then it stops.",
     "Steps to reproduce: 1. open it, 2. wait",
     "Any idea what it is?",
     "the whole machine locks up",
