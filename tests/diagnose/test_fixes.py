@@ -145,7 +145,7 @@ def test_a_thread_that_is_none_of_pythons_has_no_stack_size_of_pythons() -> None
 def test_a_recursion_that_a_small_stack_ended() -> None:
     frames = " > ".join([*["walk"] * 147, "start_thread"])
     (small,) = diagnose(crash(signal="SIGSEGV", reason="stack-overflow", address=0x7000, frames=frames), load_catalog()).findings
-    assert "It repeats walk." in (small.summary or "") and "about 100 times" in small.fix[0]
+    assert "It repeats walk." in (small.summary or "") and "about 150 times" in small.fix[0]
     other = diagnose(crash(signal="SIGSEGV", reason="unmapped", address=0x7000, frames=frames), load_catalog()).findings
     assert "stack-overflow" not in [finding.id for finding in other]
 
