@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
@@ -103,6 +104,8 @@ def _finding(crash: Crash) -> list[str]:
     parts += [_text(text) for text in dict.fromkeys((finding.summary, finding.cause)) if text]
     if finding.fix:
         parts += ["What to do:", *(_text(fix) if wording.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
+    elif crash.next_steps:
+        parts += ["What to do next:", _listed(crash.next_steps)]
     return parts + _last_words(crash)
 
 
@@ -110,8 +113,12 @@ def _next(crash: Crash) -> list[str]:
     """Where no known failure matched: what to do, and what the process said."""
     parts = []
     if crash.next_steps:
-        parts += ["No known failure matched. Next:", "\n".join(f"- {_text(step)}" for step in crash.next_steps)]
+        parts += ["No known failure matched. Next:", _listed(crash.next_steps)]
     return parts + _last_words(crash)
+
+
+def _listed(steps: Sequence[str]) -> str:
+    return "\n".join(f"- {_text(step)}" for step in steps)
 
 
 def _last_words(crash: Crash) -> list[str]:

@@ -33,6 +33,8 @@ _TAIL = 8
 _TEXT = 4000
 _WAITS = 6
 _SIBLINGS = 16
+_STEPS_BESIDE = 2
+"""Steps to take next beside a finding that has no fix."""
 _WORDS, _WORDS_BESIDE = 3, 2
 """Lines of the end of a log, alone and beside a finding."""
 _MOST_TASKS = 4
@@ -333,8 +335,7 @@ def _found(crash: Crash, page: _Page) -> Iterator[Line]:
     if finding is None:
         if crash.looked_for and not repeated:
             yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
-        for index, step in enumerate(crash.next_steps[: 0 if repeated else 3]):
-            yield from page.field("next" if index == 0 else "", step)
+        yield from _next_steps(crash.next_steps[: 0 if repeated else 3], page)
         yield from _last_words(() if repeated else wording.last_words(crash)[-_WORDS:], page)
         return
     yield Line()
@@ -345,10 +346,16 @@ def _found(crash: Crash, page: _Page) -> Iterator[Line]:
     if finding.summary:
         yield from page.field("", finding.summary, lines=1 if short else 2)
     yield from _fix(finding, page, 2 if short else 3)
+    yield from _next_steps(crash.next_steps[: 0 if finding.fix or short or repeated else _STEPS_BESIDE], page)
     yield from _last_words(() if short or repeated else wording.last_words(crash)[-_WORDS_BESIDE:], page)
     more = sum(one is not finding and one.id not in repeated for one in crash.findings)
     if more and not short:
         yield from page.field("", f"and {wording.plural(more, 'more finding')} in the report", style=_DIM)
+
+
+def _next_steps(steps: Sequence[str], page: _Page) -> Iterator[Line]:
+    for index, step in enumerate(steps):
+        yield from page.field("next" if index == 0 else "", step)
 
 
 def _last_words(rows: Sequence[str], page: _Page) -> Iterator[Line]:

@@ -187,6 +187,14 @@ def test_the_last_words_stand_beside_a_finding_that_leaves_the_reason_open(
     assert ("no heartbeat" in markdown.summary(crash)) is bool(shown)
 
 
+@pytest.mark.parametrize(("fix", "shown"), [((), ["a", "b"]), (("Check it.",), [])])
+def test_what_to_do_next_stands_beside_a_finding_that_says_nothing_to_do(fix: tuple[str, ...], shown: list[str]) -> None:
+    found = Finding(id="null-deref", title="X", confidence="certain", fix=fix)
+    crash = Crash(signal=SEGV, source=CORE, findings=(found,), next_steps=("a", "b", "c"), threads=(Thread(tid=1, crashed=True),))
+    assert of("next", crash) == shown
+    assert ("What to do next:" in markdown.summary(crash)) is bool(shown)
+
+
 def test_the_last_words_of_a_log_are_shown_where_nothing_matched() -> None:
     assert of("log ends", Crash(signal=SEGV, last_words=("a", "b", "c", "d"))) == ["b", "c", "d"]
     answered = Job(root_cause=JobCause(rank=0, what="ValueError"))
