@@ -9,7 +9,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from rich.text import Text
 
+from crashkit.cli import terminal
 from crashkit.crashfolder.manifest import SCHEMA, write_manifest
 from crashkit.crashfolder.store import Store
 from crashkit.model import Crash, PythonFrame, Signal, Thread
@@ -242,3 +244,22 @@ def test_each_row_of_a_list_has_its_signal_and_the_line_to_look_at(columns: int,
     # What stands for an id finds it.
     for short in re.findall(r"20260101T000000-\d+", shown):
         assert piped([*argv("show")[:-1], short], tmp_path, environment)
+
+
+@pytest.mark.parametrize(
+    ("columns", "rows"),
+    [
+        ("60", ["20261127T123617-12377", "  1  46s  SIGSEGV  ./packed  decode_everything (packed.py:6)", "  Null pointer dereference"]),
+        ("30", ["20261127T123617-12377", "  1  46s  SIGSEGV  ./packed", "  decode_everything (packed.p…", "  Null pointer dereference"]),
+    ],
+)
+def test_what_is_stacked_is_not_cut_as_if_it_stood_beside_others(
+    columns: str, rows: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(terminal, "width", lambda _stream: int(columns))
+    cells = [["ID", "N", "AGE", "SIGNAL", "COMMAND", "WHERE", "CAUSE"]]
+    known = ["20261127T123617-12377", "1", "46s", "SIGSEGV", "./packed"]
+    beside, whole = ([*cells, [*known, where, "Null pointer dereference"]] for where in ("decod…", "decode_everything (packed.py:6)"))
+    table, stacked = ([[Text(cell) for cell in row] for row in texts] for texts in (beside, whole))
+    terminal.show_rows(table, (), 24, whole=stacked)
+    assert capsys.readouterr().out.splitlines() == rows

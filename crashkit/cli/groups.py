@@ -151,11 +151,12 @@ def _print_groups(groups: Sequence[Group], now: float) -> None:
 
     from crashkit.cli import terminal
 
-    rows = [[Text(head, style="bold") for head in _HEADS]]
+    rows, whole = ([[Text(head, style="bold") for head in _HEADS]] for _ in range(2))
     for group in groups:
         texts = (group.key[:_SHORT], str(group.count), *_ages(group, now), sparkline(group.trend), str(group.hosts), group.signal or "-")
-        rows.append([*map(terminal.line, texts), terminal.place(group.where or "-", 3), terminal.line(group.cause or "-")])
-    terminal.show_rows(rows, _DISPENSABLE, _LEAST)
+        for shown_in, share in ((rows, 3), (whole, 1)):
+            shown_in.append([*map(terminal.line, texts), terminal.place(group.where or "-", share), terminal.line(group.cause or "-")])
+    terminal.show_rows(rows, _DISPENSABLE, _LEAST, whole=whole)
 
 
 def _print_group(group: Group, crashes: Sequence[Occurrence], now: float) -> None:

@@ -125,16 +125,18 @@ def _show(rows: Sequence[_Row]) -> None:
     from crashkit.crashfolder.manifest import ending
 
     now = time.time()
-    table = [[Text(head, style="bold") for head in _HEADS]]
+    table, whole = ([[Text(head, style="bold") for head in _HEADS]] for _ in range(2))
     for row in rows:
         crash, manifest = row.crash, row.crash.manifest
         argv = " ".join(manifest.get("argv") or manifest.get("command") or [])
         facts = (crash.id, str(row.number), age(now - crash.when), ending(manifest) or "-", crash.core_state, size(crash.size))
-        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-"))), terminal.part(argv, 3), terminal.place(row.where or "-", 4)]
-        table.append([*cells, terminal.line(row.cause or "-")])
+        cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-")))]
+        for shown_in, shares in ((table, (3, 4)), (whole, (1, 1))):
+            cut = [terminal.part(argv, shares[0]), terminal.place(row.where or "-", shares[1])]
+            shown_in.append([*cells, *cut, terminal.line(row.cause or "-")])
     ids = Counter(shortened(row.crash.id) for row in rows)
     short = [terminal.line(id if ids[id] == 1 else row.crash.id) for row in rows for id in (shortened(row.crash.id),)]
-    terminal.show_rows(table, _DISPENSABLE, _LEAST, [table[0][0], *short])
+    terminal.show_rows(table, _DISPENSABLE, _LEAST, [table[0][0], *short], whole)
 
 
 def age(seconds: float) -> str:

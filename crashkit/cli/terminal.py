@@ -71,11 +71,18 @@ def fits(rows: Sequence[Sequence[Text]], indent: int = 0, least: int = LEAST) ->
     return _room(others, indent) >= min(least, wanted)
 
 
-def show_rows(rows: Sequence[Sequence[Text]], dispensable: Sequence[int], least: int, short: Sequence[Text] = ()) -> None:
+def show_rows(
+    rows: Sequence[Sequence[Text]],
+    dispensable: Sequence[int],
+    least: int,
+    short: Sequence[Text] = (),
+    whole: Sequence[Sequence[Text]] = (),
+) -> None:
     """Print a table, one line per row, the first of which are the headings.
 
     Where the last column has less than `least` cells beside the others, `short` takes the place of the first column, and the columns of
-    these indices are left out, one after the other; where that is not enough, each row is stacked in lines without headings.
+    these indices are left out, one after the other; where that is not enough, each row is stacked in lines without headings, which have
+    the cells of `whole`, where those of `rows` were cut to stand beside each other.
     """
     narrow = [[first, *rest] for first, (_, *rest) in zip(short, rows, strict=True)] if short else rows
     for kept in (rows, *(_without(narrow, dispensable[:number]) for number in range(len(dispensable) + 1))):
@@ -84,9 +91,22 @@ def show_rows(rows: Sequence[Sequence[Text]], dispensable: Sequence[int], least:
             return
     if max(row[0].cell_len for row in rows) > width(sys.stdout):
         rows = narrow
-    for first, *facts, last in rows[1:]:
-        last.truncate(width(sys.stdout) - GAP, overflow="ellipsis")
-        show(stacked([(first, Text("\n").join((Text("  ").join(facts), last)))]))
+    for (first, *_), (_, *cells) in zip(rows[1:], (whole or rows)[1:], strict=True):
+        show(stacked([(first, Text("\n").join(_filled(cells, width(sys.stdout) - GAP)))]))
+
+
+def _filled(cells: Sequence[Text], room: int) -> list[Text]:
+    """Lines of whole cells, the last one on its own; only what is longer than a line is cut."""
+    *facts, last = cells
+    lines: list[Text] = []
+    for cell in facts:
+        cell.truncate(room, overflow="ellipsis")
+        if lines and lines[-1].cell_len + GAP + cell.cell_len <= room:
+            lines[-1] = Text(" " * GAP).join((lines[-1], cell))
+        else:
+            lines.append(cell)
+    last.truncate(room, overflow="ellipsis")
+    return [*lines, last]
 
 
 def _without(rows: Sequence[Sequence[Text]], left_out: Sequence[int]) -> list[list[Text]]:

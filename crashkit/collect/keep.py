@@ -723,7 +723,8 @@ def _answer(folder: Path, what: str, is_told: bool) -> str:
     stands = standing(crash)
     where = f": {safe.clip(safe.line(stands.text), _LONGEST_ANSWER)}" if stands is not None else ""
     if found is not None:
-        where = f" in {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}"
+        joint = " in" if found.chosen.why is None else "; meanwhile"
+        where = f"{joint} {safe.clip(safe.line(answer.line(found, crash.signal)), _LONGEST_ANSWER)}"
     elif stands is None and (native := one_line.where(crash)):
         where = f" in {safe.clip(safe.line(native), _LONGEST_ANSWER)}"
     cause = "" if is_told else safe.line(one_line.cause(crash))

@@ -666,6 +666,18 @@ def user_division(case: Case) -> Outcome:
     return Outcome(True, (_evidence(stack, stack.natives[0]),))
 
 
+def in_interpreter(case: Case) -> Outcome:
+    """The function that failed is one of CPython's C API, or a nameless one of the interpreter's file. Not where nothing is known of it."""
+    first = case.crashed.failing[0] if case.crashed is not None and case.crashed.failing else None
+    if case.crashed is None or first is None:
+        return no("the function that failed is not known")
+    python = case.crash.python
+    own = INTERPRETER.search(first.module) is not None or (python is not None and first.module == python.executable)
+    if (own and not first.name) or re.fullmatch(r"_?Py[A-Z]\w*", first.name):
+        return Outcome(True, (_evidence(case.crashed, first),))
+    return no("what failed is no function of CPython's API")
+
+
 def many_streams(case: Case) -> Outcome:
     """Python threads work on side streams, or transfer data, beside the one that reported."""
     for stack in case.stacks:
@@ -848,6 +860,7 @@ FACTS: dict[str, Fact] = {
     "fatal-error-of-extension": fatal_error_of_extension,
     "lock-inversion": lock_inversion,
     "user-division": user_division,
+    "in-interpreter": in_interpreter,
     "many-streams": many_streams,
     "garbage-index": garbage_index,
     **ARRAY_FACTS,

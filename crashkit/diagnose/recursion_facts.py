@@ -73,9 +73,9 @@ def recursion_in_python(case: Case) -> Outcome:
 
 
 def _depth(cycle: Sequence[str], count: int) -> dict[str, str]:
-    """How often the cycle is on the stack, to one digit; nothing where so few of its frames are known that it says little."""
+    """How often the cycle is on the stack, to two digits; nothing where so few of its frames are known that it says little."""
     depth = count // len(cycle)
-    return {"depth": f"about {round(depth, 1 - len(str(depth))):,}"} if depth >= _SOME else {}
+    return {"depth": f"about {round(depth, 2 - len(str(depth))):,}"} if depth >= _SOME else {}
 
 
 def _known(cycle: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -18,7 +18,7 @@ from crashkit.naming.failing import extension, failing, said
 from crashkit.naming.interrupted import handler_at, handler_said
 from crashkit.naming.machinery import python_call
 from crashkit.naming.own_code import installed_as
-from crashkit.naming.values import bad_pointer
+from crashkit.naming.values import bad_pointer, zeros
 
 _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 
@@ -51,6 +51,7 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, fault_file or else fault_memory (what is mapped there), function, thread, python (the
     user's own line), source, executable, command (to type again), culprit and culprit_value (the variable that was used as a pointer),
+    zero (the only variable of the line that is 0, where an integer division failed),
     parameter and callee (where that is a library's own), extension and package (of the function that failed), core, live_pid, env_NAME,
     blocking_run, unseen (where the faulting instruction is not known), no_stack (where that of the dead process is not known),
     own_stack (else: its line), handler and interrupted (a signal handler that failed, and the line that it interrupted),
@@ -135,6 +136,8 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     elif frame is not None and not in_collector(stack.thread):
         found["python"] = python_line(frame)
         found["source"] = frame.source
+    if frame is not None and "python" in found and len(nothing := zeros(frame, case.crash.signal)) == 1:
+        found["zero"] = nothing[0].name
     wrong = bad_pointer(stack.thread, case.crash.signal)
     if wrong is not None and "python" in found:
         # A library's parameter is not a variable that the user has.

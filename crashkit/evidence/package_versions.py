@@ -15,6 +15,8 @@ from crashkit.crashfolder.files import open_real
 
 _IN_PACKAGES = re.compile(r"^(?P<folder>.*/(?:site|dist)-packages)/(?P<name>[^/]+)")
 _TOP_LEVEL, _RECORD, _TORCH = "top_level.txt", "RECORD", Path("torch", "version.py")
+_AT_START = frozenset({"_distutils_hack"})
+"""What a `.pth` file imports into every process of an environment: it tells nothing of the package that it came with."""
 _MOST_METADATA = 2000
 _DEEPEST = 6
 """How many folders a file can be below the one that its package is in, where that has no known name."""
@@ -74,6 +76,8 @@ def _used(files: Iterable[str], locate: Locate) -> Iterator[tuple[str, Path, str
         for name in within:
             # `_cffi_backend.cpython-311-x86_64-linux-gnu.so`; `numpy.libs` has what numpy brought with it.
             module = name.partition(".")[0]
+            if module in _AT_START:
+                continue
             found = _distributions(here).get(module) or _distributions(here).get(_normal(module))
             if found is not None or folder.endswith("-packages"):
                 yield folder, here, module, found

@@ -179,7 +179,7 @@ class Tasks(msgspec.Struct, frozen=True):
 
 def _is_group(task: TaskState) -> bool:
     code = task.frames[0].code if task.frames else None
-    return code is not None and (code.file or "").endswith("/asyncio/taskgroups.py")
+    return code is not None and f"/{code.file}".endswith("/asyncio/taskgroups.py")
 
 
 class TaskReader:

@@ -88,7 +88,7 @@ def said_name(frame: NativeFrame) -> str | None:
     if (written := cython_name(frame.function, frame.module or "")) is not None:
         return written
     name = short_function(frame.function)
-    return libc_name(name).lstrip("_") if name.startswith("__") else name
+    return libc_name(name).lstrip("_") if name.startswith(("__", "_IO_")) else name
 
 
 def code_in(frame: NativeFrame) -> str:

@@ -24,6 +24,11 @@ _OPEN, _CLOSE = "<(", ">)"
 _VARIANT = re.compile(
     r"^(?=\w*$)_*((?:mem|str|wcs|wmem)\w+?)(?:_(?:sse|avx|evex|erms|unaligned|ssse|generic|sve|mte|asimd|falkor|thunderx)\w*)$"
 )
+# What glibc's functions of stdio and conversions of numbers are inside: `____strtol_l_internal`, `__vfprintf_internal`, `_IO_new_fclose`.
+_INSIDE = re.compile(
+    r"^_*(?:_IO_)?((?:str|wcs)to(?:l|ll|ul|ull|d|f|ld|f\d+x?)|v\w{0,4}(?:printf|scanf))(?:_l)?_internal$"
+    r"|^_IO_(?:new_|old_)?(f(?:open|close|read|write|puts|gets|flush|seek|tell|getpos|setpos|printf)|(?:v|vf|vs)?printf|puts|gets|getdelim|popen|ungetc)$"
+)
 # The C functions of the C++ runtime, which debug info puts into its namespace: `__cxxabiv1::__cxa_throw`.
 _C_OF_CXX = re.compile(r"^__cxxabiv1::(?=__cxa_)")
 _ALIAS = re.compile(
@@ -59,8 +64,8 @@ def libc_name(name: str) -> str:
     `name` is a plain name; it is returned unchanged if it is not a C library function.
     """
     name = _ALIAS.sub("", name)
-    variant = _VARIANT.match(name)
-    return variant[1] if variant else name
+    found = _VARIANT.match(name) or _INSIDE.match(name)
+    return next(filter(None, found.groups())) if found else name
 
 
 def _without_arguments(name: str, templates: str) -> str:

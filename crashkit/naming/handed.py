@@ -45,7 +45,8 @@ def handed_on(thread: Thread) -> frozenset[str]:
             return frozenset({NONE} if inside <= _NEAR else ())
     # Where libffi is part of a stripped interpreter, and before the native stack has been read, what called it tells.
     caller = next(iter(python_frames(thread)), None)
-    reads = caller is not None and "/ctypes/" in (caller.file or "") and caller.function in _READS
+    # Frozen programs name the library's files by relative paths.
+    reads = caller is not None and "/ctypes/" in f"/{caller.file}" and caller.function in _READS
     return _through_libffi(len(natives)) if reads else frozenset()
 
 

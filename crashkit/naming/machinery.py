@@ -49,6 +49,19 @@ def is_machinery(function: str) -> bool:
     return _MACHINERY.fullmatch(plain(function)) is not None
 
 
+# How CPython calls a function from C (Objects/call.c, methodobject.c, classobject.c, descrobject.c).
+_CALLS = re.compile(
+    r"_?PyObject_(?:MakeTpCall|VectorcallTstate|Vectorcall\w*|Call|CallOneArg|CallNoArgs\w*|CallObject|FastCall\w*|Call_Prepend)"
+    r"|_?PyVectorcall_\w+|_?PyFunction_\w*Vectorcall\w*|cfunction_vectorcall\w*|method_vectorcall\w*|vectorcall_\w+"
+    r"|_?PyCFunction_\w*Call\w*|_?PyEval_(?:CallFunction|CallObject)\w*|call_function|do_call_core"
+)
+
+
+def is_call(function: str) -> bool:
+    """Whether a function of CPython only calls another one."""
+    return _CALLS.fullmatch(plain(function)) is not None
+
+
 def is_fatal_error(function: str) -> bool:
     """Whether a function is one of CPython's that print a fatal error; their argument `msg` or `message` has its words."""
     return _FATAL_ERROR.fullmatch(plain(function)) is not None

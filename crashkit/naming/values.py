@@ -13,8 +13,19 @@ from crashkit.naming.handed import ADDRESS, NONE, ZERO, handed_on
 from crashkit.naming.interrupted import interrupted
 from crashkit.naming.own_code import is_own, python_frames
 
-_NAMES = re.compile(r"[^\W\d]\w*(?:\s*\.\s*[^\W\d]\w*)*")
-_STRINGS = re.compile(r"'[^'\\]*'|\"[^\"\\]*\"|#.*")
+_NAME = re.compile(r"(?<![\w.])[^\W\d]\w*")
+_ATTRIBUTE = re.compile(r"\s{0,8}\.\s{0,8}([^\W\d]\w*)")
+_KEY = re.compile(r"-?\d{1,20}|[^\W\d]\w*|'[^'\\\n]*'|\"[^\"\\\n]*\"")
+_SUBSCRIPT = re.compile(rf"\[\s{{0,8}}({_KEY.pattern})\s{{0,8}}\]")
+_STORED = re.compile(r"\s{0,8}=(?!=)")
+"""Behind what a line sets, and before the argument of a keyword: neither is read."""
+_CALLED = re.compile(r"\s{0,8}\(")
+_STRINGS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
+_COMMENT = re.compile(r"#.*")
+_OBJECT = re.compile(r"<[\w.]{1,200}\(")
+"""The text of an object with its attributes: `<Node(size=24, link=None) at 0x7f…>`."""
+_CUT = re.compile(r"\.\.\.|…|['\"]")
+"""Where a value's text is cut, or, behind what `_STRINGS` finds, a string in it."""
 _NUMBER = re.compile(r"-?\d{1,20}")
 # A pointer of ctypes or cffi.
 _POINTER = re.compile(r"<[\w.]+(?: '[^']*')? (0x[\da-f]{1,16}|NULL)>")
@@ -36,6 +47,8 @@ class Value(NamedTuple):
     text: str
     frame: PythonFrame
     """The frame that has it."""
+    called: bool = False
+    """Whether the line only calls it."""
 
     def __str__(self) -> str:
         return f"{self.name} = {self.text if len(self.text) <= _LONGEST else self.text[:_LONGEST] + '…'}"
@@ -64,31 +77,94 @@ def expression(frame: PythonFrame) -> tuple[int, int] | None:
 
 
 def used(frame: PythonFrame) -> list[Value]:
-    """The variables that stand in the expression that was running, or in its line, with their values, in that order."""
+    """The variables that stand in the expression that was running, or in its line, with their values, in that order.
+
+    Of an object's attribute, or an item of a container, that value, where the object's text shows it: `row["size"] = 24`.
+    """
     source = source_line(frame)
     if source is None or frame.source_changed:
         return []
     marked = expression(frame)
+    text = source[slice(*marked)] if marked else source
+    plain = _COMMENT.sub("", _blanked(text))
     found: dict[str, Value] = {}
-    for match in _NAMES.finditer(_STRINGS.sub("", source[slice(*marked)] if marked else source)):
-        first, *attributes = "".join(match[0].split()).split(".")
-        text = frame.locals.get(first)
-        if text is None or keyword.iskeyword(first):
-            continue
-        name = first
-        for attribute in attributes:
-            inside = _attribute(text, attribute)
-            if inside is None:
-                break
-            name, text = f"{name}.{attribute}", inside
-        found.setdefault(name, Value(name, text, frame))
+    for match in _NAME.finditer(plain):
+        if match[0] in frame.locals and not keyword.iskeyword(match[0]) and not _STORED.match(plain, match.end()):
+            value = _followed(frame, match[0], text, match.end())
+            found.setdefault(value.name, value)
     return list(found.values())
 
 
+def _followed(frame: PythonFrame, name: str, text: str, at: int) -> Value:
+    """The value of what the line names from `at` on: the variable, or as much of its attributes and items as its text shows."""
+    shown = frame.locals[name]
+    while True:
+        attribute, item = _ATTRIBUTE.match(text, at), _SUBSCRIPT.match(text, at)
+        step = attribute or item
+        if step is None:
+            return Value(name, shown, frame, _CALLED.match(text, at) is not None)
+        if _STORED.match(text, step.end()):
+            return Value(name, shown, frame)
+        inside = _attribute(shown, step[1]) if attribute else _item(shown, _key(step[1], frame))
+        if inside is None:
+            return Value(name, shown, frame)
+        name += f".{step[1]}" if attribute else f"[{step[1]}]"
+        shown, at = inside, step.end()
+
+
+def _key(written: str, frame: PythonFrame) -> str | None:
+    """A key or an index as its value's text: that of the variable, where it is one with a number or a string."""
+    if written[0] in "'\"":
+        return repr(written[1:-1])
+    text = frame.locals.get(written, written)
+    return text if _KEY.fullmatch(text) and not text.isidentifier() else None
+
+
+def _item(shown: str, key: str | None) -> str | None:
+    """An item's value from the text of its list, tuple or dict; None where that does not show it, or was cut before it."""
+    if key is None or shown[:1] not in ("[", "(", "{"):
+        return None
+    items = list(_items(shown))
+    if shown[0] == "{":
+        pairs = (pair for item in items if (pair := _pair(item)) is not None)
+        return next((value for name, value in pairs if name == key), None)
+    whole = sum(map(len, items)) and not _CUT.search(_blanked(shown))
+    if not _NUMBER.fullmatch(key) or (int(key) < 0 and not whole):
+        return None
+    return items[int(key)] if -len(items) <= int(key) < len(items) else None
+
+
+def _items(shown: str) -> Iterator[str]:
+    """The texts of the items of a list, tuple or dict, up to where its own text was cut."""
+    plain = _blanked(shown)
+    end = cut.start() if (cut := _CUT.search(plain)) else len(plain)
+    depth, start = 0, 1
+    for at, character in enumerate(plain[:end]):
+        depth += (character in "([{<") - (character in ")]}>")
+        if (character == "," and depth == 1) or depth == 0:
+            if item := shown[start:at].strip():
+                yield item
+            start = at + 1
+        if depth == 0:
+            return
+
+
+def _pair(item: str) -> tuple[str, str] | None:
+    """Key and value of a dict's item."""
+    name, colon, _ = _blanked(item).partition(":")
+    return (item[: len(name)].strip(), item[len(name) + 1 :].strip()) if colon else None
+
+
+def _blanked(text: str) -> str:
+    """The text with spaces in place of its strings."""
+    return _STRINGS.sub(lambda match: " " * len(match[0]), text)
+
+
 def _attribute(shown: str, name: str) -> str | None:
-    """An attribute's value from its object's repr, `<Node(size=24, link=None) at 0x7f…>`."""
-    found = re.search(rf"[(,] ?{re.escape(name)}=([^(){{}}\[\],]+)[,)]", shown)
-    return found[1] if found else None
+    """An attribute's value from its object's text."""
+    start = _OBJECT.match(shown)
+    items = _items(shown[start.end() - 1 :]) if start else ()
+    return next((value.strip() for item in items for own, equals, value in (item.partition("="),) if equals and own == name), None)
 
 
 def unset_items(text: str) -> list[int]:
@@ -97,7 +173,7 @@ def unset_items(text: str) -> list[int]:
         return []
     depth, index, start = 0, 0, 1
     found: list[int] = []
-    plain = _STRINGS.sub(lambda match: "s" * len(match[0]), text)
+    plain = _blanked(text)
     for at, character in enumerate(plain):
         depth += (character in "([{") - (character in ")]}")
         if (character == "," and depth == 1) or (depth == 0 and character in ")]"):
@@ -107,8 +183,8 @@ def unset_items(text: str) -> list[int]:
 
 
 def telling(frame: PythonFrame) -> list[Value]:
-    """The values to show beside a line: of what is used there, those that say something."""
-    return [value for value in used(frame) if not _DULL.match(value.text)][:_MOST]
+    """The values to show beside a line: of what is used there, those that say something. What is only called says nothing."""
+    return [value for value in used(frame) if not value.called and not _DULL.match(value.text)][:_MOST]
 
 
 def bad_pointer(thread: Thread, signal: Signal | None) -> Value | None:

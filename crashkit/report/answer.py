@@ -81,7 +81,8 @@ def answer(crash: Crash) -> Answer | None:
     if frame is None or not frame.function:
         return None
     if chosen.why is not None:
-        return Answer(chosen, frame)
+        failed = wording.native_at(crash.thread, crash.signal) if crash.thread is not None else None
+        return Answer(chosen, frame, where=wording.where(crash.thread, failed) if crash.thread is not None and failed is not None else None)
     native = wording.native_at(thread, crash.signal)
     what, where = (wording.said(thread, native), wording.where(thread, native)) if native else (None, None)
     if where is not None and ", called by " not in where and (caller := wording.called_by(thread, crash)) is not None:
@@ -116,6 +117,7 @@ def line(found: Answer, signal: Signal | None) -> str:
     text = _named(frame) + (f", called by {_named(found.caller)}" if found.caller is not None else "")
     if found.chosen.why is not None:
         crashed = "the crashed thread's Python frames are not readable" if found.chosen.unread else "the crashed thread ran no Python code"
+        crashed += f" and failed {_short(found.where)}" if found.where else ""
         return f"{text} in thread {wording.thread_label(found.chosen.thread)}, {found.chosen.why}; {crashed}"
     if found.collected:
         return f"{text}: triggered a garbage collection, which failed {_short(found.where)}".rstrip()

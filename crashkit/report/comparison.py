@@ -7,6 +7,7 @@ from itertools import zip_longest
 from typing import NamedTuple
 
 from crashkit.model import Crash, NativeFrame, PythonFrame
+from crashkit.naming.machinery import handler_end
 from crashkit.report import wording
 
 _FRAMES = 40
@@ -33,7 +34,7 @@ def differences(left: Crash, right: Crash) -> list[Difference]:
     pairs = zip(_facts(left), _facts(right), strict=True)
     found = [Difference(name, one, other) for (name, one), (_, other) in pairs if one != other]
     found += _stack(left, right)
-    found += _mapping("", left.process.versions if left.process else {}, right.process.versions if right.process else {})
+    found += _mapping("", wording.versions(left), wording.versions(right))
     found += _mapping("env ", left.process.environment if left.process else {}, right.process.environment if right.process else {})
     return found + _modules(left, right)
 
@@ -49,7 +50,6 @@ def _facts(crash: Crash) -> Iterator[tuple[str, str]]:
     yield "native", f"{wording.native_function(native)} in {wording.base_name(native.module or '')}" if native else ""
     yield "executable", (process.executable or "") if process else ""
     yield "command", " ".join(process.argv) if process else ""
-    yield "python", (crash.python.version or "") if crash.python else ""
     yield "threads", str(len(crash.threads))
 
 
@@ -62,7 +62,9 @@ def _stack(left: Crash, right: Crash) -> list[Difference]:
 
 
 def _names(crash: Crash) -> list[str]:
-    frames = crash.thread.frames[:_FRAMES] if crash.thread else ()
+    # Those of the handler that raised the signal again depend on how the process was started, not on the crash.
+    thread = crash.thread
+    frames = thread.frames[(start := handler_end(thread.frames)) : start + _FRAMES] if thread else ()
     named = (frame for frame in frames if isinstance(frame, (NativeFrame, PythonFrame)))
     return [wording.native_function(frame) if isinstance(frame, NativeFrame) else frame.function or "(no name)" for frame in named]
 

@@ -23,7 +23,8 @@ def first_answer(crash: Crash) -> str:
     # What failed in native code is not known yet.
     found = answer.answer(crash)
     if found is not None:
-        text += f", in {answer.line(found._replace(native=None, where=None), crash.signal)}"
+        joint = ", in" if found.chosen.why is None else "; meanwhile"
+        text += f"{joint} {answer.line(found._replace(native=None, where=None), crash.signal)}"
     if thread:
         text += f"\nin thread {wording.thread_label(thread)}, {wording.among(crash)}"
         if crash.process and crash.process.pid is not None:

@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from markupsafe import Markup, escape
+from msgspec.structs import replace
 
 from crashkit.model import Crash, Evidence, Frame, GpuException, NativeFrame, PythonFrame, Thread
+from crashkit.naming.machinery import handler_end
 from crashkit.naming.standing import standing
 from crashkit.report import answer, gpu_picture, gpu_wording, job_wording, markdown, safe, wording
 from crashkit.report.address_space import AddressSpace, Cell, stack_pointer
-from crashkit.report.cycles import parts
 from crashkit.report.python_source import spans
 from crashkit.report.renderer import Renderer
 
@@ -108,12 +109,14 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Rows(msgspec.Struct, frozen=True):
-    """Rows that stand together; `repeated` are the same frames again, which are shown folded."""
+    """Rows that stand together; `repeated` are the same frames again, or those of a signal handler, which are shown folded."""
 
     first: tuple[Row, ...]
     repeated: tuple[Row, ...] = ()
     """None where there are very many."""
     rounds: int = 1
+    said: str = ""
+    """How often they occur in a row, if more than once."""
     left_out: int = 0
     """Frames after these that the page does not show."""
 
@@ -206,6 +209,11 @@ class Page:
         return self.finding.fix[0].split("\n")[0] if self.finding and self.finding.fix else None
 
     @property
+    def more_to_fix(self) -> bool:
+        """Whether that is not all that the finding says to do."""
+        return self.finding is not None and (len(self.finding.fix) > 1 or self.fix != self.finding.fix[0] or bool(self.finding.next_steps))
+
+    @property
     def neighbourhood(self) -> list[Cell]:
         """Where the fault address lies between its neighbours."""
         return self.space.around(self.signal.address) if self.signal and self.signal.address is not None else []
@@ -294,9 +302,15 @@ class Page:
 
 
 def _folded(frames: Sequence[Frame], row: Callable[[int], Row]) -> tuple[Rows, ...]:
-    """Of a deep stack that repeats nothing, both ends; of a cycle, the rounds after the first only where they are few."""
-    found: list[Rows] = []
-    for part in parts([wording.frame_key(frame) for frame in frames]):
+    """Of a deep stack that repeats nothing, both ends; of a cycle, the rounds after the first only where they are few.
+
+    The frames of a handler that raised the signal again are folded: the fault is below them.
+    """
+    handled = handler_end(frames)
+    handled = handled if handled > 1 else 0
+    found = [Rows((), tuple(map(row, range(handled))))] if handled else []
+    for one in wording.stretches(frames[handled:]):
+        part = replace(one, start=one.start + handled, end=one.end if one.end is None else one.end + handled)
         end = part.start + part.length
         if part.length > _MOST_ROWS:
             half = _MOST_ROWS // 2
@@ -304,7 +318,7 @@ def _folded(frames: Sequence[Frame], row: Callable[[int], Row]) -> tuple[Rows, .
             found.append(Rows(tuple(map(row, range(end - half, end)))))
             continue
         repeated = part.repeated if len(part.repeated) <= _MOST_REPEATED else ()
-        found.append(Rows(tuple(map(row, range(part.start, end))), tuple(map(row, repeated)), part.rounds))
+        found.append(Rows(tuple(map(row, range(part.start, end))), tuple(map(row, repeated)), part.rounds, wording.rounds(part)))
     return tuple(found)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from crashkit.model import Crash, ElidedFrames, Frame, PythonFrame
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
@@ -52,8 +53,8 @@ def _facts(crash: Crash) -> str:
     if frame := wording.forward_line(side.thread if side else thread):
         place = f" ({wording.full_place(frame)})" if frame.file else ""
         rows.append(("Forward", f"{frame.function or '(no name)'}{place}, {wording.FORWARD}"))
-    if crash.process and crash.process.versions:
-        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in crash.process.versions.items())))
+    if versions := wording.versions(crash):
+        rows.append(("Versions", ", ".join(f"{name} {version}" for name, version in versions.items())))
     if crash.fingerprint and crash.fingerprint.hash:
         rows.append(("Fingerprint", crash.fingerprint.hash))
     return "\n".join(f"- **{label}:** {_text(value)}" for label, value in rows)
@@ -103,17 +104,26 @@ def _finding(crash: Crash) -> list[str]:
     parts += [_text(text) for text in dict.fromkeys((finding.summary, finding.cause)) if text]
     if finding.fix:
         parts += ["What to do:", *(_text(fix) if wording.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
-    return parts
+    elif crash.next_steps:
+        parts += ["What to do next:", _listed(crash.next_steps)]
+    return parts + _last_words(crash)
 
 
 def _next(crash: Crash) -> list[str]:
     """Where no known failure matched: what to do, and what the process said."""
     parts = []
     if crash.next_steps:
-        parts += ["No known failure matched. Next:", "\n".join(f"- {_text(step)}" for step in crash.next_steps)]
-    if crash.last_words:
-        parts += ["The last words of the process:", _fenced("\n".join(crash.last_words))]
-    return parts
+        parts += ["No known failure matched. Next:", _listed(crash.next_steps)]
+    return parts + _last_words(crash)
+
+
+def _listed(steps: Sequence[str]) -> str:
+    return "\n".join(f"- {_text(step)}" for step in steps)
+
+
+def _last_words(crash: Crash) -> list[str]:
+    words = wording.last_words(crash)
+    return ["The last words of the process:", _fenced("\n".join(words))] if words else []
 
 
 def _stack(crash: Crash) -> list[str]:

@@ -6,7 +6,7 @@ long fields take more lines instead of being cut.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
 from crashkit.model import Crash, ElidedFrames, Finding, Frame, Gpu, GpuException, Job, NativeFrame, PythonFrame, Thread
@@ -14,7 +14,7 @@ from crashkit.naming import greenlets, tasks, waits
 from crashkit.naming.machinery import handler_end
 from crashkit.naming.standing import standing
 from crashkit.report import answer, gpu_wording, job_wording, safe, wording
-from crashkit.report.cycles import Part, parts
+from crashkit.report.cycles import Part
 from crashkit.report.first_answer import first_answer as first_answer
 from crashkit.report.line import BLUE as _BLUE
 from crashkit.report.line import BOLD as _BOLD
@@ -33,6 +33,10 @@ _TAIL = 8
 _TEXT = 4000
 _WAITS = 6
 _SIBLINGS = 16
+_STEPS_BESIDE = 2
+"""Steps to take next beside a finding that has no fix."""
+_WORDS, _WORDS_BESIDE = 3, 2
+"""Lines of the end of a log, alone and beside a finding."""
 _MOST_TASKS = 4
 _MOST_PENDING = 3
 _MOST_RAISED = 2
@@ -322,8 +326,7 @@ def _process(crash: Crash) -> str:
     assert process is not None
     command = safe.clip(_clean(" ".join(process.argv) or process.executable or process.name or ""), 60)
     pid = f" (pid {process.pid})" if process.pid is not None else ""
-    versions = {**({"python": crash.python.version} if crash.python and crash.python.version else {}), **process.versions}
-    return command + pid + "".join(f", {name} {version}" for name, version in versions.items())
+    return command + pid + "".join(f", {name} {version}" for name, version in wording.versions(crash).items())
 
 
 def _found(crash: Crash, page: _Page) -> Iterator[Line]:
@@ -332,10 +335,8 @@ def _found(crash: Crash, page: _Page) -> Iterator[Line]:
     if finding is None:
         if crash.looked_for and not repeated:
             yield from page.field("cause", f"no known failure matched: {wording.looked_for(crash)}")
-        for index, step in enumerate(crash.next_steps[: 0 if repeated else 3]):
-            yield from page.field("next" if index == 0 else "", step)
-        for index, words in enumerate(() if repeated else crash.last_words[-3:]):
-            yield from page.field("log ends" if index == 0 else "", words.strip(), style=_DIM)
+        yield from _next_steps(crash.next_steps[: 0 if repeated else 3], page)
+        yield from _last_words(() if repeated else wording.last_words(crash)[-_WORDS:], page)
         return
     yield Line()
     label = wording.confidence(finding).lower()
@@ -345,9 +346,21 @@ def _found(crash: Crash, page: _Page) -> Iterator[Line]:
     if finding.summary:
         yield from page.field("", finding.summary, lines=1 if short else 2)
     yield from _fix(finding, page, 2 if short else 3)
+    yield from _next_steps(crash.next_steps[: 0 if finding.fix or short or repeated else _STEPS_BESIDE], page)
+    yield from _last_words(() if short or repeated else wording.last_words(crash)[-_WORDS_BESIDE:], page)
     more = sum(one is not finding and one.id not in repeated for one in crash.findings)
     if more and not short:
         yield from page.field("", f"and {wording.plural(more, 'more finding')} in the report", style=_DIM)
+
+
+def _next_steps(steps: Sequence[str], page: _Page) -> Iterator[Line]:
+    for index, step in enumerate(steps):
+        yield from page.field("next" if index == 0 else "", step)
+
+
+def _last_words(rows: Sequence[str], page: _Page) -> Iterator[Line]:
+    for index, row in enumerate(rows):
+        yield from page.field("log ends" if index == 0 else "", row.strip(), style=_DIM)
 
 
 def _waits(crash: Crash, page: _Page) -> Iterator[Line]:
@@ -424,7 +437,7 @@ def _stacks(thread: Thread, runtime: Collection[int], page: _Page) -> Iterator[L
 
 def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = (), start: int = 0) -> Iterator[Line]:
     """The frames from number `start` on."""
-    rows = [row for part in parts([wording.frame_key(frame) for frame in frames[start:]]) for row in _rows(part)]
+    rows = [row for part in wording.stretches(frames[start:]) for row in _rows(part)]
     skipped = range(_FRAMES - _TAIL, len(rows) - _TAIL) if len(rows) > _FRAMES else range(0)
     for position, row in enumerate(rows):
         if position == skipped.start and skipped:
@@ -433,8 +446,7 @@ def _stack(frames: tuple[Frame, ...], page: _Page, runtime: Collection[int] = ()
         if position in skipped:
             continue
         if isinstance(row, Part):
-            above = "the frame above occurs" if row.length == 1 else f"the {row.length} frames above occur"
-            yield from _note(f"... {above} {row.rounds:,} times in a row", page)
+            yield from _note(f"... {wording.rounds(row)}", page)
         else:
             yield from _frame(start + row, frames[start + row], page, start + row in runtime)
 

@@ -36,13 +36,14 @@ from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
 from crashkit.naming.gil import INTERPRETER, waits_for_gil
 from crashkit.naming.interrupted import handler_at, handler_said, interrupted
-from crashkit.naming.machinery import handler_end, is_machinery, is_outermost, python_call
+from crashkit.naming.machinery import handler_end, is_call, is_machinery, is_outermost, python_call
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.standing import standing
 from crashkit.naming.values import expression as expression
 from crashkit.naming.values import source_line as source_line
 from crashkit.naming.waits import sentence as waits_sentence
+from crashkit.report.cycles import Part, parts
 
 SIGNALS = {
     "SIGABRT": "Abort",
@@ -219,6 +220,27 @@ def elided_text(frame: ElidedFrames) -> str:
     """`1,234 frames omitted (repeating)`."""
     count = f"{frame.count:,} frames" if frame.count else "frames"
     return f"{count} omitted" + (" (repeating)" if frame.cycle else "")
+
+
+def stretches(frames: Sequence[Frame]) -> list[Part]:
+    """A stack as it is shown: each cycle once, with its count, also where most of its rounds were omitted."""
+    omitted = {
+        index: (frame.count, len(frame.cycle)) for index, frame in enumerate(frames) if isinstance(frame, ElidedFrames) and frame.count
+    }
+    return parts([frame_key(frame) for frame in frames], omitted)
+
+
+def rounds(part: Part) -> str:
+    """`the 3 frames above occur 17 times in a row`; '' of frames that occur once."""
+    if part.rounds == 1:
+        return ""
+    frames = "the frame above occurs" if part.length == 1 else f"the {part.length} frames above occur"
+    return f"{frames} {f'{part.rounds:,}' if part.end is None else about(part.rounds)} times in a row"
+
+
+def about(number: int) -> str:
+    """`about 17,000`: an estimated number to two digits."""
+    return f"about {round(number, 2 - len(str(number))):,}"
 
 
 def thread_label(thread: Thread) -> str:
@@ -437,6 +459,21 @@ def is_sure(finding: Finding | None) -> bool:
     return finding is not None and finding.confidence != "possible"
 
 
+def last_words(crash: Crash) -> tuple[str, ...]:
+    """What the process said last, where it may tell more than the findings: where there is none, or only a possible one, and of an abort
+    for which no line of the log is known to be the reason. A log that is all there is has been read already."""
+    finding = best_finding(crash)
+    if finding is None:
+        return crash.last_words
+    unexplained = not is_sure(finding) or (
+        crash.signal is not None and crash.signal.name == "SIGABRT" and all(item.log is None for item in finding.evidence)
+    )
+    if not unexplained or crash.source is None or crash.source.kind == "log":
+        return ()
+    known = {line.text.strip() for line in crash.log}
+    return tuple(row for row in crash.last_words if row.strip() not in known)
+
+
 def confidence(finding: Finding) -> str:
     """The finding's confidence as a word for display."""
     return CONFIDENCE.get(finding.confidence, finding.confidence.capitalize())
@@ -477,14 +514,19 @@ def runtime_frames(thread: Thread, interpreter: str | None) -> frozenset[int]:
     """Indices of the native frames that belong to the runtime: the interpreter's own between and
     below Python frames, those of a signal handler, and those that start a thread or process.
 
-    Those inside the innermost Python frame stay: there the interpreter itself may be what failed.
+    Those inside the innermost Python frame stay, but for those that only called what failed: there the interpreter itself may be that.
     """
-    found = set(range(handler_end(thread.frames)))
+    handled = handler_end(thread.frames)
+    found = set(range(handled))
     inside = True
     for index, frame in enumerate(thread.frames):
         if isinstance(frame, PythonFrame):
             inside = False
-        elif isinstance(frame, NativeFrame) and (is_outermost(frame.function) or (not inside and _is_interpreter(frame, interpreter))):
+        elif isinstance(frame, NativeFrame) and (
+            is_outermost(frame.function)
+            or (not inside and _is_interpreter(frame, interpreter))
+            or (index > handled and is_call(frame.function or ""))
+        ):
             found.add(index)
     return frozenset(found)
 
@@ -654,6 +696,12 @@ def waits(crash: Crash, wait: Wait) -> str:
 
 
 # Modules
+
+
+def versions(crash: Crash) -> dict[str, str]:
+    """The interpreter's version, and those of the packages that were loaded."""
+    python = {"python": crash.python.version} if crash.python and crash.python.version else {}
+    return {**python, **(crash.process.versions if crash.process else {}), **python}
 
 
 def ordered_modules(modules: Sequence[Module]) -> list[tuple[int, Module]]:

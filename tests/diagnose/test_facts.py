@@ -158,6 +158,7 @@ FACTS_TOLD = {
         crash("arena_for_chunk", "free", signal=AT_ARENA, more=IN_STACK, registers={"rdi": Address(0x10)}),
     ),
     "user-division": Told(PLAIN, crash("_dl_init")),
+    "in-interpreter": Told(crash("PyObject_GetAttr", "f"), crash(NativeFrame(module="/lib/libc.so.6"), "PyObject_GetAttr")),
     "many-streams": Told(Crash(log=(LogLine(text="x.record_stream(y)"),)), PLAIN),
     "garbage-index": Told(
         Crash(log=(LogLine(text="x", kind="device-assert-line", fields={"assertion": "index < size"}),)),
@@ -171,6 +172,7 @@ HOLD = [
     *((fact, told.holds) for fact, told in FACTS_TOLD.items()),
     ("deep-cycle", crash(*DEEP)),
     ("user-division", EMPTY),
+    ("in-interpreter", crash(NativeFrame(module="/usr/bin/python3.13"))),
     ("many-streams", crash("f", STREAM)),
 ]
 WITHOUT_EVIDENCE = {"has-core", "truncated-core", "has-log", "only-told", "no-debug-info", "missing-modules", "has-values"}

@@ -13,7 +13,7 @@ from crashkit.diagnose.case import Case
 from crashkit.diagnose.fixes import fitting
 from crashkit.diagnose.signature import Condition, Fix
 from crashkit.evidence.text.log import crash_of_log, read_log
-from crashkit.model import Address, Crash, Instruction, Mapping, Process
+from crashkit.model import Address, Crash, Instruction, Mapping, NativeFrame, Process, PythonFrame, Signal, Thread
 from crashkit.pipeline import analyze
 
 from ..crashes import CRASHERS, an_interpreter, python_crash
@@ -145,7 +145,7 @@ def test_a_thread_that_is_none_of_pythons_has_no_stack_size_of_pythons() -> None
 def test_a_recursion_that_a_small_stack_ended() -> None:
     frames = " > ".join([*["walk"] * 147, "start_thread"])
     (small,) = diagnose(crash(signal="SIGSEGV", reason="stack-overflow", address=0x7000, frames=frames), load_catalog()).findings
-    assert "It repeats walk." in (small.summary or "") and "about 100 times" in small.fix[0]
+    assert "It repeats walk." in (small.summary or "") and "about 150 times" in small.fix[0]
     other = diagnose(crash(signal="SIGSEGV", reason="unmapped", address=0x7000, frames=frames), load_catalog()).findings
     assert "stack-overflow" not in [finding.id for finding in other]
 
@@ -225,3 +225,21 @@ def test_a_fatal_error_is_answered_by_who_told_it_and_when(frames: str, advised:
     assert finding.id == "fatal-python-error"
     assert finding.fix[0].startswith(advised)
     assert ("PYTHONHOME" in " ".join(finding.fix)) is advised.startswith("env")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"total": "10", "count": "0"}, "Check `count` before /srv/app.py:4 in average: it is 0, and may be what divide divided by."),
+        ({"total": "0", "count": "0"}, None),  # either may be
+        ({"total": "10", "count": "4"}, None),
+    ],
+)
+def test_the_variable_that_is_zero_where_a_division_failed(values: dict[str, str], said: str | None) -> None:
+    line = PythonFrame(function="average", file="/srv/app.py", line=4, source="return lib.divide(total, count)", locals=values)
+    died = Crash(
+        signal=Signal(number=8, name="SIGFPE", code=1, code_name="FPE_INTDIV", reason="integer-divide"),
+        threads=(Thread(tid=1, crashed=True, frames=(NativeFrame(function="divide", module="/srv/lib.so"), line)),),
+    )
+    (finding,) = [one for one in diagnose(died, load_catalog()).findings if one.id == "sigfpe-integer-divide"]
+    assert finding.fix[0] == (said or "Guard the divisor before the division: it was zero, or -1 with the smallest integer.")

@@ -46,6 +46,13 @@ def test_by_the_files_of_a_package(tmp_path: Path) -> None:
     assert package_versions(used, lambda _: None) == {}
 
 
+def test_what_a_pth_file_imports_into_every_process_tells_nothing(tmp_path: Path) -> None:
+    folder = tmp_path / "lib/python3.11/site-packages"
+    install(folder, "setuptools-65.5.0", "_distutils_hack", "setuptools")
+    assert package_versions([f"{folder}/_distutils_hack/__init__.py"]) == {}
+    assert package_versions([f"{folder}/_distutils_hack/__init__.py", f"{folder}/setuptools/__init__.py"]) == {"setuptools": "65.5.0"}
+
+
 def test_in_a_folder_of_any_name(tmp_path: Path) -> None:
     """`pip install --target`, a function's /var/task, an application that brings its packages along."""
     folder = tmp_path / "task"

@@ -58,6 +58,15 @@ def test_other_dots_stay(name: str) -> None:
         ("__libc_message", "__libc_message"),
         ("memory_avx", "memory"),
         ("shop_buy", "shop_buy"),
+        ("____strtol_l_internal", "strtol"),
+        ("____wcstod_l_internal", "wcstod"),
+        ("__vfprintf_internal", "vfprintf"),
+        ("_IO_vfscanf_internal", "vfscanf"),
+        ("_IO_new_fclose", "fclose"),
+        ("_IO_puts", "puts"),
+        ("_IO_new_file_xsputn", "_IO_new_file_xsputn"),
+        ("strtok_internal", "strtok_internal"),
+        ("my_internal", "my_internal"),
     ],
 )
 def test_names_as_the_manual_has_them(name: str, manual: str) -> None:

@@ -56,6 +56,13 @@ def test_a_line_further_out_gave_only_what_the_frame_that_called_has(inside: dic
     assert value((*natives("lib_call", *CTYPES), caller), 0x10, name="None") == expected
 
 
+@pytest.mark.parametrize("file", ["/usr/lib/python3.11/ctypes/__init__.py", "ctypes/__init__.py"])
+def test_what_ctypes_calls_tells_in_frozen_programs_too(file: str) -> None:
+    """They name the library's files by relative paths, and PyInstaller's loader removes the interpreter: its frames have no names."""
+    caller = PythonFrame(function="string_at", file=file, line=9, locals={"ptr": "112"})
+    assert value((*natives("memcpy", ""), caller), 112, where="112") == "where"
+
+
 def natives(*names: str) -> tuple[Frame, ...]:
     return tuple(NativeFrame(function=name) for name in names)
 

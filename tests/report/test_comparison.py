@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from crashkit.model import Address, Crash, Fingerprint, Module, NativeFrame, Process, PythonFrame, Signal, Thread
+from crashkit.model import Address, Crash, Fingerprint, Module, NativeFrame, Process, PythonFrame, PythonRuntime, Signal, Thread
 from crashkit.report.comparison import Difference, differences, same_crash
 
 FRAMES = (NativeFrame(function="memcpy", module="/lib/libc.so.6", pc=Address(1)), PythonFrame(function="load", file="/srv/app.py", line=3))
@@ -48,6 +48,22 @@ def test_differences() -> None:
         Difference("module /lib/libc.so.6", "aa", "bb"),
         Difference("module /lib/libm.so.6", "", "present"),
     ]
+
+
+def test_a_handler_that_raised_the_signal_again_is_no_difference() -> None:
+    """Whether faulthandler was on depends on how the process was started."""
+    handler = tuple(NativeFrame(function=name) for name in ("raise", "faulthandler_fatal_error", "<signal handler called>"))
+    other = replace(CRASH, threads=(Thread(tid=1, crashed=True, frames=(*handler, *FRAMES)),))
+    assert differences(CRASH, other) == []
+
+
+def test_the_version_of_python_is_compared_once() -> None:
+    """What the host says of it, and what the core does, may differ in their length."""
+    theirs = replace(CRASH, python=PythonRuntime(version="3.11.7"))
+    ours = replace(theirs, process=replace(CRASH.process, versions={"torch": "2.1", "python": "3.11"}))
+    assert differences(ours, theirs) == []
+    newer = replace(theirs, python=PythonRuntime(version="3.12.1"))
+    assert differences(ours, newer) == [Difference("python", "3.11.7", "3.12.1")]
 
 
 def test_fingerprints_of_different_algorithms_are_not_compared() -> None:

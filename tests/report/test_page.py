@@ -162,6 +162,36 @@ def test_of_a_cycle_the_first_round_is_shown_and_others_where_they_are_few(round
     assert [row.index for row in cycle.repeated[:2]] == ([3, 4] if repeated else [])
 
 
+def test_a_cycle_is_shown_once_where_most_of_it_was_omitted() -> None:
+    cycle = tuple(NativeFrame(function=key, module="/srv/a.so") for key in ("f", "g", "h"))
+    frames = (*cycle * 30, ElidedFrames(count=50_000, cycle=("f", "g", "h")), *cycle[2:], *cycle * 3, START)
+    made = page(*frames)
+    assert made.thread is not None
+    shown, outer = made.stack(made.thread).rows
+    assert (functions(shown), shown.said) == (["f", "g", "h"], "the 3 frames above occur about 17,000 times in a row")
+    assert len(shown.repeated) == len(frames) - 4 and functions(outer) == ["_start"]
+    assert "The 3 frames above occur about 17,000 times in a row" in html.render(made.crash)
+
+
+def test_the_frames_of_a_handler_that_raised_the_signal_again_are_folded() -> None:
+    handler = tuple(NativeFrame(function=name) for name in ("raise", "faulthandler_fatal_error", "<signal handler called>"))
+    made = page(*handler, NATIVE, OWN)
+    assert made.thread is not None
+    folded, shown = made.stack(made.thread).rows
+    assert folded.first == () and [row.anchor for row in folded.repeated] == ["t0.0", "t0.1", "t0.2"]
+    assert [row.anchor for row in shown.first] == ["t0.3", "t0.4"]
+    assert "3 frames of the signal handler" in html.render(made.crash)
+    assert [row.anchor for row in rows(page(handler[2], OWN))] == ["t0.0", "t0.1"], "a single one is shown"
+
+
+def test_all_of_the_fix_is_offered_only_where_there_is_more() -> None:
+    def shown(*fix: str) -> bool:
+        return "all of it" in html.render(page(OWN, findings=(Finding(id="x", title="X", confidence="likely", fix=fix),)).crash)
+
+    assert not shown("Check it.") and not shown()
+    assert shown("Check it.", "Or do not.") and shown("cd build\nmake")
+
+
 # Source
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from crashkit import analyze
 from crashkit.model import Crash, LogLine, Module, NativeFrame, PythonFrame, Thread
+from crashkit.naming.machinery import handler_end
 from crashkit.report import html
 from crashkit.report.json import decode, encode
 from tests.crashes import an_interpreter, python_crash
@@ -327,6 +328,9 @@ def test_a_real_crash(opened: Open) -> None:
     browser = opened(crash)
     assert browser.get_log("browser") == [] and requests(browser) == [browser.current_url]
     assert crash.thread
+    handled = handler_end(crash.thread.frames)
+    assert handled > 1 and visible(browser, "#crashed .frame") == len(crash.thread.frames) - handled
+    browser.find_element(By.CSS_SELECTOR, "#crashed .rounds summary").click()
     assert visible(browser, "#crashed .frame") == len(crash.thread.frames)
     browser.find_element(By.ID, "expand").click()
     shown = browser.find_element(By.TAG_NAME, "main").text

@@ -107,6 +107,13 @@ def test_runtime_frames_are_the_interpreters_outside_the_innermost_python_frame(
     assert not found & {"cuLaunchKernel", "cfunction_call", "forward"}
 
 
+def test_what_only_called_the_function_that_failed_is_runtime() -> None:
+    calls = ("_PyObject_MakeTpCall", "_PyObject_VectorcallTstate", "cfunction_vectorcall_O", "method_vectorcall")
+    names = ("PyObject_Vectorcall", "memcpy", "PyBytes_FromStringAndSize", *calls)
+    thread = Thread(frames=(*(NativeFrame(function=name, module=samples.PYTHON) for name in names), PythonFrame(function="f")))
+    assert wording.runtime_frames(thread, samples.PYTHON) == set(range(3, 7)), "the innermost one is what failed"
+
+
 @pytest.mark.parametrize("start", ["clone3", "__GI___clone3", "_start"])
 def test_a_thread_without_python_has_only_its_start_as_runtime(start: str) -> None:
     thread = Thread(frames=(NativeFrame(function="f", module="/usr/bin/python3.11"), NativeFrame(function=start)))

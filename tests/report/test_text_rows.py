@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from crashkit.model import (
     Crash,
     ElidedFrames,
+    Evidence,
     Finding,
     Frame,
     Gpu,
@@ -23,6 +24,7 @@ from crashkit.model import (
     JobPlace,
     JobProcess,
     LaunchedFrom,
+    LogLine,
     LookedFor,
     NativeFrame,
     Process,
@@ -35,6 +37,7 @@ from crashkit.model import (
     Thread,
     Wait,
 )
+from crashkit.report import markdown
 from crashkit.report.text import summary
 from tests.report.test_shown import variants
 
@@ -151,6 +154,45 @@ def test_what_is_not_shown_is_counted() -> None:
     assert of("likely", Crash(signal=SEGV, findings=findings)) == ["a", "and 2 more findings in the report"]
     one = Crash(signal=SEGV, findings=findings[:1])
     assert of("likely", one) == ["a"]
+
+
+ABORT, CORE = Signal(number=6, name="SIGABRT"), Source(path="core", kind="core")
+
+
+@pytest.mark.parametrize(
+    ("signal", "confidence", "log", "source", "shown"),
+    [
+        (ABORT, "certain", None, CORE, ["no heartbeat"]),
+        (ABORT, "possible", None, CORE, ["no heartbeat"]),
+        (SEGV, "possible", None, CORE, ["no heartbeat"]),
+        (SEGV, "certain", None, CORE, []),
+        (ABORT, "certain", 0, CORE, []),  # a line of the log is the reason
+        (SEGV, "possible", None, Source(path="log", kind="log"), []),  # all of it has been read
+    ],
+)
+def test_the_last_words_stand_beside_a_finding_that_leaves_the_reason_open(
+    signal: Signal, confidence: str, log: int | None, source: Source, shown: list[str]
+) -> None:
+    """A finding that says to look at the last lines that the process printed has to show them."""
+    found = Finding(id="self-abort", title="X", confidence=confidence, evidence=(Evidence(text="x", log=log),))
+    crash = Crash(
+        signal=signal,
+        source=source,
+        findings=(found,),
+        log=(LogLine(text="known"),),
+        last_words=("known", "no heartbeat"),
+        threads=(Thread(tid=1, crashed=True),),
+    )
+    assert of("log ends", crash) == shown
+    assert ("no heartbeat" in markdown.summary(crash)) is bool(shown)
+
+
+@pytest.mark.parametrize(("fix", "shown"), [((), ["a", "b"]), (("Check it.",), [])])
+def test_what_to_do_next_stands_beside_a_finding_that_says_nothing_to_do(fix: tuple[str, ...], shown: list[str]) -> None:
+    found = Finding(id="null-deref", title="X", confidence="certain", fix=fix)
+    crash = Crash(signal=SEGV, source=CORE, findings=(found,), next_steps=("a", "b", "c"), threads=(Thread(tid=1, crashed=True),))
+    assert of("next", crash) == shown
+    assert ("What to do next:" in markdown.summary(crash)) is bool(shown)
 
 
 def test_the_last_words_of_a_log_are_shown_where_nothing_matched() -> None:
