@@ -51,9 +51,9 @@ def is_machinery(function: str) -> bool:
 
 # How CPython calls a function from C (Objects/call.c, methodobject.c, classobject.c, descrobject.c).
 _CALLS = re.compile(
-    r"_?PyObject_(?:MakeTpCall|VectorcallTstate|Vectorcall\w*|Call|CallOneArg|CallNoArgs\w*|CallObject|FastCall\w*|Call_Prepend)"
-    r"|_?PyVectorcall_\w+|_?PyFunction_\w*Vectorcall\w*|cfunction_vectorcall\w*|method_vectorcall\w*|vectorcall_\w+"
-    r"|_?PyCFunction_\w*Call\w*|_?PyEval_(?:CallFunction|CallObject)\w*|call_function|do_call_core"
+    r"_?PyObject_(?:MakeTpCall|VectorcallTstate|Vectorcall\w{0,40}|Call|CallOneArg|CallNoArgs\w{0,40}|CallObject|FastCall\w{0,40}|Call_Prepend)"
+    r"|_?PyVectorcall_\w{1,40}|_?PyFunction_\w{0,40}Vectorcall\w{0,40}|cfunction_vectorcall\w{0,40}|method_vectorcall\w{0,40}|vectorcall_\w{1,40}"
+    r"|_?PyCFunction_\w{0,40}Call\w{0,40}|_?PyEval_(?:CallFunction|CallObject)\w{0,40}|call_function|do_call_core"
 )
 
 

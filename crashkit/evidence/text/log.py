@@ -88,6 +88,10 @@ _VAGUE = (_ASSERTED, hearsay.KIND)
 _WARNS = re.compile(r"\bWARN(?:ING)?\b|\b[Ww]arning\b|\b[Cc]ontinuing\b|\b[Ii]gnor(?:ed|ing)\b|\b[Nn]on-?fatal\b")
 """After an assertion of which a program says so, it goes on: the mark is a prefix that would be taken off."""
 
+_COMPARED = re.compile(
+    r"^ {0,20}(?:E {1,20}|(?:FAILED|ERROR) [^ ]{1,300} - )?(?:(?:AssertionError: )?assert (?=['\"(\[{<]|not\b)|\+ {1,40}(?:where|and) )"
+)
+"""What pytest shows of the values that a test compared (src/_pytest/assertion/rewrite.py): nothing that happened."""
 _RAISED = re.compile(r"\w(?:Error|Exception)\b|\bWARN(?:ING)?\b|\bWarning\b")
 _GOES_ON = re.compile(
     r"\b(?:[Rr]etrying|[Rr]etries|[Ff]all(?:ing|s)? back|[Cc]ontinuing|[Ss]kipping|[Ss]kipped|[Hh]andled|[Rr]ecovered|goes on)\b"
@@ -302,7 +306,7 @@ class _Log:
                 self._start = start
                 if when is not None:
                     self._times[number] = when
-                for line in self._unfolded(who, text):
+                for line in () if _COMPARED.match(bare(text)) else self._unfolded(who, text):
                     self._take(number, who, line)
             except Exception as error:
                 self._failed("the reader of log lines", error)
@@ -765,7 +769,8 @@ def _rows(file: BinaryIO, most: int) -> list[str]:
     if file.seek(0, 2) > most:
         return []
     file.seek(0)
-    return [split(clean(raw)).text.replace("\n", " ") for raw in file.read().split(b"\n")]
+    rows = [split(clean(raw)).text.replace("\n", " ") for raw in file.read().split(b"\n")]
+    return ["" if _COMPARED.match(row) else row for row in rows]
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:

@@ -25,6 +25,8 @@ from crashkit.prepared import prepared
 KIND = "mentioned"
 FAILURE = "failure"
 """Field of a line that tells of a failure, in words that are not those of a crash."""
+_OURS = "crashkit"
+"""Our own name mentions no crash."""
 MOST = 5
 """Lines that are quoted."""
 _MOST_HITS = 40
@@ -88,7 +90,7 @@ def mentioned(file: BinaryIO) -> dict[int, str]:
     """The first lines with the words of a crash, by their numbers."""
     found: dict[int, str] = {}
     for first, rows in _pieces(file):
-        for number in sorted(_lines_in(Letters(rows, first, _spelling())))[: MOST - len(found)]:
+        for number in sorted(_lines_in(Letters([row.replace(_OURS, "") for row in rows], first, _spelling())))[: MOST - len(found)]:
             found.setdefault(number, rows[number - first].strip())
     return found
 
