@@ -135,6 +135,11 @@ def line(found: Answer, signal: Signal | None) -> str:
     return ": ".join([text, "; ".join(filter(None, [*shown, end]))]).removesuffix(": ")
 
 
+def beside(found: Answer, signal: Signal | None) -> str:
+    """What `line` says behind the place: `: buffer = 24, used as a pointer by memcpy`."""
+    return line(found, signal).removeprefix(_named(found.frame))
+
+
 def at_the_end(crash: Crash) -> str | None:
     """Where it failed, if no Python code ran because something was ending: `failed in release (at_exit.c:8), run at the end of ...`."""
     thread = crash.thread

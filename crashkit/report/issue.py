@@ -57,17 +57,19 @@ def _stacks(crash: Crash) -> list[str]:
     if thread is None:
         return []
     runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
-    native = [frame for index, frame in enumerate(thread.frames) if not isinstance(frame, PythonFrame) and index not in runtime]
-    return [*_stack("Python stack", list(thread.pythons()), _PYTHON), *_stack("Native stack", native, _NATIVE)]
+    frames = thread.frames
+    python = wording.chosen(thread.python_frames or frames, lambda index: isinstance((thread.python_frames or frames)[index], PythonFrame))
+    native = wording.chosen(frames, lambda index: not isinstance(frames[index], PythonFrame) and index not in runtime)
+    return [*_stack("Python stack", python, _PYTHON), *_stack("Native stack", native, _NATIVE)]
 
 
-def _stack(title: str, frames: Sequence[Frame], most: int) -> list[str]:
+def _stack(title: str, frames: Sequence[Frame | str], most: int) -> list[str]:
     """The innermost frames, where it failed, and the outermost ones, which say what ran."""
     if not frames:
         return []
     outer = most // 4
     left_out = len(frames) - most
-    rows = [_row(frame) for frame in frames]
+    rows = [frame if isinstance(frame, str) else _row(frame) for frame in frames]
     if left_out > 1:
         rows = [*rows[: most - outer], f"... {left_out} more frames", *rows[-outer:]]
     return [f"### {title}, innermost first", fenced("\n".join(rows))]

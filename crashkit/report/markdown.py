@@ -132,10 +132,10 @@ def _stack(crash: Crash) -> list[str]:
     if not thread:
         return []
     runtime = wording.runtime_frames(thread, crash.python.executable if crash.python else None)
-    frames = [*thread.python_frames, *(frame for index, frame in enumerate(thread.frames) if index not in runtime)]
+    frames = [*wording.chosen(thread.python_frames, lambda _: True), *wording.chosen(thread.frames, lambda index: index not in runtime)]
     if not frames:
         return []
-    lines = [_frame(frame) for frame in frames[:_FRAMES]]
+    lines = [frame if isinstance(frame, str) else _frame(frame) for frame in frames[:_FRAMES]]
     if len(frames) > _FRAMES:
         lines.append(f"... {wording.plural(len(frames) - _FRAMES, 'more frame')}")
     which = f"thread {_text(wording.thread_label(thread))}" if side else "the crashed thread"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 
 import msgspec
@@ -230,11 +230,21 @@ def stretches(frames: Sequence[Frame]) -> list[Part]:
     return parts([frame_key(frame) for frame in frames], omitted)
 
 
-def rounds(part: Part) -> str:
-    """`the 3 frames above occur 17 times in a row`; '' of frames that occur once."""
+def chosen(frames: Sequence[Frame], shown: Callable[[int], bool]) -> list[Frame | str]:
+    """The frames of those indices, of each cycle only the first round, and behind it how often that occurs."""
+    found: list[Frame | str] = []
+    for part in stretches(frames):
+        first = [frames[index] for index in range(part.start, part.start + part.length) if shown(index)]
+        found += [*first, f"... {rounds(part, len(first))}"] if first and part.rounds > 1 else first
+    return found
+
+
+def rounds(part: Part, length: int | None = None) -> str:
+    """`the 3 frames above occur 17 times in a row`; '' of frames that occur once. `length`: how many of them are shown."""
     if part.rounds == 1:
         return ""
-    frames = "the frame above occurs" if part.length == 1 else f"the {part.length} frames above occur"
+    length = part.length if length is None else length
+    frames = "the frame above occurs" if length == 1 else f"the {length} frames above occur"
     return f"{frames} {f'{part.rounds:,}' if part.end is None else about(part.rounds)} times in a row"
 
 

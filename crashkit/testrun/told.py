@@ -11,6 +11,8 @@ from crashkit.testrun.journal import History
 if TYPE_CHECKING:
     from crashkit.model import Crash
 
+_WORDS = 2
+"""Lines of the end of the log."""
 KEPT = "kept"
 """The file in the folder of the session to which the supervisor adds each crash folder."""
 
@@ -56,7 +58,7 @@ def open_folder(path: Path) -> Told:
 
 
 def text(crash: Told) -> str:
-    """Signal and reason; the line; the diagnosis; the report's path: a line each."""
+    """Signal and reason; the line with its values; the diagnosis and what to do; the report's path: a line each."""
     from crashkit.report import safe, wording
 
     lines = [crash.manifest.get("signal_name", "crashed")]
@@ -65,22 +67,28 @@ def text(crash: Told) -> str:
         lines = _answer(report)
         if finding := wording.best_finding(report):
             lines.append(f"  {wording.confidence(finding).lower()}: {safe.line(finding.title)}")
+            lines += [f"  fix: {safe.line(fix)}" for fix in finding.fix[:1] if "\n" not in fix]
+        lines += [f"  log ends: {safe.line(row.strip())}" for row in wording.last_words(report)[-_WORDS:]]
     html = crash.path / "report.html"
     lines.append(f"  report: {html if html.exists() else crash.path}")
     return "\n".join(lines)
 
 
 def _answer(report: Crash) -> list[str]:
-    from crashkit.report import gpu_wording, safe, wording
+    from crashkit.report import answer, gpu_wording, safe, wording
 
     if report.failed_gpu is not None:
         return [safe.line(gpu_wording.sentence(report, report.failed_gpu))]
     one = report.signal
     where = f", at {one.address}" if one and one.address is not None else ""
     lines = [f"{one.name}: {wording.why(one) or wording.ended(report).lower()}{where}" if one else wording.ended(report)]
-    frame = wording.own_at(report.thread) or wording.python_at(report.thread)
+    found = answer.answer(report)
+    frame = found.frame if found is not None else wording.own_at(report.thread) or wording.python_at(report.thread)
     if frame is not None and frame.file:
-        lines.append(f"  {wording.full_place(frame)} in {frame.function or '(no name)'}")
+        said = answer.beside(found, one) if found is not None else ""
+        lines.append(f"  {wording.full_place(frame)} in {frame.function or '(no name)'}{said}")
+    elif (native := wording.native_at(report.thread, one)) is not None and report.thread is not None:
+        lines.append(f"  {wording.said(report.thread, native)}  {wording.native_place(native)}")
     return list(map(safe.line, lines))
 
 

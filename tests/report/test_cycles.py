@@ -6,7 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crashkit.model import Crash, ElidedFrames, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.report import markdown, text
 from crashkit.report.cycles import Part, parts
+from crashkit.report.index.entry import entry
+from crashkit.report.issue import issue
 
 
 @pytest.mark.parametrize(
@@ -50,3 +54,23 @@ def test_nothing_is_lost_or_moved(stack: list[str]) -> None:
         assert part.start == len(whole)
         whole += stack[part.start : part.start + part.length] * part.rounds
     assert whole == stack
+
+
+def test_a_recursion_is_shown_once_in_every_format() -> None:
+    """Its native frames lie between the Python ones, and are left out in some."""
+    cycle = (
+        PythonFrame(function="walk", file="/srv/app.py", line=3),
+        NativeFrame(function="slot_tp_repr", module="/usr/bin/python3.11"),
+        PythonFrame(function="visit", file="/srv/app.py", line=7),
+    )
+    names = ("walk", "slot_tp_repr", "visit")
+    frames = (*cycle * 30, ElidedFrames(count=30_000, cycle=names), *cycle * 5, PythonFrame(function="main", file="/srv/app.py", line=9))
+    crash = Crash(signal=Signal(number=11, name="SIGSEGV"), threads=(Thread(tid=1, crashed=True, frames=frames),))
+    python = "the 2 frames above occur about 10,000 times in a row"
+    assert python in markdown.summary(crash) and python in issue(crash)
+    whole = "\n".join(text.summary(crash, None, color=False, width=100))
+    assert "the 3 frames above occur about 10,000 times in a row" in whole
+    stacks = (whole.partition("Stack of")[2], markdown.summary(crash).partition("Innermost")[2], issue(crash).partition("stack,")[2])
+    assert [shown.count("app.py:3") for shown in stacks] == [1, 1, 1]
+    stack = entry(crash, 1).stack
+    assert [place.function for place in stack] == ["walk", "visit", "main"]

@@ -39,7 +39,7 @@ def test_last(): assert "CRASHKIT_PYTEST" not in os.environ
 NAMES = "first segfault fails fixture killed leaves program ends_its_server child parameters[a[b] parameters[c::d] last".split()
 CRASHES = {
     "test_it.py::test_segfault crashed SIGSEGV: a null pointer was read, at 0x0000000000000000 ",
-    "/test_it.py:8 in deadly ",
+    "/test_it.py:8 in deadly: ",
     "started by test_it.py::test_program, crashed SIGSEGV",
     "started by test_it.py::test_child, crashed SIGABRT",
 }
@@ -63,6 +63,8 @@ def test_each_test_that_kills_pytest_is_a_failed_one_and_the_rest_run(run: Pytes
     }
     assert done.said_in_junit("test_segfault").startswith("SIGSEGV: a null pointer was read, at 0x0000000000000000\n")
     assert "Null (or near-null) pointer dereference" in done.said_in_junit("test_segfault")
+    assert "test_it.py:5 in test_segfault: ptr = 0 in string_at, used as a pointer by " in done.said_in_junit("test_segfault")
+    assert "fix: Check what " in done.said_in_junit("test_segfault")
     assert "exited with status 0 in the middle of the test" in done.said_in_junit("test_leaves")
     assert "4 failed, 7 passed, 1 skipped, 1 error" in done.out
     assert (

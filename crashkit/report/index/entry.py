@@ -70,8 +70,11 @@ def _signal(crash: Crash) -> Optional[str]:
 
 
 def _stack(thread: Thread, in_repository: InRepository) -> tuple[Place, ...]:
+    """The user's way to the crash: of a recursion, one round."""
     places = []
-    for frame in islice(python_frames(thread), _FRAMES):
+    frames = python_frames(thread)
+    once = (frames[index] for part in wording.stretches(frames) for index in range(part.start, part.start + part.length))
+    for frame in islice(once, _FRAMES):
         own = wording.is_own(frame)
         source = wording.source_line(frame)
         places.append(
