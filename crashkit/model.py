@@ -128,7 +128,7 @@ class Signal(_Fact, frozen=True):
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
     abort, integer-divide, quotient-overflow, misaligned, seccomp, illegal-instruction, trap, raised (by the process itself),
-    sent-from-outside, sent (sender unknown), ..."""
+    sent-from-outside, sent (sender unknown), timer (one of the process's own), ..."""
     detail: Optional[str] = None
     """The reason in one human-readable sentence."""
     sender_pid: Optional[int] = None
@@ -257,6 +257,8 @@ class Thread(_Fact, frozen=True):
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     raised: tuple[Raised, ...] = ()
     """That exception with its traceback, and those that led to it, the first one last."""
+    pending: Optional[str] = None
+    """The Python exception that was set and had not reached Python code yet: a call had failed with it, and native code went on."""
     collecting: Optional[bool] = None
     """Whether the thread was running Python's garbage collector, by the interpreter's own record; that includes finalizers."""
     visited: Optional[str] = None

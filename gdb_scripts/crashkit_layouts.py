@@ -49,6 +49,8 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "native_id": "native_thread_id",
             "frame": "current_frame frame",
             "cframe": "cframe",
+            "pending": "current_exception curexc_value",
+            "pending_type": "curexc_type",
             "handled": "exc_value",
             "handlers": "exc_info",
             "chunk": "datastack_chunk",

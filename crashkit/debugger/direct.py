@@ -296,6 +296,7 @@ class DirectReader:
             gap=stack.gap,
             exception=self._state.exception(thread) if self._state and with_variables else None,
             raised=self._raised(thread) if with_variables else (),
+            pending=self._state.pending(thread) if self._state and with_variables else None,
             collecting=thread.collecting,
         )
 

@@ -29,6 +29,7 @@ _FEW = 16
 _MOST_ITEMS = 8
 _GONE = frozenset({"unmapped", "non-canonical"})
 _WHOLE = "the code that failed was called through cffi, which cuts no pointer"
+_LITERAL = regex(r"[(,]\s{0,8}(None|\d{1,4})\s{0,8}[,)]")
 _CALLED = regex(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
 
 
@@ -109,6 +110,15 @@ def null_handed_on(case: Case) -> Outcome:
     if first is None or is_foreign_call(first):
         return no("what failed is the call itself")
     return no("a variable has it") if bad_pointer(stack.thread, signal) is not None else Outcome(True)
+
+
+def small_literal(case: Case) -> Outcome:
+    """The Python line calls with None or a small number as it stands there."""
+    frames = python_frames(case.crashed.thread) if case.crashed is not None else []
+    if not frames or not frames[0].source:
+        return unknown("the source of the line")
+    found = _LITERAL.search(frames[0].source)
+    return Outcome(True, (Evidence(text=f"{found[1]} in the line"),)) if found else no("no argument is None or a small number as it stands")
 
 
 def null_result(case: Case) -> Outcome:
@@ -220,5 +230,6 @@ POINTER_FACTS = {
     "unset-item": unset_item,
     "null-handed-on": null_handed_on,
     "null-result": null_result,
+    "small-literal": small_literal,
     "called-through-ctypes": called_through_ctypes,
 }

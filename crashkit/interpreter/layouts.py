@@ -69,6 +69,7 @@ class Gil(_Structure, frozen=True):
 class ThreadState(_Structure, frozen=True):
     """`PyThreadState`. 3.11 and 3.12 reach the current frame through `_PyCFrame`, 3.7 and newer exceptions through `_PyErr_StackItem`.
 
+    `pending` is the exception that is set; up to 3.11 it may be its arguments instead, beside `pending_type`.
     From 3.11 on it has a data stack: `chunk` points to its newest part, `top` to the end of what is used of that. From 3.12 on one of its
     bits says whether the thread holds the GIL.
     """
@@ -80,6 +81,8 @@ class ThreadState(_Structure, frozen=True):
     native_id: Optional[int] = None
     frame: Optional[int] = None
     cframe: Optional[int] = None
+    pending: Optional[int] = None
+    pending_type: Optional[int] = None
     handled: Optional[int] = None
     handlers: Optional[int] = None
     chunk: Optional[int] = None

@@ -19,7 +19,7 @@ from crashkit.interpreter.held import Holders
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
-from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.objects import EXCEPTION, Objects
 from crashkit.interpreter.python_threads import PythonThread, named
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.signals import VARIABLE, Pending, pending
@@ -33,6 +33,7 @@ from crashkit.interpreter.threads import (
     handled_exception,
     is_collecting,
     is_whole,
+    pending_exception,
     read_state,
     says_it_holds_gil,
     states_of,
@@ -73,6 +74,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """The exception that a thread was handling, and those that it came from."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
+    pending: Callable[[PythonThread], Optional[str]]
+    """Reads the exception that is set in a thread and has not reached Python code: its type and arguments."""
     visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
     """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
     accessed: Callable[[PythonThread, Sequence[int], int], Optional[Accessed]]
@@ -163,6 +166,7 @@ def read_python(
         ],
         exception=lambda thread: _exception(objects, values, thread),
         raised=lambda thread: _raised(objects, frames, values, thread),
+        pending=lambda thread: _set_exception(objects, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
         below=lambda thread, order, address: _below(objects, values, found, _places(frames, thread, order), address),
@@ -282,6 +286,20 @@ def _handled(objects: Objects, values: Values, thread: PythonThread) -> int:
 def _exception(objects: Objects, values: Values, thread: PythonThread) -> Optional[str]:
     exception = _handled(objects, values, thread)
     return values.text(exception) if exception else None
+
+
+def _set_exception(objects: Objects, values: Values, thread: PythonThread) -> Optional[str]:
+    try:
+        kind, value = pending_exception(objects, thread.state.address)
+        if not kind or objects.flags(kind) & EXCEPTION == 0:
+            return None
+        if value and objects.type_of(value) == kind:
+            return values.text(value)
+        # PyErr_SetString() and its like: made when somebody asks for it.
+        arguments = values.text(value) if value else ""
+        return f"{values.type_name(kind)}{arguments if arguments.startswith('(') else f'({arguments})'}"
+    except Unreadable:
+        return None
 
 
 def _raised(objects: Objects, frames: Frames, values: Values, thread: PythonThread) -> list[Raised]:

@@ -282,6 +282,8 @@ def _python(told: answer.Answer | None, page: _Page) -> Iterator[Line]:
         yield from page.field("handling", thread.exception, lines=2)
         for raised in thread.raised[:_MOST_RAISED]:
             yield from page.field("", wording.raised(raised), lines=2)
+    if thread.pending and told.chosen.why is None:
+        yield from page.field("pending", wording.set_exception(thread.pending), lines=3)
 
 
 def _forward(thread: Thread | None, page: _Page) -> Iterator[Line]:

@@ -88,6 +88,7 @@ REASONS = {
     "sent-from-outside": "the signal was sent from outside",
     "sent": "the signal was sent, not caused by an instruction",
     "raised": "the process sent the signal to itself",
+    "timer": "a timer of the process sent the signal",
 }
 
 CONFIDENCE = {
@@ -238,6 +239,11 @@ def capitalized(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2,000 threads`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def set_exception(exception: str) -> str:
+    """An exception that was set, and what that means."""
+    return f"{exception}: a call had failed with it, and native code went on"
 
 
 def raised(exception: Raised) -> str:

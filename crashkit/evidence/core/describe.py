@@ -29,7 +29,7 @@ from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
-from crashkit.naming.signals import SI_KERNEL, SI_USER, code_name, signal_name
+from crashkit.naming.signals import NOT_FROM_PROCESS, SI_KERNEL, SI_USER, code_name, signal_name
 from crashkit.naming.times import utc
 
 PF_FORKNOEXEC = 0x40
@@ -343,7 +343,7 @@ def _raw_signal(core: Core, number: int) -> Signal:
         code=info.code,
         code_name=code_name(number, info.code),
         address=None if sent or info.code == SI_KERNEL else Address(info.address),
-        sender_pid=info.pid if sent else None,
+        sender_pid=info.pid if sent and info.code not in NOT_FROM_PROCESS else None,
     )
 
 
