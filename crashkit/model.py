@@ -749,7 +749,7 @@ class LogLine(_Fact, frozen=True):
     after: tuple[str, ...] = ()
     """The lines after it."""
     from_core: bool = False
-    """True for the C library's abort message, which is read from the core."""
+    """True for what is read from the core: the C library's abort message, other last words, what was still in a buffer (`unwritten`)."""
     fields: dict[str, str] = {}
     """Values parsed from the line."""
 
@@ -865,6 +865,9 @@ class Crash(_Fact, frozen=True):
     log: tuple[LogLine, ...] = ()
     last_words: tuple[str, ...] = ()
     """The last lines that the process wrote, from its log, without faulthandler's dump."""
+    unwritten: tuple[str, ...] = ()
+    """The last lines that it had printed to standard output or error, and that were still in its buffers as it died: no log has them. A
+    forked process may have what its parent had printed before, too."""
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()
     """Ids of those in `looked_for` that a fact contradicts."""

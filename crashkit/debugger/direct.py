@@ -120,6 +120,10 @@ class DirectReader:
             soft_errors=tuple(self._lost(stacks)),
         )
 
+    def unwritten(self) -> list[bytes]:
+        """What Python code had printed, and was still in the buffers of sys.stdout and sys.stderr."""
+        return self._state.unwritten() if self._state is not None else []
+
     def _is_whole(self, stacks: Mapping[int, PythonStack]) -> bool:
         return self._state is not None and self._state.lost_threads == 0 and not any(stack.cut for stack in stacks.values())
 

@@ -294,6 +294,22 @@ class Signal(_Structure, frozen=True):
     count: int
 
 
+class Buffered(_Structure, frozen=True):
+    """`buffered` (Modules/_io/bufferedio.c)."""
+
+    data: int
+    write_start: int
+    write_end: int
+    size: int
+
+
+class TextIO(_Structure, frozen=True):
+    """`textio` (Modules/_io/textio.c)."""
+
+    buffer: int
+    pending: int
+
+
 class Layout(_Structure, frozen=True):
     """One version of CPython: offsets in bytes, of bits in bits."""
 
@@ -327,6 +343,8 @@ class Layout(_Structure, frozen=True):
     chunk: Optional[Chunk] = None
     handler: Optional[Handler] = None
     values: Optional[Values] = None
+    buffered: Optional[Buffered] = None
+    textio: Optional[TextIO] = None
     debug_offsets: dict[str, int] = {}
     """Where in `_Py_DebugOffsets` the offset of each of our fields is."""
 

@@ -23,6 +23,7 @@ from crashkit.interpreter.objects import EXCEPTION, Objects
 from crashkit.interpreter.python_threads import PythonThread, named
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.signals import VARIABLE, Pending, pending
+from crashkit.interpreter.streams import unwritten
 from crashkit.interpreter.task_locks import ReadSource, TaskLocks
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
@@ -46,6 +47,8 @@ from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory, thread_storage
 
 _MOST_VARIABLES = 64
+_MOST_PRINTING = 4
+"""Interpreters whose streams are read."""
 _THREADS_WITH_LOCKS = 500
 _NONE = "_Py_NoneStruct"
 
@@ -90,6 +93,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """Reads asyncio's tasks, with the sources of what they run."""
     greenlets: Callable[[], Greenlets]
     """Reads the greenlets."""
+    unwritten: Callable[[], list[bytes]]
+    """Reads what is in the buffers of sys.stdout and sys.stderr."""
     pending_signals: Callable[[], list[Pending]]
     """Reads the signals whose Python handlers had not run yet."""
     forward: Callable[[int, int], list[ForwardLine]]
@@ -176,6 +181,7 @@ def read_python(
         ),
         tasks=lambda source: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads], source),
         greenlets=greenlets,
+        unwritten=lambda: [data for one in found.interpreters[:_MOST_PRINTING] for data in unwritten(objects, values, one)],
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
         forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
         gil_waiters=tuple(dict.fromkeys(waiters)),

@@ -22,6 +22,7 @@ def summary(crash: Crash) -> str:
         *_finding(crash),
         *_stack(crash),
         *_log(crash),
+        *_printed(crash),
         *_missing(crash),
         *_masked(crash),
     ]
@@ -104,6 +105,13 @@ def _finding(crash: Crash) -> list[str]:
     if finding.fix:
         parts += ["What to do:", *(_text(fix) if wording.is_prose(fix) else _fenced(fix) for fix in finding.fix)]
     return parts
+
+
+def _printed(crash: Crash) -> list[str]:
+    """What nobody has seen yet."""
+    if not crash.unwritten:
+        return []
+    return ["Printed by the process, and never written (still in its buffers):", _fenced("\n".join(crash.unwritten))]
 
 
 def _next(crash: Crash) -> list[str]:

@@ -35,6 +35,8 @@ _WAITS = 6
 _SIBLINGS = 16
 _MOST_TASKS = 4
 _MOST_PENDING = 3
+_MOST_UNWRITTEN = 3
+"""Lines that the process had printed, in the summary."""
 _MOST_RAISED = 2
 _COUNTED = ("tasks", "greenlets")
 """Stages whose soft errors say how many of them are missing: told before others."""
@@ -165,6 +167,8 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Line]:
     said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from page.field("message", said, lines=2)
+    for index, line in enumerate(crash.unwritten[-_MOST_UNWRITTEN:]):
+        yield from page.field("unwritten" if index == 0 else "", line)
     yield from _in_job(crash, page)
     if crash.process and _process(crash).strip():
         yield from page.field("process", _process(crash).strip())
