@@ -184,7 +184,7 @@ class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
     trust: Optional[str] = None
     """How the frame was found. context: the registers; cfi: unwind tables; prologue: guessed from code;
     inline: inlined into the next frame; signal: the kernel's signal frame; nested: that of a handler that ran within the one of the
-    fault; scan; text: read from a log."""
+    fault; scan; tail-call: named by the call of it, because it ended in a jump and left no frame; text: read from a log."""
     args: dict[str, str] = {}
     locals: dict[str, str] = {}
 

@@ -715,10 +715,12 @@ def _with_cython_sources(crash: Crash, scene: Scene) -> Crash:
 def _with_names(crash: Crash, core: Core, scene: Scene) -> Crash:
     from crashkit.stacks.method_tables import with_method_names
     from crashkit.stacks.moved_parts import with_moved_parts
+    from crashkit.stacks.tail_calls import with_tail_call
 
     constants, files = partial(read_constant, core, scene.files), {path: file.path for path, file in scene.files.items()}
     named = with_moved_parts(crash, core.architecture, scene.modules, files)
-    return with_method_names(named, core, constants, scene.modules, files)
+    named = with_method_names(named, core, constants, scene.modules, files)
+    return with_tail_call(named, core.architecture, core, constants, scene.modules, files)
 
 
 def _shows_waits(crash: Crash) -> bool:

@@ -121,6 +121,7 @@ TRUST = {
     "signal": "the kernel's signal frame",
     "nested": "the kernel's signal frame of a handler within the handler",
     "scan": "found by scanning the stack",
+    "tail-call": "named by the call of it: it ended in a jump and left no frame",
     "text": "read from a log",
 }
 

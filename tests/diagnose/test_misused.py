@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crashkit.model import Crash
+from crashkit.model import Crash, NativeFrame
 from crashkit.pipeline import analyze
 
 from ..crashes import Interpreter, an_interpreter, build_library, library_crash, needs_gdb, needs_x86_64, python_crash, some_interpreters
@@ -100,3 +100,28 @@ def test_an_exception_that_nobody_looked_at(call: str, pending: str | None, pyth
     else:
         assert (finding.id, finding.confidence) == ("unchecked-api-error", "likely")
         assert pending in (finding.summary or "") and f"raises the {pending.partition('(')[0]}" in finding.fix[0]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("call", "known"), [("null_by_jump", "null-function-call"), ("wild_by_jump", "jump-to-unmapped")])
+@pytest.mark.parametrize("faulthandler", [False, True])
+def test_a_tail_call_through_a_wrong_pointer(call: str, known: str, faulthandler: bool, tmp_path: Path) -> None:
+    """What jumped there left no frame; the call before the return address names it."""
+    build_library("misused.c", tmp_path, an_interpreter())
+    program = tmp_path / "program.py"
+    program.write_text(CALLS.format(call=f"library.{call}(3)").format(library=str(tmp_path / "misused.so")))
+    crash = analyze(python_crash(program, python=an_interpreter(), faulthandler=faulthandler).core)
+    assert crash.thread is not None and crash.signal is not None
+    frames = [frame for frame in crash.thread.frames if isinstance(frame, NativeFrame)]
+    at = next(index for index, frame in enumerate(frames) if frame.pc == crash.signal.address)
+    assert [frame.function for frame in frames[at + 1 : at + 3]] == ["jumps", call] and frames[at + 1].trust == "tail-call"
+    assert crash.findings[0].id == known
+    assert any("jumps in misused.so" in fix for fix in crash.findings[0].fix)
+
+
+@pytest.mark.slow
+def test_a_call_has_its_frame(tmp_path: Path) -> None:
+    crash = crash_of("null_by_call(3)", tmp_path)
+    assert crash.thread is not None and crash.findings[0].id == "null-function-call"
+    assert not any(isinstance(frame, NativeFrame) and frame.trust == "tail-call" for frame in crash.thread.frames)
+    assert "null_by_call in misused.so" in crash.findings[0].fix[0]
