@@ -140,6 +140,8 @@ class Signal(_Fact, frozen=True):
     """The array in a variable whose memory was accessed, if there is one."""
     below: tuple[AccessedArray, ...] = ()
     """The buffers in variables that end below the fault address, the nearest first, four at most."""
+    freed: Optional[Address] = None
+    """The block that had been freed, and whose first word, a link of the allocator's, was used as a pointer."""
     ended_with: Optional[str] = None
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 

@@ -16,7 +16,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Address, Crash, Instruction, Mapping, Process
 from crashkit.pipeline import analyze
 
-from ..crashes import CRASHERS, an_interpreter, python_crash
+from ..crashes import CRASHERS, an_interpreter, an_unguarded_interpreter, python_crash
 from .causes import library
 from .synthetic import crash
 
@@ -225,3 +225,15 @@ def test_a_fatal_error_is_answered_by_who_told_it_and_when(frames: str, advised:
     assert finding.id == "fatal-python-error"
     assert finding.fix[0].startswith(advised)
     assert ("PYTHONHOME" in " ".join(finding.fix)) is advised.startswith("env")
+
+
+@pytest.mark.slow
+def test_python_code_that_c_functions_run_is_a_recursion_of_pythons(tmp_path: Path) -> None:
+    """Too deep for both stacks to be merged: the C functions between the Python ones are not why."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nsys.setrecursionlimit(10**6)\ndef rec(n):\n    return eval('rec(n + 1)', {'rec': rec, 'n': n})\nrec(0)\n"
+    )
+    found = analyze(python_crash(program, python=an_unguarded_interpreter()).core)
+    told = overflow(found)
+    assert told[0].startswith("End the recursion: `rec") and not any("Make the data flatter" in fix for fix in told)

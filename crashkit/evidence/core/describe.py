@@ -18,6 +18,7 @@ from crashkit.evidence.core import fault, signal_frame
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
+from crashkit.evidence.core.freed_block import freed_block
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
 from crashkit.evidence.core.stack_words import words_into
 from crashkit.evidence.core.thread_stack import set_apart, thread_stack
@@ -325,6 +326,9 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
         info=frame.info if frame else None,
     )
+    decoded = core.architecture.decode(code, registers) if code and signal.reason is not None else None
+    if decoded is not None and (block := freed_block(core, signal, decoded.accesses, registers, mappings)) is not None:
+        signal = replace(signal, freed=Address(block))
     instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
