@@ -260,7 +260,7 @@ class Thread(_Fact, frozen=True):
     raised: tuple[Raised, ...] = ()
     """That exception with its traceback, and those that led to it, the first one last."""
     pending: Optional[str] = None
-    """The Python exception that was set and had not reached Python code yet: a call had failed with it, and native code went on."""
+    """The Python exception that was set and had not reached Python code yet: a call had failed with it, and native code continued."""
     collecting: Optional[bool] = None
     """Whether the thread was running Python's garbage collector, by the interpreter's own record; that includes finalizers."""
     visited: Optional[str] = None

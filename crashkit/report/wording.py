@@ -244,7 +244,7 @@ def plural(count: int, noun: str) -> str:
 
 def set_exception(exception: str) -> str:
     """An exception that was set, and what that means."""
-    return f"{exception}: a call had failed with it, and native code went on"
+    return f"{exception}: a call had failed with it, and native code continued"
 
 
 def raised(exception: Raised) -> str:
