@@ -128,7 +128,7 @@ class Signal(_Fact, frozen=True):
     reason: Optional[str] = None
     """null-pointer, stack-overflow, non-canonical, unmapped, read-only, no-exec, bus-truncated-file,
     abort, integer-divide, quotient-overflow, misaligned, seccomp, illegal-instruction, trap, raised (by the process itself),
-    sent-from-outside, sent (sender unknown), ..."""
+    sent-from-outside, sent (sender unknown), timer (one of the process's own), ..."""
     detail: Optional[str] = None
     """The reason in one human-readable sentence."""
     sender_pid: Optional[int] = None
@@ -140,6 +140,8 @@ class Signal(_Fact, frozen=True):
     """The array in a variable whose memory was accessed, if there is one."""
     below: tuple[AccessedArray, ...] = ()
     """The buffers in variables that end below the fault address, the nearest first, four at most."""
+    freed: Optional[Address] = None
+    """The block that had been freed, and whose first word, a link of the allocator's, was used as a pointer."""
     ended_with: Optional[str] = None
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
 
@@ -184,7 +186,7 @@ class NativeFrame(_Fact, frozen=True, tag_field="kind", tag="native"):
     trust: Optional[str] = None
     """How the frame was found. context: the registers; cfi: unwind tables; prologue: guessed from code;
     inline: inlined into the next frame; signal: the kernel's signal frame; nested: that of a handler that ran within the one of the
-    fault; scan; text: read from a log."""
+    fault; scan; tail-call: named by the call of it, because it ended in a jump and left no frame; text: read from a log."""
     args: dict[str, str] = {}
     locals: dict[str, str] = {}
 
@@ -257,6 +259,8 @@ class Thread(_Fact, frozen=True):
     """The Python exception that the thread was handling, such as in an `except` block: its type and arguments."""
     raised: tuple[Raised, ...] = ()
     """That exception with its traceback, and those that led to it, the first one last."""
+    pending: Optional[str] = None
+    """The Python exception that was set and had not reached Python code yet: a call had failed with it, and native code continued."""
     collecting: Optional[bool] = None
     """Whether the thread was running Python's garbage collector, by the interpreter's own record; that includes finalizers."""
     visited: Optional[str] = None
@@ -747,7 +751,7 @@ class LogLine(_Fact, frozen=True):
     after: tuple[str, ...] = ()
     """The lines after it."""
     from_core: bool = False
-    """True for the C library's abort message, which is read from the core."""
+    """True for what is read from the core: the C library's abort message, other last words, what was still in a buffer (`unwritten`)."""
     fields: dict[str, str] = {}
     """Values parsed from the line."""
 
@@ -863,6 +867,9 @@ class Crash(_Fact, frozen=True):
     log: tuple[LogLine, ...] = ()
     last_words: tuple[str, ...] = ()
     """The last lines that the process wrote, from its log, without faulthandler's dump."""
+    unwritten: tuple[str, ...] = ()
+    """The last lines that it had printed to standard output or error, and that were still in its buffers as it died: no log has them. A
+    forked process may have what its parent had printed before, too."""
     findings: tuple[Finding, ...] = ()
     ruled_out: tuple[str, ...] = ()
     """Ids of those in `looked_for` that a fact contradicts."""

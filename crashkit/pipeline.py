@@ -663,7 +663,10 @@ def _analyze_core(
         words = _abort_message(answers)
         words += attempt("stacks", "the reader of fatal errors", lambda: _fatal_error(core, scene, crash), words[:0], problems)
     said = (line for line in words if not any(_is_same(line, other) for other in lines))
-    crash = replace(crash, log=(*lines, *said), soft_errors=(*crash.soft_errors, *problems))
+    told_already = [line.text for line in (*lines, *words)]
+    printed = tuple(line for line in meanwhile.unwritten if not any(line.strip() in text for text in told_already))
+    classified = (line for line in map(_line_of_core, printed) if line.kind is not None)
+    crash = replace(crash, log=(*lines, *said, *classified), unwritten=printed, soft_errors=(*crash.soft_errors, *problems))
     if options.minimal is None:
         return crash
     loaded = direct.reader.loaded() if direct is not None else ()
@@ -712,10 +715,12 @@ def _with_cython_sources(crash: Crash, scene: Scene) -> Crash:
 def _with_names(crash: Crash, core: Core, scene: Scene) -> Crash:
     from crashkit.stacks.method_tables import with_method_names
     from crashkit.stacks.moved_parts import with_moved_parts
+    from crashkit.stacks.tail_calls import with_tail_call
 
     constants, files = partial(read_constant, core, scene.files), {path: file.path for path, file in scene.files.items()}
     named = with_moved_parts(crash, core.architecture, scene.modules, files)
-    return with_method_names(named, core, constants, scene.modules, files)
+    named = with_method_names(named, core, constants, scene.modules, files)
+    return with_tail_call(named, core.architecture, core, constants, scene.modules, files)
 
 
 def _shows_waits(crash: Crash) -> bool:
@@ -803,11 +808,13 @@ def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct], finder:
     answer = _answered(direct.reader) if direct is not None else None
     told = _told_by_interpreter(scene.crash, direct.reader, finder, problems) if direct is not None else _Told()
     words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), words, problems)
+    silent: tuple[str, ...] = ()
+    unwritten = attempt("stacks", "the reader of buffers", lambda: _unwritten(core, scene, direct), silent, problems)
     if answer is not None and _is_of_this_machine(scene):
         # Which of them count is known with the stacks; what is installed is remembered until then.
         known: dict[str, str] = {}
         attempt("python", "the reader of packages' versions", lambda: package_versions(answer.loaded, finder.folder), known, [])
-    return _Meanwhile(answer, told, words, problems)
+    return _Meanwhile(answer, told, words, unwritten, problems)
 
 
 def _told_by_interpreter(crash: Crash, reader: DirectReader, finder: Finder, problems: list[SoftError]) -> _Told:
@@ -938,6 +945,21 @@ def _last_words(core: Core, scene: Scene) -> tuple[LogLine, ...]:
     return tuple(found)
 
 
+def _line_of_core(text: str) -> LogLine:
+    kind, fields = _classified(text)
+    return LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields)
+
+
+def _unwritten(core: Core, scene: Scene, direct: Optional[_Direct]) -> tuple[str, ...]:
+    """The last lines that were still in the buffers of standard output and error, Python's and the C library's."""
+    from crashkit.evidence.core.stdio import unwritten
+    from crashkit.evidence.text.neighbours import last_lines
+
+    pythons = direct.reader.unwritten() if direct is not None else []
+    streams = [*pythons, *unwritten(core, scene.modules, {path: file.path for path, file in scene.files.items()})]
+    return tuple(line for data in streams for line in last_lines(data))
+
+
 def _classified(text: str) -> tuple[Optional[str], dict[str, str]]:
     """Kind and fields of a line."""
     from crashkit.evidence.text.log_patterns import Classifier
@@ -1061,6 +1083,8 @@ class _Meanwhile(msgspec.Struct, frozen=True):
     told: _Told
     words: tuple[LogLine, ...]
     """What the process said as it died."""
+    unwritten: tuple[str, ...]
+    """What it had printed and not written."""
     problems: list[SoftError]
 
 

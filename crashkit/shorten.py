@@ -61,6 +61,7 @@ def shortened(crash: Crash) -> Crash:
         greenlets=cut.greenlets(crash.greenlets),
         log=cut.several("log lines", crash.log, limits.LOG_BYTES),
         last_words=tuple(line[: limits.LONGEST_TEXT] for line in crash.last_words),
+        unwritten=tuple(line[: limits.LONGEST_TEXT] for line in crash.unwritten),
         debugger=cut.text(crash.debugger),
     )
     soft_errors = cut.several("problems", soft_errors, limits.OTHER_BYTES)

@@ -49,6 +49,8 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "native_id": "native_thread_id",
             "frame": "current_frame frame",
             "cframe": "cframe",
+            "pending": "current_exception curexc_value",
+            "pending_type": "curexc_type",
             "handled": "exc_value",
             "handlers": "exc_info",
             "chunk": "datastack_chunk",
@@ -142,6 +144,8 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
         },
     ),
     "values": ("struct _dictvalues", {"first": "values"}),
+    "buffered": ("buffered", {"data": "buffer", "write_start": "write_pos", "write_end": "write_end", "size": "buffer_size"}),
+    "textio": ("textio", {"buffer": "buffer", "pending": "pending_bytes"}),
     "module": ("PyModuleObject", {"dictionary": "md_dict", "name": "md_name"}),
 }
 

@@ -444,8 +444,8 @@ class Walker:
                 self.texts_of[address] = "<unreadable: %s>" % error
         return self.texts_of[address]
 
-    def gil_holder(self, interpreter: gdb.Value) -> int:
-        """Ident of the thread that holds the GIL; 0 where none does."""
+    def gil_holder(self, interpreter: gdb.Value) -> Optional[int]:
+        """Ident of the thread that holds the GIL; 0 where none does, None where it was not made yet: 3.6 makes it with the first thread."""
         try:
             gil = interpreter["ceval"]["gil"]
             gil["locked"]
@@ -453,8 +453,10 @@ class Walker:
             try:
                 gil = gdb.parse_and_eval("_PyRuntime")["ceval"]["gil"]
             except (gdb.error, KeyError):
-                holder = gdb.parse_and_eval("gil_last_holder")
-                return self.ident(atomic(holder)) if atomic(gdb.parse_and_eval("gil_locked")) == 1 else 0
+                locked = atomic(gdb.parse_and_eval("gil_locked"))
+                if locked < 0:
+                    return None
+                return self.ident(atomic(gdb.parse_and_eval("gil_last_holder"))) if locked == 1 else 0
         if atomic(gil["locked"]) != 1:
             return 0
         return self.ident(atomic(gil["last_holder"]))

@@ -291,7 +291,7 @@ def _decode(code: bytes, registers: Mapping[str, int]) -> Optional[Decoded]:
     if masked:
         accesses = [replace(access, masked=True) for access in accesses]
     groups = {instruction.group_name(group) for group in instruction.groups}
-    privileged = "privilege" in groups or plain in ("in", "out", "cli", "sti")
+    privileged = "privilege" in groups or plain in ("in", "out", "cli", "sti", "int")
     return Decoded(text(instruction), plain, instruction.size, tuple(accesses), complete, privileged, tuple(dict.fromkeys(named)), divisor)
 
 

@@ -59,6 +59,8 @@ class PythonStack(NamedTuple):
     """The exception that the thread was handling: its type and arguments."""
     raised: tuple[Raised, ...] = ()
     """That exception with its traceback, and those from which it came."""
+    pending: Optional[str] = None
+    """The exception that was set and had not reached Python code."""
     collecting: Optional[bool] = None
     """Whether the thread was running the garbage collector, by the interpreter's own record."""
 
@@ -81,6 +83,7 @@ class PythonStack(NamedTuple):
             holds_gil=self.holds_gil or outer.holds_gil,
             exception=self.exception or outer.exception,
             raised=self.raised or outer.raised,
+            pending=self.pending or outer.pending,
             collecting=self.collecting or outer.collecting,
         )
 

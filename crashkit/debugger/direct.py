@@ -120,6 +120,10 @@ class DirectReader:
             soft_errors=tuple(self._lost(stacks)),
         )
 
+    def unwritten(self) -> list[bytes]:
+        """What Python code had printed, and was still in the buffers of sys.stdout and sys.stderr."""
+        return self._state.unwritten() if self._state is not None else []
+
     def _is_whole(self, stacks: Mapping[int, PythonStack]) -> bool:
         return self._state is not None and self._state.lost_threads == 0 and not any(stack.cut for stack in stacks.values())
 
@@ -296,6 +300,7 @@ class DirectReader:
             gap=stack.gap,
             exception=self._state.exception(thread) if self._state and with_variables else None,
             raised=self._raised(thread) if with_variables else (),
+            pending=self._state.pending(thread) if self._state and with_variables else None,
             collecting=thread.collecting,
         )
 

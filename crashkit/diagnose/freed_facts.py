@@ -57,6 +57,17 @@ def freed_no_block(case: Case) -> Outcome:
     return _told(stack, first, text)
 
 
+def link_of_free_block(case: Case) -> Outcome:
+    """The pointer that failed was the first word of a block which had been freed: the allocator's link to the next free one."""
+    signal = case.crash.signal
+    if signal is None or signal.name not in MEMORY_FAULTS or signal.reason is None:
+        return unknown("the fault address")
+    if signal.freed is None:
+        return no("the pointer is no link between free blocks")
+    block = f"{signal.freed:#x}"
+    return Outcome(True, (Evidence(text=f"the first word of the block at {block} is a link between free blocks"),), {"block": block})
+
+
 def _told(stack: Stack, frame: Native, text: str) -> Outcome:
     # arena_for_chunk() looks for both: the outermost of the allocator's frames was called.
     *_, called = takewhile(bool, map(_looking, stack.natives))
@@ -85,4 +96,7 @@ def _name(mapping: Range, registers: Mapping[str, Address]) -> str:
     return (mapping.path or "").rpartition("/")[2] or "memory without a name"
 
 
-FREED_FACTS = {"freed-no-block": freed_no_block}
+FREED_FACTS = {
+    "link-of-free-block": link_of_free_block,
+    "freed-no-block": freed_no_block,
+}

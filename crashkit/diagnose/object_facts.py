@@ -36,4 +36,19 @@ def object_without_type(case: Case) -> Outcome:
     return no("no object in a variable has a type at the fault address")
 
 
-OBJECT_FACTS = {"object-without-type": object_without_type}
+def exception_set(case: Case) -> Outcome:
+    """A Python exception was set in the crashed thread, and had not reached Python code: its type is told as `exception`."""
+    thread = case.crashed.thread if case.crashed is not None else None
+    kept = case.crash.source is not None and case.crash.source.kind in ("core", "live")
+    if thread is None or (not thread.pending and not kept):
+        return unknown("the exception that was set")
+    if not thread.pending:
+        return no("no exception was set")
+    evidence = Evidence(text=f"{thread.pending} was set", thread=thread.tid)
+    return Outcome(True, (evidence,), {"pending": thread.pending, "exception": thread.pending.partition("(")[0]})
+
+
+OBJECT_FACTS = {
+    "exception-set": exception_set,
+    "object-without-type": object_without_type,
+}

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from typing import Optional
 
+from msgspec.structs import replace
+
 from crashkit.diagnose.case import MEMORY_FAULTS, Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.memory import mapping_at
@@ -29,6 +31,12 @@ _FEW = 16
 _MOST_ITEMS = 8
 _GONE = frozenset({"unmapped", "non-canonical"})
 _WHOLE = "the code that failed was called through cffi, which cuts no pointer"
+_LITERAL = regex(r"[(,]\s{0,8}(None|\d{1,4})\s{0,8}[,)]")
+_DATA = regex(r"\bdata at (0x[0-9a-f]{1,16})\b")
+_ACCESS = regex(
+    r"(?:[a-zA-NP-Z]|vBOOL|bool)_[gs]et(?:_sw)?|Pointer_(?:ass_)?(?:item|subscript)|Pointer_get_contents|PyCData_[gs]et|_PyCData_set\b.{0,20}"
+)
+"""Those of Modules/_ctypes/cfield.c and _ctypes.c; not `O_get`, which goes on to the object that it finds."""
 _CALLED = regex(r"(?<![\w.])[\w.]{1,200}(?=\s{0,8}\()")
 
 
@@ -42,12 +50,13 @@ def argument_cut(case: Case) -> Outcome:
     if _through_cffi(case):
         return no(_WHOLE)
     for value in _values(case):
-        whole = number(value.text)
+        whole = _address_in(value.text)
         if whole is None or _is_of_32_bits(whole):
             continue
         mapping = mapping_at(case.crash.mappings, whole)
         if mapping is not None and 0 <= address % _INT - whole % _INT < _NEAR:
-            return _outcome(case, value, f"there is memory at {whole:#x}, of which {address % _INT:#x} is the lower half")
+            found = _outcome(case, value, f"there is memory at {whole:#x}, of which {address % _INT:#x} is the lower half")
+            return replace(found, fields={**found.fields, "pointer": _pointer_of(value)})
     return no("no variable of the line has an address that ends like the fault address")
 
 
@@ -111,8 +120,29 @@ def null_handed_on(case: Case) -> Outcome:
     return no("a variable has it") if bad_pointer(stack.thread, signal) is not None else Outcome(True)
 
 
+def small_literal(case: Case) -> Outcome:
+    """The Python line calls with None or a small number as it stands there."""
+    frames = python_frames(case.crashed.thread) if case.crashed is not None else []
+    if not frames or not frames[0].source:
+        return unknown("the source of the line")
+    found = _LITERAL.search(frames[0].source)
+    return Outcome(True, (Evidence(text=f"{found[1]} in the line"),)) if found else no("no argument is None or a small number as it stands")
+
+
+def accessed_by_ctypes(case: Case) -> Outcome:
+    """ctypes itself failed as it read or wrote a field, an item or what a pointer leads to."""
+    first = case.crashed.natives[0] if case.crashed is not None and case.crashed.natives else None
+    if first is None:
+        return unknown("what failed")
+    if "/_ctypes." not in first.module or _ACCESS.fullmatch(first.name) is None:
+        return no("what failed is no access of ctypes")
+    return Outcome(True, (Evidence(text=first.name, frame=first.index),), {"thing": "a ctypes object (a field, an item, a pointer)"})
+
+
 def null_result(case: Case) -> Outcome:
     """ctypes itself used a null pointer: what a C function returned, or had at the address of a result, where an object should be."""
+    if accessed_by_ctypes(case).holds:
+        return no("ctypes read or wrote a field, an item or what a pointer leads to")
     signal, stack = case.crash.signal, case.crashed
     if signal is None or signal.name not in MEMORY_FAULTS or signal.address is None or stack is None:
         return unknown("the fault address")
@@ -147,6 +177,18 @@ def _handed_value(case: Case, of_32_bits: bool) -> Value | Outcome:
 def _through_cffi(case: Case) -> bool:
     """Whether cffi called the code that failed: it knows the types of the arguments and of the result, and cuts no pointer."""
     return case.crashed is not None and any("/_cffi_backend." in native.module for native in case.crashed.failing)
+
+
+def _address_in(text: str) -> Optional[int]:
+    """The number or the pointer that a variable has, or the address of the array's data: `array.ctypes.data` hands on that."""
+    data = _DATA.search(text)
+    return int(data[1], 16) if data is not None else number(text)
+
+
+def _pointer_of(value: Value) -> str:
+    """The expression that has the address."""
+    of_data = {"<numpy.ndarray": ".ctypes.data", "<torch.": ".data_ptr()"}
+    return value.name + next((end for begins, end in of_data.items() if value.text.startswith(begins)), "")
 
 
 def _address_of(value: Value) -> int:
@@ -220,5 +262,7 @@ POINTER_FACTS = {
     "unset-item": unset_item,
     "null-handed-on": null_handed_on,
     "null-result": null_result,
+    "accessed-by-ctypes": accessed_by_ctypes,
+    "small-literal": small_literal,
     "called-through-ctypes": called_through_ctypes,
 }

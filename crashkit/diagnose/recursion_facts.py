@@ -92,6 +92,10 @@ def _many(case: Case) -> int:
 
 def _cycle(stack: Stack, many: int) -> tuple[tuple[str, ...], int]:
     """The functions that repeat, and how many of their frames there are; no function where the evidence names none."""
+    # Where both stacks are shown side by side, C functions that run Python code repeat with it: they are not why.
+    pythons = Counter(frame.function for frame in stack.thread.python_frames if frame.function)
+    if often := [(name, count) for name, count in pythons.most_common(3) if count >= many]:
+        return tuple(name for name, _ in often), sum(count for _, count in often)
     frames = stack.thread.frames
     for frame in frames:
         if isinstance(frame, ElidedFrames) and frame.cycle:

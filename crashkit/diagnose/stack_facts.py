@@ -66,7 +66,8 @@ def small_stack(case: Case) -> Outcome:
     stack = min(above, key=lambda one: int(one.start), default=None)
     if stack is None or stack.start - signal.address > _SMALL or stack.end - stack.start > _SMALL:
         return no("the stack was no small one")
-    return Outcome(True, (Evidence(text=f"the whole stack has {(stack.end - stack.start) >> 10:,} KiB"),))
+    size = f"{(stack.end - stack.start) >> 10:,} KiB"
+    return Outcome(True, (Evidence(text=f"the whole stack has {size}"),), {"stack_size": size})
 
 
 STACK_FACTS = {"large-frame": large_frame, "small-stack": small_stack}

@@ -51,6 +51,16 @@ def nothing_to_rethrow(case: Case) -> Outcome:
     return Outcome(True, (Evidence(text="__cxa_rethrow called std::terminate", thread=thread, frame=caller.index),))
 
 
+def no_python_below(case: Case) -> Outcome:
+    """A core, in which the crashed thread had no Python frame: whatever it threw, no Python line could have caught it."""
+    stack = case.crashed
+    if stack is None or case.crash.source is None or case.crash.source.kind not in ("core", "live"):
+        return unknown("the Python stack")
+    if stack.thread.python_unread or stack.pythons:
+        return no("Python code was on the stack, or that is not known")
+    return Outcome(True, (Evidence(text="no Python frame", thread=stack.thread.tid),))
+
+
 def terminated_without_gil(case: Case) -> Outcome:
     """A function of pybind11's called std::terminate without an exception, in a thread that did not hold the GIL.
 
@@ -83,4 +93,5 @@ TERMINATE_FACTS = {
     "terminated-by-hand": terminated_by_hand,
     "terminated-without-gil": terminated_without_gil,
     "nothing-to-rethrow": nothing_to_rethrow,
+    "no-python-below": no_python_below,
 }

@@ -26,6 +26,8 @@ _NAME = re.compile(r"\{(?P<name>[a-z_]\w*)(?:\|(?P<otherwise>[^{}]*))?\}")
 # The end of a phrase needs no comma before other punctuation.
 _NOTHING = "\0"
 """In the place of an unknown name without a fallback text, until the space before it is gone, too."""
+_UNKNOWN = "\ue002"
+"""In the place of an unknown name that has no fallback, unless it is itself in a fallback that is not used."""
 _BEFORE_NOTHING = re.compile(r" \0(?=[ .,:;)]|$)")
 _COMMA = re.compile(r",([.,:;)]|$)")
 _TWICE = re.compile(r"(?<=[^.\s][.!?])\.(?=\s|$)|(?<=\.{3})\.")
@@ -193,22 +195,21 @@ def _failed_in(stack: Stack, case: Case) -> tuple[Optional[str], Optional[str], 
 
 def fill(text: str, known: dict[str, str]) -> Optional[str]:
     """The text with its names replaced; None if one is unknown and has no fallback text."""
-    missing = False
 
     def replace(match: re.Match[str]) -> str:
-        nonlocal missing
         value = known.get(match["name"])
         if value is not None:
+            # With it goes the fallback, and what is unknown in that.
             return value.translate(_HIDE)
-        missing = missing or match["otherwise"] is None
-        return match["otherwise"] or _NOTHING
+        return _UNKNOWN if match["otherwise"] is None else match["otherwise"] or _NOTHING
 
     # From the inside out: {name|{other|text}}.
     while (filled := _NAME.sub(replace, text)) != text:
         text = filled
+    unknown = _UNKNOWN in text
     text = _BEFORE_NOTHING.sub("", text).replace(_NOTHING, "")
     text = _TWICE.sub("", _COMMA.sub(r"\1", text.translate(_SHOW)))
-    return None if missing else f"Code {text[5:]}" if text.startswith("code in ") else text
+    return None if unknown else f"Code {text[5:]}" if text.startswith("code in ") else text
 
 
 def fill_all(texts: Iterable[str], known: dict[str, str]) -> tuple[str, ...]:

@@ -69,6 +69,7 @@ class Gil(_Structure, frozen=True):
 class ThreadState(_Structure, frozen=True):
     """`PyThreadState`. 3.11 and 3.12 reach the current frame through `_PyCFrame`, 3.7 and newer exceptions through `_PyErr_StackItem`.
 
+    `pending` is the exception that is set; up to 3.11 it may be its arguments instead, beside `pending_type`.
     From 3.11 on it has a data stack: `chunk` points to its newest part, `top` to the end of what is used of that. From 3.12 on one of its
     bits says whether the thread holds the GIL.
     """
@@ -80,6 +81,8 @@ class ThreadState(_Structure, frozen=True):
     native_id: Optional[int] = None
     frame: Optional[int] = None
     cframe: Optional[int] = None
+    pending: Optional[int] = None
+    pending_type: Optional[int] = None
     handled: Optional[int] = None
     handlers: Optional[int] = None
     chunk: Optional[int] = None
@@ -291,6 +294,22 @@ class Signal(_Structure, frozen=True):
     count: int
 
 
+class Buffered(_Structure, frozen=True):
+    """`buffered` (Modules/_io/bufferedio.c)."""
+
+    data: int
+    write_start: int
+    write_end: int
+    size: int
+
+
+class TextIO(_Structure, frozen=True):
+    """`textio` (Modules/_io/textio.c)."""
+
+    buffer: int
+    pending: int
+
+
 class Layout(_Structure, frozen=True):
     """One version of CPython: offsets in bytes, of bits in bits."""
 
@@ -324,6 +343,8 @@ class Layout(_Structure, frozen=True):
     chunk: Optional[Chunk] = None
     handler: Optional[Handler] = None
     values: Optional[Values] = None
+    buffered: Optional[Buffered] = None
+    textio: Optional[TextIO] = None
     debug_offsets: dict[str, int] = {}
     """Where in `_Py_DebugOffsets` the offset of each of our fields is."""
 

@@ -19,10 +19,11 @@ from crashkit.interpreter.held import Holders
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
-from crashkit.interpreter.objects import Objects
+from crashkit.interpreter.objects import EXCEPTION, Objects
 from crashkit.interpreter.python_threads import PythonThread, named
 from crashkit.interpreter.search import Ranges
 from crashkit.interpreter.signals import VARIABLE, Pending, pending
+from crashkit.interpreter.streams import unwritten
 from crashkit.interpreter.task_locks import ReadSource, TaskLocks
 from crashkit.interpreter.tasks import OFFSETS, TaskReader, Tasks
 from crashkit.interpreter.threads import (
@@ -33,6 +34,7 @@ from crashkit.interpreter.threads import (
     handled_exception,
     is_collecting,
     is_whole,
+    pending_exception,
     read_state,
     says_it_holds_gil,
     states_of,
@@ -45,6 +47,8 @@ from crashkit.limits import MOST_THREADS
 from crashkit.memory import Memory, thread_storage
 
 _MOST_VARIABLES = 64
+_MOST_PRINTING = 4
+"""Interpreters whose streams are read."""
 _THREADS_WITH_LOCKS = 500
 _NONE = "_Py_NoneStruct"
 
@@ -73,6 +77,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """The exception that a thread was handling, and those that it came from."""
     exception: Callable[[PythonThread], Optional[str]]
     """Reads the exception that a thread is handling: its type and arguments."""
+    pending: Callable[[PythonThread], Optional[str]]
+    """Reads the exception that is set in a thread and has not reached Python code: its type and arguments."""
     visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
     """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
     accessed: Callable[[PythonThread, Sequence[int], int], Optional[Accessed]]
@@ -87,6 +93,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """Reads asyncio's tasks, with the sources of what they run."""
     greenlets: Callable[[], Greenlets]
     """Reads the greenlets."""
+    unwritten: Callable[[], list[bytes]]
+    """Reads what is in the buffers of sys.stdout and sys.stderr."""
     pending_signals: Callable[[], list[Pending]]
     """Reads the signals whose Python handlers had not run yet."""
     forward: Callable[[int, int], list[ForwardLine]]
@@ -163,6 +171,7 @@ def read_python(
         ],
         exception=lambda thread: _exception(objects, values, thread),
         raised=lambda thread: _raised(objects, frames, values, thread),
+        pending=lambda thread: _set_exception(objects, values, thread),
         visited=lambda natives, fault: visited(objects, natives, fault),
         accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
         below=lambda thread, order, address: _below(objects, values, found, _places(frames, thread, order), address),
@@ -172,6 +181,7 @@ def read_python(
         ),
         tasks=lambda source: _tasks(objects, frames, values, found, [(one.state.ident, one.stack.inner) for one in threads], source),
         greenlets=greenlets,
+        unwritten=lambda: [data for one in found.interpreters[:_MOST_PRINTING] for data in unwritten(objects, values, one)],
         pending_signals=lambda: _pending(objects, values, found, modules, threads),
         forward=lambda pointer, size: forward_lines(objects, thread_storage.words(memory, pointer, size)),
         gil_waiters=tuple(dict.fromkeys(waiters)),
@@ -282,6 +292,20 @@ def _handled(objects: Objects, values: Values, thread: PythonThread) -> int:
 def _exception(objects: Objects, values: Values, thread: PythonThread) -> Optional[str]:
     exception = _handled(objects, values, thread)
     return values.text(exception) if exception else None
+
+
+def _set_exception(objects: Objects, values: Values, thread: PythonThread) -> Optional[str]:
+    try:
+        kind, value = pending_exception(objects, thread.state.address)
+        if not kind or objects.flags(kind) & EXCEPTION == 0:
+            return None
+        if value and objects.type_of(value) == kind:
+            return values.text(value)
+        # PyErr_SetString() and its like: made when somebody asks for it.
+        arguments = values.text(value) if value else ""
+        return f"{values.type_name(kind)}{arguments if arguments.startswith('(') else f'({arguments})'}"
+    except Unreadable:
+        return None
 
 
 def _raised(objects: Objects, frames: Frames, values: Values, thread: PythonThread) -> list[Raised]:

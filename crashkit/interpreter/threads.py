@@ -111,6 +111,20 @@ def handled_exception(objects: Objects, state: int, nothing: int) -> int:
     return 0
 
 
+def pending_exception(objects: Objects, state: int) -> tuple[int, int]:
+    """The addresses of the type and of the value of the exception that is set in a thread (`PyErr_Occurred`); 0, 0 if none is.
+
+    Up to 3.11 the value may be the arguments of an exception that was not made yet, or 0. Raises Unreadable.
+    """
+    view, thread = objects.view, objects.layout.thread
+    if thread.pending is None:
+        return 0, 0
+    value = view.word(state + thread.pending)
+    if thread.pending_type is not None:
+        return view.word(state + thread.pending_type), value
+    return (objects.type_of(value), value) if value else (0, 0)
+
+
 def _is_exception(objects: Objects, address: int, nothing: int) -> bool:
     """Whether the object is one rather than None. Raises Unreadable."""
     if nothing or not address:
@@ -140,10 +154,14 @@ def gil_at(view: View, layout: Layout, runtime: Optional[int], interpreter: Opti
 
 
 def gil_holder(view: View, gil: tuple[int, int]) -> Optional[int]:
-    """The address of the thread state that holds the GIL; 0 if none does, None if that cannot be read."""
+    """The address of the thread state that holds the GIL; 0 if none does, None if that cannot be read.
+
+    Up to 3.6 there is none before the second thread: `locked` is -1 then (`gil_created`, Python/ceval_gil.h).
+    """
     locked, holder = gil
     try:
-        return view.word(holder) if view.int32(locked) == 1 else 0
+        state = view.int32(locked)
+        return None if state < 0 else view.word(holder) if state == 1 else 0
     except Unreadable:
         return None
 

@@ -5,13 +5,17 @@ Source: include/uapi/asm-generic/signal.h and include/uapi/asm-generic/siginfo.h
 
 from __future__ import annotations
 
-SENT = frozenset({"sent-from-outside", "sent", "raised", "abort"})
+SENT = frozenset({"sent-from-outside", "sent", "raised", "abort", "timer"})
 """Reasons of a signal that no instruction caused."""
 
 SI_USER = 0
 SI_KERNEL = 128
 SI_QUEUE = -1
+SI_TIMER = -2
+SI_SIGIO = -5
 SI_TKILL = -6
+NOT_FROM_PROCESS = frozenset({SI_TIMER, SI_SIGIO, -4, -60})
+"""What the kernel does for the process: a timer, a descriptor (F_SETSIG), asynchronous input, output and names. It has no sender."""
 
 REQUESTS = frozenset({1, 2, 15})
 """SIGHUP, SIGINT and SIGTERM: somebody asks the process to end."""

@@ -130,7 +130,7 @@ def line(found: Answer, signal: Signal | None) -> str:
         use = "called as a function" if called else "used as a pointer" + (f" by {_short(found.native)}" if found.native else "")
         return f"{text}: {', '.join([*shown, use])}"
     # A signal of another process found the thread where it was: nothing failed there.
-    verb = "was" if signal is not None and (signal.reason == "sent-from-outside" or signal.name == "SIGSTOP") else "failed"
+    verb = "was" if signal is not None and (signal.reason in ("sent-from-outside", "timer") or signal.name == "SIGSTOP") else "failed"
     end = f"called {found.called}" if found.called else f"{verb} {_short(found.where)}" if found.where else ""
     return ": ".join([text, "; ".join(filter(None, [*shown, end]))]).removesuffix(": ")
 

@@ -23,6 +23,7 @@ def summary(crash: Crash) -> str:
         *_finding(crash),
         *_stack(crash),
         *_log(crash),
+        *_printed(crash),
         *_missing(crash),
         *_masked(crash),
     ]
@@ -107,6 +108,13 @@ def _finding(crash: Crash) -> list[str]:
     elif crash.next_steps:
         parts += ["What to do next:", _listed(crash.next_steps)]
     return parts + _last_words(crash)
+
+
+def _printed(crash: Crash) -> list[str]:
+    """What nobody has seen yet."""
+    if not crash.unwritten:
+        return []
+    return ["Printed by the process, and never written (still in its buffers):", _fenced("\n".join(crash.unwritten))]
 
 
 def _next(crash: Crash) -> list[str]:

@@ -39,6 +39,8 @@ _WORDS, _WORDS_BESIDE = 3, 2
 """Lines of the end of a log, alone and beside a finding."""
 _MOST_TASKS = 4
 _MOST_PENDING = 3
+_MOST_UNWRITTEN = 3
+"""Lines that the process had printed, in the summary."""
 _MOST_RAISED = 2
 _COUNTED = ("tasks", "greenlets")
 """Stages whose soft errors say how many of them are missing: told before others."""
@@ -169,6 +171,8 @@ def _answer(crash: Crash, page: _Page) -> Iterator[Line]:
     said = next((line.text for line in crash.log if line.from_core), None)
     if said:
         yield from page.field("message", said, lines=2)
+    for index, line in enumerate(crash.unwritten[-_MOST_UNWRITTEN:]):
+        yield from page.field("unwritten" if index == 0 else "", line)
     yield from _in_job(crash, page)
     if crash.process and _process(crash).strip():
         yield from page.field("process", _process(crash).strip())
@@ -286,6 +290,8 @@ def _python(told: answer.Answer | None, page: _Page) -> Iterator[Line]:
         yield from page.field("handling", thread.exception, lines=2)
         for raised in thread.raised[:_MOST_RAISED]:
             yield from page.field("", wording.raised(raised), lines=2)
+    if thread.pending and told.chosen.why is None:
+        yield from page.field("pending", wording.set_exception(thread.pending), lines=3)
 
 
 def _forward(thread: Thread | None, page: _Page) -> Iterator[Line]:

@@ -89,6 +89,7 @@ REASONS = {
     "sent-from-outside": "the signal was sent from outside",
     "sent": "the signal was sent, not caused by an instruction",
     "raised": "the process sent the signal to itself",
+    "timer": "a timer of the process sent the signal",
 }
 
 CONFIDENCE = {
@@ -121,6 +122,7 @@ TRUST = {
     "signal": "the kernel's signal frame",
     "nested": "the kernel's signal frame of a handler within the handler",
     "scan": "found by scanning the stack",
+    "tail-call": "named by the call of it: it ended in a jump and left no frame",
     "text": "read from a log",
 }
 
@@ -270,6 +272,11 @@ def capitalized(text: str) -> str:
 def plural(count: int, noun: str) -> str:
     """`1 thread`, `2,000 threads`."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def set_exception(exception: str) -> str:
+    """An exception that was set, and what that means."""
+    return f"{exception}: a call had failed with it, and native code continued"
 
 
 def raised(exception: Raised) -> str:

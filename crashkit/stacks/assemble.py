@@ -59,6 +59,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
                 thread,
                 name=stack.name,
                 exception=stack.exception,
+                pending=stack.pending,
                 raised=tuple(replace(one, frames=tuple(map(sources.annotate, one.frames))) for one in stack.raised),
                 collecting=stack.collecting,
                 holds_gil=stack.holds_gil,

@@ -48,6 +48,7 @@ def choose(sources: Sequence[Mapping[int, PythonStack]]) -> Chosen:
             holds_gil=gil[0] if gil else None,
             exception=exception,
             raised=raised,
+            pending=next((stack.pending for stack in candidates if stack.pending), None),
             collecting=any(collecting) if collecting else None,
         )
     return Chosen(chosen, tuple(soft_errors))

@@ -257,6 +257,7 @@ def test_texts_are_filled() -> None:
     assert fill("{a} and {b|c}", {"a": "1"}) == "1 and c"
     assert fill("{a}", {}) is None
     assert fill("{a|{b|c}}", {"b": "2"}) == "2"
+    assert (fill("at {a|{b}}", {"a": "1"}), fill("at {a|{b}}", {"b": "2"}), fill("at {a|{b}}", {})) == ("at 1", "at 2", None)
     assert fill("worker {a|} had {b|}, and {a|}{c}s.", {"c": "x"}) == "worker had, and xs."
     assert fill("thread {a|} {b|}failed: {a|}", {}) == "thread failed:"
     assert fill("f() { return {a}; }", {"a": "{b}"}) == "f() { return {b}; }"

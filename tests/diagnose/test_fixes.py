@@ -16,7 +16,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Address, Crash, Instruction, Mapping, NativeFrame, Process, PythonFrame, Signal, Thread
 from crashkit.pipeline import analyze
 
-from ..crashes import CRASHERS, an_interpreter, python_crash
+from ..crashes import CRASHERS, an_interpreter, an_unguarded_interpreter, python_crash
 from .causes import library
 from .synthetic import crash
 
@@ -243,3 +243,15 @@ def test_the_variable_that_is_zero_where_a_division_failed(values: dict[str, str
     )
     (finding,) = [one for one in diagnose(died, load_catalog()).findings if one.id == "sigfpe-integer-divide"]
     assert finding.fix[0] == (said or "Guard the divisor before the division: it was zero, or -1 with the smallest integer.")
+
+
+@pytest.mark.slow
+def test_python_code_that_c_functions_run_is_a_recursion_of_pythons(tmp_path: Path) -> None:
+    """Too deep for both stacks to be merged: the C functions between the Python ones are not why."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys\nsys.setrecursionlimit(10**6)\ndef rec(n):\n    return eval('rec(n + 1)', {'rec': rec, 'n': n})\nrec(0)\n"
+    )
+    found = analyze(python_crash(program, python=an_unguarded_interpreter()).core)
+    told = overflow(found)
+    assert told[0].startswith("End the recursion: `rec") and not any("Make the data flatter" in fix for fix in told)

@@ -11,6 +11,7 @@ from crashkit.model import Address, Crash, Mapping, NativeFrame, PythonFrame, Si
 from crashkit.pipeline import analyze
 from crashkit.report.text import first_answer
 from tests.crashes import Interpreter, an_interpreter, python_crash, some_interpreters
+from tests.packages import folder_with
 
 SIGNATURES = {
     "result": ("ctypes-pointer-truncated", "likely", "libc.malloc.restype"),
@@ -20,6 +21,8 @@ SIGNATURES = {
     "behind": ("foreign-pointer-dangling", "likely", "keep what owns the memory"),
     "literal": ("null-deref", "certain", "Compare the arguments in "),
     "no_object": ("null-deref", "certain", "library.function.restype = ctypes.c_void_p   # it returned NULL"),
+    "field": ("foreign-pointer-dangling", "certain", "Look at the address behind a ctypes object"),
+    "item": ("foreign-pointer-dangling", "certain", "Look at the address behind a ctypes object"),
     "without_gil": ("gil-not-held", "likely", "ctypes.PyDLL(name)"),
 }
 
@@ -37,6 +40,16 @@ def test_with_every_version(kind: str, python: Interpreter) -> None:
     if kind == "without_gil" and python.version < (3, 10):
         pytest.skip("a list can be made without the GIL up to Python 3.9")
     _check(kind, python)
+
+
+@pytest.mark.network
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.11"))
+def test_the_data_of_an_array(python: Interpreter) -> None:
+    """The number is not in any variable."""
+    finding = analyze(python_crash("pointers.py", "array", str(folder_with(python, "numpy")), python=python).core).findings[0]
+    assert (finding.id, finding.confidence) == ("ctypes-pointer-truncated", "certain")
+    assert "`zeros`" in (finding.summary or "") and "ctypes.c_void_p(zeros.ctypes.data)" in finding.fix[0]
 
 
 def _check(kind: str, python: Interpreter) -> None:

@@ -362,7 +362,7 @@ missing native next pending process python thread threads warps
 def test_the_labels_that_there_are() -> None:
     """Of a crash that has every fact, and of its variants with fewer."""
     found = {label for crash in variants() for label, _ in fields(crash)}
-    assert {label for label in found if not label.startswith("w8")} == {*LABELS, "fuses", "known by", "log ends", ""}
+    assert {label for label in found if not label.startswith("w8")} == {*LABELS, "fuses", "known by", "log ends", "unwritten", ""}
 
 
 def test_a_failure_on_a_gpu_is_told_with_its_thread_on_the_cpu() -> None:

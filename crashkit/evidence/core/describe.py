@@ -18,6 +18,7 @@ from crashkit.evidence.core import fault, signal_frame
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.disassembly import REACH, disassemble
+from crashkit.evidence.core.freed_block import freed_block
 from crashkit.evidence.core.modules import LoadedModule, Placed, loaded_modules, place_executable
 from crashkit.evidence.core.stack_words import words_into
 from crashkit.evidence.core.thread_stack import set_apart, thread_stack
@@ -29,7 +30,7 @@ from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.limits import FINDING_SECONDS
 from crashkit.memory import string_at
 from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
-from crashkit.naming.signals import SI_KERNEL, SI_USER, code_name, signal_name
+from crashkit.naming.signals import NOT_FROM_PROCESS, SI_KERNEL, SI_USER, code_name, signal_name
 from crashkit.naming.times import utc
 
 PF_FORKNOEXEC = 0x40
@@ -325,6 +326,9 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
         info=frame.info if frame else None,
     )
+    decoded = core.architecture.decode(code, registers) if code and signal.reason is not None else None
+    if decoded is not None and (block := freed_block(core, signal, decoded.accesses, registers, mappings)) is not None:
+        signal = replace(signal, freed=Address(block))
     instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
@@ -343,7 +347,7 @@ def _raw_signal(core: Core, number: int) -> Signal:
         code=info.code,
         code_name=code_name(number, info.code),
         address=None if sent or info.code == SI_KERNEL else Address(info.address),
-        sender_pid=info.pid if sent else None,
+        sender_pid=info.pid if sent and info.code not in NOT_FROM_PROCESS else None,
     )
 
 

@@ -20,7 +20,9 @@ from crashkit.model import Mapping as Range
 from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.musl import is_musl
 from crashkit.naming.signals import (
+    NOT_FROM_PROCESS,
     SI_KERNEL,
+    SI_TIMER,
     SI_USER,
     SIGABRT,
     SIGBUS,
@@ -261,6 +263,10 @@ def _could_be_refused(signal: Signal, scene: _Scene) -> bool:
 def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
     """A signal sent by a process: si_addr overlays the sender and is not an address."""
     signal = msgspec.structs.replace(signal, address=None, access=None)
+    if signal.code == SI_TIMER and not handled:
+        return _reason(signal, "timer", "a timer that the process had set (timer_create) sent it, not caused by an instruction")
+    if signal.code in NOT_FROM_PROCESS and not handled:
+        return _reason(signal, "sent", f"the kernel sent it because the process had asked for it ({signal.code_name})")
     own = scene.pid is not None and signal.sender_pid == scene.pid
     if signal.sender_pid is not None and scene.pid is not None and not own:
         sender = f"process {signal.sender_pid}" if signal.sender_pid else "a process outside this PID namespace"
@@ -341,7 +347,7 @@ def _segmentation_fault(signal: Signal, scene: _Scene) -> Signal:
         return _reason(signal, "null-pointer", f"{what}: {_null(address)}{quote}")
     mapping = scene.mapping_at(address)
     if signal.code == _SEGV_ACCERR:
-        return _forbidden(signal, mapping, what, quote)
+        return _forbidden(signal, mapping, what, quote, scene)
     if signal.code == _SEGV_MAPERR:
         return _reason(signal, "unmapped", f"{what}: {_unmapped(address, access, mapping, scene)}{quote}")
     return _reason(signal, None, f"{what}{quote}")
@@ -443,7 +449,7 @@ def _null(address: int) -> str:
 def _unmapped(address: int, access: Access | None, mapping: Range | None, scene: _Scene) -> str:
     base = scene.registers.get(access.base) if access and access.base else None
     if base == _TOP - 1:
-        return "-1 was used as a pointer, so an error went unchecked (MAP_FAILED is -1)"
+        return "-1 was used as a pointer: an error that went unchecked (MAP_FAILED is -1), or memory that is filled with 0xff"
     if address >= _KERNEL_HALF:
         return "an address in the kernel's half, not a pointer of this process" + _pattern(address)
     if mapping:
@@ -459,11 +465,12 @@ def _neighbour(address: int, mappings: Iterable[Range]) -> str:
     return f", {behind} {_in_mapping(below)}"
 
 
-def _forbidden(signal: Signal, mapping: Range | None, what: str, quote: str) -> Signal:
+def _forbidden(signal: Signal, mapping: Range | None, what: str, quote: str, scene: _Scene) -> Signal:
     place = _in_mapping(mapping)
     permissions = mapping.permissions if mapping else None
     if permissions is not None and permissions.startswith("---"):
-        return _reason(signal, "no-access", f"{what}: {place} allows no access{quote}")
+        behind = _neighbour(int(signal.address or 0), [one for one in scene.mappings if one is not mapping])
+        return _reason(signal, "no-access", f"{what}: {place} allows no access{behind}{quote}")
     if signal.access == "write" and "w" not in (permissions or ""):
         return _reason(signal, "read-only", f"{what}: {place} is read-only{quote}")
     return _reason(signal, None, f"{what}: {place} did not allow it{quote}")

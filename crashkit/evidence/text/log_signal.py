@@ -114,6 +114,7 @@ _BY_KIND = {
     "invalid-free": SIGABRT,
     "heap-overflow": SIGABRT,
     "c-assert": SIGABRT,
+    "libc-fatal": SIGABRT,
     "mps-assert": SIGABRT,
     "glog-check": SIGABRT,
     "llvm-abort": SIGABRT,

@@ -60,6 +60,11 @@ def _around(file: BinaryIO, start: int) -> tuple[list[bytes], list[bytes]]:
     return above[-BEFORE:], below[:AFTER]
 
 
+def last_lines(data: bytes) -> tuple[str, ...]:
+    """The last lines of what a process had printed."""
+    return tuple(row for row in map(_readable, data.split(b"\n")) if row.strip())[-_WORDS:]
+
+
 def last_words(file: BinaryIO) -> tuple[str, ...]:
     """The last lines that a process wrote, without the report of what watched it."""
     end = file.seek(0, 2)
