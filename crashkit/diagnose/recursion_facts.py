@@ -14,6 +14,10 @@ _MANY = 300
 """Frames of a stack that is shown whole, from which on a function that most of them run is a recursion."""
 _SOME = 30
 """The same where the stack is known to have overflowed: a thread's stack may be small."""
+_CUT = 90
+"""Python frames of a stack whose end was left out (faulthandler prints the 100 innermost), all of which repeat one cycle: no program that
+was not about to use up its stack is found in the middle of a call of this cycle."""
+_LONGEST_CYCLE = 12
 _KINDS = (
     # Each asks the iterator that it was made of: Modules/itertoolsmodule.c, Python/bltinmodule.c, Objects/enumobject.c.
     ("iterators", ("_next",), ()),
@@ -33,6 +37,8 @@ def deep_cycle(case: Case) -> Outcome:
     for frame in stack.thread.frames:
         if frame_cycle := getattr(frame, "cycle", ()):
             return _repeats(stack, f"the stack repeats {_told(frame_cycle)}", frame_cycle)
+    if cut_cycle := _cut_cycle(stack):
+        return _repeats(stack, f"all that was printed of the stack repeats {_told(cut_cycle)}", cut_cycle)
     names = [frame.name for frame in stack.natives if frame.name]
     many = _many(case)
     if len(names) >= many:
@@ -101,9 +107,25 @@ def _cycle(stack: Stack, many: int) -> tuple[tuple[str, ...], int]:
         if isinstance(frame, ElidedFrames) and frame.cycle:
             known = tuple(name for name in frame.cycle if name.strip("?…"))
             return (known, (frame.count or 0) * len(known) // len(frame.cycle))
+    if cut_cycle := _cut_cycle(stack):
+        return cut_cycle, 0
     counts = Counter(frame.function for frame in frames if isinstance(frame, (NativeFrame, PythonFrame)) and frame.function)
     often = [(name, count) for name, count in counts.most_common(3) if count >= many]
     return tuple(name for name, _ in often), sum(count for _, count in often)
+
+
+def _cut_cycle(stack: Stack) -> tuple[str, ...]:
+    """The functions of a cycle that is all of a stack whose outer frames were left out, each with the same line every time; else none."""
+    frames = stack.thread.frames
+    if len(frames) <= _CUT or not isinstance(frames[-1], ElidedFrames):
+        return ()
+    shown = [(frame.function, frame.file, frame.line) for frame in frames if isinstance(frame, PythonFrame)]
+    if len(shown) != len(frames) - 1:
+        return ()
+    for length in range(1, _LONGEST_CYCLE + 1):
+        if shown[length:] == shown[:-length]:
+            return tuple(function or "?" for function, _, _ in shown[:length])
+    return ()
 
 
 def _repeats(stack: Stack, text: str, cycle: Sequence[str]) -> Outcome:

@@ -43,6 +43,8 @@ _REPEATED = frozenset({"xid"})
 """The driver says the same of each multiprocessor: what is left out tells nothing more."""
 LONGEST_TEXT = 1000
 MOST_BLOCK_LINES = 50_000
+NARROWEST = 60
+"""Columns of a terminal that breaks lines."""
 PATIENCE = 20
 """Lines of other processes allowed between two lines of one multi-line text."""
 MOST_REJOINED = 64 << 10
@@ -553,11 +555,14 @@ class _Log:
         text, more = rows[0].strip(), [row.strip() for row in rows[1:]]
         ordinary = {None, *_VAGUE, *_SUPPORTING, *_ENDS}
         for row in takewhile(bool, more):
-            text = f"{text} {row}"
+            # At the width of a terminal, a word may be broken.
+            texts = (f"{text}{row}", f"{text} {row}") if len(text) >= NARROWEST else (f"{text} {row}",)
             ordinary.add(self._kind_of(row))
-            kind, fields = self._classified(text) or (None, {})
-            if kind is not None and kind not in ordinary and precedence(kind) < precedence(line.kind):
-                return msgspec.structs.replace(line, text=text[:LONGEST_TEXT], kind=kind, fields=dict(fields))
+            for one in texts:
+                kind, fields = self._classified(one) or (None, {})
+                if kind is not None and kind not in ordinary and precedence(kind) < precedence(line.kind):
+                    return msgspec.structs.replace(line, text=one[:LONGEST_TEXT], kind=kind, fields=dict(fields))
+            text = texts[-1]
         return line
 
     def _kind_of(self, row: str) -> Optional[str]:
@@ -756,11 +761,18 @@ def _from(line: LogLine, rows: Sequence[str]) -> Sequence[str]:
 
 
 def _joined(rows: Sequence[str], count: int) -> Iterator[tuple[int, str]]:
-    """Each of so many lines in a row that are not empty, joined, with the number of the first from 1."""
+    """Each of so many lines in a row that are not empty, joined, with the number of the first from 1.
+
+    A mail breaks lines between words; a terminal at its width, also within one: those lines are as long as none is longer.
+    """
     bare = [row.strip() for row in rows]
+    width = max(map(len, rows), default=0)
     for number in range(1, len(bare) - count + 2):
         pieces = bare[number - 1 : number - 1 + count]
         if all(pieces):
+            whole = rows[number - 1 : number - 1 + count]
+            if width >= NARROWEST and all(len(row) == width for row in whole[:-1]):
+                yield number, "".join(whole).strip()
             yield number, " ".join(pieces)
 
 

@@ -168,15 +168,26 @@ def _is_stopped(line: LogLine) -> bool:
     return line.kind == "launcher-child" and _status(line) == 128 + SIGTERM
 
 
+def _ends_all(line: LogLine) -> bool:
+    """Whether the line tells that a process ended with a status that is no signal's: its master or launcher then stops all others."""
+    if line.kind == "server-worker-exited":
+        return True
+    return line.kind == "launcher-child" and not _is_stopped(line) and 0 < (_status(line) or 0) <= 128
+
+
 def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]) -> Optional[Signal]:
     kernel = next((line for line in lines if line.kind == "kernel-segfault"), None)
     if kernel is not None and told in (None, SIGSEGV):
         return _page_fault(kernel)
+    failed = [line for line in lines if not _is_stopped(line)]
+    stopped = [] if any(_ends_all(line) for line in lines) else [line for line in lines if _is_stopped(line)]
     numbers = (
         told,
         next((_TRAPS[line.fields["trap"].lower()] for line in lines if line.kind == "kernel-trap"), None),
-        *(number for kind in _NAMED for line in lines if line.kind == kind and (number := named(line.fields))),
-        next((_BY_KIND[line.kind] for line in lines if line.kind in _BY_KIND), None),
+        *(number for kind in _NAMED for line in failed if line.kind == kind and (number := named(line.fields))),
+        next((_BY_KIND[line.kind] for line in failed if line.kind in _BY_KIND), None),
+        *(number for kind in _NAMED for line in stopped if line.kind == kind and (number := named(line.fields))),
+        next((_BY_KIND[line.kind] for line in stopped if line.kind in _BY_KIND), None),
         status - 128 if status is not None and 128 < status <= 192 else None,
     )
     number = next((number for number in numbers if number), None)

@@ -90,6 +90,8 @@ class Traceback(Reader):
 
     def _source(self, text: str) -> bool:
         source = text.strip()
+        if not self._frames and source and not _RULE.match(text):
+            return False  # an indented text whose first traceback may have lost its head: it is not all of this one
         if self._frames and source and not _MARKS.match(text) and self._frames[-1].source is None and text.startswith("    "):
             last = self._frames[-1]
             self._frames[-1] = PythonFrame(function=last.function, file=last.file, line=last.line, source=source, origin="traceback")
