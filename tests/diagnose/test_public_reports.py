@@ -52,6 +52,8 @@ HALVES = {
     "twelfth-second": 1,
     "thirteenth-first": 0,
     "thirteenth-second": 1,
+    "fourteenth-first": 0,
+    "fourteenth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}
