@@ -11,7 +11,7 @@ from crashkit.diagnose import gpu
 from crashkit.diagnose.case import Case, Native, Stack
 from crashkit.diagnose.places import python_line
 from crashkit.memory import mapping_at
-from crashkit.model import Crash, NativeFrame
+from crashkit.model import Crash, NativeFrame, PythonFrame
 from crashkit.naming.collector import in_collector
 from crashkit.naming.cython import cython_name
 from crashkit.naming.failing import extension, failing, said
@@ -135,7 +135,7 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
         found["handler_name"] = handler if handler.isidentifier() else None
         found["interrupted"] = python_line(frame) if frame is not None else "other code"
     # A line that only set off a garbage collection, or that a signal interrupted, is not to blame.
-    elif frame is not None and not in_collector(stack.thread):
+    elif frame is not None and not in_collector(stack.thread) and not _only_raised(frame, case):
         found["python"] = python_line(frame)
         found["source"] = frame.source
     if frame is not None and "python" in found and len(nothing := zeros(frame, case.crash.signal)) == 1:
@@ -150,6 +150,11 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
     if (native := _foreign(stack, case)) is not None:
         found["extension"], found["package"] = shlex.quote(native.module.rpartition("/")[2]), _package(native, case)
     return found
+
+
+def _only_raised(frame: PythonFrame, case: Case) -> bool:
+    """Whether the line raised an exception that was printed, and the process ended itself after that."""
+    return frame.origin == "traceback" and case.crash.signal is not None and case.crash.signal.name == "SIGABRT"
 
 
 def _blamed(stack: Stack, case: Case) -> Optional[str]:

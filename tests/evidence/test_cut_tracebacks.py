@@ -107,3 +107,35 @@ def test_a_bus_error_beside_an_exception_about_the_same_memory_is_of_that(tmp_pa
     assert (crash.findings[0].id, crash.findings[0].confidence) == ("dataloader-worker-sigbus", "likely")
     crash = read(bus, tmp_path)
     assert (crash.findings[0].id, crash.findings[0].confidence) == ("dataloader-worker-sigbus", "possible")
+
+
+RAISED = """Traceback (most recent call last):
+  File "/srv/player.py", line 143, in play
+    mixer.init(48000)
+{error}: no such device
+"""
+
+
+@pytest.mark.parametrize("error", ["pygame.error", "cv2.error", "socket.gaierror", "RuntimeError"])
+def test_exceptions_of_any_name_end_a_traceback(error: str, tmp_path: Path) -> None:
+    crash = read(RAISED.format(error=error), tmp_path)
+    assert crash.log[0].kind == "exception" and crash.log[0].fields["exception"] == error
+    assert not crash.soft_errors
+
+
+def test_a_log_line_ends_none(tmp_path: Path) -> None:
+    crash = read(RAISED.format(error="app.timeouts"), tmp_path)
+    assert not [line for line in crash.log if line.kind == "exception"]
+
+
+def test_a_line_that_raised_did_not_abort(tmp_path: Path) -> None:
+    crash = read(RAISED.format(error="RuntimeError") + "Aborted (core dumped)\n", tmp_path)
+    (finding,) = crash.findings
+    assert finding.id == "self-abort" and "player.py" not in " ".join((finding.summary, *finding.fix))
+
+
+def test_what_systemd_says_of_a_status_is_a_signal_s_where_it_is_one(tmp_path: Path) -> None:
+    said = "systemd[1]: app.service: Main process exited, code=exited, status={}/n/a\n"
+    crash = read(said.format(139), tmp_path)
+    assert crash.signal is not None and crash.signal.name == "SIGSEGV"
+    assert read(said.format(3) + "the service crashes\n", tmp_path).signal is None

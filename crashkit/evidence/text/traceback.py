@@ -29,8 +29,9 @@ _IPYTHON_FRAME = re.compile(
 )
 _IPYTHON_ARROW = re.compile(r"^-+> (?P<line>\d{1,9}) (?P<source>.*)$")
 _EXCEPTION = re.compile(
-    # Any dotted name whose last part has a capital letter, as KeyError, but not only its first one, as a log's `Note: `.
-    r"^(?=[A-Za-z_](?:[\w.]*\.)?[^\WA-Z]*[A-Z]\w*(?:: |$))(?P<type>[\w.]+)(?:: (?P<message>.*))?$"
+    # Any dotted name whose last part has a capital letter, as KeyError, but not only its first one, as a log's `Note: `; or `cv2.error`.
+    r"^(?=[A-Za-z_](?:(?:[\w.]*\.)?[^\WA-Z]*[A-Z]\w*|[\w.]*\.(?:error|herror|gaierror|timeout))(?:: |$))"
+    r"(?P<type>[\w.]+)(?:: (?P<message>.*))?$"
 )
 # Lib/subprocess.py: of a Python program, status 1 is an exception that nobody caught.
 _CHILD_RAISED = re.compile(r"^Command '.*' returned non-zero exit status 1\.$")
