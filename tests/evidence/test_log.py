@@ -324,6 +324,13 @@ def test_the_message_of_an_exception_over_several_lines(text: str, kind: str, tm
     assert [frame.line for thread in found.threads for frame in thread.frames] == [1]
 
 
+def test_a_broken_message_is_the_reason_beside_a_line_that_tells_only_of_the_end(tmp_path: Path) -> None:
+    frames = BROKEN.partition("\n")[2].splitlines()
+    rows = [f"backend-1  | {row}" for row in (*frames, "2026-06-03 14:13:00,611 WARN exited: backend (exit status 1; not expected)")]
+    (tmp_path / "a.log").write_text("\n".join(rows))
+    assert {"cpu-too-old", "server-worker-exited"} <= {line.kind for line in read_log(tmp_path / "a.log").lines}
+
+
 @given(st.binary(max_size=400))
 def test_any_bytes_are_cleaned(raw: bytes) -> None:
     text = clean(raw)

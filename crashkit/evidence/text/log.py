@@ -82,7 +82,7 @@ _FRAME = re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.M
 _GDB_FRAME = re.compile(r"^\W{0,20}#[1-9]\d{0,6} {1,4}(?:0x[0-9a-f]{8,16} in )?[A-Za-z_?][^\n]{0,400} \(", re.MULTILINE)
 
 # Lines that tell how a process ended, and not why.
-_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-signal"})
+_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-signal", "server-worker-exited"})
 
 # Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
 _ASSERTED = "c-assert-part"
@@ -196,7 +196,8 @@ def read_log_input(source: Input, patterns: Sequence[str] = (), known: Known = _
             told = log.told(source.file)
             found = msgspec.structs.replace(found, lines=told, signal=log_signal.of_lines(told, None)[0])
         elif alone and _ENDS.issuperset(line.kind for line in found.lines):
-            found = msgspec.structs.replace(found, lines=(*found.lines, *log.typed(source.file), *log.causes_told(source.file)))
+            reasons = (*log.broken_reasons(source.file), *log.typed(source.file), *log.causes_told(source.file))
+            found = msgspec.structs.replace(found, lines=(*found.lines, *reasons))
         elif alone and found.stacks is None and (whole := log.whole_messages(source.file, found.lines)) != found.lines:
             signal, process = log_signal.of_lines(whole, None)
             found = msgspec.structs.replace(found, lines=whole, signal=signal, process=process)
@@ -534,6 +535,10 @@ class _Log:
                     line = LogLine(text=text[:LONGEST_TEXT], kind=kind, path=self._path, line=number, fields=dict(fields))
                     found[number] = line
         return tuple(found[number] for number in sorted(found))[:MOST_OF_A_KIND]
+
+    def broken_reasons(self, file: BinaryIO) -> tuple[LogLine, ...]:
+        """Messages that are broken over several lines, but for those that tell only how a process ended."""
+        return tuple(line for line in self._broken_messages(file) if line.kind not in _ENDS)
 
     def quoted(self, lines: Sequence[LogLine]) -> tuple[LogLine, ...]:
         """The lines, of which some only quote their message."""
