@@ -116,15 +116,20 @@ def _without(rows: Sequence[Sequence[Text]], left_out: Sequence[int]) -> list[li
 def part(text: str, share: int) -> Text:
     """Untrusted text, truncated at this part of the terminal's width; whole elsewhere."""
     shown = line(text)
-    shown.truncate(max(width(sys.stdout) // share, GAP), overflow="ellipsis")
+    shown.truncate(max(_share(share), GAP), overflow="ellipsis")
     return shown
+
+
+def _share(share: int) -> int:
+    """Cells of that part of the terminal's width; beside a margin, where it is all of it."""
+    whole = width(sys.stdout)
+    return whole // share if share > 1 else whole - GAP
 
 
 def place(text: str, share: int) -> Text:
     """Untrusted `function (file:line)` in this part of the terminal's width: the function is cut first, then the file, never the line."""
     shown = line(text)
-    whole = width(sys.stdout)
-    room = max(whole // share, min(_PLACE, whole - GAP), GAP)
+    room = max(_share(share), min(_PLACE, _share(1)), GAP)
     name, opening, at = shown.plain.rpartition(" (")
     file, colon, number = at.rpartition(":")
     if shown.cell_len <= room or not (opening and colon):

@@ -309,7 +309,7 @@ class _Log:
                 self._start = start
                 if when is not None:
                     self._times[number] = when
-                for line in () if _COMPARED.match(bare(text)) else self._unfolded(who, text):
+                for line in () if _is_compared(text) else self._unfolded(who, text):
                     self._take(number, who, line)
             except Exception as error:
                 self._failed("the reader of log lines", error)
@@ -787,7 +787,11 @@ def _rows(file: BinaryIO, most: int) -> list[str]:
         return []
     file.seek(0)
     rows = [split(clean(raw)).text.replace("\n", " ") for raw in file.read().split(b"\n")]
-    return ["" if _COMPARED.match(row) else row for row in rows]
+    return ["" if _is_compared(row) else row for row in rows]
+
+
+def _is_compared(text: str) -> bool:
+    return ("assert " in text or "+ " in text) and _COMPARED.match(bare(text)) is not None
 
 
 def _keep(several: list[_Kept], one: _Kept) -> None:
