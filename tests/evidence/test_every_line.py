@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import textwrap
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Optional
 
 import pytest
@@ -38,6 +40,14 @@ def read(text: str, path: Path) -> Optional[tuple[Optional[str], Optional[str]]]
     findings = diagnose(crash_of_log(path, found), load_catalog())
     assert not [error for error in findings.soft_errors if error.stage == "diagnose" or "reader" in error.message]
     return found.signal.name if found.signal else None, findings.findings[0].id if findings.findings else None
+
+
+@cache
+def alone() -> dict[str, Optional[tuple[Optional[str], Optional[str]]]]:
+    """What is read of each line by itself."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "posted.log"
+        return {text: read(text, path) for _, text in SAMPLES}
 
 
 SAME: dict[str, Callable[[str], str]] = {
@@ -76,11 +86,10 @@ OTHERWISE = {
 @pytest.mark.parametrize("how", SAME)
 def test_the_same_is_read(how: str, tmp_path: Path) -> None:
     path = tmp_path / "posted.log"
-    alone = {text: read(text, path) for _, text in SAMPLES}
     different = {
-        text: (alone[text], found)
-        for text in alone
-        if text not in OTHERWISE and alone[text] is not None and (found := read(SAME[how](text), path)) != alone[text]
+        text: (known, found)
+        for text, known in alone().items()
+        if text not in OTHERWISE and known is not None and (found := read(SAME[how](text), path)) != known
     }
     assert different == {}
 
@@ -117,6 +126,6 @@ def test_most_causes_are_still_named(how: str, tmp_path: Path) -> None:
     """None of them is too much for a reader."""
     change, share = NEAR[how]
     path = tmp_path / "posted.log"
-    known = {text: found for _, text in SAMPLES if (found := read(text, path)) is not None and found[1] is not None}
+    known = {text: found for text, found in alone().items() if found is not None and found[1] is not None}
     named = [text for text in known if (changed := read(change(text), path)) is not None and changed[1] == known[text][1]]
     assert len(named) >= share * len(known), sorted(set(known) - set(named))
