@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 from crashkit.elf import decompressed
 from crashkit.elf.decompressed import write_decompressed
 from crashkit.elf.file import open_elf, read_build_id
+from tests.crashes import NO_COMPILER, needs_binutils
 
 SOURCE = "int twice(int number) { int doubled = number * 2; return doubled; }\nint main(void) { return twice(21) - 42; }\n"
 
@@ -17,8 +19,9 @@ SOURCE = "int twice(int number) { int doubled = number * 2; return doubled; }\ni
 @pytest.fixture(scope="module")
 def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("packed")
-    (folder / "twice.c").write_text(SOURCE * 1)
-    command = ["cc", "-g3", "-Wl,--build-id", "-Wl,--compress-debug-sections=zlib", "-o", "twice", "twice.c"]
+    (folder / "twice.c").write_text(SOURCE)
+    compiler = shutil.which("gcc") or pytest.skip(NO_COMPILER)
+    command = [compiler, "-g3", "-Wl,--build-id", "-Wl,--compress-debug-sections=zlib", "-o", "twice", "twice.c"]
     subprocess.run(command, cwd=folder, check=True)
     return folder / "twice"
 
@@ -30,6 +33,7 @@ def contents(path: Path, section: str) -> bytes:
     return path.read_bytes()[found.offset : found.offset + found.size]
 
 
+@needs_binutils
 def test_every_section_is_there(packed: Path, tmp_path: Path) -> None:
     truth, copy = tmp_path / "truth", tmp_path / "copy"
     subprocess.run(["objcopy", "--decompress-debug-sections", packed, truth], check=True)
