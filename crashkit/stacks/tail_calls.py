@@ -7,6 +7,7 @@ it had not returned, or nothing would be there.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 
 from crashkit.arch import Architecture
 from crashkit.evidence.core.modules import LoadedModule, ModuleIndex
-from crashkit.memory import Memory
+from crashkit.memory import Memory, word_at
 from crashkit.model import Address, Crash, NativeFrame, Offset, Thread
 from crashkit.naming.itanium import demangled_function
 from crashkit.stacks.unwinding import Unwinding
@@ -49,16 +50,10 @@ def with_tail_call(
     stack_pointer = registers.get(architecture.stack_pointer)
     if stack_pointer is None or not isinstance(caller, NativeFrame) or caller.pc is None:
         return crash
-    size = memory.word.size
-    returns_to = architecture.return_address(registers, memory.read(stack_pointer, size))
+    returns_to = architecture.return_address(registers, memory.read(stack_pointer, memory.word.size))
     if returns_to != caller.pc:
         return crash
-
-    def word(address: int) -> Optional[int]:
-        data = memory.read(address, size)
-        return int.from_bytes(data, "little" if memory.word.order == "<" else "big") if len(data) == size else None
-
-    called = architecture.called_before(returns_to, constants, word)
+    called = architecture.called_before(returns_to, constants, partial(word_at, memory))
     index = ModuleIndex(modules)
     module = index.at(called) if called else None
     unwinding = Unwinding(index, files, architecture)

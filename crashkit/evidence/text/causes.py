@@ -19,6 +19,7 @@ from crashkit.evidence.text import required
 from crashkit.evidence.text.letters import Letters
 from crashkit.own_tables import own_derived, own_table
 from crashkit.prepared import prepared
+from crashkit.regex import regex
 
 PREFIX = "tells-"
 """Of the kinds of lines."""
@@ -62,7 +63,7 @@ class _Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Pattern(NamedTuple):
-    expression: str
+    regex: re.Pattern[str]
     required: tuple[str, ...]
     """Texts of which a match contains at least one; empty if there are none."""
 
@@ -126,15 +127,11 @@ def _with_required(expressions: Sequence[str]) -> list[_Pattern]:
         Path(required.__file__),
         lambda: [required.literals(expression, shortest=1) for expression in expressions],
     )
-    return [_Pattern(expression, tuple(texts)) for expression, texts in zip(expressions, found, strict=True)]
+    return [_Pattern(regex(expression), tuple(texts)) for expression, texts in zip(expressions, found, strict=True)]
 
 
 def _may_match(pattern: _Pattern, text: str) -> bool:
     return not pattern.required or any(one in text for one in pattern.required)
-
-
-# Of more than a thousand patterns, a text needs a few dozen.
-_compiled = cache(re.compile)
 
 
 def told(rows: Sequence[str]) -> tuple[Told, ...]:
@@ -150,7 +147,7 @@ def told(rows: Sequence[str]) -> tuple[Told, ...]:
 
 def _in_order(text: str) -> Iterator[tuple[str, int]]:
     for kind, pattern in _patterns()[0]:
-        match = _compiled(pattern.expression).search(text) if _may_match(pattern, text) else None
+        match = pattern.regex.search(text) if _may_match(pattern, text) else None
         if match is not None:
             yield kind, match.start()
 
@@ -159,7 +156,7 @@ def _in_any_order(text: str, letters: Letters) -> Iterator[tuple[str, int]]:
     for kind, in_sentence, words in _patterns()[1]:
         if not all(_may_match(one, text) for one in words):
             continue
-        first, *others = (_compiled(one.expression) for one in words)
+        first, *others = (one.regex for one in words)
         for match in islice(first.finditer(text), _MOST_PLACES):
             begin, end = letters.sentence_of_spaced(match.start()) if in_sentence else (0, len(text))
             around = text[max(begin, match.start() - _AROUND) : min(end, match.end() + _AROUND)]

@@ -16,6 +16,7 @@ from crashkit.limits import PATTERN_SECONDS
 from crashkit.own_tables import own_derived, own_table
 from crashkit.prepared import prepared
 from crashkit.processor_time import TooSlow, at_most
+from crashkit.regex import regex
 
 _ONLY_AS_IT_IS = "device-assert-line"
 """Of all assertions, those of a GPU are told from GTK's and others' by their letters."""
@@ -139,9 +140,9 @@ class Classifier:
         end: Optional[tuple[Optional[str], dict[str, str]]] = None
         for index in sorted({rule for literal in found_texts for rule in self._of_literal[literal]}):
             kind, pattern, _, told, needs = self._rules[index]
-            if any(found_texts.isdisjoint(one) for one in needs) or pattern in self.too_slow:
+            if any(found_texts.isdisjoint(one) for one in needs) or pattern.pattern in self.too_slow:
                 continue
-            match = _compiled(pattern).search(text) if kind is not None else self._of_user(pattern, text)
+            match = pattern.search(text) if kind is not None else self._of_user(pattern, text)
             if match is None or (end is not None and kind in _NO_CAUSES):
                 continue
             found = kind, {**told, **{name: value for name, value in match.groupdict().items() if value is not None}}
@@ -161,19 +162,19 @@ class Classifier:
                 )
         return None
 
-    def _of_user(self, pattern: str, text: str) -> Optional[re.Match[str]]:
+    def _of_user(self, pattern: re.Pattern[str], text: str) -> Optional[re.Match[str]]:
         """Ours are known to take linear time; a user's may not end."""
         try:
             with at_most(PATTERN_SECONDS):
-                return _compiled(pattern).search(text)
+                return pattern.search(text)
         except TooSlow:
-            self.too_slow.append(pattern)
+            self.too_slow.append(pattern.pattern)
             return None
 
 
 class _Rule(NamedTuple):
     kind: Optional[str]
-    pattern: str
+    pattern: re.Pattern[str]
     required: tuple[str, ...]
     """Texts of which a match contains at least one."""
     told: dict[str, str]
@@ -194,10 +195,10 @@ class _Rules(NamedTuple):
 def _rules(further: tuple[str, ...]) -> _Rules:
     """The same for each text of a job with hundreds of them."""
     ours = [
-        (_Rule(line.kind, line.pattern, tuple(one), _told(line)), needs)
+        (_Rule(line.kind, regex(line.pattern), tuple(one), _told(line)), needs)
         for line, (one, needs) in zip(line_patterns(), _required_of_ours(), strict=True)
     ]
-    others = [(_Rule(None, pattern, literals(pattern), {}), required.needs(pattern)) for pattern in further]
+    others = [(_Rule(None, regex(pattern), literals(pattern), {}), required.needs(pattern)) for pattern in further]
     rules = [rule for rule, _ in (*ours, *others)]
     kept = fewest(_shorten(literal) for rule in rules for literal in rule.required)
     needed = [tuple(dict.fromkeys((rule.required, *map(tuple, needs)))) for rule, needs in (*ours, *others)]
@@ -234,10 +235,6 @@ def literals(pattern: str) -> tuple[str, ...]:
 
 def _shorten(text: str) -> str:
     return required.shorten(text, _table().shared)
-
-
-# Of the hundreds of patterns, a log needs a few.
-_compiled = cache(re.compile)
 
 
 def _told(line: LinePattern) -> dict[str, str]:
