@@ -12,6 +12,7 @@ import msgspec
 from crashkit.diagnose.signature import FramePattern
 from crashkit.model import Crash, NativeFrame, PythonFrame, Thread
 from crashkit.naming.functions import plain
+from crashkit.naming.gil import INTERPRETER
 from crashkit.naming.machinery import handler_end, machinery_end
 from crashkit.naming.own_code import own_line, python_frames
 
@@ -94,6 +95,11 @@ class Case:
         """Whether what the process wrote is part of the evidence."""
         kind = self.crash.source.kind if self.crash.source is not None else None
         return kind in ("log", "faulthandler", "gdb") or any(not line.from_core for line in self.crash.log)
+
+    def is_interpreter(self, module: str) -> bool:
+        """Whether this file is the interpreter: its library, or a program that contains it."""
+        python = self.crash.python
+        return bool(module) and (INTERPRETER.search(module) is not None or (python is not None and module == python.executable))
 
     @cached_property
     def is_hearsay(self) -> bool:

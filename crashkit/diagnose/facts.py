@@ -33,7 +33,7 @@ from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.collector import collects_by_record, in_collector, visited
 from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in, extension, failing, said
-from crashkit.naming.gil import ACQUIRES, INTERPRETER
+from crashkit.naming.gil import ACQUIRES
 from crashkit.naming.installation import is_of_conda
 from crashkit.naming.machinery import is_fatal_error, machinery_end
 from crashkit.naming.own_code import is_own
@@ -398,7 +398,7 @@ def interpreter_is_over(case: Case) -> Outcome:
     if any(frame.name in ENDS_PYTHON for one in case.stacks for frame in one.whole):
         return no("the interpreter, or the process, was still ending")
     first = stack.natives[0]
-    if INTERPRETER.search(first.module) is None and first.module != case.crash.python.executable:
+    if not case.is_interpreter(first.module):
         return no("it did not fail in the interpreter")
     return Outcome(
         True, (Evidence(text=f"{first.name} ran, and the interpreter had no thread", thread=stack.thread.tid, frame=first.index),)
@@ -671,9 +671,7 @@ def in_interpreter(case: Case) -> Outcome:
     first = case.crashed.failing[0] if case.crashed is not None and case.crashed.failing else None
     if case.crashed is None or first is None:
         return no("the function that failed is not known")
-    python = case.crash.python
-    own = INTERPRETER.search(first.module) is not None or (python is not None and first.module == python.executable)
-    if (own and not first.name) or re.fullmatch(r"_?Py[A-Z]\w*", first.name):
+    if (case.is_interpreter(first.module) and not first.name) or re.fullmatch(r"_?Py[A-Z]\w*", first.name):
         return Outcome(True, (_evidence(case.crashed, first),))
     return no("what failed is no function of CPython's API")
 

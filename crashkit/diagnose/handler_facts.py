@@ -6,7 +6,6 @@ from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, NativeFrame
 from crashkit.naming.failing import said
-from crashkit.naming.gil import INTERPRETER
 from crashkit.naming.interrupted import handler_at, handler_said
 from crashkit.regex import regex
 
@@ -25,8 +24,7 @@ def handler_calls_python(case: Case) -> Outcome:
     at = handler_at(frames, case.crash.signal)
     if at is None:
         return no("no signal handler that had interrupted other code failed")
-    interpreter = case.crash.python.executable if case.crash.python else None
-    own = [_is_python(frame, interpreter) for frame in frames[: at + 1]]
+    own = [isinstance(frame, NativeFrame) and case.is_interpreter(frame.module or "") for frame in frames[: at + 1]]
     if own[at]:
         return no("the handler is the interpreter's own")
     entered = next((index for index in range(at - 1, -1, -1) if own[index]), None)
@@ -35,11 +33,6 @@ def handler_calls_python(case: Case) -> Outcome:
         return no("the handler called nothing of the interpreter's that a handler may not call")
     evidence = Evidence(text=f"{handler_said(frames, at)} called {name}", thread=stack.thread.tid, frame=entered)
     return Outcome(True, (evidence,), {"callee": name})
-
-
-def _is_python(frame: object, interpreter: str | None) -> bool:
-    module = frame.module or "" if isinstance(frame, NativeFrame) else ""
-    return bool(module) and (module == interpreter or INTERPRETER.search(module) is not None)
 
 
 HANDLER_FACTS = {"handler-calls-python": handler_calls_python}
