@@ -114,6 +114,21 @@ class AccessedArray(_Fact, frozen=True):
     """End of that array's highest element."""
 
 
+class HandledSignal(_Fact, frozen=True):
+    """A signal in whose handler, a function of C, the thread was when the signal that ended the process came."""
+
+    number: int
+    """Signal number, such as 15."""
+    name: str
+    """Such as SIGTERM."""
+    handler: Optional[str] = None
+    """The function that handled it."""
+    code_name: Optional[str] = None
+    """Such as SI_USER; None if the handler was not given its siginfo (SA_SIGINFO)."""
+    sender_pid: Optional[int] = None
+    """Process that sent it, if a process did and the handler was given its siginfo."""
+
+
 class Signal(_Fact, frozen=True):
     """The signal that ended the process, and why it was sent."""
 
@@ -144,6 +159,8 @@ class Signal(_Fact, frozen=True):
     """The block that had been freed, and whose first word, a link of the allocator's, was used as a pointer."""
     ended_with: Optional[str] = None
     """Name of the signal that ended the process, if the handler sent another one, such as SIGABRT from abort()."""
+    handled: Optional[HandledSignal] = None
+    """The signal in whose handler this one came: that handler had interrupted other code."""
 
 
 class PendingSignal(_Fact, frozen=True):

@@ -19,10 +19,11 @@ NT_ARM_TLS = 0x401
 
 _NAMES = (*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr")
 
-# struct ucontext: flags and link, both 0; stack and mask; from 176 on sigcontext: fault address, x0 to x30, sp, pc, pstate; from 464 on,
-# 16-aligned, records that each begin with a magic number and a size. The kernel writes that of the floating-point registers first.
+# struct ucontext: flags and link, both 0; stack, and from 40 on mask; from 176 on sigcontext: fault address, x0 to x30, sp, pc, pstate; from
+# 464 on, 16-aligned, records that each begin with a magic number and a size. The kernel writes that of the floating-point registers first.
 _MCONTEXT = 176
-_CONTEXT = struct.Struct(f"<QQ{_MCONTEXT - 16}xQ34Q")
+_MASK_AT = 40
+_CONTEXT = struct.Struct(f"<QQ{_MASK_AT - 16}xQ{_MCONTEXT - _MASK_AT - 8}xQ34Q")
 _RECORDS_AT = 464
 _RECORDS_SIZE = 4096
 _FPSIMD = struct.pack("<II", 0x46508001, 528)
@@ -100,13 +101,14 @@ class AArch64(Architecture):
         while at >= 0:
             context = at - _RECORDS_AT
             if (start + at) % 16 == 0 and context >= 0:
-                flags, link, fault, *values = _CONTEXT.unpack_from(memory, context)
+                flags, link, blocked, fault, *values = _CONTEXT.unpack_from(memory, context)
                 if flags == link == 0 and values[-1] & _MODE == 0:
                     syndrome = _syndrome(memory[at : at + _RECORDS_SIZE])
                     trap = Trap(syndrome >> 26, syndrome, fault)
                     info = memory[context - _INFO_SIZE :][: _INFO.size] if context >= _INFO_SIZE else b""
                     told = SignalInfo(*_INFO.unpack(info)) if len(info) == _INFO.size else None
-                    yield SignalFrame(start + context, dict(zip(_NAMES, values, strict=True)), trap, info=told)
+                    registers = dict(zip(_NAMES, values, strict=True))
+                    yield SignalFrame(start + context, registers, trap, info=told, blocked=blocked)
             at = memory.find(_FPSIMD, at + 1)
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:

@@ -51,6 +51,11 @@ class SignalInfo(msgspec.Struct, frozen=True):
     code: int
     address: int
 
+    @property
+    def pid(self) -> int:
+        """Of the sender, where a process sent the signal: it lies where the address is."""
+        return self.address & 0xFFFFFFFF
+
 
 class SignalFrame(msgspec.Struct, frozen=True):
     """The kernel's frame of a signal handler: what was interrupted."""
@@ -63,6 +68,8 @@ class SignalFrame(msgspec.Struct, frozen=True):
     """The handler's return address, if the frame contains it; it points to executable memory."""
     info: Optional[SignalInfo] = None
     """None where the processor's frame was cut off before it."""
+    blocked: Optional[int] = None
+    """Signals that were blocked when this one arrived: bit n-1 for signal n."""
 
 
 SLOT = "slot"

@@ -38,8 +38,8 @@ _SELECTORS_AT = 0xB8
 _SELECTORS = struct.pack("<HHHH", 0x33, 0, 0, 0x2B)
 _MOST_TRAP = 32
 
-# struct siginfo stands behind the ucontext in struct rt_sigframe: si_signo, si_errno, si_code, si_addr.
-_INFO_AT = 0x130
+# uc_sigmask ends the ucontext; struct siginfo stands behind that in struct rt_sigframe: si_signo, si_errno, si_code, si_addr.
+_MASK_AT, _INFO_AT = 0x128, 0x130
 _INFO = struct.Struct("<i4xi4xQ")
 
 _PROTECTION, _WRITE, _FETCH = 1, 2, 16
@@ -199,7 +199,9 @@ class X86_64(Architecture):
                 if trap.number <= _MOST_TRAP:
                     info = memory[context + _INFO_AT : context + _INFO_AT + _INFO.size]
                     told = SignalInfo(*_INFO.unpack(info)) if len(info) == _INFO.size else None
-                    yield SignalFrame(start + context, registers, trap, restorer, told)
+                    mask = memory[context + _MASK_AT : context + _INFO_AT]
+                    blocked = int.from_bytes(mask, "little") if len(mask) == _INFO_AT - _MASK_AT else None
+                    yield SignalFrame(start + context, registers, trap, restorer, told, blocked)
             at = memory.find(_SELECTORS, at + 1)
 
     def meaning(self, trap: Trap) -> Optional[Meaning]:

@@ -222,6 +222,12 @@ def take_minimal(held: Held, path: Path) -> bool:
 # Notes, as fill_note_info in fs/binfmt_elf.c writes them
 
 
+def _blocked(pid: int, tid: int) -> int:
+    """The signals that the thread has blocked: bit n-1 for signal n (`SigBlk` in proc_pid_status(5))."""
+    found = re.search(rb"^SigBlk:\s*([0-9a-f]{1,16})$", _file(pid, f"task/{tid}/status"), re.MULTILINE)
+    return int(found[1], 16) if found else 0
+
+
 def _notes(held: Held, word: Word, found: Sequence[Area]) -> bytes:
     order = word.order
     parts = []
@@ -229,7 +235,7 @@ def _notes(held: Held, word: Word, found: Sequence[Area]) -> bytes:
     parent, group, session = (int(one) for one in stat[1:4])
     for index, thread in enumerate(held.threads):
         # struct elf_prstatus: si_signo, si_code, si_errno, cursig, sigpend, sighold, pid, ppid, pgrp, sid, four times, registers, fpvalid.
-        head = struct.pack(order + "iiih2xQQ", held.number, 0, 0, held.number, 0, 0)
+        head = struct.pack(order + "iiih2xQQ", held.number, 0, 0, held.number, 0, _blocked(held.pid, thread.tid))
         head += struct.pack(order + "iiii", thread.tid, parent, group, session) + bytes(64)
         parts.append(note(order, "CORE", NT_PRSTATUS, head + thread.registers + bytes(8)))
         if index == 0:

@@ -1,4 +1,4 @@
-"""A signal handler that failed, and had interrupted other code: what it called that no handler may call. Pure."""
+"""A signal handler that failed or ended the process, and had interrupted other code: what it called that no handler may call. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, NativeFrame
 from crashkit.naming.failing import said
-from crashkit.naming.interrupted import handler_at, handler_said
+from crashkit.naming.interrupted import handled_said, handler_at, handler_said
 from crashkit.regex import regex
 
 _ALLOWED = regex(
@@ -35,4 +35,17 @@ def handler_calls_python(case: Case) -> Outcome:
     return Outcome(True, (evidence,), {"callee": name})
 
 
-HANDLER_FACTS = {"handler-calls-python": handler_calls_python}
+def handler_ended_process(case: Case) -> Outcome:
+    """A handler of a signal that was no fault ended the process by abort(), or by sending another signal."""
+    signal = case.crash.signal
+    if signal is None or signal.handled is None:
+        return no("no signal handler was running, or its signal is not known")
+    if signal.recovered or signal.reason not in ("abort", "raised"):
+        return no("the handler did not end the process itself")
+    said = handled_said(signal.handled, case.crash.process.pid if case.crash.process else None)
+    named = signal.handled.handler or "a handler"
+    evidence = Evidence(text=f"{named} ran for {said}", thread=case.crash.crashed_thread)
+    return Outcome(True, (evidence,), {"ended_by": named, "handled": said, "handled_name": signal.handled.name})
+
+
+HANDLER_FACTS = {"handler-calls-python": handler_calls_python, "handler-ended-process": handler_ended_process}

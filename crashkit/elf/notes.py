@@ -29,6 +29,8 @@ class Status(NamedTuple):
     signal: int
     tid: int
     registers: dict[str, int]
+    blocked: int = 0
+    """Bit n-1 is set if signal n was blocked."""
 
 
 class ProcessInfo(NamedTuple):
@@ -93,14 +95,15 @@ def build_id(data: bytes, order: str) -> Optional[str]:
 
 def status(payload: bytes, word: Word, registers: Sequence[str]) -> Optional[Status]:
     """Decode NT_PRSTATUS; None if the payload is too short. `registers`: register names in the order of `elf_gregset_t`."""
-    pid_at, registers_at = (32, 112) if word.size == 8 else (24, 72)
+    blocked_at, pid_at, registers_at = (24, 32, 112) if word.size == 8 else (20, 24, 72)
     if len(payload) < pid_at + 4:
         return None
     (signal,) = struct.unpack_from(word.order + "H", payload, 12)
     (tid,) = struct.unpack_from(word.order + "i", payload, pid_at)
+    (blocked,) = struct.unpack_from(word.code, payload, blocked_at)
     count = min(len(registers), max(0, len(payload) - registers_at) // word.size)
     values = struct.unpack_from(f"{word.order}{count}{word.code[1]}", payload, registers_at) if count else ()
-    return Status(signal, tid, dict(zip(registers, values, strict=False)))
+    return Status(signal, tid, dict(zip(registers, values, strict=False)), blocked)
 
 
 def process_info(payload: bytes, word: Word) -> Optional[ProcessInfo]:

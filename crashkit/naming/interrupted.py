@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crashkit.model import Frame, NativeFrame, PythonFrame, Signal, Thread
+from crashkit.model import Frame, HandledSignal, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.naming.failing import code_in, failing, said_name
 from crashkit.naming.machinery import handler_end, is_signal_frame, machinery_end
+from crashkit.naming.signals import SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGVTALRM
 
 
 def handler_at(frames: Sequence[Frame], signal: Signal | None) -> int | None:
@@ -38,3 +39,21 @@ def handler_said(frames: Sequence[Frame], index: int) -> str:
 def interrupted(thread: Thread, signal: Signal | None) -> bool:
     """Whether a signal handler failed that had interrupted the innermost Python line: that line is not to blame."""
     return handler_at(thread.frames, signal) is not None
+
+
+_OF_KERNEL = {
+    **dict.fromkeys((SIGALRM, SIGVTALRM, SIGPROF), "a timer of the process (alarm, setitimer)"),
+    **dict.fromkeys((SIGHUP, SIGINT, SIGQUIT), "the terminal"),
+}
+
+
+def handled_said(handled: HandledSignal, pid: int | None) -> str:
+    """`SIGTERM, which process 812 had sent`; the name alone where it is not known who sent it. `pid`: the crashed process."""
+    sender = handled.sender_pid
+    if sender is not None:
+        who = "the process itself" if sender == pid else f"process {sender}" if sender else "a process outside this PID namespace"
+    elif handled.code_name == "SI_TIMER":
+        who = "a timer of the process (timer_create)"
+    else:
+        who = _OF_KERNEL.get(handled.number, "the kernel") if handled.code_name == "SI_KERNEL" else ""
+    return f"{handled.name}, which {who} had sent" if who else handled.name

@@ -17,12 +17,17 @@ SI_TKILL = -6
 NOT_FROM_PROCESS = frozenset({SI_TIMER, SI_SIGIO, -4, -60})
 """What the kernel does for the process: a timer, a descriptor (F_SETSIG), asynchronous input, output and names. It has no sender."""
 
+SENT_BY_PROCESS = frozenset({SI_USER, SI_QUEUE, -3, SI_TKILL})
+"""Codes of signals that a process sent: siginfo has its pid."""
+
 REQUESTS = frozenset({1, 2, 15})
 """SIGHUP, SIGINT and SIGTERM: somebody asks the process to end."""
-SIGHUP, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGUSR1, SIGSEGV, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM = (
-    *(1, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
+SIGHUP, SIGINT, SIGQUIT, SIGILL, SIGTRAP, SIGABRT, SIGBUS, SIGFPE, SIGKILL, SIGUSR1, SIGSEGV, SIGUSR2, SIGPIPE, SIGALRM, SIGTERM = (
+    *(1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
 )
 SIGXCPU, SIGXFSZ, SIGVTALRM, SIGPROF, SIGSYS = 24, 25, 26, 27, 31
+FAULTS = frozenset({SIGILL, SIGTRAP, SIGBUS, SIGFPE, SIGSEGV, SIGSYS})
+"""Signals that the kernel sends for what an instruction does."""
 
 _SIGNALS = (
     *("SIGHUP", "SIGINT", "SIGQUIT", "SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGUSR1", "SIGSEGV", "SIGUSR2"),
@@ -31,7 +36,7 @@ _SIGNALS = (
 )
 
 # The kernel's real-time signals begin at 32; glibc keeps two for its threads and calls the next one SIGRTMIN: signal(7).
-_FIRST_REALTIME, _RTMIN, _LAST_SIGNAL = 32, 34, 64
+_FIRST_REALTIME, _RTMIN, LAST_SIGNAL = 32, 34, 64
 
 _ANY_CODE = {
     0: "SI_USER",
@@ -66,7 +71,7 @@ def signal_name(number: int) -> str:
     """`SIGSEGV` for 11, `SIGRTMIN+6` for 40 (as `kill -l` has it), `signal 99` for a number that Linux does not have."""
     if 1 <= number <= len(_SIGNALS):
         return _SIGNALS[number - 1]
-    if _RTMIN <= number <= _LAST_SIGNAL:
+    if _RTMIN <= number <= LAST_SIGNAL:
         return f"SIGRTMIN+{number - _RTMIN}" if number > _RTMIN else "SIGRTMIN"
     return f"SIG{number}" if _FIRST_REALTIME <= number < _RTMIN else f"signal {number}"
 
@@ -85,8 +90,8 @@ def code_name(number: int, code: int) -> str | None:
 
 
 _NUMBERS = {
-    **{f"SIG{number}": number for number in range(_FIRST_REALTIME, _LAST_SIGNAL + 1)},
-    **{signal_name(number): number for number in range(1, _LAST_SIGNAL + 1)},
+    **{f"SIG{number}": number for number in range(_FIRST_REALTIME, LAST_SIGNAL + 1)},
+    **{signal_name(number): number for number in range(1, LAST_SIGNAL + 1)},
 }
 DUMPS_CORE = frozenset(_NUMBERS[name] for name in "SIGSEGV SIGBUS SIGABRT SIGFPE SIGILL SIGTRAP SIGSYS SIGQUIT SIGXCPU SIGXFSZ".split())
 """Signals whose default action dumps a core, signal(7)."""

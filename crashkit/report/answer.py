@@ -122,7 +122,9 @@ def line(found: Answer, signal: Signal | None) -> str:
     if found.collected:
         return f"{text}: triggered a garbage collection, which failed {_short(found.where)}".rstrip()
     if found.handler is not None:
-        return f"{text}: interrupted by the signal handler {found.handler}, which failed {_short(found.where)}".rstrip()
+        ended = signal is not None and signal.reason in ("abort", "raised")
+        verb = "ended the process" if ended else "failed"
+        return f"{text}: interrupted by the signal handler {found.handler}, which {verb} {_short(found.where)}".rstrip()
     shown = [values(found)] if found.values else []
     text += f", in {found.finalizer}" if found.finalizer else ""
     if found.pointer:

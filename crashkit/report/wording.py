@@ -35,7 +35,7 @@ from crashkit.naming.failing import where as where_in
 from crashkit.naming.functions import libc_name, plain
 from crashkit.naming.functions import short_function as short_function
 from crashkit.naming.gil import INTERPRETER, waits_for_gil
-from crashkit.naming.interrupted import handler_at, handler_said, interrupted
+from crashkit.naming.interrupted import handled_said, handler_at, handler_said, interrupted
 from crashkit.naming.machinery import handler_end, is_call, is_machinery, is_outermost, python_call
 from crashkit.naming.own_code import is_own as is_own
 from crashkit.naming.own_code import own_line, python_frames
@@ -314,7 +314,12 @@ def among(crash: Crash) -> str:
 
 
 def why(signal: Signal) -> str | None:
-    """The reason in a few words."""
+    """The reason in a few words, and in which handler that was."""
+    reason = _why(signal)
+    return f"{reason} in the handler of {signal.handled.name}" if reason and signal.handled is not None else reason
+
+
+def _why(signal: Signal) -> str | None:
     if not signal.reason:
         return None
     if signal.reason == "sent-from-outside" and signal.sender_pid:
@@ -327,7 +332,7 @@ def why(signal: Signal) -> str | None:
 
 def handled(signal: Signal) -> str | None:
     """What a signal handler did after the fault: `on_crash then ended the process with SIGABRT`. None for one that only raised it again."""
-    if signal.ended_with is None and (signal.handler is None or is_machinery(signal.handler)):
+    if signal.ended_with is None and (signal.handler is None or is_machinery(signal.handler) or signal.handled is not None):
         return None
     return f"{signal.handler or 'a signal handler'} then ended the process with {signal.ended_with or signal.name}"
 
@@ -567,6 +572,8 @@ def handler_note(crash: Crash) -> str | None:
     if crash.thread is None or at is None:
         return None
     ran = f"the signal handler {handler_said(crash.thread.frames, at)} was running"
+    if crash.signal is not None and crash.signal.handled is not None:
+        ran += f" for {handled_said(crash.signal.handled, crash.process.pid if crash.process else None)}"
     return f"{ran}: this line did not call it" if python_at(crash.thread) else ran
 
 

@@ -6,40 +6,119 @@ passes only those that are in use.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
+from crashkit.arch.contract import SignalFrame
 from crashkit.evidence.core.describe import Fault, Scene
-from crashkit.model import Address, Crash, ElidedFrames, Frame, NativeFrame, Thread
-from crashkit.naming.failing import said
+from crashkit.model import Address, Crash, ElidedFrames, Frame, HandledSignal, NativeFrame, Signal, Thread
 from crashkit.naming.functions import plain
-from crashkit.naming.machinery import NESTED, SIGNAL_FRAME, is_outermost, is_signal_frame
-
-_RAISES = frozenset({"raise", "kill", "pthread_kill", "abort"})
+from crashkit.naming.interrupted import handled_said
+from crashkit.naming.machinery import NESTED, SIGNAL_FRAME, is_outermost, is_signal_frame, machinery_end
+from crashkit.naming.signals import FAULTS, SI_TKILL, SIGABRT, code_name
+from crashkit.stacks.handled import handled_signals, handler_name
 
 
 def settle(scene: Scene, crash: Crash) -> Crash:
-    """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none."""
+    """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none; and with the signal in whose
+    handler that came."""
     thread, signal = crash.thread, crash.signal
     if thread is None or not scene.faults or signal is None:
         return crash
-    named = _with_signal_frames(thread, {fault.restorer for fault in scene.faults if fault.restorer})
+    named = _with_signal_frames(thread, {frame.restorer for frame in scene.handlers if frame.restorer})
     crash, thread = replace(crash, threads=tuple(named if one is thread else one for one in crash.threads)), named
     interrupted = _interrupted(thread.frames)
+    handled = handled_signals(thread.frames, scene.handlers, scene.blocked, scene.counter, signal.number)
     sent, hidden = scene.faults[0], scene.faults[1:]
     for fault in reversed(hidden):
         if fault.pc in interrupted:
-            return _with(crash, thread, fault, interrupted[fault.pc])
+            return _with(crash, thread, fault, interrupted[fault.pc], handled)
+    innermost = next((index for index, frame in enumerate(thread.frames) if is_signal_frame(frame)), None)
+    within = handled.get(innermost) if innermost is not None else None
+    if innermost is not None and within is not None and (told := _aborting(scene, thread, innermost, within, signal)) is not None:
+        return _with(crash, thread, told, innermost, handled)
     if sent.signal is not None and (sent.signal.code or 0) > 0:
         # It failed in a handler, or beside one that is over: nothing is behind it.
-        nested = _nested(thread, len(thread.frames))
-        return replace(crash, threads=tuple(nested if one is thread else one for one in crash.threads))
+        return replace(_in_handlers(crash, thread), signal=replace(signal, handled=within))
+    if within is not None and scene.sent is not None and scene.sent.signal is not None and _is_sent(within, signal):
+        return _in_handlers(_ended_by(crash, scene.sent.signal, within), thread)
+    if innermost is not None and (outer := _outer(thread.frames, innermost, handled)) is not None and _called(thread.frames, innermost):
+        # The innermost handler, such as faulthandler's, only passed on what that of another signal did.
+        return _ended_by(crash, signal, outer)
     whole = not any(isinstance(frame, ElidedFrames) for frame in thread.frames)
     if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):
-        return _with(crash, thread, _survived(sent, hidden[-1]), None)
+        return _with(crash, thread, _survived(sent, hidden[-1]), None, {})
     if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
         signal = replace(signal, reason="abort", detail="a signal handler ended the process with abort()")
-        return replace(crash, signal=replace(signal, handler=_handler(thread.frames, min(interrupted.values()))))
+        return replace(crash, signal=replace(signal, handler=handler_name(thread.frames, min(interrupted.values()))))
+    if within is not None:
+        return replace(crash, signal=_with_sender(signal, within, crash.process.pid if crash.process else None))
     return crash
+
+
+def _is_sent(handled: HandledSignal, signal: Signal) -> bool:
+    """Whether the handled signal is neither the one that ended the process nor a fault: then the handler alone ended it."""
+    return handled.number != signal.number and (handled.number not in FAULTS or handled.sender_pid is not None)
+
+
+def _in_handlers(crash: Crash, thread: Thread) -> Crash:
+    """The crash with the frames of its handlers told to be where it failed."""
+    nested = _nested(thread, len(thread.frames))
+    return replace(crash, threads=tuple(nested if one is thread else one for one in crash.threads))
+
+
+def _ended_by(crash: Crash, signal: Signal, handled: HandledSignal) -> Crash:
+    """The crash of a process that ended itself in a handler of a signal that was no fault: what that had interrupted is not to blame."""
+    ended = replace(signal, handler=handled.handler, handled=handled)
+    if signal.reason in ("abort", "raised"):
+        verb = "aborted itself" if signal.reason == "abort" else f"sent {signal.name} to itself"
+        said = handled_said(handled, crash.process.pid if crash.process else None)
+        ended = replace(ended, detail=f"the process {verb} in {handled.handler or 'a function'}, its handler of {said}")
+    return replace(crash, signal=ended)
+
+
+def _aborting(scene: Scene, thread: Thread, at: int, handled: HandledSignal, signal: Signal) -> Fault | None:
+    """The abort() whose handler failed or sent another signal: that, not the handler, is why the process ended. None if it is none."""
+    frame = next((frame for frame in scene.handlers if _counts(thread, at, frame, scene.counter)), None)
+    if handled.number != SIGABRT or signal.number == SIGABRT or frame is None or not _aborted(_called(thread.frames, at)):
+        return None
+    told = Signal(
+        number=SIGABRT,
+        name=handled.name,
+        code=SI_TKILL,
+        code_name=code_name(SIGABRT, SI_TKILL),
+        reason="abort",
+        detail="the process aborted itself",
+        recovered=True,
+        ended_with=signal.name,
+    )
+    return Fault(frame.registers.get(scene.counter), told, frame.registers, ())
+
+
+def _counts(thread: Thread, at: int, frame: SignalFrame, counter: str) -> bool:
+    below = next((one for one in thread.frames[at + 1 :] if isinstance(one, NativeFrame)), None)
+    return below is not None and below.pc is not None and frame.registers.get(counter) == int(below.pc)
+
+
+def _called(frames: tuple[Frame, ...], at: int) -> tuple[Frame, ...]:
+    """The machinery that the handler whose signal frame this is had interrupted."""
+    natives = [frame for frame in frames[at + 1 :] if isinstance(frame, NativeFrame)]
+    return tuple(natives[: machinery_end([frame.function for frame in natives])])
+
+
+def _with_sender(signal: Signal, handled: HandledSignal, pid: int | None) -> Signal:
+    """A signal that a handler passed on to the process itself, with the process that had sent it, as far as it is known."""
+    if handled.number != signal.number or handled.sender_pid in (None, pid) or signal.reason not in ("sent", "raised", None):
+        return signal
+    sender = f"process {handled.sender_pid}" if handled.sender_pid else "a process outside this PID namespace"
+    return replace(
+        signal,
+        reason="sent-from-outside",
+        sender_pid=handled.sender_pid,
+        detail=f"sent by {sender}, not caused by an instruction of this process; a handler passed it on",
+        handler=handled.handler,
+    )
 
 
 def _with_signal_frames(thread: Thread, restorers: set[int]) -> Thread:
@@ -64,11 +143,11 @@ def _interrupted(frames: tuple[Frame, ...]) -> dict[int, int]:
     return found
 
 
-def _with(crash: Crash, thread: Thread, fault: Fault, at: int | None) -> Crash:
-    """The crash as this fault explains it; `at` is the index of its signal frame."""
+def _with(crash: Crash, thread: Thread, fault: Fault, at: int | None, handled: Mapping[int, HandledSignal]) -> Crash:
+    """The crash as this fault explains it; `at` is the index of its signal frame, `handled` the signals of the handlers by theirs."""
     frames = _nested(thread, at or 0).frames
     settled = replace(thread, frames=frames, registers={name: Address(value) for name, value in fault.registers.items()})
-    signal = fault.signal if fault.signal is None or at is None else replace(fault.signal, handler=_handler(frames, at))
+    signal = fault.signal if fault.signal is None or at is None else _of_handlers(fault.signal, frames, at, handled)
     return replace(
         crash,
         signal=signal,
@@ -97,11 +176,15 @@ def _nested(thread: Thread, end: int) -> Thread:
     return replace(thread, frames=tuple(frames))
 
 
-def _handler(frames: tuple[Frame, ...], at: int) -> str | None:
-    """What the kernel called: the frame just inside the signal frame. None if that left its own frame to what raised the signal again."""
-    handler = next((index for index in range(at - 1, -1, -1) if isinstance(frames[index], NativeFrame)), None)
-    name = said(frames[:at], handler) if handler is not None else None
-    return None if name in _RAISES else name
+def _of_handlers(signal: Signal, frames: tuple[Frame, ...], at: int, handled: Mapping[int, HandledSignal]) -> Signal:
+    """The signal with the handler that it had, and that in which it came."""
+    return replace(signal, handler=handler_name(frames, at), handled=_outer(frames, at, handled))
+
+
+def _outer(frames: tuple[Frame, ...], at: int, handled: Mapping[int, HandledSignal]) -> HandledSignal | None:
+    """The signal of the handler that the one whose signal frame is at `at` had interrupted."""
+    outer = next((index for index in range(at + 1, len(frames)) if is_signal_frame(frames[index])), None)
+    return handled.get(outer) if outer is not None else None
 
 
 def _aborted(handler: tuple[Frame, ...]) -> bool:

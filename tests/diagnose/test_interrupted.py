@@ -13,7 +13,7 @@ from crashkit.naming.machinery import NESTED, SIGNAL_FRAME
 from crashkit.pipeline import analyze
 from crashkit.report import answer, text, wording
 
-from ..crashes import Interpreter, build_library, needs_gdb, needs_x86_64, python_crash, some_interpreters
+from ..crashes import Interpreter, an_interpreter, build_library, needs_gdb, needs_x86_64, python_crash, some_interpreters
 
 PROGRAM = """
 import signal, sys
@@ -26,11 +26,11 @@ serve(8 * signal.SIGALRM)
 """
 
 
-def crash_of(kind: str, folder: Path, python: Interpreter) -> Crash:
+def crash_of(kind: str, folder: Path, python: Interpreter, faulthandler: bool = True) -> Crash:
     build_library("interrupting.c", folder, python)
     program = folder / "program.py"
     program.write_text(PROGRAM.replace("FOLDER", repr(str(folder))).replace("KIND", kind))
-    return analyze(python_crash(program, python=python).core)
+    return analyze(python_crash(program, python=python, faulthandler=faulthandler).core)
 
 
 @needs_x86_64()
@@ -62,6 +62,20 @@ def test_a_handler_that_uses_python(python: Interpreter, tmp_path: Path) -> None
     assert (finding.id, finding.confidence) == ("signal-handler-calls-python", "certain")
     assert "The signal handler on_python called PyDict_New" in finding.summary
     assert not any("PyGILState_Ensure" in fix for finding in crash.findings for fix in finding.fix)
+
+
+@needs_x86_64()
+@needs_gdb
+@pytest.mark.slow
+@pytest.mark.parametrize("faulthandler", [False, True])
+def test_a_handler_that_aborts(faulthandler: bool, tmp_path: Path) -> None:
+    """Also where faulthandler only passed the abort on."""
+    crash = crash_of("aborts", tmp_path, an_interpreter(), faulthandler)
+    found = answer.answer(crash)
+    assert found is not None and not found.values
+    assert answer.line(found, crash.signal).endswith("(program.py:6): interrupted by the signal handler on_abort, which ended the process")
+    assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
+    assert "on_abort handled SIGALRM, and ended the process with SIGABRT" in crash.findings[0].summary
 
 
 def test_only_a_frame_of_the_kernel_between_the_failure_and_python() -> None:

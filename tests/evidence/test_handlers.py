@@ -165,13 +165,34 @@ def test_the_second_fault_is_told_where_the_first_was_survived() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flags", [(), ("siginfo",)], ids=["plain", "siginfo"])
-def test_a_handler_of_a_signal_that_was_sent(flags: tuple[str, ...]) -> None:
-    """Nothing faulted: the process aborted in its handler of SIGTERM."""
-    crash = ended(c_crash("handlers.c", "null", "term", *flags))
+@pytest.mark.parametrize("flags", ["", "siginfo", "altstack", "siginfo altstack", "siginfo nodefer"])
+@pytest.mark.parametrize(("end", "signal", "reason"), [("term", "SIGABRT", "abort"), ("term_kills", "SIGSEGV", "raised")])
+def test_a_handler_of_a_signal_that_was_sent(end: str, signal: str, reason: str, flags: str) -> None:
+    """Nothing faulted: the process ended itself in its handler of SIGTERM, and what that had interrupted is not to blame."""
+    folder = c_crash("handlers.c", "null", end, *flags.split())
+    crash = ended(folder)
+    assert crash.signal is not None and crash.signal.handled is not None
+    assert (crash.signal.name, crash.signal.reason) == (signal, reason), crash.signal
+    handler, told = crash.signal.handler, crash.signal.handled
+    assert handler == told.handler == ("on_info" if "siginfo" in flags else "on_signal")
+    # Only with SA_SIGINFO does the kernel write there who had sent it.
+    assert (told.name, told.code_name, told.sender_pid) == ("SIGTERM", *(("SI_USER", folder.pid) if "siginfo" in flags else (None, None)))
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and native.function == "finish"
+    assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
+    screen = "\n".join(text.summary(crash, None, color=False, width=200))
+    assert f"in the handler of SIGTERM\n  the process {'aborted itself' if reason == 'abort' else 'sent SIGSEGV to itself'} in" in screen
+    assert ("SIGTERM, which the process itself had sent" in screen) is ("siginfo" in flags)
+
+
+@pytest.mark.parametrize("end", ["abort_crashes", "abort_kills"])
+def test_an_abort_whose_handler_failed(end: str) -> None:
+    crash = ended(c_crash("handlers.c", "null", end))
     assert crash.signal is not None
-    assert (crash.signal.name, crash.signal.reason) == ("SIGABRT", "abort"), crash.signal
-    assert crash.signal.handler == ("on_info" if flags else "on_signal")
+    assert (crash.signal.name, crash.signal.reason, crash.signal.address) == ("SIGABRT", "abort", None), crash.signal
+    assert (crash.signal.handler, crash.signal.ended_with) == ("on_signal", "SIGSEGV")
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and native.function == "abort_below"
 
 
 def test_a_handler_of_a_signal_that_was_sent_can_fail() -> None:
@@ -179,6 +200,7 @@ def test_a_handler_of_a_signal_that_was_sent_can_fail() -> None:
     crash = ended(c_crash("handlers.c", "null", "term_crashes"))
     assert crash.signal is not None and crash.thread is not None
     assert (crash.signal.name, crash.signal.address, crash.signal.recovered) == ("SIGSEGV", 0x40, False), crash.signal
+    assert crash.signal.handled is not None and crash.signal.handled.name == "SIGTERM"
     native = wording.native_at(crash.thread, crash.signal)
     assert native is not None and native.function == "read_from"
     assert "fail_in_handler" in [frame.function for frame in crash.thread.natives()][:2]

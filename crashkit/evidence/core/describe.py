@@ -50,8 +50,6 @@ class Fault(NamedTuple):
     signal: Optional[Signal]
     registers: dict[str, int]
     instructions: tuple[Instruction, ...]
-    restorer: Optional[int] = None
-    """Where the handler that came with the signal returns to, by its signal frame: the code of the frame that stacks show there."""
 
 
 class Scene(NamedTuple):
@@ -66,6 +64,14 @@ class Scene(NamedTuple):
     """Entry point of the process (AT_ENTRY)."""
     faults: tuple[Fault, ...] = ()
     """The signal as it was sent, then each fault that a signal handler may have hidden, the outermost last: that one is in `crash`."""
+    sent: Optional[Fault] = None
+    """The signal as it was sent, by the registers of the instant."""
+    blocked: int = 0
+    """Signals that the crashed thread had blocked, as it died: bit n-1 for signal n."""
+    handlers: tuple[SignalFrame, ...] = ()
+    """What looks like signal frames on its stack, the innermost first."""
+    counter: str = ""
+    """The register with the program counter."""
     forged: Optional[str] = None
     """Why no debugger should read the core."""
     on_stacks: Optional[dict[str, tuple[int, ...]]] = None
@@ -104,9 +110,10 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
                 hint="Allow the whole core to be written: ulimit -c unlimited, enough free disk space, and enough time.",
             )
         )
-    faults = _faults(core, files)
+    signalled = _signalled(core, files)
+    faults = signalled.faults
     # Where the last one is a fault, too, only the stack can tell whether a handler of an earlier one failed: see `stacks.handler`.
-    _, signal, crashed_registers, instructions, _ = faults[0 if _is_fault(faults[0]) else -1] if faults else Fault(None, None, {}, ())
+    _, signal, crashed_registers, instructions = faults[0 if _is_fault(faults[0]) else -1] if faults else Fault(None, None, {}, ())
     interpreter = find_interpreter(modules, main) or _renamed_interpreter(core, modules, main)
     threads = tuple(
         Thread(
@@ -154,7 +161,21 @@ def describe(core: Core, source: Input, finder: Finder, executable: Optional[Pat
         instructions=instructions,
         soft_errors=tuple(soft_errors),
     )
-    return Scene(crash, modules, files, interpreter, core.auxv.get(notes.AT_ENTRY), tuple(faults), core.forged, on_stacks, steps)
+    return Scene(
+        crash,
+        modules,
+        files,
+        interpreter,
+        core.auxv.get(notes.AT_ENTRY),
+        tuple(faults),
+        signalled.sent,
+        core.statuses[0].blocked if core.statuses else 0,
+        signalled.frames,
+        core.architecture.program_counter,
+        core.forged,
+        on_stacks,
+        steps,
+    )
 
 
 def _files(modules: Sequence[LoadedModule], finder: Finder) -> tuple[dict[str, ModuleFile], tuple[SoftError, ...]]:
@@ -256,15 +277,23 @@ def _environment(entries: Sequence[str]) -> dict[str, str]:
     return {**kept, "PWD": variables["PWD"]} if "PWD" in variables else kept
 
 
-def _faults(core: Core, files: dict[str, ModuleFile]) -> list[Fault]:
-    """What the notes say of the signal, first as it was sent, then each fault that a signal handler may have hidden, the outermost last."""
+class _Signalled(NamedTuple):
+    """What the notes say of the signal."""
+
+    faults: list[Fault]
+    """First as it was sent, then each fault that a signal handler may have hidden, the outermost last."""
+    sent: Optional[Fault] = None
+    frames: tuple[SignalFrame, ...] = ()
+
+
+def _signalled(core: Core, files: dict[str, ModuleFile]) -> _Signalled:
     if not core.statuses:
-        return []
+        return _Signalled([])
     number = core.signal.number if core.signal else core.statuses[0].signal
     if not number:
-        return [Fault(None, None, core.statuses[0].registers, ())]
+        return _Signalled([Fault(None, None, core.statuses[0].registers, ())])
     raw = _raw_signal(core, number)
-    mappings, found, hidden = _handled(core, files, raw)
+    mappings, frames, found, hidden = _handled(core, files, raw)
     if core.signal_of_any_thread and not found:
         # Whichever thread's handler called kill() may have gone on since.
         first, others = core.statuses[0].tid, []
@@ -273,16 +302,24 @@ def _faults(core: Core, files: dict[str, ModuleFile]) -> list[Fault]:
             if _handled(core, files, raw).hidden:
                 others.append(status.tid)
         core.put_first(others[0] if len(others) == 1 else first)
-        mappings, found, hidden = _handled(core, files, raw)
+        mappings, frames, found, hidden = _handled(core, files, raw)
     elif found and not hidden and found[0].signal is not None and found[0].signal.reason == "sent" and core.put_sender_first():
         # A handler such as faulthandler's sent it again in the thread that the kernel had chosen.
         raw = replace(raw, code=SI_USER, code_name=code_name(number, SI_USER), sender_pid=core.process.pid if core.process else None)
-        mappings, found, hidden = _handled(core, files, raw)
+        mappings, frames, found, hidden = _handled(core, files, raw)
     sent = _fault(core, files, raw, mappings, None)
     if core.signal_of_any_thread and len(core.statuses) > 1 and not found and sent.signal is not None and sent.signal.reason == "raised":
         sent = sent._replace(signal=replace(sent.signal, detail=_SENDER_UNKNOWN))
     # Without a fault behind it, the innermost frame still shows whether the handler raised the signal in its own name.
-    return [sent, *hidden] if hidden or _is_fault(sent) else [next(iter(found), sent)]
+    faults = [sent, *hidden] if hidden or _is_fault(sent) or _of_another(core, frames, number) else [next(iter(found), sent)]
+    return _Signalled(faults, sent, tuple(frames))
+
+
+def _of_another(core: Core, frames: Sequence[SignalFrame], number: int) -> bool:
+    """Whether the handler was one of another signal than that which ended the process: that one is blocked while it runs."""
+    before = frames[0].blocked if frames else None
+    gained = core.statuses[0].blocked & ~before if before is not None else 0
+    return gained != 0 and not gained >> number - 1 & 1
 
 
 class _Handled(NamedTuple):
@@ -290,6 +327,7 @@ class _Handled(NamedTuple):
 
     mappings: Sequence[Mapping]
     """With that stack set apart."""
+    frames: list[SignalFrame]
     found: list[Fault]
     hidden: list[Fault]
     """Of these, the faults that a handler hid."""
@@ -302,7 +340,7 @@ def _handled(core: Core, files: dict[str, ModuleFile], raw: Signal) -> _Handled:
     if raw.code is not None:
         frames = signal_frame.chain(core, registers.get(core.architecture.stack_pointer, 0), mappings)
     found = [_fault(core, files, raw, mappings, frame) for frame in frames]
-    return _Handled(mappings, found, [fault for fault in found if fault.signal is not None and fault.signal.recovered])
+    return _Handled(mappings, frames, found, [fault for fault in found if fault.signal is not None and fault.signal.recovered])
 
 
 def _is_fault(fault: Fault) -> bool:
@@ -333,7 +371,7 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
     if pc is not None and code:
         start = pc - len(_code_before(core, files, pc))
         instructions = disassemble(read_constant(core, files, start, pc - start + REACH), start, pc, core.architecture)
-    return Fault(pc, signal, registers, instructions, frame.restorer if frame else None)
+    return Fault(pc, signal, registers, instructions)
 
 
 def _raw_signal(core: Core, number: int) -> Signal:

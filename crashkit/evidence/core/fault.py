@@ -289,6 +289,11 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
         return _reason(signal, None, "a write would have made a file larger than the process may (RLIMIT_FSIZE)")
     if own and (handled or signal.code == SI_USER):
         return _reason(signal, "raised", "the process sent the signal to itself")
+    if own and scene.stack and scene.instruction is not None and not _raises(signal.number, scene):
+        told = (
+            "the process raised the signal itself, in a handler that has returned or in another thread: this one was in no call that does"
+        )
+        return _reason(signal, "raised", told)
     if own and scene.stack:
         # The frame of a handler that raised it again would have been found.
         return _reason(signal, "raised", "the process raised the signal itself, outside of a signal handler")

@@ -1,0 +1,107 @@
+"""Finds out which signal each handler on a stack was called for, and who had sent it. Pure.
+
+The kernel tells the handler alone, in a register that is soon used for something else. What stays is the mask: the signal is blocked
+while its handler runs, and was not when it came (`signal_delivered` in kernel/signal.c). Debug info may still know the handler's argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from crashkit.arch.contract import SignalFrame, SignalInfo
+from crashkit.model import Frame, HandledSignal, NativeFrame
+from crashkit.naming.failing import said
+from crashkit.naming.machinery import is_machinery, is_signal_frame
+from crashkit.naming.signals import LAST_SIGNAL, SENT_BY_PROCESS, code_name, signal_name
+
+
+def handled_signals(
+    frames: Sequence[Frame], found: Sequence[SignalFrame], blocked: int, counter: str, ended: int
+) -> dict[int, HandledSignal]:
+    """The signal of each handler, where it is known, by the index of its signal frame.
+
+    `found`: what looks like signal frames in memory; `blocked`: what the thread had blocked as it died; `counter`: the register with the
+    program counter; `ended`: the number of the signal that ended the process.
+    """
+    handled: dict[int, HandledSignal] = {}
+    left = list(found)
+    for index, pc in _interrupted(frames):
+        at = next((number for number, frame in enumerate(left) if frame.registers.get(counter) == pc), None)
+        if at is None:
+            break  # Without its mask, what the next one was called for is not known either.
+        frame, left = left[at], left[at + 1 :]
+        if frame.blocked is None:
+            break
+        signal = _handled(frame.info, blocked & ~frame.blocked, _handler(frames, index), ended)
+        if signal is not None:
+            handled[index] = signal
+        blocked = frame.blocked
+    return handled
+
+
+def _interrupted(frames: Sequence[Frame]) -> list[tuple[int, int]]:
+    """The index of each signal frame, and the program counter that it interrupted."""
+    found = []
+    for index, frame in enumerate(frames):
+        if is_signal_frame(frame):
+            below = next((one for one in frames[index + 1 :] if isinstance(one, NativeFrame)), None)
+            if below is not None and below.pc is not None:
+                found.append((index, int(below.pc)))
+    return found
+
+
+def handler_name(frames: Sequence[Frame], at: int) -> str | None:
+    """What the kernel called: the frame just inside the signal frame. None if that left its own frame to what ends the process."""
+    handler = _handler_index(frames, at)
+    name = said(frames[:at], handler) if handler is not None else None
+    return None if name in _RAISES else name
+
+
+_RAISES = frozenset({"raise", "kill", "pthread_kill", "abort"})
+
+
+def _handler_index(frames: Sequence[Frame], at: int) -> int | None:
+    return next((index for index in range(at - 1, -1, -1) if isinstance(frames[index], NativeFrame)), None)
+
+
+class _Handler(NamedTuple):
+    name: str | None
+    number: int | None
+    """What it was called with, where debug info knows."""
+    detailed: bool
+    """Whether debug info shows that it takes a siginfo."""
+
+
+def _handler(frames: Sequence[Frame], at: int) -> _Handler:
+    index = _handler_index(frames, at)
+    frame = frames[index] if index is not None else None
+    if not isinstance(frame, NativeFrame) or is_machinery(frame.function or ""):
+        return _Handler(handler_name(frames, at), None, False)
+    first = next(iter(frame.args.values()), "")
+    number = int(first) if first.isdecimal() and 1 <= int(first) <= LAST_SIGNAL else None
+    return _Handler(handler_name(frames, at), number, len(frame.args) == 3)
+
+
+def _handled(info: SignalInfo | None, gained: int, handler: _Handler, ended: int) -> HandledSignal | None:
+    """`gained`: the signals that were blocked since it came, by the kernel or by the handler."""
+    blocked = {number for number in range(1, LAST_SIGNAL + 1) if gained >> number - 1 & 1}
+    if info is not None and _is_written(info, blocked, handler, ended):
+        sender = info.pid if info.code in SENT_BY_PROCESS else None
+        return _signal(info.number, handler, code_name(info.number, info.code), sender)
+    if handler.number is not None:
+        return _signal(handler.number, handler) if handler.number in (blocked or {handler.number}) else None
+    return _signal(next(iter(blocked)), handler) if len(blocked) == 1 else None
+
+
+def _is_written(info: SignalInfo, blocked: set[int], handler: _Handler, ended: int) -> bool:
+    """Whether the siginfo is this handler's: one that an earlier one left would have to name the very signal that something else names."""
+    if handler.number not in (None, info.number):
+        return False
+    if blocked or not handler.detailed:
+        return info.number in (blocked or {handler.number or ended})
+    return 1 <= info.number <= LAST_SIGNAL and code_name(info.number, info.code) is not None
+
+
+def _signal(number: int, handler: _Handler, code: str | None = None, sender: int | None = None) -> HandledSignal:
+    return HandledSignal(number=number, name=signal_name(number), handler=handler.name, code_name=code, sender_pid=sender)
