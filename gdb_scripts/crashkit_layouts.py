@@ -20,7 +20,7 @@ STRUCTURES: Dict[str, Tuple[str, Dict[str, str]]] = {
             "main_interpreter": "interpreters.main",
             "finalizing": "_finalizing finalizing",
             "gil_locked": "ceval.gil.locked",
-            "gil_holder": "ceval.gil.last_holder",
+            "gil_holder": "gilstate.tstate_current ceval.gil.last_holder",
             "collector": "gc",
             "signals": "signals.handlers",
         },

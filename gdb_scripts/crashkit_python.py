@@ -449,9 +449,13 @@ class Walker:
         try:
             gil = interpreter["ceval"]["gil"]
             gil["locked"]
+            holder = gil["last_holder"]
         except (gdb.error, KeyError):
             try:
-                gil = gdb.parse_and_eval("_PyRuntime")["ceval"]["gil"]
+                runtime = gdb.parse_and_eval("_PyRuntime")
+                gil = runtime["ceval"]["gil"]
+                # PyThreadState_Swap() changes the current state, not `last_holder`.
+                holder = runtime["gilstate"]["tstate_current"]
             except (gdb.error, KeyError):
                 locked = atomic(gdb.parse_and_eval("gil_locked"))
                 if locked < 0:
@@ -459,7 +463,7 @@ class Walker:
                 return self.ident(atomic(gdb.parse_and_eval("gil_last_holder"))) if locked == 1 else 0
         if atomic(gil["locked"]) != 1:
             return 0
-        return self.ident(atomic(gil["last_holder"]))
+        return self.ident(atomic(holder))
 
     def ident(self, address: int) -> int:
         """Pthread ident of the thread state at this address; 0 for a null pointer."""

@@ -19,10 +19,9 @@ NT_ARM_TLS = 0x401
 
 _NAMES = (*(f"x{number}" for number in range(31)), "sp", "pc", "cpsr")
 
-# struct ucontext: flags and link, both 0; stack, and from 40 on mask; from 176 on sigcontext: fault address, x0 to x30, sp, pc, pstate; from
+# struct ucontext: flags and link, both 0; stack; from 40 on mask; from 176 on sigcontext: fault address, x0 to x30, sp, pc, pstate; from
 # 464 on, 16-aligned, records that each begin with a magic number and a size. The kernel writes that of the floating-point registers first.
-_MCONTEXT = 176
-_MASK_AT = 40
+_MASK_AT, _MCONTEXT = 40, 176
 _CONTEXT = struct.Struct(f"<QQ{_MASK_AT - 16}xQ{_MCONTEXT - _MASK_AT - 8}xQ34Q")
 _RECORDS_AT = 464
 _RECORDS_SIZE = 4096

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import PurePosixPath
-from typing import Optional, Union
+from typing import NamedTuple, Optional, Union
 
 from msgspec.structs import replace
 
 from crashkit.debugger.contract import Answer, PythonStack
 from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import Core
-from crashkit.evidence.core.describe import Scene
+from crashkit.evidence.core.cxx_exception import handled
+from crashkit.evidence.core.describe import Scene, text_at
 from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.accessed import Accessed
@@ -44,6 +45,17 @@ _UNPLACED = 20
 """Frames named of which nothing says in which thread they ran."""
 _MOST_NATIVE = 24
 """Native frames in which an object is looked for."""
+
+
+class Carried(NamedTuple):
+    """A Python exception that an exception of C++ carried."""
+
+    text: str
+    """Its type and arguments."""
+    function: Optional[str]
+    """Where it was raised."""
+    file: Optional[str]
+    line: Optional[int]
 
 
 class DirectReader:
@@ -123,6 +135,19 @@ class DirectReader:
     def unwritten(self) -> list[bytes]:
         """What Python code had printed, and was still in the buffers of sys.stdout and sys.stderr."""
         return self._state.unwritten() if self._state is not None else []
+
+    def carried(self) -> Optional[Carried]:
+        """The Python exception that the C++ exception carried which the crashed thread was handling; None if there was none."""
+        architecture, faults = self._core.architecture, self._scene.faults
+        pointer = faults[-1].registers.get(architecture.thread_pointer or "", 0) if faults else 0
+        if self._state is None or not pointer:
+            return None
+        thrown = handled(self._core, pointer, lambda address: text_at(self._core, self._scene.files, address))
+        carried = self._state.carried(thrown.address) if thrown is not None else None
+        if carried is None:
+            return None
+        frame = next((self._frame(one, False) for one in carried.frames), None)
+        return Carried(carried.text, *((frame.function, frame.file, frame.line) if frame else (None, None, None)))
 
     def _is_whole(self, stacks: Mapping[int, PythonStack]) -> bool:
         return self._state is not None and self._state.lost_threads == 0 and not any(stack.cut for stack in stacks.values())

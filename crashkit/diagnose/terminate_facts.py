@@ -76,6 +76,14 @@ def terminated_without_gil(case: Case) -> Outcome:
     return Outcome(True, (Evidence(text=text, thread=thread.tid, frame=caller.index),))
 
 
+def carried_python_error(case: Case) -> Outcome:
+    """The exception of C++ for which std::terminate was called carried one of Python's."""
+    line = next((line for line in case.crash.log if line.kind == "cxx-python-error"), None)
+    if line is None:
+        return no("the C++ exception carried no Python exception that could be read")
+    return Outcome(True, (Evidence(text=line.text),))
+
+
 def _in_flight(case: Case) -> list[LogLine]:
     return [line for line in case.crash.log if line.kind == "cxx-in-flight"]
 
@@ -94,4 +102,5 @@ TERMINATE_FACTS = {
     "terminated-without-gil": terminated_without_gil,
     "nothing-to-rethrow": nothing_to_rethrow,
     "no-python-below": no_python_below,
+    "carried-python-error": carried_python_error,
 }

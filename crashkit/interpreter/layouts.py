@@ -35,6 +35,7 @@ class Runtime(_Structure, frozen=True):
     finalizing: int
     gil_locked: Optional[int] = None
     gil_holder: Optional[int] = None
+    """The current thread state, `gilstate.tstate_current`."""
     collector: Optional[int] = None
     signals: Optional[int] = None
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Optional
 import msgspec
 
 from crashkit.interpreter.accessed import Accessed, Place, accessed, below
-from crashkit.interpreter.exceptions import Raised, chain
+from crashkit.interpreter.exceptions import Raised, carried, chain
 from crashkit.interpreter.finding import Found, Module, addresses_of, find
 from crashkit.interpreter.forward import ForwardLine, forward_lines
 from crashkit.interpreter.frames import Frames, FrameState
@@ -79,6 +79,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """Reads the exception that a thread is handling: its type and arguments."""
     pending: Callable[[PythonThread], Optional[str]]
     """Reads the exception that is set in a thread and has not reached Python code: its type and arguments."""
+    carried: Callable[[int], Optional[Raised]]
+    """Reads the exception that an exception of C++ at this address refers to."""
     visited: Callable[[Sequence[NativeState], Optional[int]], Optional[Visited]]
     """Finds the object that the garbage collector or a finalizer was at, in these native frames and for this fault address."""
     accessed: Callable[[PythonThread, Sequence[int], int], Optional[Accessed]]
@@ -172,6 +174,7 @@ def read_python(
         exception=lambda thread: _exception(objects, values, thread),
         raised=lambda thread: _raised(objects, frames, values, thread),
         pending=lambda thread: _set_exception(objects, values, thread),
+        carried=lambda place: carried(objects, frames, values, place),
         visited=lambda natives, fault: visited(objects, natives, fault),
         accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
         below=lambda thread, order, address: _below(objects, values, found, _places(frames, thread, order), address),

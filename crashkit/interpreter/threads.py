@@ -138,8 +138,11 @@ the futexes lie. A mutex takes 40 or 48 bytes, by processor."""
 
 
 def gil_at(view: View, layout: Layout, runtime: Optional[int], interpreter: Optional[int]) -> Optional[tuple[int, int]]:
-    """The addresses of `locked` and `last_holder` of the GIL; None if threads run without it, or it is not known where it is (3.6 keeps it
-    elsewhere)."""
+    """The addresses of the GIL's `locked` and of who holds it; None if threads run without it, or it is not known where it is (3.6 keeps
+    it elsewhere).
+
+    From 3.7 to 3.11 that is the current thread state: PyThreadState_Swap() changes it, and leaves the GIL's `last_holder` as it is.
+    """
     try:
         if interpreter is not None and layout.interpreter.gil is not None and layout.gil is not None:
             gil = view.word(interpreter + layout.interpreter.gil)

@@ -14,6 +14,9 @@ from crashkit.naming.machinery import handler_end, is_outermost, is_signal_frame
 
 # What these define is part of the function that calls it, and no more its author's than the C library.
 _HEADER = re.compile(r"(?:^|/)Include/|/include/(?:python\d|c\+\+/)|(?:^|/)(?:\w*intrin|arm_neon)\.h$")
+# What Cython writes into each module, and what the headers of pybind11 and nanobind do.
+_WRITTEN = ("__Pyx_", "pybind11::", "nanobind::")
+_BINDING_HEADER = re.compile(r"/include/(?:pybind11|nanobind)/")
 # Libraries that do what they are told, and interpreters.
 _BASE = re.compile(
     r"/(?:(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*"
@@ -43,7 +46,7 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
 
 def _caller_of_inlined(frames: Sequence[Frame], index: int) -> int:
     """The function whose code contains this one, where it is an inline function of CPython's headers, the C++ library, an intrinsic or
-    a function that Cython wrote."""
+    a function that Cython wrote, or one of pybind11's or nanobind's headers."""
     frame = frames[index]
     if not (isinstance(frame, NativeFrame) and _is_part(frame)):
         return index
@@ -58,8 +61,10 @@ def _caller_of_inlined(frames: Sequence[Frame], index: int) -> int:
 
 
 def _is_part(frame: NativeFrame) -> bool:
-    """Whether it is an inline function of a header, or one that Cython writes into each module: `__Pyx_NewRef`."""
-    return (_is_inline(frame) and _HEADER.search(frame.file or "") is not None) or (frame.function or "").startswith("__Pyx_")
+    """Whether it is an inline function of a header, or one that a binding generator writes into each module: `__Pyx_NewRef`."""
+    if (frame.function or "").startswith(_WRITTEN) or _BINDING_HEADER.search(frame.file or ""):
+        return True
+    return _is_inline(frame) and _HEADER.search(frame.file or "") is not None
 
 
 def _is_inline(frame: NativeFrame) -> bool:

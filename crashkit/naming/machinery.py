@@ -16,7 +16,7 @@ _MACHINERY = re.compile(
     "|".join(
         (
             # The C library: raising the signal, abort() and its own checks.
-            r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill)(?:_implementation|_internal)?",
+            r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill|sigqueue|pthread_sigqueue)(?:_implementation|_internal)?",
             r"_*libc_(?:message|fatal)(?:_impl)?",
             # Around each system call at which a thread may be cancelled: nptl/cancellation.c, glibc 2.41.
             r"_*(?:internal_)?syscall_cancel(?:_arch(?:_end)?)?",

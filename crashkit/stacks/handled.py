@@ -58,7 +58,7 @@ def handler_name(frames: Sequence[Frame], at: int) -> str | None:
     return None if name in _RAISES else name
 
 
-_RAISES = frozenset({"raise", "kill", "pthread_kill", "abort"})
+_RAISES = frozenset({"raise", "kill", "pthread_kill", "abort", "sigqueue", "pthread_sigqueue"})
 
 
 def _handler_index(frames: Sequence[Frame], at: int) -> int | None:

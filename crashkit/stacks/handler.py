@@ -52,6 +52,9 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
         signal = replace(signal, reason="abort", detail="a signal handler ended the process with abort()")
         return replace(crash, signal=replace(signal, handler=handler_name(thread.frames, min(interrupted.values()))))
+    if innermost is not None and signal.reason == "abort" and _only_sent(_called(thread.frames, innermost)):
+        signal = replace(signal, reason="raised", detail=f"the process sent {signal.name} to itself")
+        crash = replace(crash, signal=signal)
     if within is not None:
         return replace(crash, signal=_with_sender(signal, within, crash.process.pid if crash.process else None))
     return crash
@@ -105,6 +108,12 @@ def _called(frames: tuple[Frame, ...], at: int) -> tuple[Frame, ...]:
     """The machinery that the handler whose signal frame this is had interrupted."""
     natives = [frame for frame in frames[at + 1 :] if isinstance(frame, NativeFrame)]
     return tuple(natives[: machinery_end([frame.function for frame in natives])])
+
+
+def _only_sent(called: tuple[Frame, ...]) -> bool:
+    """Whether what a handler had interrupted sent a signal, and it was not abort() that did: all of it has names."""
+    names = [plain(frame.function or "") for frame in called if isinstance(frame, NativeFrame)]
+    return bool(names) and all(names) and "abort" not in names
 
 
 def _with_sender(signal: Signal, handled: HandledSignal, pid: int | None) -> Signal:

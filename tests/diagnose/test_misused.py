@@ -41,6 +41,9 @@ def all_of(crash: Crash) -> str:
         ("write_empty_file(b'empty')", ("mmap-file-truncated-sigbus", "certain"), "ftruncate(", "read the file instead"),
         ("read_empty_file(b'empty')", ("mmap-file-truncated-sigbus", "certain"), "read the file instead", "ftruncate("),
         ("unopened(b'/no/such')", ("null-deref", "certain"), "did not check a result", "was used as a pointer there"),
+        ("never_set()", ("longjmp-bad-buffer", "certain"), "never filled by setjmp()", "--asan"),
+        ("queued(11)", ("self-signal", "certain"), "sent SIGSEGV to its own process, by queued", "--asan"),
+        ("queued(6)", ("self-signal", "certain"), "sent SIGABRT to its own process, by queued", "gave up"),
         ("coroutine()", ("stack-overflow", "certain"), "Give it a larger stack: this one has 32 KiB", "threading.stack_size"),
     ],
 )

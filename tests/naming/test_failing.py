@@ -53,6 +53,19 @@ def test_what_uses_an_intrinsic_failed(file: str) -> None:
     assert index is not None and said(frames, index) == "dot"
 
 
+def test_what_uses_the_headers_of_a_binding_generator_failed() -> None:
+    file = "/venv/lib/python3.11/site-packages/pybind11/include/pybind11/cast.h"
+    frames = [
+        NativeFrame(function="pybind11::detail::unpacking_collector<(pybind11::return_value_policy)1>::call", module=APP),
+        NativeFrame(function="operator()", module=APP, file=file),
+        native("on_message", APP),
+    ]
+    index = failing(frames, SEGV)
+    assert index is not None and said(frames, index) == "on_message"
+    # Where it is all that there is, it failed.
+    assert failing([*frames[:2], native("_PyObject_Vectorcall", "/usr/bin/python3.11")], SEGV) == 0
+
+
 def test_what_uses_a_function_that_cython_wrote_failed() -> None:
     """It is in each of its modules, and whoever wrote that knows nothing of it."""
     module = "/venv/_packer.cpython-311-x86_64-linux-gnu.so"

@@ -42,6 +42,8 @@ class Thrown(msgspec.Struct, frozen=True):
 
     type: str
     what: Optional[str]
+    address: int
+    """Of the thrown object."""
 
 
 # Their words are constants of the library.
@@ -159,7 +161,7 @@ def _of_record(memory: Memory, record: int, text: ReadText, handled: bool = True
     if name is None:
         return None
     what = _words(memory, kind, name, object_, text)
-    return Thrown(_readable(name), what[:_LONGEST] if what else None)
+    return Thrown(_readable(name), what[:_LONGEST] if what else None, object_)
 
 
 def _type_name(memory: Memory, kind: int, text: ReadText) -> Optional[str]:

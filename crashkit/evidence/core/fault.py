@@ -22,6 +22,7 @@ from crashkit.naming.musl import is_musl
 from crashkit.naming.signals import (
     NOT_FROM_PROCESS,
     SI_KERNEL,
+    SI_QUEUE,
     SI_TIMER,
     SI_USER,
     SIGABRT,
@@ -281,13 +282,13 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
             "sent",
             f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender",
         )
-    if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code != SI_USER:
+    if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code not in (SI_USER, SI_QUEUE):
         return _reason(signal, "abort", "the process aborted itself")
     if own and signal.number == SIGXFSZ and signal.code == SI_USER and not _raises(signal.number, scene):
         # generic_write_check_limits() in fs/read_write.c names the process itself as the sender.
         signal = msgspec.structs.replace(signal, sender_pid=None)
         return _reason(signal, None, "a write would have made a file larger than the process may (RLIMIT_FSIZE)")
-    if own and (handled or signal.code == SI_USER):
+    if own and (handled or signal.code in (SI_USER, SI_QUEUE)):
         return _reason(signal, "raised", "the process sent the signal to itself")
     if own and scene.stack and scene.instruction is not None and not _raises(signal.number, scene):
         told = (
