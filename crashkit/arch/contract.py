@@ -172,8 +172,8 @@ class Architecture:
         """The value of a register or of a part of one (`eax`, `w3`)."""
         return registers.get(register)
 
-    def cannot_divide(self, instruction: Decoded, registers: Mapping[str, int]) -> bool:
-        """Whether a division certainly traps: its divisor is 0, or its quotient does not fit. False where an operand is not known."""
+    def cannot_divide(self, instruction: Decoded, registers: Mapping[str, int], divisor: Optional[int]) -> bool:
+        """Whether a division by `divisor` certainly traps: that is 0, or the quotient does not fit. False where an operand is not known."""
         return False
 
     def wants_alignment(self, mnemonic: str) -> bool:

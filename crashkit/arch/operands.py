@@ -50,7 +50,7 @@ class Decoded(msgspec.Struct, frozen=True):
     registers: tuple[str, ...]
     """Registers in its operands, including those in memory operands."""
     divisor: Optional[str] = None
-    """The register that a division divides by."""
+    """The register that a division divides by; None also where that is in memory, as `accesses` tells then."""
 
 
 def text(instruction: Any) -> str:

@@ -148,14 +148,16 @@ class X86_64(Architecture):
         """The value of a register, or of the lower 32 bits of one (`eax`, `r8d`)."""
         return _value(register, registers)
 
-    def cannot_divide(self, instruction: Decoded, registers: Mapping[str, int]) -> bool:
-        """The dividend is in rdx:rax or edx:eax, the divisor in a register as wide (Intel SDM volume 2, DIV and IDIV)."""
-        divisor = self.value(instruction.divisor, registers) if instruction.divisor else None
+    def cannot_divide(self, instruction: Decoded, registers: Mapping[str, int], divisor: Optional[int]) -> bool:
+        """The dividend is in rdx:rax or edx:eax, the divisor as wide in a register or in memory (Intel SDM volume 2, DIV and IDIV)."""
         if divisor is None or instruction.mnemonic not in self.divisions:
             return False
         if divisor == 0:
             return True
-        bits, names = (64, ("rax", "rdx")) if instruction.divisor in registers else (32, ("eax", "edx"))
+        size = instruction.accesses[0].size if instruction.accesses else 8 if instruction.divisor in registers else 4
+        if size not in (4, 8):
+            return False
+        bits, names = (64, ("rax", "rdx")) if size == 8 else (32, ("eax", "edx"))
         low, high = (self.value(name, registers) for name in names)
         if low is None or high is None:
             return False

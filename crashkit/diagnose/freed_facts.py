@@ -96,7 +96,24 @@ def _name(mapping: Range, registers: Mapping[str, Address]) -> str:
     return (mapping.path or "").rpartition("/")[2] or "memory without a name"
 
 
+def freed_block_is_free(case: Case) -> Outcome:
+    """The block that free() refused is in the allocator's list of free blocks."""
+    return _of_heap(case, "heap-freed-twice", "the core does not show the block in a list of free blocks")
+
+
+def freed_block_is_damaged(case: Case) -> Outcome:
+    """The header of the block that free() refused, or the one behind it, is none."""
+    return _of_heap(case, "heap-damaged", "the core does not show a damaged header")
+
+
+def _of_heap(case: Case, kind: str, why: str) -> Outcome:
+    line = next((line for line in case.crash.log if line.kind == kind), None)
+    return Outcome(True, (Evidence(text=line.text),)) if line is not None else no(why)
+
+
 FREED_FACTS = {
+    "freed-block-is-free": freed_block_is_free,
+    "freed-block-is-damaged": freed_block_is_damaged,
     "link-of-free-block": link_of_free_block,
     "freed-no-block": freed_no_block,
 }

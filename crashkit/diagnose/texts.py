@@ -90,6 +90,7 @@ def names(case: Case) -> dict[str, str]:
     found |= gpu.assertion_names(crash)
     found["blocking_run"] = None if _launch_is_known(case) else "CUDA_LAUNCH_BLOCKING=1"
     found["what"] = next((line.fields.get("what") for line in crash.log if line.kind == "what"), None)
+    found["heap"] = next((line.fields.get("heap") for line in crash.log if (line.kind or "").startswith("heap-")), None)
     found["python_error"] = next((line.fields.get("python_error") for line in crash.log if line.kind == "cxx-python-error"), None)
     ends = (line.fields for line in crash.log if (line.kind or "").startswith("terminate"))
     found["thrown"] = next((fields["type"] for fields in ends if "type" in fields), None)

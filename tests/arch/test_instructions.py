@@ -52,7 +52,9 @@ def divided(high: int, low: int, divisor: int) -> dict[str, int]:
 def test_division(code: bytes, registers: dict[str, int], fails: bool) -> None:
     """Intel SDM volume 2, DIV and IDIV: #DE if the divisor is 0, or the quotient does not fit."""
     instruction = X86_64.decode(code, registers)
-    assert instruction is not None and X86_64.cannot_divide(instruction, registers) == fails
+    assert instruction is not None
+    divisor = X86_64.value(instruction.divisor or "", registers)
+    assert X86_64.cannot_divide(instruction, registers, divisor) == fails
 
 
 @pytest.mark.parametrize(

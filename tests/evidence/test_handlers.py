@@ -28,6 +28,8 @@ FAULTS = {
     "read_only": ("SIGSEGV", "SEGV_ACCERR", "read-only", "write", "write_to"),
     "divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide"),
     "quotient": ("SIGFPE", "FPE_INTDIV", "quotient-overflow", None, "divide"),
+    "memory_divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide_by_local"),
+    "memory_quotient": ("SIGFPE", "FPE_INTDIV", "quotient-overflow", None, "divide_by_local"),
     "overflow": ("SIGSEGV", None, "stack-overflow", "write", "overflow"),
 }
 ENDS = ("abort", "kill", "raise", "masked", "return", "nested", "crashes")
@@ -51,7 +53,7 @@ def check(folder: Folder, fault: str, end: str, handler: str) -> None:
     assert signal is not None
     assert (signal.name, signal.reason, signal.access) == (name, reason, access), signal
     assert code is None or signal.code_name == code
-    if fault not in ("divide", "quotient", "overflow"):
+    if name != "SIGFPE" and fault != "overflow":
         assert signal.address == address_of(folder)
     # The signal that ended the process, and the handler where it still is on the stack.
     assert signal.ended_with == ("SIGABRT" if end in HANDLERS else "SIGSEGV" if end == "crashes" else None)
@@ -75,7 +77,7 @@ def test_every_way_to_end(fault: str, end: str, flags: tuple[str, ...]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["wild", "unmapped", "read_only", "quotient"])
+@pytest.mark.parametrize("fault", ["wild", "unmapped", "read_only", "quotient", "memory_divide", "memory_quotient"])
 @pytest.mark.parametrize("end", ["abort", "kill", "masked"])
 def test_every_fault(fault: str, end: str) -> None:
     check(c_crash("handlers.c", fault, end), fault, end, "on_signal")

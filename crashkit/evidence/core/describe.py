@@ -363,6 +363,7 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
         pid=core.process.pid if core.process else None,
         stack=core.read(sp, _STACK_WINDOW) if sp is not None else b"",
         info=frame.info if frame else None,
+        read=core.read,
     )
     decoded = core.architecture.decode(code, registers) if code and signal.reason is not None else None
     if decoded is not None and (block := freed_block(core, signal, decoded.accesses, registers, mappings)) is not None:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from crashkit.arch import Architecture
-from crashkit.arch.contract import Meaning, SignalInfo, Trap
+from crashkit.arch.contract import Meaning, Read, SignalInfo, Trap
 from crashkit.arch.operands import Access, Decoded
 from crashkit.model import Address, Signal
 from crashkit.model import Mapping as Range
@@ -63,6 +63,10 @@ _SYS_SECCOMP = 1
 _TRAP_BRKPT = 1
 
 
+def _unreadable(_address: int, _size: int) -> bytes:
+    return b""
+
+
 def explain(
     signal: Signal,
     architecture: Architecture,
@@ -74,15 +78,16 @@ def explain(
     pid: int | None = None,
     stack: bytes = b"",
     info: SignalInfo | None = None,
+    read: Read = _unreadable,
 ) -> Signal:
     """`signal` with access, reason and detail added, its address corrected, and its code recovered if a handler hid it.
 
     `registers` are those at the fault, named as in gdb: if a signal handler ran, those of the interrupted code. `code` are the bytes
     at the program counter and `stack` those at the stack pointer; both may be empty. `trap` and `info` come from the signal frame, if
     there is one.
-    `pid` is that of the crashed process, to distinguish signals that it sent itself from signals sent by others.
+    `pid` is that of the crashed process, to distinguish signals that it sent itself from signals sent by others. `read` reads its memory.
     """
-    scene = _Scene.of(architecture, registers, code, mappings, stack, pid)
+    scene = _Scene.of(architecture, registers, code, mappings, stack, pid, read)
     if signal.code is None:
         return signal
     if signal.code > 0 and trap is not None:
@@ -104,6 +109,7 @@ class _Scene(msgspec.Struct, frozen=True):
     mappings: Sequence[Range]
     stack: bytes
     pid: int | None
+    read: Read
 
     @classmethod
     def of(
@@ -114,15 +120,27 @@ class _Scene(msgspec.Struct, frozen=True):
         mappings: Sequence[Range],
         stack: bytes,
         pid: int | None,
+        read: Read,
     ) -> _Scene:
         registers = {name: value % _TOP for name, value in registers.items()}
         instruction = architecture.decode(code, registers) if code else None
         pc, sp = registers.get(architecture.program_counter), registers.get(architecture.stack_pointer)
-        return cls(architecture, registers, pc, sp, instruction, mappings, stack, pid)
+        return cls(architecture, registers, pc, sp, instruction, mappings, stack, pid, read)
 
     @property
     def accesses(self) -> tuple[Access, ...]:
         return self.instruction.accesses if self.instruction else ()
+
+    @property
+    def divisor(self) -> int | None:
+        """What a division divided by, from its register or from memory; None if it is not known."""
+        if self.instruction is None or self.instruction.mnemonic not in self.architecture.divisions:
+            return None
+        if self.instruction.divisor is not None:
+            return self.architecture.value(self.instruction.divisor, self.registers)
+        operand = next(iter(self.accesses), None)
+        data = self.read(operand.address, operand.size) if operand is not None and operand.size else b""
+        return int.from_bytes(data, "little") if operand is not None and len(data) == operand.size > 0 else None
 
     def mapping_at(self, address: int) -> Range | None:
         return next((m for m in self.mappings if m.start <= address < m.end), None)
@@ -227,7 +245,7 @@ def _would_fault(number: int, scene: _Scene) -> tuple[int, str | None, Address |
             needed = {"read": "r", "write": "w", "execute": "x"}[access.kind]
             if mapping is None or (mapping.permissions is not None and needed not in mapping.permissions):
                 return (_SEGV_MAPERR if mapping is None else _SEGV_ACCERR), access.kind, Address(access.address)
-    elif number == SIGFPE and instruction is not None and architecture.cannot_divide(instruction, scene.registers):
+    elif number == SIGFPE and instruction is not None and architecture.cannot_divide(instruction, scene.registers, scene.divisor):
         return _FPE_INTDIV, None, None
     elif number == SIGILL and instruction is not None and instruction.mnemonic in architecture.trap_instructions:
         return _ILL_ILLOPN, None, None
@@ -560,8 +578,7 @@ def _arithmetic(signal: Signal, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=None)
     if signal.code != _FPE_INTDIV:
         return _reason(signal, "floating-point", f"floating-point exception {signal.code_name or signal.code}{scene.quote()}")
-    divisor = scene.instruction.divisor if scene.instruction else None
-    value = scene.architecture.value(divisor, scene.registers) if divisor else None
+    value = scene.divisor
     if value is None:
         cause = "an integer was divided by zero, or the quotient does not fit"
     else:

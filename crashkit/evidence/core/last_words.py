@@ -16,6 +16,7 @@ from crashkit.evidence.core.core import Core
 from crashkit.evidence.core.cxx_exception import Thrown, handled, in_flight
 from crashkit.evidence.core.describe import Scene, text_at
 from crashkit.evidence.core.fatal_error import fatal_error
+from crashkit.evidence.core.freed_chunk import freed_chunk
 from crashkit.evidence.core.logged import fatal_message
 from crashkit.evidence.core.qt_message import qt_message
 from crashkit.evidence.core.rust_panic import panic
@@ -30,6 +31,17 @@ _TERMINATES = regex(
 )
 _RAISES = frozenset({"SIGABRT", "SIGTRAP", "SIGILL"})
 """What a process that gives up on itself is ended by."""
+
+
+_VERDICTS = {
+    "twice": ("heap-freed-twice", "the block {block} is in the allocator's list of free blocks already"),
+    "size": (
+        "heap-damaged",
+        "the header of the block {block} has a size that no block has, {size}: overwritten, or this is no block",
+    ),
+    "behind": ("heap-damaged", "no header stands at {end}, where the block {block} ends: that or the block's own header was overwritten"),
+}
+"""Kind of the line and its text, for each verdict on a block that free() refused."""
 
 
 class Words(msgspec.Struct, frozen=True):
@@ -73,8 +85,18 @@ class _Dying:
             message = abort_message(self._core, self._scene.modules)
             if message:
                 yield Words(message)
+            if message and message.startswith("double free or corruption"):
+                yield from self._of_heap()
         if signal is not None and signal.name in _RAISES and fatal is None:
             yield from self._of_libraries()
+
+    def _of_heap(self) -> Iterator[Words]:
+        """What the heap shows of the block, where the message may mean either."""
+        chunk = freed_chunk(self._frames, self._names, self._core)
+        if chunk is not None and chunk.verdict is not None:
+            kind, said = _VERDICTS[chunk.verdict]
+            said = said.format(block=f"{chunk.address:#x}", size=f"{chunk.size:#x}", end=f"{chunk.address + chunk.size - 16:#x}")
+            yield Words(said, kind, {"heap": said})
 
     def _of_libraries(self) -> Iterator[Words]:
         terminated = [name for name in self._names if name is not None and _TERMINATES.fullmatch(name)]

@@ -1,0 +1,60 @@
+"""What free() found wrong with the block that it was given, where glibc's own words leave it open: `double free or corruption (!prev)`.
+
+Sources: glibc, malloc/malloc.c: `struct malloc_chunk`, `_int_free`. A block begins two words behind its header, `mchunk_prev_size` and
+`mchunk_size`; the size of a block that is free is told by the next header, too, and its first two words link it with others of its list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple, Optional
+
+from crashkit.evidence.core.walk import Frame
+from crashkit.memory import Memory, mapping_at, word_at
+from crashkit.regex import regex
+
+_FREES = regex(r"(?:__libc_|__GI___libc_|c)?free|(?:__libc_)?realloc")
+_MOST_FRAMES = 12
+_FLAGS, _SMALLEST, _ALIGNMENT = 7, 32, 16
+_SIZE, _NEXT, _PREVIOUS, _USER = 8, 16, 24, 16
+"""Bytes behind the beginning of the header."""
+
+
+class FreedChunk(NamedTuple):
+    """The block that free() was given."""
+
+    address: int
+    """As the program knows it."""
+    size: int
+    """Of the block with its header, as that says: bytes."""
+    verdict: Optional[str]
+    """twice: it is free already; size: its header tells a size that no block has; behind: no header stands where it ends. None: unknown."""
+
+
+def freed_chunk(frames: Sequence[Frame], functions: Sequence[Optional[str]], memory: Memory) -> Optional[FreedChunk]:
+    """The block that the innermost free() on this stack refused; None if its frame does not keep it."""
+    at = next((index for index, name in enumerate(functions[:_MOST_FRAMES]) if name and _FREES.fullmatch(name)), None)
+    if at is None or memory.word.size != 8:
+        return None
+    for frame in reversed(frames[:at]):
+        values = [frame.registers[name] for name in memory.architecture.preserved if name in frame.registers]
+        for chunk in values:
+            size = word_at(memory, chunk + _SIZE) if chunk and chunk % _ALIGNMENT == 0 else None
+            # The function that checks it has all three at hand.
+            if size is not None and size & ~_FLAGS in values and (chunk + (size & ~_FLAGS)) % 2**64 in values:
+                return FreedChunk(chunk + _USER, size & ~_FLAGS, _verdict(memory, chunk, size & ~_FLAGS))
+    return None
+
+
+def _verdict(memory: Memory, chunk: int, size: int) -> Optional[str]:
+    mapping = mapping_at(memory.mappings(), chunk)
+    end = mapping.end if mapping is not None else 0
+    if not _SMALLEST <= size <= end - chunk or size % _ALIGNMENT:
+        return "size"
+    following, previous = word_at(memory, chunk + _NEXT), word_at(memory, chunk + _PREVIOUS)
+    if following and previous and word_at(memory, following + _PREVIOUS) == word_at(memory, previous + _NEXT) == chunk:
+        return "twice"
+    behind = word_at(memory, chunk + size + _SIZE)
+    if behind is not None and (not _SMALLEST <= behind & ~_FLAGS <= end - chunk - size or behind & ~_FLAGS & _ALIGNMENT - 1):
+        return "behind"
+    return None
