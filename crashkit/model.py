@@ -186,6 +186,8 @@ class PythonRuntime(_Fact, frozen=True):
     script: Optional[str] = None
     """The libpython.py that was used."""
     finalizing: Optional[bool] = None
+    started: Optional[bool] = None
+    """False if the process had not called Py_Initialize() yet, as a program that embeds Python must."""
     free_threaded: Optional[bool] = None
     pending_signals: tuple[PendingSignal, ...] = ()
     """Lowest number first. Python handles signals in its main thread only, and never while that thread runs C code."""

@@ -1010,6 +1010,7 @@ def _runtime(scene: Scene, answers: Sequence[Answer]) -> Optional[PythonRuntime]
         version=max([*filter(None, [runtime.version]), *versions], key=lambda version: version.count("."), default=None),
         debug_info=interpreter_has_debug_info(scene),
         finalizing=next((answer.python_finalizing for answer in told if answer.python_finalizing is not None), None),
+        started=next((answer.python_started for answer in answers if answer.python_started is not None), None),
         pending_signals=next((answer.pending_signals for answer in told if answer.pending_signals), ()),
         script=next((str(answer.python_script) for answer in told if answer.python_script), None),
     )

@@ -102,6 +102,8 @@ class Answer(NamedTuple):
     python_version: Optional[str] = None
     """As exact as the debugger knows it: 3.11.7, or 3.11."""
     python_finalizing: Optional[bool] = None
+    python_started: Optional[bool] = None
+    """False if Py_Initialize() had not made an interpreter yet."""
     pending_signals: tuple[PendingSignal, ...] = ()
     """Those whose Python handlers had not run yet."""
     python_script: Optional[Path] = None

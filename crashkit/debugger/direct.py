@@ -16,7 +16,7 @@ from crashkit.evidence.core.describe import Scene, text_at
 from crashkit.evidence.core.modules import torch_storage
 from crashkit.evidence.core.walk import names, walk
 from crashkit.interpreter.accessed import Accessed
-from crashkit.interpreter.finding import Module
+from crashkit.interpreter.finding import Module, never_started
 from crashkit.interpreter.forward import ForwardLine
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.greenlets import Greenlets
@@ -27,6 +27,7 @@ from crashkit.interpreter.python_threads import PythonThread
 from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.task_locks import ReadSource
 from crashkit.interpreter.tasks import Tasks, TaskState
+from crashkit.interpreter.view import View
 from crashkit.interpreter.visited import NativeState
 from crashkit.memory import mapping_at
 from crashkit.model import AccessedArray, Address, Crash, Greenlet, PendingSignal, PythonFrame, Raised, SoftError, Task
@@ -70,17 +71,20 @@ class DirectReader:
             int(thread.pthread): thread.tid for thread in scene.crash.threads if thread.pthread is not None and thread.tid is not None
         }
         interpreter = scene.interpreter
+        self._started: Optional[bool] = None
         if interpreter is None or interpreter.is_too_old:
             return
         pid = core.process.pid if core.process else None
+        modules = [Module(interpreter.module, scene.files[interpreter.module.path].path)]
         self._state = read_python(
             core,
-            [Module(interpreter.module, scene.files[interpreter.module.path].path)],
+            modules,
             _version(scene),
             self._tids,
             lambda address, size: read_constant(core, scene.files, address, size),
             next((ident for ident, tid in self._tids.items() if tid == pid), None),
         )
+        self._started = False if self._state is None and never_started(View(core), modules, _version(scene)) else None
 
     def stacks(self) -> dict[int, PythonStack]:
         """By tid; without the values of variables."""
@@ -112,6 +116,8 @@ class DirectReader:
     def answer(self) -> Answer:
         """The whole answer, with the values of variables."""
         state = self._state
+        if state is None and self._started is False:
+            return Answer(python_started=False)
         if state is None:
             return Answer(soft_errors=tuple(self._nothing()))
         crashed = self._scene.crash.crashed_thread

@@ -28,6 +28,7 @@ from crashkit.diagnose.recursion_facts import RECURSION_FACTS
 from crashkit.diagnose.signature import FramePattern
 from crashkit.diagnose.stack_facts import STACK_FACTS
 from crashkit.diagnose.terminate_facts import TERMINATE_FACTS
+from crashkit.diagnose.worker_facts import WORKER_FACTS
 from crashkit.model import Address, ElidedFrames, Evidence, PythonFrame
 from crashkit.naming.addresses import fill_of, is_null
 from crashkit.naming.collector import collects_by_record, in_collector, visited
@@ -397,12 +398,23 @@ def interpreter_is_over(case: Case) -> Outcome:
         return no("the interpreter has a thread")
     if any(frame.name in ENDS_PYTHON for one in case.stacks for frame in one.whole):
         return no("the interpreter, or the process, was still ending")
-    first = stack.natives[0]
+    first = next(iter(stack.failing), stack.natives[0])
     if not case.is_interpreter(first.module):
         return no("it did not fail in the interpreter")
     return Outcome(
         True, (Evidence(text=f"{first.name} ran, and the interpreter had no thread", thread=stack.thread.tid, frame=first.index),)
     )
+
+
+def interpreter_not_started(case: Case) -> Outcome:
+    """The interpreter's own code failed, and Py_Initialize() had not made an interpreter yet."""
+    if case.crash.python is None or case.crash.python.started is not False:
+        return no("the interpreter had started, or none is in the process")
+    first = next(iter(case.crashed.failing), None) if case.crashed is not None else None
+    if case.crashed is None or first is None or not case.is_interpreter(first.module):
+        return no("it did not fail in the interpreter")
+    text = f"{first.name or 'the interpreter'} ran, and there was no interpreter yet"
+    return Outcome(True, (Evidence(text=text, thread=case.crashed.thread.tid, frame=first.index),))
 
 
 def gil_held_by_it(case: Case) -> Outcome:
@@ -850,6 +862,7 @@ FACTS: dict[str, Fact] = {
     "program-counter-zero": program_counter_zero,
     "jumped-to-address": jumped_to_address,
     "null-thread-state": null_thread_state,
+    "interpreter-not-started": interpreter_not_started,
     "null-argument": null_argument,
     "forced-unwind": forced_unwind,
     "task-failed-first": task_failed_first,
@@ -872,6 +885,7 @@ FACTS: dict[str, Fact] = {
     **HANDLER_FACTS,
     **JOB_FACTS,
     **LIBRARY_FACTS,
+    **WORKER_FACTS,
     **LOADING_FACTS,
     **OBJECT_FACTS,
     **STACK_FACTS,

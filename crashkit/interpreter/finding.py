@@ -70,6 +70,20 @@ def find(view: View, modules: Sequence[Module], version: Optional[Version], iden
     return _by_idents(view, version, idents) if version else None
 
 
+def never_started(view: View, modules: Sequence[Module], version: Optional[Version]) -> bool:
+    """Whether CPython is in one of these modules, and by its own state no interpreter was made yet, by Py_Initialize() (3.7 and newer)."""
+    for address in (address for module in modules for address in addresses_of(module, _RUNTIME)):
+        try:
+            known = _layout_at(view, address, version)
+            runtime = known[1].runtime if known is not None else None
+            if runtime is None:
+                continue
+            return not any(view.word(address + field) for field in (runtime.interpreters, runtime.main_interpreter, runtime.finalizing))
+        except Unreadable:
+            continue
+    return False
+
+
 def addresses_of(module: Module, name: str) -> list[int]:
     """Where a variable is, by the module's file; nothing if that does not name it."""
     if module.file is None:

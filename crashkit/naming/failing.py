@@ -82,7 +82,7 @@ def extension(frames: Sequence[Frame], signal: Signal | None, interpreter: str |
             return None
         module = frame.module or ""
         if module not in ("", interpreter) and not _BASE.search(module) and (frame.function or not named):
-            return index
+            return _caller_of_inlined(frames, index)
     return None
 
 

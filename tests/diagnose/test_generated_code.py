@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from crashkit.diagnose import diagnose, load_catalog
-from crashkit.model import Crash, Module
+from crashkit.model import Address, Crash, Module
 from crashkit.pipeline import analyze
 from crashkit.report import text, wording
 
@@ -46,3 +46,11 @@ def test_the_address_of_the_code_is_not_told_as_what_was_accessed(kind: str) -> 
 @pytest.mark.parametrize("kind", ["null", "no_exec", "unmapped_call", "outside"])
 def test_a_library_or_a_jump_did_not(kind: str) -> None:
     assert confidence(analyze(python_crash("faults.py", kind, python=an_interpreter()).core)) is None
+
+
+@pytest.mark.slow
+def test_a_null_pointer_is_no_index() -> None:
+    crash = analyze(python_crash("faults.py", "no_access", python=an_interpreter()).core)
+    assert crash.signal is not None
+    signal = msgspec.structs.replace(crash.signal, reason="null-pointer", address=Address(0x28), code_name="SEGV_MAPERR")
+    assert confidence(msgspec.structs.replace(crash, signal=signal)) is None

@@ -71,7 +71,7 @@ KNOWN = {
     ),
     "worker-segv-core": Case(
         "",
-        "dataloader-worker-killed-segv",
+        "dataloader-worker-crashed",
         {
             "signal": "SIGSEGV",
             "frames": "raise > handler_SIGSEGV(int, siginfo_t*, void*) [libtorch_python.so] > <signal handler called> > decode_jpeg > py /srv/data.py:9 load",

@@ -189,6 +189,27 @@ def test_a_program_that_uses_python_after_its_end(when: str, python: Interpreter
         assert "ran after the interpreter had ended" in finding.summary and "draw in after_finalize" in finding.summary
 
 
+@needs_gdb
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.11", "3.13"))
+def test_a_program_that_releases_an_object_after_the_end(python: Interpreter) -> None:
+    """In 3.11 Python ends the process and says that nobody has the GIL: there is none any more."""
+    finding = analyze(c_crash("after_finalize.c", "released", python=python).core).findings[0]
+    assert finding.id == "python-used-after-finalize"
+    assert "drop in after_finalize" in finding.summary
+
+
+@needs_gdb
+@pytest.mark.slow
+@pytest.mark.parametrize("python", some_interpreters("3.11", "3.13"))
+def test_a_program_that_uses_python_before_its_beginning(python: Interpreter) -> None:
+    crash = analyze(c_crash("after_finalize.c", "early", python=python).core)
+    assert crash.python is not None and crash.python.started is False
+    assert crash.thread is not None and not crash.thread.python_unread
+    assert [finding.id for finding in crash.findings if finding.confidence == "likely"] == ["python-not-initialized"]
+    assert "main in after_finalize" in crash.findings[0].summary
+
+
 LOADER = """ERROR: Unexpected segmentation fault encountered in worker.
 Traceback (most recent call last):
   File "/srv/train.py", line 10, in <module>

@@ -12,6 +12,8 @@ import pytest
 from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import analyze
 
+from ..crashes import an_interpreter, needs_gdb, python_crash
+
 PROGRAM = """
 import concurrent.futures, ctypes
 
@@ -41,3 +43,24 @@ def test_the_stack_of_a_worker(dumps: bool, tmp_path: Path) -> None:
     assert ("decode" in shown) == dumps
     assert (MISSING in (finding.summary or "")) == (not dumps)
     assert any(DUMPS in fix for fix in finding.fix) == (not dumps)
+
+
+LOOP = """import ctypes
+def fetch(index):
+    return ctypes.string_at(index)
+def _worker_loop():
+    fetch(0)
+_worker_loop()
+"""
+
+
+@pytest.mark.slow
+@needs_gdb
+def test_the_core_of_a_dataloader_s_worker_is_about_what_failed(tmp_path: Path) -> None:
+    """It is the process that crashed; its parent is the one that only reports it."""
+    script = tmp_path / "torch/utils/data/_utils/worker.py"
+    script.parent.mkdir(parents=True)
+    script.write_text(LOOP)
+    found = analyze(python_crash(script, python=an_interpreter()).core).findings
+    assert [finding.id for finding in found] == ["null-deref", "dataloader-worker-crashed"]
+    assert found[1].summary.startswith("This process was a worker of a DataLoader")
