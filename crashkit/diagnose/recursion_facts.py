@@ -110,8 +110,14 @@ def _cycle(stack: Stack, many: int) -> tuple[tuple[str, ...], int]:
     if cut_cycle := _cut_cycle(stack):
         return cut_cycle, 0
     counts = Counter(frame.function for frame in frames if isinstance(frame, (NativeFrame, PythonFrame)) and frame.function)
-    often = [(name, count) for name, count in counts.most_common(3) if count >= many]
+    often = _alike(counts, many)
     return tuple(name for name, _ in often), sum(count for _, count in often)
+
+
+def _alike(counts: Counter[str], many: int) -> list[tuple[str, int]]:
+    """The functions that occur about as often as the one that occurs most: all of a cycle, in the order of the stack."""
+    most = max(counts.values(), default=0)
+    return [(name, count) for name, count in counts.items() if count >= many and 2 * count > most][:_LONGEST_CYCLE]
 
 
 def _cut_cycle(stack: Stack) -> tuple[str, ...]:

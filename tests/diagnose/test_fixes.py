@@ -16,7 +16,7 @@ from crashkit.evidence.text.log import crash_of_log, read_log
 from crashkit.model import Address, Crash, Instruction, Mapping, NativeFrame, Process, PythonFrame, Signal, Thread
 from crashkit.pipeline import analyze
 
-from ..crashes import CRASHERS, an_interpreter, an_unguarded_interpreter, python_crash
+from ..crashes import CRASHERS, Interpreter, an_interpreter, an_unguarded_interpreter, python_crash, these_versions
 from .causes import library
 from .synthetic import crash
 
@@ -148,6 +148,29 @@ def test_a_recursion_that_a_small_stack_ended() -> None:
     assert "It repeats walk." in (small.summary or "") and "about 150 times" in small.fix[0]
     other = diagnose(crash(signal="SIGSEGV", reason="unmapped", address=0x7000, frames=frames), load_catalog()).findings
     assert "stack-overflow" not in [finding.id for finding in other]
+
+
+THROUGH_SLOTS = """
+import sys, threading
+sys.setrecursionlimit(10**9)
+class Node:
+    def __repr__(self):
+        return repr(self)
+threading.stack_size(256 << 10)
+thread = threading.Thread(target=lambda: repr(Node()))
+thread.start()
+thread.join()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("python", these_versions("3.11"))
+def test_a_python_function_is_found_in_a_cycle_of_many_functions(python: Interpreter, tmp_path: Path) -> None:
+    """Each of them occurs as often as it, on a stack that is small enough to be shown whole."""
+    (tmp_path / "slots.py").write_text(THROUGH_SLOTS)
+    finding = analyze(python_crash(tmp_path / "slots.py", python=python).core).findings[0]
+    assert finding.id == "stack-overflow" and "It repeats __repr__." in finding.summary
+    assert "`__repr__` is about 5" in finding.fix[0] and not any("flatter" in fix for fix in finding.fix)
 
 
 @pytest.mark.slow
