@@ -388,7 +388,10 @@ LOOK_ALIKES = [
     ("cuda-no-kernel-image", "I use sm_86 and the docker image crashes at once with a segmentation fault"),
     ("cuda-oom", "I have plenty of VRAM left but the app crashes with a segfault"),
     ("cuda-oom", "The app crashes although it uses only 2 GB of GPU memory"),
-    ("cuda-oom", "onnxruntime: Failed to allocate memory for requested buffer of size 1073741824, BFCArena::AllocateRawInternal, app crashes"),
+    (
+        "cuda-oom",
+        "onnxruntime: Failed to allocate memory for requested buffer of size 1073741824, BFCArena::AllocateRawInternal, app crashes",
+    ),
     ("cuda-oom", "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 4398046511104 bytes."),
     ("cuda-oom", "Could not predict #### Not Enough GPU memory? INTERNAL: something else, it crashes"),
     ("cuda-oom", "there is enough GPU memory, but it crashes"),
