@@ -31,8 +31,10 @@ def in_constructor(case: Case) -> Outcome:
         runs = _unnamed(natives)
     if not runs:
         return no("no constructor of a library was running")
-    if natives[runs + 1 : runs + 2] and natives[runs + 1].name.startswith("__libc_start_main"):
-        # Since glibc 2.34 a function of the same name, in csu/libc-start.c, runs those of the executable itself.
+    outer = natives[runs + 1].name if runs + 1 < len(natives) else ""
+    if outer.startswith("__libc_start_main") or (natives[runs].name == "call_init" and outer == "_start"):
+        # Since glibc 2.34 a function of the same name, in csu/libc-start.c, runs those of the executable itself. It is inlined into
+        # __libc_start_main, and addr2line names the inlined one.
         return no("the constructor is the executable's own")
     inner = natives[runs - 1]
     fields = {"constructor": inner.name or code_in(inner.frame)}

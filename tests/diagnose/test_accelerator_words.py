@@ -65,6 +65,10 @@ SAID = [
     ("cuda-oom", "It crashes because my 8GB card hasn't got enough VRAM for this model"),
     (
         "cuda-oom",
+        "E external/xla/xla/stream_executor/cuda/cuda_driver.cc:1002] failed\nRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 9663676416 bytes.",
+    ),
+    (
+        "cuda-oom",
         "jax.errors: RESOURCE_EXHAUSTED: Attempting to allocate 1.50G. That was not possible. There are 1.20G free.; (0x0x0_HBM0)",
     ),
     (
@@ -73,7 +77,7 @@ SAID = [
     ),
     (
         "cuda-oom",
-        "onnxruntime: Failed to allocate memory for requested buffer of size 1073741824, BFCArena::AllocateRawInternal, app crashes",
+        "onnxruntime-gpu: Failed to allocate memory for requested buffer of size 1073741824, BFCArena::AllocateRawInternal, app crashes",
     ),
     ("cuda-oom", "Not enough GPU memory, the process gets killed"),
     ("cuda-oom", "torch.OutOfMemoryError: Allocation on device\nThis error means you ran out of memory on your GPU."),
@@ -384,6 +388,11 @@ LOOK_ALIKES = [
     ("cuda-no-kernel-image", "I use sm_86 and the docker image crashes at once with a segmentation fault"),
     ("cuda-oom", "I have plenty of VRAM left but the app crashes with a segfault"),
     ("cuda-oom", "The app crashes although it uses only 2 GB of GPU memory"),
+    (
+        "cuda-oom",
+        "onnxruntime: Failed to allocate memory for requested buffer of size 1073741824, BFCArena::AllocateRawInternal, app crashes",
+    ),
+    ("cuda-oom", "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Out of memory allocating 4398046511104 bytes."),
     ("cuda-oom", "Could not predict #### Not Enough GPU memory? INTERNAL: something else, it crashes"),
     ("cuda-oom", "there is enough GPU memory, but it crashes"),
     ("cuda-device-assert", "AssertionError: index out of bounds in my own python code, then the program crashed"),

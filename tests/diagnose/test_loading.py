@@ -68,6 +68,8 @@ LOADER = "/lib64/ld-linux-x86-64.so.2"
         ((native("f", "/a/libx.so"), native("call_init", LOADER), native("_dl_init", LOADER), native("_dl_start_user", LOADER)), True),
         ((native("f", "/a/x"), native("call_init", "/lib/libc.so.6"), native("__libc_start_main_impl", "/lib/libc.so.6")), False),
         ((native("f", "/a/x"), native("call_init", ""), native("__libc_start_main@@GLIBC_2.34", "")), False),
+        ((native("main", "/a/x"), native("__libc_start_call_main", ""), native("call_init", ""), native("_start", "/a/x")), False),
+        ((native("f", "/a/libx.so"), native("_dl_init", LOADER), native("_start", LOADER)), True),
         ((native("f", "/a/libx.so"), native("do_init_fini", "/lib/ld-musl-x86_64.so.1")), True),
         ((native("f", "/a/libx.so"), native(None, LOADER), native("_dl_catch_exception", "/lib/libc.so.6")), True),
         ((native("f", "/a/libx.so"), native("dyld4::Loader::runInitializersBottomUp(dyld4::RuntimeState&)", "/usr/lib/dyld")), True),

@@ -28,6 +28,7 @@ class Log(msgspec.Struct, forbid_unknown_fields=True):
     expect: str
     text: str
     signal: str = ""
+    confidence: str = ""
     never: tuple[str, ...] = ()
 
 
@@ -64,6 +65,8 @@ class Found(NamedTuple):
 
     signal: str
     ids: tuple[str, ...]
+    confidence: str = ""
+    """Of the first."""
 
 
 def read(folder: Path, text: str) -> Found:
@@ -75,7 +78,8 @@ def read(folder: Path, text: str) -> Found:
     except EvidenceError:
         return Found("refused", ())
     found = diagnose(crash, load_catalog())
-    return Found((crash.signal.name if crash.signal else "") or "", tuple(finding.id for finding in found.findings))
+    ids = tuple(finding.id for finding in found.findings)
+    return Found((crash.signal.name if crash.signal else "") or "", ids, found.findings[0].confidence if ids else "")
 
 
 def is_right(found: Found, log: Log) -> bool:
@@ -93,3 +97,4 @@ def is_right(found: Found, log: Log) -> bool:
 def test_what_a_program_printed(log: Log, tmp_path: Path) -> None:
     wrong = {how: found for how, paste in PASTED.items() if not is_right(found := read(tmp_path, paste(log.text)), log)}
     assert wrong == {}
+    assert log.confidence in ("", read(tmp_path, log.text).confidence)

@@ -276,7 +276,7 @@ TOLD = {
     "#  EXCEPTION_ACCESS_VIOLATION (0xc0000005) at pc=0x00007ffb, pid=12, tid=34": "jvm-crash",
     "# Problematic frame:\n# C  [libpython3.8.so.1.0+0x123]  PyObject_Call+0x10": "jvm-crash",
     "#  Internal Error (sharedRuntime.cpp:553), pid=1, tid=2": "jvm-crash",
-    "# There is insufficient memory for the Java Runtime Environment to continue.": "jvm-crash",
+    "# There is insufficient memory for the Java Runtime Environment to continue.": "runtime-out-of-memory",
     "srun: error: n12: task 3: Exited with exit code 139": "supervisor-worker-crashed",
     "we see several srun: errors, like 'srun: error segmentation fault'": "supervisor-worker-crashed",
     "R Session Aborted\nR encountered a fatal error.": "supervisor-worker-crashed",

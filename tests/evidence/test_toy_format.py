@@ -1,4 +1,4 @@
-"""A format of log that crashkit does not know, added in one file: Go's panics."""
+"""A format of log that crashkit does not know, added in one file: the stacks of Go's panics."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Panic(Reader):
         return True
 
     def finish(self) -> list[Note]:
-        return [Note(self.message, "go-panic", {"thread": self.thread})]
+        return [Note(self.message, "toy-panic", {"thread": self.thread})]
 
 
 def _opens(text: str) -> Panic | None:
@@ -52,7 +52,7 @@ def _tells(panics: Sequence[tuple[str, Panic]]) -> Account:
     return Account(telling=Telling.NATIVE_THREADS, threads=threads, stacks="native", signal=6, is_evidence=True)
 
 
-PANICS = Format(openers=("panic: ",), opens=_opens, tells=_tells, source="go", kinds=frozenset({"go-panic"}))
+PANICS = Format(openers=("panic: ",), opens=_opens, tells=_tells, source="go", kinds=frozenset({"toy-panic"}))
 
 PANIC = """INFO starting
 panic: index out of range [7] with length 3
@@ -83,7 +83,7 @@ def registered(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_it_nothing_is_told(log: Path) -> None:
     evidence = read_log(log)  # a goroutine is known to be of a program that ended, and that is all
     assert (evidence.kind, evidence.threads) == ("log", ())
-    assert "go-panic" not in kinds()
+    assert "toy-panic" not in kinds()
 
 
 @pytest.mark.usefixtures("registered")
@@ -96,9 +96,9 @@ def test_it_is_found_read_and_summed_up(log: Path) -> None:
         ["main.decode", "example.com/jobs.Run"],
     )
     (line,) = evidence.lines
-    assert (line.kind, line.line, line.fields) == ("go-panic", 2, {"thread": "goroutine 17"})
+    assert (line.kind, line.line, line.fields) == ("toy-panic", 2, {"thread": "goroutine 17"})
     assert evidence.signal is not None and evidence.signal.name == "SIGABRT"
-    assert "go-panic" in kinds()
+    assert "toy-panic" in kinds()
 
 
 @pytest.mark.usefixtures("registered")

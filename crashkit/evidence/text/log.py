@@ -74,6 +74,7 @@ _SUPPORTING = frozenset(
         "triton-code",
         "test-summary",
         "windows-null-address",
+        "go-frame",
     }
 )
 
@@ -82,7 +83,7 @@ _FRAME = re.compile(r'^\W{0,20}File "[^"\n]{1,1000}", line \d{1,9}, in \S', re.M
 _GDB_FRAME = re.compile(r"^\W{0,20}#[1-9]\d{0,6} {1,4}(?:0x[0-9a-f]{8,16} in )?[A-Za-z_?][^\n]{0,400} \(", re.MULTILINE)
 
 # Lines that tell how a process ended, and not why.
-_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-signal", "server-worker-exited"})
+_ENDS = frozenset({"process-end", "shell", "shell-killed", "exit-status", "gdb-signal", "server-worker-exited", "go-goroutine"})
 
 # Kinds of lines that are known by so little that another form of the same line may show more; what tells most of them first.
 _ASSERTED = "c-assert-part"

@@ -113,7 +113,7 @@ _NO_CAUSES = frozenset(
     {
         "process-end", "exit-status", "windows-exit", "windows-exception", "windows-cxx-exception", "jvm-fatal", "shell", "shell-killed",
         "supervisor-exit", "supervisor-signal", "launcher-child", "launcher-signal", "gdb-signal", "told", "what", "recursion",
-        "launch-blocking", "llvm-program", "triton-code", "test-summary", "c-assert-part",
+        "launch-blocking", "llvm-program", "triton-code", "test-summary", "c-assert-part", "go-goroutine", "go-frame",
     }
 )  # fmt: skip
 

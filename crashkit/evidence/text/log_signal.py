@@ -95,6 +95,7 @@ _NAMED = (
     "launcher-signal",
     "supervisor-signal",
     "server-worker-signal",
+    "heap-limit",
     "told",
 )
 
