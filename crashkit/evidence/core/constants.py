@@ -9,7 +9,7 @@ from crashkit.evidence.module_files import ModuleFile
 
 
 def read_constant(core: Core, files: Mapping[str, ModuleFile], address: int, size: int) -> bytes:
-    """Memory at the address, from the core or from the module's file on this machine, each part from where it is; short if neither has it."""
+    """Memory at the address, from the core or the module's file on this machine, each part from where it is; short if it is in neither."""
     data = b""
     while len(data) < size:
         at, left = address + len(data), size - len(data)
