@@ -291,8 +291,15 @@ return [...poor];
 
 
 @pytest.mark.parametrize("width", [380, 820])
-def test_narrow_windows_do_not_scroll_sideways(opened: Open, width: int) -> None:
-    browser = opened(samples.flask_lstm())
+@pytest.mark.parametrize("crash", ["sample", "real"])
+def test_narrow_windows_do_not_scroll_sideways(opened: Open, width: int, crash: str) -> None:
+    if crash == "sample":
+        browser = opened(samples.flask_lstm())
+    else:
+        found = analyze(python_crash("threads.py", python=an_interpreter()).core)
+        # Paths that have no place to break.
+        assert any(len(word) > 40 for step in found.next_steps for word in step.split())
+        browser = opened(found)
     with as_wide_as(browser, width):
         if width < 640:
             assert visible(browser, "nav li") == 0 and not browser.find_element(By.ID, "expand").is_displayed()
