@@ -309,10 +309,11 @@ def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool 
         yield from page.field("", safe.clip_front(place, room), style=_BLUE)
     else:
         yield from page.field(label, f"{function}  {safe.clip_front(place, room - 2 - safe.cells(function))}", style=_BLUE)
-    source = wording.source_line(frame) if with_source else None
+    source = wording.statement(frame) if with_source else None
     if source:
-        yield from page.field("", f"  {_clean(source)}")
-        if carets := _carets(frame, source, page.width - _LABEL - 4):
+        is_whole = source == wording.source_line(frame)
+        yield from page.field("", f"  {_clean(source)}", lines=1 if is_whole else 2)
+        if is_whole and (carets := _carets(frame, source, page.width - _LABEL - 4)):
             yield Line(" " * (_LABEL + 4) + carets, style=_YELLOW)
         if frame.source_changed:
             yield from page.field("", "  (the file changed after the crash: this line may not match)", style=_YELLOW)
