@@ -129,6 +129,16 @@ def test_a_question_without_an_answer_leaves_the_prompt_a_line_of_its_own(crashk
     os.close(terminal)
 
 
+@pytest.mark.slow
+def test_list_tells_the_values_and_the_native_function(crashkit: Crashkit) -> None:
+    script = crashkit.script("app.py", "import ctypes\ndef read(size):\n    return ctypes.string_at(size)\nread(24)\n")
+    crashkit("run", "--", sys.executable, script)
+    (row,) = crashkit("list").stdout.splitlines()[1:]
+    assert "read (app.py:3)" in row and "pointer dereference: size = 24, used as a pointer by " in row
+    # The folder of the interpreter says nothing, and takes the room of what does.
+    assert f"  {Path(sys.executable).name} {script}" in row
+
+
 def _read_until(terminal: int, wanted: bytes) -> bytes:
     shown = b""
     while wanted not in shown:
