@@ -54,7 +54,9 @@ def test_a_command_runs_and_says_what_it_can(root, writable):
 def test_a_command_that_cannot_be_run_is_told_as_ever(root):
     done = crashkit("run", "--", "/no/such/program", root=root, writable="nothing")
     assert done.returncode == 127
-    assert done.stderr.splitlines()[-1] == "crashkit: cannot run '/no/such/program': No such file or directory"
+    told, hint = done.stderr.splitlines()[-2:]
+    assert told == "crashkit: cannot run '/no/such/program': No such file or directory"
+    assert hint == "crashkit: Check its name, and PATH."
 
 
 @pytest.mark.parametrize("command", ["doctor", "list", "demo", "signatures list"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import sys
@@ -32,6 +33,8 @@ COMMANDS = {
 }
 
 EXPECTED_ERROR, USAGE, OUR_BUG, INTERRUPTED = 1, 2, 3, 130
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+"""A full disk, a quota, and `ulimit -f`."""
 
 
 # Importing a command makes its module a name here: `list` is one of them, not the built-in.
@@ -55,15 +58,27 @@ class _Commands(click.Group):
             formatter.write_dl([*COMMANDS.items()])
 
 
+_SYNONYMS = {
+    "help": "--help", "version": "--version", "analyse": "analyze", "report": "show", "open": "show", "view": "show", "info": "show",
+    "delete": "rm", "remove": "rm", "clean": "rm", "prune": "rm", "diff": "compare", "debug": "gdb", "history": "groups", "hang": "attach",
+    "dump": "attach", "check": "doctor", "exec": "run", "start": "run", "ls": "list", "pack": "bundle",
+}  # fmt: skip
+"""Words of other tools."""
+
+
 def _suggestion(word: str) -> str:
-    """What somebody who typed `word` probably meant: a command, or a core."""
+    """What somebody who typed `word` probably meant: a core, a crash in the store, or a command."""
     from difflib import get_close_matches
     from pathlib import Path
 
-    close = get_close_matches(word, COMMANDS, 1)
-    if close:
-        return f"; did you mean {close[0]!r}?"
-    return f"; to analyze a file: crashkit analyze {word}" if Path(word).exists() else ""
+    from crashkit.crashfolder.ids import time_of
+
+    if Path(word).exists():
+        return f"; to analyze a file: crashkit analyze {word}"
+    if time_of(word) is not None:
+        return f"; to show a crash: crashkit show {word}"
+    close = [_SYNONYMS[word]] if word in _SYNONYMS else get_close_matches(word, COMMANDS, 1)
+    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"]})
@@ -101,6 +116,8 @@ def _status(arguments: list[str]) -> int:
         complain(error)
         return EXPECTED_ERROR
     except (KeyboardInterrupt, click.Abort):
+        if sys.stderr is not None and sys.stderr.isatty():
+            click.echo(err=True)  # the terminal wrote ^C, or the answer to a question is missing
         # If the interrupt came through exec(), as in a dataclass that was being made, `python -m` would end by SIGINT although it was
         # caught: only the next exec() clears that (run_eval_code_obj in Python/pythonrun.c, Py_RunMain in Modules/main.c).
         exec("")
@@ -108,7 +125,9 @@ def _status(arguments: list[str]) -> int:
     except (BrokenPipeError, SystemExit):
         # Without its standalone mode, click exits by itself only where it meets a broken pipe.
         return _unread()
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            return _no_room(error)
         return _our_bug(arguments)
 
 
@@ -116,6 +135,14 @@ def _unread() -> int:
     """The reader of our output had enough of it. Keep the interpreter from complaining about it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
+
+
+def _no_room(error: OSError) -> int:
+    """Output, or a file that a command writes, does not fit on its disk."""
+    complain(CrashkitError(f"cannot write {error.filename or 'the output'}: {error.strerror}", "Make room, or write to another disk."))
+    if error.filename is None and sys.stdout is not None:
+        _unread()
+    return EXPECTED_ERROR
 
 
 def complain(error: CrashkitError) -> None:

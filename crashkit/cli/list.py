@@ -27,6 +27,8 @@ class _Row(NamedTuple):
     """'' without a report, or without a fingerprint."""
     where: str = ""
     cause: str = ""
+    told: str = ""
+    """What the answer says of that line: `: size = 24, used as a pointer by memcpy`."""
     number: int = 1
 
 
@@ -44,7 +46,7 @@ def command(match: Optional[str], since: Optional[str], each: bool, group: Optio
     MATCH is a pid, part of the executable's name, a signal such as SIGSEGV or 11, or part of an id. Exits with status 1 if
     nothing matches. Equal crashes share a row, which shows the newest of them; N is their number. CORE is present, truncated or missing.
     REPORT is done, failed, pending (the analysis runs, or was interrupted and continues in the background), or none if no
-    report was requested. WHERE is the line to look at, CAUSE the known failure or the reason.
+    report was requested. WHERE is the line to look at, CAUSE the known failure or the reason, with the values of that line.
     """
     from crashkit.collect import recover
     from crashkit.collect.enable import adopt
@@ -89,7 +91,7 @@ def _row(crash: StoredCrash) -> _Row:
     from crashkit.crashfolder.files import open_regular
     from crashkit.errors import CrashkitError
     from crashkit.history.entry import group_of
-    from crashkit.report import one_line
+    from crashkit.report import answer, one_line
     from crashkit.report.json import outline
     from crashkit.secrets.text import Secrets
 
@@ -99,7 +101,10 @@ def _row(crash: StoredCrash) -> _Row:
     except (OSError, CrashkitError):
         return _Row(crash)
     secrets = Secrets()
-    return _Row(crash, group_of(report) or "", secrets.text(one_line.where(report)), secrets.text(one_line.cause(report)))
+    found = answer.answer(report)
+    told = answer.beside(found, report.signal) if found is not None else ""
+    where, cause = secrets.text(one_line.where(report)), secrets.text(one_line.cause(report))
+    return _Row(crash, group_of(report) or "", where, cause, secrets.text(told))
 
 
 def _document(row: _Row) -> dict[str, object]:
@@ -128,12 +133,14 @@ def _show(rows: Sequence[_Row]) -> None:
     table, whole = ([[Text(head, style="bold") for head in _HEADS]] for _ in range(2))
     for row in rows:
         crash, manifest = row.crash, row.crash.manifest
-        argv = " ".join(manifest.get("argv") or manifest.get("command") or [])
+        program, *arguments = manifest.get("argv") or manifest.get("command") or [""]
+        argv = " ".join((program.rpartition("/")[2], *arguments))
         facts = (crash.id, str(row.number), age(now - crash.when), ending(manifest) or "-", crash.core_state, size(crash.size))
         cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-")))]
-        for shown_in, shares in ((table, (3, 4)), (whole, (1, 1))):
-            cut = [terminal.part(argv, shares[0]), terminal.place(row.where or "-", shares[1])]
-            shown_in.append([*cells, *cut, terminal.line(row.cause or "-")])
+        cause = row.cause or "-"
+        table.append([*cells, terminal.part(argv, 3), terminal.place(row.where or "-", 4), terminal.line(cause + row.told)])
+        where = terminal.line(row.where + row.told) if row.told else terminal.place(row.where or "-", 1)
+        whole.append([*cells, terminal.part(argv, 1), where, terminal.line(cause)])
     ids = Counter(shortened(row.crash.id) for row in rows)
     short = [terminal.line(id if ids[id] == 1 else row.crash.id) for row in rows for id in (shortened(row.crash.id),)]
     terminal.show_rows(table, _DISPENSABLE, _LEAST, [table[0][0], *short], whole)

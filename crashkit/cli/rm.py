@@ -39,7 +39,7 @@ def command(ids: tuple[str, ...], everything: bool, yes: bool, older_than: Optio
     if everything and chosen and not yes and sys.stdin.isatty():
         number = f"{len(chosen)} crash{'es' if len(chosen) > 1 else ''}"
         if not click.confirm(f"Remove {number} ({size(sum(crash.size for crash in chosen))})?", err=True):
-            raise CollectError("nothing was removed", "Answer y, or pass --yes.")
+            raise CollectError("nothing was removed", "To remove some of them: crashkit rm ID, or crashkit rm --older-than 7d.")
     total = 0
     for crash in {crash.id: crash for crash in chosen}.values():
         total += crash.size

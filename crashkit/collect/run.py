@@ -16,7 +16,7 @@ from crashkit.collect.host.limits import all_limits
 from crashkit.collect.host.snapshot import working_folder
 from crashkit.collect.supervise.hang import Limits as HangLimits
 from crashkit.collect.supervise.restart import Restart
-from crashkit.collect.supervise.sighting import RunSettings, say
+from crashkit.collect.supervise.sighting import RunSettings, printable, say
 from crashkit.collect.supervise.spawn import SpawnError
 from crashkit.collect.supervise.storm import Storm
 from crashkit.collect.supervise.supervisor import Options, Supervisor
@@ -133,7 +133,7 @@ def run(request: Request) -> int:
     try:
         return Supervisor(settings, options).run()
     except SpawnError as error:
-        say(str(error))
+        _refuse(error)
         return error.status
     finally:
         _leave(store, inbox)
@@ -242,8 +242,13 @@ def _run_alone(request: Request, preload: Optional[Preload]) -> int:
         os.execvpe(request.command[0], request.command, environment)
     except OSError as error:
         failure = SpawnError(request.command[0], error.errno or errno.EIO)
-        say(str(failure))
+        _refuse(failure)
         return failure.status
+
+
+def _refuse(error: SpawnError) -> None:
+    say(str(error))
+    say(printable(error.hint))
 
 
 def _take_minimal(held: Held, path: Path) -> bool:

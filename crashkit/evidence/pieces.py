@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -34,8 +35,18 @@ OURS = ("manifest.json", "report.json", "report.html", "analysis.log", _HISTORY,
 """Files of a crash folder that are no evidence: crashkit wrote them."""
 
 
+_REPORT = re.compile(
+    rb"\s{0,9}(?:"
+    rb'\{\s{0,9}"schema":\s?"crashkit\.\w{1,20}/'
+    rb'|<!DOCTYPE html>.{0,200}<meta name="generator" content="crashkit"'
+    rb")",
+    re.DOTALL,
+)
+"""How the documents begin that crashkit writes (report/json.py, report/templates/head.html)."""
+
+
 class _OldReport(EvidenceError):
-    """A folder that an earlier analysis wrote. Beside evidence it is no mistake: core* names it, too."""
+    """What an earlier analysis wrote, a file or a folder. Beside evidence it is no mistake: core* names it, too."""
 
 
 class GpuPiece(NamedTuple):
@@ -105,6 +116,7 @@ def sort_out(paths: Sequence[Path], open_files: ExitStack) -> Pieces:
                 snapshot: Optional[Snapshot] = None
                 if dump is None and opened is None:
                     _refuse_archive(source, piece)
+                    _refuse_report(source, piece)
                     snapshot = _snapshot(source, piece)
             except EvidenceError as error:
                 # One damaged file does not make the others worthless: the empty log of `python app.py 2> err.log` beside the core.
@@ -168,6 +180,16 @@ def _refuse_archive(source: Input, piece: Path) -> None:
     if kind_of_head(source.file.read(512)) is not None:
         message = f"{piece} is an archive that was not unpacked: it came through a pipe, or is in a crash folder or nested too deeply"
         raise EvidenceError(message, "Pass it as a file, or unpack it yourself and pass its files.")
+    source.file.seek(0)
+
+
+def _refuse_report(source: Input, piece: Path) -> None:
+    """It quotes evidence, and would be taken for a log. Raises _OldReport."""
+    source.file.seek(0)
+    if _REPORT.match(source.file.read(1024)) is not None:
+        page = piece.with_name("report.html")
+        hint = f"Open {page}, or pass the core or log itself." if page.is_file() else "Pass the core or the log that it was written for."
+        raise _OldReport(f"{piece} is a report of crashkit, not evidence", hint)
     source.file.seek(0)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from crashkit.model import Frame, NativeFrame, PythonFrame, Signal
 from crashkit.naming.cython import cython_name
-from crashkit.naming.functions import libc_name, short_function
+from crashkit.naming.functions import libc_name, plain, short_function
 from crashkit.naming.gil import INTERPRETER
 from crashkit.naming.handed import is_foreign_call
 from crashkit.naming.machinery import handler_end, is_outermost, is_signal_frame, machinery_end
@@ -22,6 +22,10 @@ _BASE = re.compile(
     r"/(?:(?:libc|libm|ld-linux[\w-]*|ld-musl[\w-]*|libpthread|libffi|libpython\d[\w.]*|_ctypes|libstdc\+\+|libgcc_s)[.-][^/]*"
     r"|python(?:\d(?:\.\d+)?)?[a-z]*)$"
 )
+
+# libstdc++-v3/src/c++11/functexcept.cc, and libc++'s of the same names: distributions strip most of the former.
+_THROWS = re.compile(r"std::(?:__\w{1,20}::)?__throw_\w{1,60}")
+_CXX_LIBRARY = re.compile(r"/lib(?:std)?c\+\+[.-][^/]*$")
 
 
 def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None:
@@ -39,9 +43,18 @@ def failing(frames: Sequence[Frame], signal: Signal | None = None) -> int | None
         start = 0
     natives = [index for index in range(start, len(frames)) if isinstance(frames[index], NativeFrame)]
     ends = machinery_end([frames[index].function for index in natives])  # type: ignore[union-attr]
+    while 0 < ends < len(natives) and _throws(frames[natives[ends]]):
+        ends += 1
     if ends and ends < len(natives) and is_foreign_call(frames[natives[ends]]):  # type: ignore[arg-type]
         return natives[ends - 1]
     return _caller_of_inlined(frames, natives[ends]) if ends < len(natives) else None
+
+
+def _throws(frame: Frame) -> bool:
+    """Whether what called `__cxa_throw` is a function of the C++ library that only does so on behalf of its caller, as for vector::at."""
+    if not isinstance(frame, NativeFrame):
+        return False
+    return _THROWS.fullmatch(plain(frame.function)) is not None if frame.function else _CXX_LIBRARY.search(frame.module or "") is not None
 
 
 def _caller_of_inlined(frames: Sequence[Frame], index: int) -> int:

@@ -22,6 +22,8 @@ _STORED = re.compile(r"\s{0,8}=(?!=)")
 _CALLED = re.compile(r"\s{0,8}\(")
 _STRINGS = re.compile(r"'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"")
 _COMMENT = re.compile(r"#.*")
+_PADDED = re.compile(r"(?<=[(\[{]) | (?=[)\]}])")
+"""Spaces where lines within brackets were joined."""
 _OBJECT = re.compile(r"<[\w.]{1,200}\(")
 """The text of an object with its attributes: `<Node(size=24, link=None) at 0x7f…>`."""
 _CUT = re.compile(r"\.\.\.|…|['\"]")
@@ -65,6 +67,33 @@ def source_line(frame: PythonFrame) -> str | None:
     return None
 
 
+def statement(frame: PythonFrame) -> str | None:
+    """The source line and, where it leaves brackets open, those that close them, as one line; ` …` where these are not known."""
+    source = source_line(frame)
+    index = (frame.line or 0) - (frame.context_start or 0)
+    if source is None or frame.source_changed or frame.line is None or not 0 <= index < len(frame.context):
+        return source
+    told = _code(source)
+    if _open(told) <= 0:
+        return source
+    for line in frame.context[index + 1 :]:
+        told = f"{told} {_code(line.strip())}".rstrip()
+        if _open(told) <= 0:
+            return _PADDED.sub("", told)
+    return f"{_PADDED.sub('', told)} …"
+
+
+def _code(line: str) -> str:
+    """A line without the comment at its end."""
+    return line[: len(_COMMENT.sub("", _blanked(line)))].rstrip()
+
+
+def _open(text: str) -> int:
+    """How many brackets it leaves open."""
+    plain = _blanked(text)
+    return sum(map(plain.count, "([{")) - sum(map(plain.count, ")]}"))
+
+
 def expression(frame: PythonFrame) -> tuple[int, int] | None:
     """Start and end in `source_line` of the expression that was running; None where it is the whole line, or not known."""
     index = (frame.line or 0) - (frame.context_start or 0)
@@ -81,11 +110,13 @@ def used(frame: PythonFrame) -> list[Value]:
 
     Of an object's attribute, or an item of a container, that value, where the object's text shows it: `row["size"] = 24`.
     """
-    source = source_line(frame)
-    if source is None or frame.source_changed:
+    source, line = statement(frame), source_line(frame)
+    if source is None or line is None or frame.source_changed:
         return []
     marked = expression(frame)
-    text = source[slice(*marked)] if marked else source
+    text = source
+    if marked:
+        text = line[slice(*marked)] if _open(line[slice(*marked)]) <= 0 else source[marked[0] :]
     plain = _COMMENT.sub("", _blanked(text))
     found: dict[str, Value] = {}
     for match in _NAME.finditer(plain):

@@ -188,7 +188,11 @@ class Page:
     @property
     def source(self) -> tuple[Line, ...]:
         """The source of that line."""
-        return _source(self.answer.frame, _highlighted) if self.answer else ()
+        frame = self.answer.frame if self.answer else None
+        whole = wording.statement(frame) if frame is not None else None
+        if frame is None or whole is None or whole == wording.source_line(frame):
+            return _source(frame, _highlighted) if frame is not None else ()
+        return (Line(frame.line, highlight((_shown(whole),))[0], True),)
 
     @property
     def program(self) -> str:

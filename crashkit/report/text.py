@@ -309,10 +309,11 @@ def _python_line(label: str, frame: PythonFrame, page: _Page, with_source: bool 
         yield from page.field("", safe.clip_front(place, room), style=_BLUE)
     else:
         yield from page.field(label, f"{function}  {safe.clip_front(place, room - 2 - safe.cells(function))}", style=_BLUE)
-    source = wording.source_line(frame) if with_source else None
+    source = wording.statement(frame) if with_source else None
     if source:
-        yield from page.field("", f"  {_clean(source)}")
-        if carets := _carets(frame, source, page.width - _LABEL - 4):
+        is_whole = source == wording.source_line(frame)
+        yield from page.field("", f"  {_clean(source)}", lines=1 if is_whole else 2)
+        if is_whole and (carets := _carets(frame, source, page.width - _LABEL - 4)):
             yield Line(" " * (_LABEL + 4) + carets, style=_YELLOW)
         if frame.source_changed:
             yield from page.field("", "  (the file changed after the crash: this line may not match)", style=_YELLOW)
@@ -350,13 +351,21 @@ def _found(crash: Crash, page: _Page) -> Iterator[Line]:
     # A GPU's answer is longer: its finding repeats some of it.
     short = crash.failed_gpu is not None
     if finding.summary:
-        yield from page.field("", finding.summary, lines=1 if short else 2)
+        lines = 1 if short else 2
+        yield from page.field("", _fitting(crash, finding.summary, page, lines), lines=lines)
     yield from _fix(finding, page, 2 if short else 3)
     yield from _next_steps(crash.next_steps[: 0 if finding.fix or short or repeated else _STEPS_BESIDE], page)
     yield from _last_words(() if short or repeated else wording.last_words(crash)[-_WORDS_BESIDE:], page)
     more = sum(one is not finding and one.id not in repeated for one in crash.findings)
     if more and not short:
         yield from page.field("", f"and {wording.plural(more, 'more finding')} in the report", style=_DIM)
+
+
+def _fitting(crash: Crash, told: str, page: _Page, lines: int) -> str:
+    """What a finding tells, without its last sentence where there is no room for that and it only names the line that is shown above."""
+    before, names_line, _ = told.rpartition(" The Python line was ")
+    is_cut = page.rows(told, _LABEL + 2, lines) != page.rows(told, _LABEL + 2, _TEXT)
+    return before if is_cut and names_line and answer.answer(crash) is not None else told
 
 
 def _next_steps(steps: Sequence[str], page: _Page) -> Iterator[Line]:

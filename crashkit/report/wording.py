@@ -42,6 +42,7 @@ from crashkit.naming.own_code import own_line, python_frames
 from crashkit.naming.standing import standing
 from crashkit.naming.values import expression as expression
 from crashkit.naming.values import source_line as source_line
+from crashkit.naming.values import statement as statement
 from crashkit.naming.waits import sentence as waits_sentence
 from crashkit.report.cycles import Part, parts
 

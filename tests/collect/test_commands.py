@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import subprocess
@@ -10,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.cli import _SYNONYMS, COMMANDS
 from crashkit.model import Crash, Process
 from crashkit.report.json import encode
+from tests import pseudo_terminal
 from tests.collect.conftest import SEGFAULT, Crashkit
 from tests.crashes import an_interpreter, python_crash
 
@@ -22,14 +25,52 @@ from tests.crashes import an_interpreter, python_crash
         (("anlyze", "core"), "no such command 'anlyze'; did you mean 'analyze'?"),
         (("lsit",), "no such command 'lsit'; did you mean 'list'?"),
         (("some.core",), "no such command 'some.core'; to analyze a file: crashkit analyze some.core"),
+        # A file that is there, or a crash, rather than a command of a similar name.
+        (("core",), "no such command 'core'; to analyze a file: crashkit analyze core"),
+        (("20261120T231200-57",), "no such command '20261120T231200-57'; to show a crash: crashkit show 20261120T231200-57"),
+        (("remove",), "no such command 'remove'; did you mean 'rm'?"),
+        (("help",), "no such command 'help'; did you mean '--help'?"),
         (("frobnicate",), "no such command 'frobnicate'\n"),
         (("run", "--wat", "--", "true"), "No such option"),
     ],
 )
 def test_mistyped(crashkit: Crashkit, arguments: tuple[str, ...], message: str) -> None:
-    (crashkit.cwd / "some.core").touch()
+    for name in ("some.core", "core"):
+        (crashkit.cwd / name).touch()
     result = crashkit(*arguments)
     assert result.returncode == 2 and message in result.stderr
+
+
+def test_words_of_other_tools_are_no_commands() -> None:
+    assert not {*_SYNONYMS} & {*COMMANDS} and {*_SYNONYMS.values()} <= {*COMMANDS, "--help", "--version"}
+
+
+@pytest.mark.parametrize("arguments", [("signatures", "list"), ("doctor", "--json"), ("--help",)])
+def test_a_full_disk_is_no_bug(crashkit: Crashkit, arguments: tuple[str, ...]) -> None:
+    with Path("/dev/full").open("w") as full:
+        process = crashkit.start(*arguments, stdout=full)
+        _, said = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert said == "crashkit: cannot write the output: No space left on device\nMake room, or write to another disk.\n"
+
+
+def test_a_report_is_not_analyzed_as_a_log(crashkit: Crashkit, tmp_path: Path) -> None:
+    """It quotes a crash. Beside the core that it is of, it is no mistake."""
+    core = python_crash("threads.py", python=an_interpreter()).core
+    folder = tmp_path / "crash-report"
+    assert crashkit("analyze", core, "--no-gdb", "-q", "--out", folder).returncode == 0
+    for name in ("report.json", "report.html"):
+        refused = crashkit("analyze", folder / name)
+        assert refused.returncode == 1
+        assert refused.stderr.splitlines()[-2:] == [
+            f"crashkit: {folder / name} is a report of crashkit, not evidence",
+            f"Open {folder / 'report.html'}, or pass the core or log itself.",
+        ]
+    alone, beside = (
+        crashkit("analyze", core, *more, "--no-gdb", "--json") for more in ((), (folder / "report.json", folder / "report.html"))
+    )
+    texts = [json.loads(one.stdout) for one in (alone, beside)]
+    assert texts[0].get("soft_errors") == texts[1].get("soft_errors") and texts[0].get("log") == texts[1].get("log")
 
 
 def test_options_of_the_command_are_its_own(crashkit: Crashkit) -> None:
@@ -74,6 +115,35 @@ def test_all_crashes_are_removed_only_after_asking(crashkit: Crashkit) -> None:
     assert _on_terminal(crashkit, "rm", "--all", "--yes", answer="") == 0 and crashkit.crashes() == []
     crashkit.python(SEGFAULT)
     assert crashkit("rm", "--all").returncode == 0, "a script is not asked"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("typed", [b"\x03", b"\x04"], ids=["interrupt", "end-of-input"])
+def test_a_question_without_an_answer_leaves_the_prompt_a_line_of_its_own(crashkit: Crashkit, typed: bytes) -> None:
+    crashkit.python(SEGFAULT)
+    process, terminal = pseudo_terminal.start(crashkit.argv("rm", "--all"), cwd=crashkit.cwd, environment=crashkit.environment)
+    shown = _read_until(terminal, b"[y/N]: ")
+    os.write(terminal, typed)
+    shown += _read_until(terminal, b"\n")
+    assert process.wait(60) == 130 and shown.endswith(b"\n") and len(crashkit.crashes()) == 1
+    os.close(terminal)
+
+
+@pytest.mark.slow
+def test_list_tells_the_values_and_the_native_function(crashkit: Crashkit) -> None:
+    script = crashkit.script("app.py", "import ctypes\ndef read(size):\n    return ctypes.string_at(size)\nread(24)\n")
+    crashkit("run", "--", sys.executable, script)
+    (row,) = crashkit("list").stdout.splitlines()[1:]
+    assert "read (app.py:3)" in row and "pointer dereference: size = 24, used as a pointer by " in row
+    # The folder of the interpreter says nothing, and takes the room of what does.
+    assert f"  {Path(sys.executable).name} {script}" in row
+
+
+def _read_until(terminal: int, wanted: bytes) -> bytes:
+    shown = b""
+    while wanted not in shown:
+        shown += os.read(terminal, 1024)
+    return shown
 
 
 def _on_terminal(crashkit: Crashkit, *arguments: str, answer: str) -> int:

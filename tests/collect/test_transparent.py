@@ -59,12 +59,42 @@ def test_exit_status_is_the_commands(crashkit: Crashkit, command: str) -> None:
 def test_a_command_that_does_not_exist_and_one_that_cannot_run(crashkit: Crashkit) -> None:
     missing = crashkit.run("no-such-command")
     assert missing.returncode == 127
-    assert missing.stderr == "crashkit: cannot run 'no-such-command': No such file or directory\n"
+    assert missing.stderr == "crashkit: cannot run 'no-such-command': No such file or directory\ncrashkit: Check its name, and PATH.\n"
     plain = crashkit.script("plain.txt", "text")
     refused = crashkit.run(plain)
     assert refused.returncode == 126
     assert "Permission denied" in refused.stderr
     assert crashkit.crashes() == [] and crashkit.leftovers() == []
+
+
+@pytest.mark.parametrize(
+    ("command", "text", "mode", "status", "hint"),
+    [
+        ("./app.py", "print(1)", 0o644, 126, "Pass its interpreter, too: crashkit run -- python3 ./app.py"),
+        ("app.py", "print(1)", 0o644, 127, "Pass its interpreter, too: crashkit run -- python3 app.py"),
+        ("./start.sh", "#!/bin/sh\n", 0o644, 126, "It is not executable: chmod +x ./start.sh"),
+        ("start.sh", "#!/bin/sh\n", 0o755, 127, "The file is there, but it is not in PATH: crashkit run -- ./start.sh"),
+        ("./start.sh", "#!/no/such/shell\n", 0o755, 127, "The file is there, but the interpreter in its first line is not."),
+        (
+            "./start",
+            "text",
+            0o755,
+            126,
+            "It is no program of this machine, and its first line names no interpreter (#!).",
+        ),
+        ("python3 app.py", "", 0o644, 127, "Pass the words without quotes: crashkit run -- python3 app.py"),
+        (".", "", 0o644, 126, "It is a folder: pass a program."),
+    ],
+)
+def test_what_cannot_run_is_told_what_to_type_instead(
+    crashkit: Crashkit, command: str, text: str, mode: int, status: int, hint: str
+) -> None:
+    file = crashkit.cwd / Path(command).name
+    if text:
+        file.write_text(text)
+        file.chmod(mode)
+    refused = crashkit("run", "--no-analyze", "--", command)
+    assert (refused.returncode, refused.stderr.splitlines()[1:]) == (status, [f"crashkit: {hint}"])
 
 
 @pytest.mark.slow

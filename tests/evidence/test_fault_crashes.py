@@ -5,14 +5,16 @@ from __future__ import annotations
 import platform
 import re
 import resource
+from pathlib import Path
 
 import pytest
 
+from crashkit.evidence.core.constants import read_constant
 from crashkit.evidence.core.core import open_core
 from crashkit.evidence.core.describe import describe
 from crashkit.evidence.input import open_input
-from crashkit.evidence.module_files import Finder
-from crashkit.model import Signal
+from crashkit.evidence.module_files import Finder, ModuleFile
+from crashkit.model import Crash, Signal
 from tests.crashes import (
     Folder,
     an_interpreter,
@@ -27,12 +29,16 @@ from tests.crashes import (
 pytestmark = needs_x86_64()
 
 
-def signal_of(crash: Folder) -> Signal:
+def described(crash: Folder) -> Crash:
     with open_input(crash.core) as source:
         core = open_core(source.file, source.path, source.size)
         assert core is not None
         with core:
-            signal = describe(core, source, Finder()).crash.signal
+            return describe(core, source, Finder()).crash
+
+
+def signal_of(crash: Folder) -> Signal:
+    signal = described(crash).signal
     assert signal is not None
     return signal
 
@@ -144,6 +150,25 @@ def test_the_detail_names_instruction_and_register():
 def test_a_truncated_file_is_named():
     signal = signal_of(python_crash("faults.py", "bus", python=an_interpreter(), faulthandler=False))
     assert "/weights-" in signal.detail
+
+
+def test_what_lies_in_front_of_the_code_is_none_of_its_instructions():
+    """The code is in a file, the memory directly in front of it in the core: both are read, and only one is code."""
+    crash = described(python_crash("faults.py", "zeroed_library", python=an_interpreter()))
+    assert [one.text for one in crash.instructions] == ["add byte ptr [rax], al"] * 8
+    assert [one.faulting for one in crash.instructions] == [True, *[False] * 7]
+
+
+def test_memory_is_read_across_the_border_of_core_and_file():
+    folder = python_crash("faults.py", "zeroed_library", python=an_interpreter())
+    with open_input(folder.core) as source:
+        core = open_core(source.file, source.path, source.size)
+        assert core is not None
+        with core:
+            library = next(one for one in core.files if one.path.endswith(".so") and "/plugin-" in one.path)
+            files = {library.path: ModuleFile("found", Path(library.path))}
+            assert read_constant(core, files, library.start - 16, 48) == b"\x90" * 16 + bytes(32)
+            assert read_constant(core, {}, library.start - 16, 48) == b"\x90" * 16
 
 
 def test_a_c_program():

@@ -66,6 +66,38 @@ def test_what_uses_the_headers_of_a_binding_generator_failed() -> None:
     assert failing([*frames[:2], native("_PyObject_Vectorcall", "/usr/bin/python3.11")], SEGV) == 0
 
 
+STDCXX = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6.0.30"
+
+
+@pytest.mark.parametrize("thrower", [native(None, STDCXX), native("std::__throw_out_of_range_fmt(char const*, ...)", STDCXX)])
+def test_what_made_the_cxx_library_throw_failed(thrower: NativeFrame) -> None:
+    ends = [native("abort", LIBC), native(None, STDCXX), native("std::terminate()", STDCXX), native("__cxa_throw", STDCXX)]
+    frames = [*ends, thrower, native("load", "/srv/libmodel.so")]
+    index = failing(frames, Signal(number=6, name="SIGABRT"))
+    assert index is not None and said(frames, index) == "load"
+    # A fault of its own is the library's.
+    assert failing([thrower, native("load", "/srv/libmodel.so")], SEGV) == 0
+
+
+@needs_gdb
+def test_a_real_exception_of_the_cxx_library_is_that_of_its_caller(tmp_path: Path) -> None:
+    compiler = shutil.which("g++") or pytest.skip(NO_COMPILER)
+    (tmp_path / "model.cpp").write_text('#include <vector>\nextern "C" int load(int n) { return std::vector<int>(3).at(n); }\n')
+    library = tmp_path / "libmodel.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-s", tmp_path / "model.cpp", "-o", library], check=True)
+    program = tmp_path / "app.py"
+    program.write_text(f"import ctypes\ndef main(number):\n    ctypes.CDLL({str(library)!r}).load(number)\nmain(7)\n")
+    folder = tmp_path / "crash"
+    folder.mkdir()
+    found = analyze(crash([an_interpreter().path, program], folder).core)
+    assert found.findings[0].id == "cxx-uncaught-exception"
+    assert "in load, or in what called it" in found.findings[0].fix[0]
+    summary = "\n".join(text.summary(found, None, color=False, width=100, brief=True))
+    assert "main (app.py:3): number = 7; failed in load\n" in summary and "libstdc++" not in summary
+    # The message is whole: the line is told above, and left out here.
+    assert "(which is 7) >=" in summary and "(which is 3).\n" in summary
+
+
 def test_what_uses_a_function_that_cython_wrote_failed() -> None:
     """It is in each of its modules, and whoever wrote that knows nothing of it."""
     module = "/venv/_packer.cpython-311-x86_64-linux-gnu.so"

@@ -9,7 +9,7 @@ import pytest
 from crashkit.model import Crash
 from tests.gpu_cores import gpu
 from tests.report import samples
-from tests.report.test_report_browser import browser, opened, pytestmark  # noqa: F401
+from tests.report.test_report_browser import as_wide_as, browser, opened, pytestmark  # noqa: F401
 
 BROKEN = """
 document.querySelectorAll('details').forEach(details => details.open = true);
@@ -33,12 +33,9 @@ return found;
 @pytest.mark.parametrize("name", ["gpu", *sorted(samples.ALL)])
 def test_words_of_headers_are_whole(browser: Any, opened: Any, name: str, width: int) -> None:  # noqa: F811
     crash = Crash(gpu=(gpu("native_hang"), gpu("torch_hang"), gpu("triton_beyond"))) if name == "gpu" else samples.ALL[name]()
-    browser.set_window_size(width, 900)
-    try:
+    with as_wide_as(browser, width):
         page = opened(crash)
         words = page.execute_script(BROKEN)
         assert words or name != "gpu"
         assert [word for word, lines in words if lines != 1] == []
         assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
-    finally:
-        browser.set_window_size(1300, 900)

@@ -10,7 +10,7 @@ import pytest
 from crashkit.batch.group import grouped
 from crashkit.report.index import html
 from crashkit.report.index.document import Entry, Index, Place
-from tests.report.test_report_browser import browser, load, pytestmark  # noqa: F401
+from tests.report.test_report_browser import as_wide_as, browser, load, pytestmark  # noqa: F401
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 from selenium.webdriver.common.by import By  # noqa: E402
@@ -93,6 +93,6 @@ def test_two_thousand(browser: Any, tmp_path: Path) -> None:  # noqa: F811
     page.find_element(By.ID, "theme").click()
     assert page.execute_script("return getComputedStyle(document.body).backgroundColor") != before
     for width in (1300, 400):
-        page.set_window_size(width, 900)
-        assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+        with as_wide_as(page, width):
+            assert page.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     assert page.get_log("browser") == []

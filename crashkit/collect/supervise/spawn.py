@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 
 from crashkit.collect.host import linux
 
@@ -20,11 +22,31 @@ _IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 
 
 class SpawnError(Exception):
-    """The command could not be executed; `status` is the exit status of a shell in this case."""
+    """The command could not be executed; `status` is the exit status of a shell in this case, `hint` says what to try."""
 
     def __init__(self, command: str, number: int) -> None:
         super().__init__(f"cannot run {command!r}: {os.strerror(number)}")
         self.status = NOT_FOUND if number == errno.ENOENT else NOT_RUNNABLE
+        self.hint = _advice(command, number)
+
+
+def _advice(command: str, number: int) -> str:
+    """What to try instead. A shell would look for a name without a slash in PATH, too."""
+    path = Path(command)
+    quoted = shlex.quote(command)
+    if path.is_dir():
+        return "It is a folder: pass a program."
+    if path.is_file() and path.suffix == ".py":
+        return f"Pass its interpreter, too: crashkit run -- python3 {quoted}"
+    if number == errno.ENOENT and path.is_file():
+        here = f"it is not in PATH: crashkit run -- ./{quoted}"
+        return f"The file is there, but {'the interpreter in its first line is not.' if '/' in command else here}"
+    if number == errno.ENOENT:
+        words = command.split()
+        return f"Pass the words without quotes: crashkit run -- {command}" if len(words) > 1 else "Check its name, and PATH."
+    if number == errno.ENOEXEC:
+        return "It is no program of this machine, and its first line names no interpreter (#!)."
+    return f"It is not executable: chmod +x {quoted}" if path.is_file() else "Check its permissions."
 
 
 def spawn(

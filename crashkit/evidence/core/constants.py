@@ -9,17 +9,25 @@ from crashkit.evidence.module_files import ModuleFile
 
 
 def read_constant(core: Core, files: Mapping[str, ModuleFile], address: int, size: int) -> bytes:
-    """Memory at the address, from the core or from the module's file on this machine; short if neither has it."""
-    data = core.read(address, size)
-    if len(data) == size:
-        return data
+    """Memory at the address, from the core or the module's file on this machine, each part from where it is; short if it is in neither."""
+    data = b""
+    while len(data) < size:
+        at, left = address + len(data), size - len(data)
+        more = core.read(at, left) or _from_file(core, files, at, left)
+        if not more:
+            break
+        data += more
+    return data
+
+
+def _from_file(core: Core, files: Mapping[str, ModuleFile], address: int, size: int) -> bytes:
     mapped = core.file_at(address)
     found = files.get(mapped.path) if mapped else None
     if mapped is None or found is None or found.path is None:
-        return data
+        return b""
     try:
         with found.path.open("rb") as file:
             file.seek(mapped.offset + address - mapped.start)
             return file.read(min(size, mapped.end - address))
     except (OSError, OverflowError, ValueError):
-        return data
+        return b""

@@ -28,7 +28,7 @@ from crashkit.evidence.interpreter import Interpreter, find_interpreter
 from crashkit.evidence.module_files import Finder, ModuleFile
 from crashkit.evidence.python_version import version_in_core, version_in_file
 from crashkit.limits import FINDING_SECONDS
-from crashkit.memory import string_at
+from crashkit.memory import mapping_at, string_at
 from crashkit.model import Address, Crash, Instruction, Mapping, Module, Process, PythonRuntime, Signal, SoftError, Source, Thread
 from crashkit.naming.signals import NOT_FROM_PROCESS, SI_KERNEL, SI_USER, code_name, signal_name
 from crashkit.naming.times import utc
@@ -370,7 +370,7 @@ def _fault(core: Core, files: dict[str, ModuleFile], raw: Signal, mappings: Sequ
         signal = replace(signal, freed=Address(block))
     instructions: tuple[Instruction, ...] = ()
     if pc is not None and code:
-        start = pc - len(_code_before(core, files, pc))
+        start = pc - len(_code_before(core, files, pc, mappings))
         instructions = disassemble(read_constant(core, files, start, pc - start + REACH), start, pc, core.architecture)
     return Fault(pc, signal, registers, instructions)
 
@@ -402,8 +402,11 @@ def text_at(core: Core, files: dict[str, ModuleFile], address: int) -> Optional[
     return text.decode("utf-8", "backslashreplace") if end else None
 
 
-def _code_before(core: Core, files: dict[str, ModuleFile], pc: int) -> bytes:
-    for reach in (REACH, 64, 16):
+def _code_before(core: Core, files: dict[str, ModuleFile], pc: int, mappings: Sequence[Mapping]) -> bytes:
+    home = mapping_at(mappings, pc)
+    # What lies in front of the code's mapping is something else.
+    most = pc - int(home.start) if home is not None else REACH
+    for reach in (min(REACH, most), min(64, most), min(16, most)):
         data = read_constant(core, files, pc - reach, reach)
         if len(data) == reach:
             return data
