@@ -33,7 +33,7 @@ _NOT = r"(?<!no )(?<!not )(?<!not a )(?<!not an )(?<!never )(?<!isn t )(?<!witho
 
 
 _AROUND = 500
-"""Letters before and behind a word in which those near it stand: a paragraph. People tell what happened in one sentence and why in another."""
+"""Letters before and behind a word in which those near it stand: a paragraph: what happened and why stand apart."""
 _MOST_PLACES = 50
 """Of the first of words near each other that are tried."""
 
