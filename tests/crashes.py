@@ -202,12 +202,13 @@ def _parameters(found: Sequence[Interpreter], missing: str) -> list[ParameterSet
 
 
 @contextmanager
-def lock(path: Path, shared: bool = False) -> Iterator[None]:
+def lock(path: Path, shared: bool = False, blocking: bool = True) -> Iterator[None]:
+    """Hold the lock of that file. Raises BlockingIOError where another process has it and `blocking` is false."""
     with suppress(FileExistsError):
         os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o644))
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # it may be another user's
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH if shared else fcntl.LOCK_EX)
+        fcntl.flock(descriptor, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | (0 if blocking else fcntl.LOCK_NB))
         yield
     finally:
         os.close(descriptor)

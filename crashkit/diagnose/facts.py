@@ -36,7 +36,7 @@ from crashkit.naming.cuda import DRIVER_LAUNCH, RUNTIME_LAUNCH
 from crashkit.naming.failing import code_in, extension, failing, said
 from crashkit.naming.gil import ACQUIRES
 from crashkit.naming.installation import is_of_conda
-from crashkit.naming.machinery import is_fatal_error, machinery_end
+from crashkit.naming.machinery import is_fatal_error, is_machinery, machinery_end
 from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import SENT
 from crashkit.regex import regex
@@ -506,15 +506,19 @@ def null_thread_state(case: Case) -> Outcome:
 def null_argument(case: Case) -> Outcome:
     """A debugger shows that the function that failed was called with a null pointer; the fault address is not known."""
     signal = case.crash.signal
-    if signal is None or signal.address is not None:
-        return no("the fault address is known, or there was no fault")
+    if signal is not None and signal.address is not None:
+        return no("the fault address is known")
     frame = _with_arguments(case.crashed)
     if case.crashed is None or frame is None:
         return no("the arguments of the function that failed are not known")
+    if signal is None and (frame.index or frame.frame.line is None or _LOCK_WAIT.fullmatch(frame.name) or is_machinery(frame.name)):
+        return no("nothing says that there was a fault")
     found = next((one for one in enumerate(frame.frame.args.items()) if _is_null_argument(one[0], *one[1])), None)
     if found is None:
         return no("no argument of the function that failed is a null pointer")
-    name, value = found[1]
+    position, (name, value) = found
+    if signal is None and position > 0:
+        return no("nothing says that there was a fault")
     evidence = Evidence(text=f"{frame.name} ({name}={value})", thread=case.crashed.thread.tid, frame=frame.index)
     return Outcome(True, (evidence,), {"address": "not known", "culprit": name, "culprit_value": value})
 

@@ -24,6 +24,7 @@ _MACHINERY = re.compile(
             r"malloc_printerr|__malloc_assert|_IO_.*_abort",
             # C++: an exception that nobody caught, a failed check of the library.
             r"std::(?:__)?(?:terminate|unexpected|glibcxx_assert_fail)|__cxxabiv1::.*|__gnu_cxx::__verbose_terminate_handler",
+            r"_*abort_message|demangling_\w*terminate_handler|_objc_terminate|failed_throw",  # libc++abi's, macOS'
             r"__cxa_\w*throw|__(?:cxa|clang)_call_terminate|__gxx_personality_\w+|_Unwind_(?:RaiseException|Resume)\w*",
             # CPython's fatal errors, and faulthandler's dump.
             r"_?Py_FatalError\w*|_Py_FatalRefcountError\w*|fatal_error\w*|_PyObject_AssertFailed|_Py_NegativeRefcount|_?Py_DumpStack",

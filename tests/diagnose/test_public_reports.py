@@ -54,6 +54,8 @@ HALVES = {
     "thirteenth-second": 1,
     "fourteenth-first": 0,
     "fourteenth-second": 1,
+    "fifteenth-first": 0,
+    "fifteenth-second": 1,
 }
 """The files of halves, each with what the SHA-256 of its URLs leaves modulo 2."""
 PARTS = {"first": "first half", "second": "second half", "late": "found after the first half was handed over"}
@@ -71,6 +73,8 @@ class Report(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     later: bool = False
     words: bool = False
     """Whether it is only told, without a line that a program printed."""
+    reader: Optional[str] = None
+    """What a second reader expects, who saw nothing but the text."""
 
 
 class Verdict(msgspec.Struct, frozen=True):
@@ -110,23 +114,39 @@ def judged(report: Report) -> Verdict:
 
 @cache
 def verdicts() -> dict[str, list[Verdict]]:
-    """Those of all samples, found once in a test session: that takes more than a minute of processor time."""
-    kept = Path(os.environ["CRASHKIT_TEST_CRASHES"]) / "verdicts.json"
-    with lock(kept.with_suffix(".lock")):
-        if not kept.exists():
-            kept.write_bytes(msgspec.json.encode(_verdicts()))
-    return msgspec.json.decode(kept.read_bytes(), type=dict[str, list[Verdict]])
+    """Those of all samples, each judged once in a test session, by whichever worker comes first: that takes a minute of processor time."""
+    samples = _samples()
+    busy = [name for name in samples if not _kept(name, samples[name], blocking=False)]
+    for name in busy:
+        _kept(name, samples[name], blocking=True)
+    return {name: msgspec.json.decode(_file(name).read_bytes(), type=list[Verdict]) for name in samples}
 
 
-def _verdicts() -> dict[str, list[Verdict]]:
-    """By sample: the read half that the rules were written with, what came to it later, the unread half, the samples from the second on."""
+def _kept(name: str, several: list[Report], blocking: bool) -> bool:
+    """Judge the sample if nobody has; False if another worker is about to."""
+    kept = _file(name)
+    try:
+        with lock(kept.with_suffix(".lock"), blocking=blocking):
+            if not kept.exists():
+                kept.write_bytes(msgspec.json.encode([judged(report) for report in several]))
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _file(name: str) -> Path:
+    return Path(os.environ["CRASHKIT_TEST_CRASHES"]) / f"verdicts, {name}.json"
+
+
+def _samples() -> dict[str, list[Report]]:
+    """By name: the read half that the rules were written with, what came to it later, the unread half, the samples from the second on."""
     read = reports("read")
     return {
-        "read, rules written with it": [judged(report) for report in read if not report.later],
-        "read half by its URL, no rule written with it": [judged(report) for report in read if report.later],
-        "unread": [judged(report) for report in reports("unread")],
-        "second unread": [judged(report) for report in reports("second-unread")],
-        **{_name(half): [judged(report) for report in reports(half)] for half in HALVES},
+        "read, rules written with it": [report for report in read if not report.later],
+        "read half by its URL, no rule written with it": [report for report in read if report.later],
+        "unread": reports("unread"),
+        "second unread": reports("second-unread"),
+        **{_name(half): reports(half) for half in HALVES},
     }
 
 
@@ -137,15 +157,18 @@ def _name(half: str) -> str:
 
 def table() -> str:
     rows = [
-        "| reports | with a signature expected | first | listed, not first | missed "
+        "| reports | with a signature expected | first | first, or another true one | listed, not first | missed "
         "| nothing expected, nothing claimed | refused | falsely claimed |",
-        "|---|---|---|---|---|---|---|---|",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for sample, found in verdicts().items():
         count = Counter(verdict.outcome for verdict in found)
+        true = sum(
+            verdict.report.expect is not None and verdict.taken in (verdict.report.expect, *verdict.report.also) for verdict in found
+        )
         expected = sum(verdict.report.expect is not None for verdict in found)
         false = sum(bool(verdict.false) for verdict in found)
-        cells = (expected, count["first"], count["listed"], count["missed"], count["none"], count["refused"], false)
+        cells = (expected, count["first"], true, count["listed"], count["missed"], count["none"], count["refused"], false)
         rows.append(f"| {len(found)} {sample} | " + " | ".join(map(str, cells)) + " |")
     rows += ["", "Not as expected:", ""]
     for sample, found in verdicts().items():

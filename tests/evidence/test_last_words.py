@@ -96,11 +96,12 @@ def test_of_what_is_no_exception(function: str, type_: str, what: str) -> None:
     assert second.fields == {"what": what}
 
 
+KEPT = ("kept_and_second", "caught_kept_and_second", "caught_here_and_second")
 FIRST = "a C++ exception was unwinding the stack: 'std::runtime_error': the first one"
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("function", ["second", "second_in_noexcept", "kept_and_second"])
+@pytest.mark.parametrize("function", ["second", "second_in_noexcept", *KEPT])
 def test_of_an_exception_thrown_while_another_one_unwound_the_stack(function: str) -> None:
     """The second one is why; the first one is known. One that is kept somewhere has nothing to do with it."""
     _, crash = ended(library("exceptions.cpp", "-g"), function)

@@ -190,6 +190,32 @@ Binary Images:
         0x28,
         2,
     ),
+    "macOS without a head": Posted(
+        "apple-frames",
+        "SIGABRT",
+        ("abort", "abort_message", "demangling_terminate_handler()", "foo::Engine::start()", "cfunction_vectorcall_NOARGS"),
+        """\
+It quits when the second window opens:
+
+0   libsystem_c.dylib             	0x00007fff6a35e808 abort + 120
+1   libc++abi.dylib               	0x00007fff675b8458 abort_message + 231
+2   libc++abi.dylib               	0x00007fff675a9bd1 demangling_terminate_handler() + 238
+3   libfoo.dylib                  	0x0000000104e3b1c0 foo::Engine::start() + 332
+4   python3.9                     	0x0000000104a0b1c0 cfunction_vectorcall_NOARGS + 60
+""",
+    ),
+    "macOS without a head and its innermost frames": Posted(
+        "apple-frames",
+        None,
+        ("_imp_create_dynamic", "cfunction_vectorcall_FASTCALL", "_PyEval_EvalFrameDefault"),
+        """\
+Importing it crashes the interpreter
+
+    39  python3.12                          0x0000000100e6a89c _imp_create_dynamic + 168
+    40  python3.12                          0x0000000100d34120 cfunction_vectorcall_FASTCALL + 96
+    41  python3.12                          0x0000000100e25c48 _PyEval_EvalFrameDefault + 230832
+""",
+    ),
     "lldb": Posted(
         "lldb",
         "SIGSEGV",

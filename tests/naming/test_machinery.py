@@ -20,7 +20,8 @@ from crashkit.report import wording
     std::terminate() __cxxabiv1::__terminate(void(*)()) __cxa_throw __cxa_rethrow __gnu_cxx::__verbose_terminate_handler()
     Py_FatalError _Py_FatalErrorFunc fatal_error fatal_error_exit _PyObject_AssertFailed _Py_DumpStack faulthandler_fatal_error
     google::LogMessageFatal::~LogMessageFatal() c10::MessageLogger::~MessageLogger() __asan_report_load8 __sanitizer::Die()
-    __interceptor_memcpy raise@@GLIBC_2.2.5 abort.cold __cxa_call_terminate __clang_call_terminate __gxx_personality_v0
+    __interceptor_memcpy raise@@GLIBC_2.2.5 abort.cold __cxa_call_terminate __clang_call_terminate abort_message __abort_message
+    demangling_terminate_handler _objc_terminate __gxx_personality_v0
     _Unwind_RaiseException _Unwind_Resume
     """.split(),
 )

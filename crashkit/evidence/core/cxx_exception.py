@@ -1,9 +1,11 @@
-"""The C++ exception that a thread was handling, with its type and words, from libstdc++'s record of it: as std::terminate prints them.
+"""The C++ exception that a thread was handling, with its type and words, from the runtime's record of it: as std::terminate prints them.
 
 Every thread has `__cxa_eh_globals` in its thread-local storage: a pointer to the exceptions being handled and a count of those in flight.
 An uncaught exception counts as handled when std::terminate is called (libstdc++-v3/libsupc++/eh_throw.cc, eh_call.cc). The record carries
 the exception's class, so it is known for what it is wherever the storage has it. While one unwinds the stack, nothing but the code that
 cleans up knows it: a pointer to its record is on the stack. Layouts: unwind-cxx.h; Itanium C++ ABI, "RTTI Layout".
+
+libc++abi keeps the same fields under a class of its own; only what stands before them differs (LLVM, libcxxabi/src/cxa_exception.h).
 """
 
 from __future__ import annotations
@@ -21,16 +23,25 @@ from crashkit.naming.itanium import demangled
 
 ReadText = Callable[[int], Optional[str]]
 """The string at an address of the process; None if it cannot be read."""
+ReadString = Callable[[Memory, int], Optional[str]]
+"""The std::string at an address; None if there is none."""
 
-_CLASS, _DEPENDENT = b"\0++CCUNG", b"\x01++CCUNG"
+_GNU, _GNU_DEPENDENT = b"\0++CCUNG", b"\x01++CCUNG"
+_LLVM, _LLVM_DEPENDENT = b"\0++CGNLC", b"\x01++CGNLC"
+_CLASSES = (_GNU, _GNU_DEPENDENT, _LLVM, _LLVM_DEPENDENT)
+_PRIMARY = re.compile(re.escape(_GNU) + b"|" + re.escape(_LLVM))
+# Where the type stands behind what a thread's globals point to: in libstdc++; in libc++abi since LLVM 10, and before.
+_BEFORE_TYPE = (0, 16, 8)
 # struct __cxa_exception: the type first, the unwinder's header with the class last; the object follows.
-_CLASS_AT, _SIZE, _COUNT_AT = 80, 112, 40
-# struct __cxa_refcounted_exception: the number of references stands before that. It is 1, and overwritten when the memory is freed.
-_REFERENCES_AT = -16
+_CLASS_AT, _SIZE, _COUNT_AT, _ADJUSTED_AT = 80, 112, 40, 72
+# The number of references stands before that. It is 1, and overwritten when the memory is freed.
+_REFERENCES = {_GNU: (-16, b"\1\0\0\0"), _LLVM: (-8, b"\1\0\0\0\0\0\0\0")}
 _STACK = 64 << 10
 _MOST_IN_FLIGHT = 8
 _MOST_HEAP = 256 << 20
 _STATIC_STORAGE = 64 << 10
+# struct pthread, before or behind the thread pointer.
+_CONTROL_BLOCK = 0x900
 _MOST_MODULES = 512
 _DEEPEST = 8
 _LONGEST = 1000
@@ -63,16 +74,19 @@ _CONSTANT = {
 _OWNS_POINTER = frozenset({"St13runtime_error", "St11logic_error"})
 # A std::string there.
 _OWNS_STRING = frozenset({"N3c105ErrorE"})
-_STRING = "NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
+_STRINGS = frozenset(
+    {"NSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE", "NSt3__112basic_stringIcNS_11char_traitsIcEENS_9allocatorIcEEEE"}
+)
 _NUMBERS = {"i": "<i", "j": "<I", "l": "<q", "m": "<Q", "x": "<q", "y": "<Q", "s": "<h", "t": "<H", "d": "<d", "f": "<f", "b": "<?"}
 
 
 def handled(memory: Memory, thread_pointer: int, text: ReadText) -> Optional[Thrown]:
     """The exception that the thread with this thread pointer handles last; None if it handles none that can be read."""
     for place in _storage(memory, thread_pointer):
-        found = _of_record(memory, place, text)
-        if found is not None:
-            return found
+        for before in _BEFORE_TYPE:
+            found = _of_record(memory, place + before, text)
+            if found is not None:
+                return found
     return None
 
 
@@ -81,23 +95,42 @@ def in_flight(memory: Memory, registers: Sequence[Mapping[str, int]], text: Read
 
     `registers` are those of the frames, innermost first: what cleans up keeps a pointer to the exception in one of them, or on the stack.
     Where the compiler has no more use for that, the exception lies in the same heap as the others. The unwinder has noted in each which
-    frame of the stack will handle it (struct _Unwind_Exception: the class, a function, private_1, private_2): none in one that is kept.
+    frame of the stack will handle it (struct _Unwind_Exception: the class, a function, private_1, private_2): none in one that is kept
+    and was never thrown.
     """
     records: dict[int, None] = {}
     for word in _words_of(memory, registers):
         for record in (word - _CLASS_AT, word - _SIZE):
-            if word > 4096 and word % 16 == 0 and record not in records and memory.read(record + _CLASS_AT, 8) in (_CLASS, _DEPENDENT):
+            if word > 4096 and word % 16 == 0 and record not in records and memory.read(record + _CLASS_AT, 8) in _CLASSES:
                 records[record] = None
     stack_pointer = memory.architecture.stack_pointer
     stack = range(*(frame.get(stack_pointer, 0) for frame in (registers[0], registers[-1]))) if registers else range(0)
     records.update(dict.fromkeys(_beside(memory, next(iter(records), 0), stack)))
     found: list[Thrown] = []
+    live = {frame.get(stack_pointer, 0) for frame in registers}
     for record in records:
         thrown = _of_record(memory, record, text, handled=False)
         handler = word_at(memory, record + _CLASS_AT + 24)
-        if thrown is not None and handler in stack and memory.read(record + _REFERENCES_AT, 4) == b"\1\0\0\0":
+        if thrown is not None and handler in live and _is_referred_to_once(memory, record) and not _is_kept(memory, record, handler):
             found.append(thrown)
     return found[:_MOST_IN_FLIGHT]
+
+
+def _is_referred_to_once(memory: Memory, record: int) -> bool:
+    place, once = _REFERENCES.get(memory.read(record + _CLASS_AT, 8), (0, b""))
+    return bool(once) and memory.read(record + place, len(once)) == once
+
+
+def _is_kept(memory: Memory, record: int, handler: int) -> bool:
+    """Whether a std::exception_ptr on the heap, or in a frame from the handler's on, points to the object: what unwinds has none there."""
+    pointer = re.compile(re.escape(struct.pack("<Q", record + _SIZE)))
+    for inside, most in ((record, _MOST_HEAP), (handler, _STACK)):
+        mapping = mapping_at(memory.mappings(), inside)
+        first = inside if inside == handler or mapping is None else mapping.start
+        for start, data in memory.scan(first, min(mapping.end, first + most)) if mapping is not None else ():
+            if any(start + match.start() != record + _ADJUSTED_AT for match in pointer.finditer(data)):
+                return True
+    return False
 
 
 def _beside(memory: Memory, record: int, stack: range) -> Iterator[int]:
@@ -106,12 +139,11 @@ def _beside(memory: Memory, record: int, stack: range) -> Iterator[int]:
     if mapping is None:
         return
     for start, data in memory.scan(mapping.start, min(mapping.end, mapping.start + _MOST_HEAP)):
-        at = data.find(_CLASS)
-        while at >= 0:
+        for match in _PRIMARY.finditer(data):
+            at = match.start()
             handler = struct.unpack_from("<Q", data, at + 24)[0] if at + 32 <= len(data) else 0
             if (start + at) % 16 == 0 and handler in stack:
                 yield start + at - _CLASS_AT
-            at = data.find(_CLASS, at + 8)
 
 
 def _words_of(memory: Memory, registers: Sequence[Mapping[str, int]]) -> Iterator[int]:
@@ -136,31 +168,43 @@ def _storage(memory: Memory, thread_pointer: int) -> Iterator[int]:
     for value, _ in struct.iter_unpack("<QQ", data[16 : len(data) // 16 * 16]):
         if value and value != (1 << 64) - 1:
             blocks.append(value)
-    seen: set[int] = set()
-    pieces = [memory.read(block, 32) for block in blocks]
-    pieces.append(memory.read(thread_pointer - _STATIC_STORAGE, _STATIC_STORAGE) or memory.read(thread_pointer - 4096, 4096))
-    for piece in pieces:
-        for word in struct.unpack_from(f"<{len(piece) // 8}Q", piece):
-            if word > 4096 and word % 8 == 0 and word not in seen:
-                seen.add(word)
-                yield word
+    mapping = mapping_at(memory.mappings(), thread_pointer)
+    around = range(max(mapping.start, thread_pointer - _STATIC_STORAGE), thread_pointer) if mapping is not None else range(0)
+    pieces = [*(memory.read(block, 32) for block in blocks), memory.read(around.start, len(around))]
+    words = dict.fromkeys(_pointers(b"".join(piece[: len(piece) // 8 * 8] for piece in pieces)))
+    yield from words
+    # pthread_setspecific() keeps its values in the control block: one of libc++abi's that was built without thread-local storage.
+    block = memory.read(thread_pointer - _CONTROL_BLOCK, 2 * _CONTROL_BLOCK) or memory.read(thread_pointer, _CONTROL_BLOCK)
+    for word in dict.fromkeys(_pointers(block)):
+        yield from _pointers(memory.read(word, 8))
+
+
+def _pointers(data: bytes) -> Iterator[int]:
+    """The words that may be pointers to words."""
+    return (word for (word,) in struct.iter_unpack("<Q", data[: len(data) // 8 * 8]) if word > 4096 and word % 8 == 0)
 
 
 def _of_record(memory: Memory, record: int, text: ReadText, handled: bool = True) -> Optional[Thrown]:
     """None also where that a handler has it is not as `handled` says."""
     data = memory.read(record, _SIZE)
-    if len(data) < _SIZE or data[_CLASS_AT : _CLASS_AT + 8] not in (_CLASS, _DEPENDENT):
+    if len(data) < _SIZE or data[_CLASS_AT : _CLASS_AT + 8] not in _CLASSES:
         return None
     (count,) = struct.unpack_from("<i", data, _COUNT_AT)
     if (count != 0) != handled:
         return None
     (first,) = struct.unpack_from("<Q", data)
-    # One that std::rethrow_exception threw refers to the object; its own record has the type.
-    kind, object_ = (first, record + _SIZE) if data[_CLASS_AT] == 0 else (word_at(memory, first - _SIZE) or 0, first)
+    of_libcxx = data[_CLASS_AT : _CLASS_AT + 8] in (_LLVM, _LLVM_DEPENDENT)
+    # One that std::rethrow_exception threw refers to the object: in libstdc++ in the place of the type, in libc++abi before that.
+    if data[_CLASS_AT] == 0:
+        kind, object_ = first, record + _SIZE
+    elif of_libcxx:
+        kind, object_ = first, word_at(memory, record - 8) or 0
+    else:
+        kind, object_ = word_at(memory, first - _SIZE) or 0, first
     name = _type_name(memory, kind, text)
     if name is None:
         return None
-    what = _words(memory, kind, name, object_, text)
+    what = _words(memory, kind, name, object_, text, _string_of_libcxx if of_libcxx else _string)
     return Thrown(_readable(name), what[:_LONGEST] if what else None, object_)
 
 
@@ -178,15 +222,15 @@ def _readable(name: str) -> str:
     return shown[2:-1] if shown != mangled else name
 
 
-def _words(memory: Memory, kind: int, name: str, object_: int, text: ReadText) -> Optional[str]:
+def _words(memory: Memory, kind: int, name: str, object_: int, text: ReadText, string: ReadString) -> Optional[str]:
     """What the exception has to say: what() of the classes whose layout is known, or the thrown value."""
     if name in _NUMBERS:
         data = memory.read(object_, struct.calcsize(_NUMBERS[name]))
         return str(struct.unpack(_NUMBERS[name], data)[0]) if len(data) == struct.calcsize(_NUMBERS[name]) else None
     if name in ("PKc", "Pc"):
         return _printable(text(word_at(memory, object_) or 0))
-    if name == _STRING:
-        return _string(memory, object_)
+    if name in _STRINGS:
+        return string(memory, object_)
     if name in _CONSTANT:
         return _CONSTANT[name]
     lineage = list(_lineage(memory, kind, name, object_, text, 0))
@@ -194,9 +238,9 @@ def _words(memory: Memory, kind: int, name: str, object_: int, text: ReadText) -
         if base in _OWNS_POINTER:
             return _printable(text(word_at(memory, place + 8) or 0))
         if base in _OWNS_STRING:
-            return _string(memory, place + 8)
+            return string(memory, place + 8)
     # Most other exceptions keep their words in a string of their own, behind that of the class they derive from.
-    return _string(memory, object_ + 8) if any(base == "St9exception" for base, _ in lineage) else None
+    return string(memory, object_ + 8) if any(base == "St9exception" for base, _ in lineage) else None
 
 
 def _lineage(memory: Memory, kind: int, name: str, place: int, text: ReadText, depth: int) -> Iterator[tuple[str, int]]:
@@ -227,6 +271,21 @@ def _string(memory: Memory, place: int) -> Optional[str]:
         return None
     pointer, size = struct.unpack("<QQ", data)
     raw = memory.read(pointer, min(size, _LONGEST) + 1) if 0 < size < 1 << 24 else b""
+    if len(raw) != min(size, _LONGEST) + 1 or (size <= _LONGEST and raw[-1]):
+        return None
+    return _printable(raw[:-1].decode("utf-8", "backslashreplace"))
+
+
+def _string_of_libcxx(memory: Memory, place: int) -> Optional[str]:
+    """A std::string of libc++: the lowest bit says whether its size and a pointer follow, or its characters (libcxx/include/string)."""
+    data = memory.read(place, 24)
+    if len(data) < 24:
+        return None
+    if data[0] & 1:
+        capacity, size, pointer = struct.unpack("<QQQ", data)
+        raw = memory.read(pointer, min(size, _LONGEST) + 1) if 0 < size < min(capacity, 1 << 24) else b""
+    else:
+        size, raw = data[0] >> 1, data[1 : 2 + (data[0] >> 1)]
     if len(raw) != min(size, _LONGEST) + 1 or (size <= _LONGEST and raw[-1]):
         return None
     return _printable(raw[:-1].decode("utf-8", "backslashreplace"))

@@ -101,7 +101,8 @@ class _Dying:
     def _of_libraries(self) -> Iterator[Words]:
         terminated = [name for name in self._names if name is not None and _TERMINATES.fullmatch(name)]
         thrown = handled(self._core, self._thread_pointer, self._text) if self._thread_pointer else None
-        if terminated and thrown is None and self._arch.dynamic_thread_vector is not None and self._core.missing == 0:
+        known = self._arch.dynamic_thread_vector is not None and self._core.missing == 0 and "__cxa_throw" not in terminated
+        if terminated and thrown is None and known:
             yield Words("terminate called without an active exception")
         elif thrown is not None:
             said = "terminate called after throwing an instance of" if terminated else "aborted while handling a C++ exception of type"

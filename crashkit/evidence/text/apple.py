@@ -36,4 +36,12 @@ _LAYOUT = Layout(
     facts=frozenset({"signal", "exception"}),
 )
 
-FORMAT = format_of(_LAYOUT, ("Process: ", "Exception Type: ", "Exception: ", "Crashed Thread: ", " Crashed"), "apple")
+_BARE_FRAME = re.compile(r"^(?P<level>\d{1,4}) +(?P<module>\S.{0,80}?) +(?P<pc>0x[0-9a-f]{16}) (?P<function>\S.*?) \+ (?P<plus>\d+)$")
+"""As backtrace_symbols() writes it (`%-4d%-35s 0x%016lx %s + %lu`, Apple's Libc, gen/backtrace.c), with the level that it has there."""
+_BARE = Layout(heads=(), frames=(_BARE_FRAME,), starts=(_BARE_FRAME,), fewest=3)
+
+FORMATS = (
+    format_of(_LAYOUT, ("Process: ", "Exception Type: ", "Exception: ", "Crashed Thread: ", " Crashed"), "apple"),
+    # What LLVM, Objective-C ("First throw call stack") and other runtimes print, or what is pasted of a report without its head.
+    format_of(_BARE, (" 0x0000",), "apple-frames", classifies_opener=False),
+)

@@ -32,8 +32,8 @@ _LETTERS = r"\\w{0,12}"
 _NOT = r"(?<!no )(?<!not )(?<!not a )(?<!not an )(?<!never )(?<!isn t )(?<!without )"
 
 
-_AROUND = 140
-"""Letters before and behind a word in which those near it stand: about a sentence."""
+_AROUND = 500
+"""Letters before and behind a word in which those near it stand: a paragraph: what happened and why stand apart."""
 _MOST_PLACES = 50
 """Of the first of words near each other that are tried."""
 

@@ -40,7 +40,7 @@ FORMATS: tuple[Format[Any], ...] = (
     valgrind.FORMAT,
     jvm.FORMAT,
     *glog.FORMATS,
-    apple.FORMAT,
+    *apple.FORMATS,
     lldb.FORMAT,
     pytest_timeout.FORMAT,
     pyspy.FORMAT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from functools import cache, lru_cache
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple, Optional
 
@@ -153,7 +154,10 @@ class Classifier:
 
     def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str], str]]:
         """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it. And what matched."""
-        for line, pattern in _loose_patterns():
+        loose = _loose()
+        found = (loose.of_literal[at] for at, _, _ in loose.any.find_matches_as_indexes(text.casefold(), overlapping=True))
+        for index in sorted({*loose.always, *chain.from_iterable(found)}):
+            line, pattern = loose.patterns[index]
             if match := pattern.search(text):
                 return (
                     line.kind,
@@ -241,10 +245,34 @@ def _told(line: LinePattern) -> dict[str, str]:
     return {"signal": line.signal} if line.signal else {}
 
 
+class _Loose(NamedTuple):
+    patterns: tuple[tuple[LinePattern, re.Pattern[str]], ...]
+    any: AhoCorasick
+    """Finds, in folded text, what the patterns require."""
+    of_literal: tuple[tuple[int, ...], ...]
+    always: tuple[int, ...]
+    """Patterns that require nothing."""
+
+
 @cache
-def _loose_patterns() -> tuple[tuple[LinePattern, re.Pattern[str]], ...]:
-    lines = (*loose_line_patterns(), *line_patterns())
-    return tuple((line, re.compile(line.pattern, re.IGNORECASE)) for line in lines if line.kind != _ONLY_AS_IT_IS)
+def _loose() -> _Loose:
+    lines = tuple(line for line in (*loose_line_patterns(), *line_patterns()) if line.kind != _ONLY_AS_IT_IS)
+    needed: list[list[str]] = own_derived(
+        Path(__file__).with_name("loose_lines.required"),
+        (line.pattern for line in lines),
+        Path(required.__file__),
+        lambda: [sorted({text.casefold() for text in required.literals(line.pattern)}) for line in lines],
+    )
+    of_literal: dict[str, list[int]] = {}
+    for index, texts in enumerate(needed):
+        for text in texts:
+            of_literal.setdefault(text, []).append(index)
+    return _Loose(
+        tuple((line, regex(line.pattern, re.IGNORECASE)) for line in lines),
+        AhoCorasick(list(of_literal)),
+        tuple(map(tuple, of_literal.values())),
+        tuple(index for index, texts in enumerate(needed) if not texts),
+    )
 
 
 def fewest(texts: Iterable[str]) -> tuple[str, ...]:
