@@ -84,7 +84,7 @@ TOLD = [
     ("cuda-after-fork", "CUDA cannot be re-initialized in the forked worker."),
     ("thread-limit", "OpenBLAS can't create threads because of ulimit -u."),
     ("hang-io", "requests.get hangs forever since no timeout is given."),
-    ("hang-child", "subprocess.wait() hangs because the pipe buffer is full."),
+    ("deadlock-child-pipe", "subprocess.wait() hangs because the pipe buffer is full."),
     ("deadlock-fork", "The child inherits a locked mutex from the parent at fork and deadlocks."),
     ("timeout-server-worker", "gunicorn kills the worker after 30 seconds since the request takes too long."),
     ("glog-check-failed", "TensorFlow aborts with a failed CHECK in tensor.cc."),

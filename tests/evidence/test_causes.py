@@ -222,10 +222,10 @@ GUESSED = [
 
 @pytest.mark.parametrize("text", GUESSED)
 def test_a_program_s_own_guess_tells_no_cause(text: str) -> None:
-    told = {one.kind for one in causes.told([*CRASHED.splitlines(), *text.split(". ")])}
+    told = {one.kind for one in causes.told([*CRASHED.splitlines(), *text.split(". ")], only_words=True)}
     assert not told - {"tells-nccl-hang", "tells-nccl-watchdog-timeout", "tells-dataloader-worker-sigbus"}
 
 
 def test_what_somebody_says_beside_a_guess_counts() -> None:
-    told = causes.told([GUESSED[1], "I found it: a GIL deadlock, one thread waits for a mutex while it holds the GIL."])
+    told = causes.told([GUESSED[1], "I found it: a GIL deadlock, one thread waits for a mutex while it holds the GIL."], only_words=True)
     assert [(one.line, one.kind) for one in told if "gil" in one.kind] == [(2, "tells-deadlock-gil-native-lock")]

@@ -460,6 +460,7 @@ OPENING_LINES = (
     "C++ Traceback (most recent call last):",
     "Process:               Python [3577]",
     "Exception Type:        EXC_BAD_ACCESS (SIGSEGV)",
+    "0   libsystem_c.dylib                 0x00007fff6a35e808 abort + 120",
     "Crashed Thread:        0  Dispatch queue: com.apple.main-thread",
     "Thread 4 Crashed:: Dispatch queue: com.apple.main-thread",
     "* thread #1, queue = 'com.apple.main-thread', stop reason = signal SIGABRT",

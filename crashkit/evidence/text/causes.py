@@ -32,8 +32,9 @@ _LETTERS = r"\\w{0,12}"
 _NOT = r"(?<!no )(?<!not )(?<!not a )(?<!not an )(?<!never )(?<!isn t )(?<!without )"
 
 
-_AROUND = 500
-"""Letters before and behind a word in which those near it stand: a paragraph: what happened and why stand apart."""
+_SENTENCE, _PARAGRAPH = 140, 500
+"""Letters before and behind a word in which those near it stand. Where nobody quotes what a program printed, what happened and why may
+stand further apart."""
 _MOST_PLACES = 50
 """Of the first of words near each other that are tried."""
 
@@ -134,12 +135,12 @@ def _may_match(pattern: _Pattern, text: str) -> bool:
     return not pattern.required or any(one in text for one in pattern.required)
 
 
-def told(rows: Sequence[str]) -> tuple[Told, ...]:
-    """The causes that these lines tell, each once, by the numbers of their lines from 1."""
+def told(rows: Sequence[str], only_words: bool) -> tuple[Told, ...]:
+    """The causes that these lines tell, each once, by the numbers of their lines from 1. `only_words`: no program printed any of them."""
     letters = Letters(rows)
     text = _guesses().sub(lambda guess: "-" * len(guess[0]), letters.spaced)
     found: dict[str, int] = {}
-    for kind, at in (*_in_order(text), *_in_any_order(text, letters)):
+    for kind, at in (*_in_order(text), *_in_any_order(text, letters, _PARAGRAPH if only_words else _SENTENCE)):
         line = letters.line_of_spaced(at)
         found[kind] = min(line, found.get(kind, line))
     return tuple(Told(line, kind) for kind, line in found.items())
@@ -152,14 +153,14 @@ def _in_order(text: str) -> Iterator[tuple[str, int]]:
             yield kind, match.start()
 
 
-def _in_any_order(text: str, letters: Letters) -> Iterator[tuple[str, int]]:
+def _in_any_order(text: str, letters: Letters, near: int) -> Iterator[tuple[str, int]]:
     for kind, in_sentence, words in _patterns()[1]:
         if not all(_may_match(one, text) for one in words):
             continue
         first, *others = (one.regex for one in words)
         for match in islice(first.finditer(text), _MOST_PLACES):
             begin, end = letters.sentence_of_spaced(match.start()) if in_sentence else (0, len(text))
-            around = text[max(begin, match.start() - _AROUND) : min(end, match.end() + _AROUND)]
+            around = text[max(begin, match.start() - near) : min(end, match.end() + near)]
             if all(other.search(around) for other in others):
                 yield kind, match.start()
                 break

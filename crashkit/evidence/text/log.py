@@ -608,7 +608,7 @@ class _Log:
                 line=one.line,
                 fields={"loosely": "somebody's words"},
             )
-            for one in causes.told(rows)
+            for one in causes.told(rows, only_words=not printed)
         )
 
     def retold(self, file: BinaryIO, known: Sequence[LogLine]) -> tuple[LogLine, ...]:

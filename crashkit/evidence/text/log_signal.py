@@ -188,7 +188,7 @@ def _signal(lines: Sequence[LogLine], told: Optional[int], status: Optional[int]
         *(number for kind in _NAMED for line in failed if line.kind == kind and (number := named(line.fields))),
         next((_BY_KIND[line.kind] for line in failed if line.kind in _BY_KIND), None),
         *(number for kind in _NAMED for line in stopped if line.kind == kind and (number := named(line.fields))),
-        next((named(line.fields) or _BY_KIND[line.kind] for line in stopped if line.kind in _BY_KIND), None),
+        next((_BY_KIND[line.kind] for line in stopped if line.kind in _BY_KIND), None),
         status - 128 if status is not None and 128 < status <= 192 else None,
     )
     number = next((number for number in numbers if number), None)
