@@ -65,6 +65,10 @@ _LOCK_WAIT = regex(
     r"_*(lll_lock_wait|lll_lock_wait_private|pthread_mutex_lock\w*|pthread_cond_wait\w*|pthread_(clock|timed)?join\w*|pthread_rwlock_\w+lock)"
     r"|std::(mutex::lock|condition_variable::wait|thread::join)|__gthread_\w*lock"
 )
+# Functions of the C library in which a thread that did not crash may stand, with a null pointer as their first argument.
+_WAITS = regex(
+    rf"(?:{_LOCK_WAIT.pattern})|_*(?:p?poll|p?select|sig(?:wait|suspend|timedwait)\w*|wait\w*|(?:clock_)?nanosleep|futex\w*)(?:_\w+)?"
+)
 # Lines that tell of an end without naming a signal of Linux.
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
 
@@ -511,7 +515,7 @@ def null_argument(case: Case) -> Outcome:
     frame = _with_arguments(case.crashed)
     if case.crashed is None or frame is None:
         return no("the arguments of the function that failed are not known")
-    if signal is None and (frame.index or frame.frame.line is None or _LOCK_WAIT.fullmatch(frame.name) or is_machinery(frame.name)):
+    if signal is None and (frame.index or frame.frame.line is None or _WAITS.fullmatch(frame.name) or is_machinery(frame.name)):
         return no("nothing says that there was a fault")
     found = next((one for one in enumerate(frame.frame.args.items()) if _is_null_argument(one[0], *one[1])), None)
     if found is None:
