@@ -187,6 +187,13 @@ def test_a_handler_of_a_signal_that_was_sent(end: str, signal: str, reason: str,
     assert ("SIGTERM, which the process itself had sent" in screen) is ("siginfo" in flags)
 
 
+def test_a_fault_that_is_not_explained_is_one_all_the_same() -> None:
+    """Its page is mapped; what reads it has failed, though the handler that gave up was not the last one to run."""
+    crash = ended(c_crash("handlers.c", "past_file", "abort", "passed_on"))
+    assert crash.signal is not None and crash.signal.name == "SIGABRT" and crash.signal.handled is None
+    assert "handler-ended-process" not in {finding.id for finding in crash.findings}
+
+
 @pytest.mark.parametrize("end", ["abort_crashes", "abort_kills"])
 def test_an_abort_whose_handler_failed(end: str) -> None:
     crash = ended(c_crash("handlers.c", "null", end))
