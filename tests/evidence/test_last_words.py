@@ -69,7 +69,7 @@ def said(crash: Crash) -> list[LogLine]:
 
 THROWN = (
     *("runtime", "derived", "both", "own", "torch", "memory", "range", "system_error", "plain"),
-    *("in_noexcept", "rethrown", "bare", "after_caught"),
+    *("in_noexcept", "rethrown", "bare", "after_caught", "no_value", "other_any", "array_length"),
 )
 
 
