@@ -55,6 +55,8 @@ class Thrown(msgspec.Struct, frozen=True):
     what: Optional[str]
     address: int
     """Of the thrown object."""
+    is_standard: bool
+    """Whether its type is one of the language or of the C++ library: what follows its own few words is not part of it."""
 
 
 # Their words are constants of the library.
@@ -237,7 +239,8 @@ def _of_record(memory: Memory, record: int, text: ReadText, handled: bool = True
     if name is None:
         return None
     what = _words(memory, kind, name, object_, text, of_libcxx)
-    return Thrown(_readable(name), what[:_LONGEST] if what else None, object_)
+    is_standard = len(name) == 1 or name.startswith(("P", "St", "NSt"))
+    return Thrown(_readable(name), what[:_LONGEST] if what else None, object_, is_standard)
 
 
 def _type_name(memory: Memory, kind: int, text: ReadText) -> Optional[str]:
