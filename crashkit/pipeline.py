@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import cache, partial
@@ -803,11 +803,13 @@ def _read_meanwhile(core: Core, scene: Scene, direct: Optional[_Direct], finder:
     """All that needs no stacks: it costs no time before a debugger has them."""
     from crashkit.evidence.package_versions import package_versions
 
-    words: tuple[LogLine, ...] = ()
+    none: tuple[LogLine, ...] = ()
     problems: list[SoftError] = []
     answer = _answered(direct.reader) if direct is not None else None
     told = _told_by_interpreter(scene.crash, direct.reader, finder, problems) if direct is not None else _Told()
-    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene, direct), words, problems)
+    words = attempt("stacks", "the reader of last words", lambda: _last_words(core, scene), none, problems)
+    if direct is not None and any(line.kind in ("terminate", "terminate-c10") for line in words):
+        words += attempt("stacks", "the reader of what a C++ exception carried", lambda: _carried(direct.reader), none, problems)
     silent: tuple[str, ...] = ()
     unwritten = attempt("stacks", "the reader of buffers", lambda: _unwritten(core, scene, direct), silent, problems)
     if answer is not None and _is_of_this_machine(scene):
@@ -934,26 +936,26 @@ def _abort_message(answers: Sequence[Answer]) -> tuple[LogLine, ...]:
     return (LogLine(text=text, kind=kind, path="core", from_core=True, fields=fields),)
 
 
-def _last_words(core: Core, scene: Scene, direct: Optional[_Direct]) -> tuple[LogLine, ...]:
-    """What the process said as it died, and what it could have said of the Python exception that a C++ one carried."""
+def _last_words(core: Core, scene: Scene) -> tuple[LogLine, ...]:
+    """What the process said as it died."""
     from crashkit.evidence.core.last_words import last_words
 
     found = []
     for words in last_words(core, scene):
         kind, fields = (words.kind, dict(words.fields)) if words.kind else _classified(words.text)
         found.append(LogLine(text=words.text, kind=kind, path="core", from_core=True, fields=fields))
-    if any(line.kind in ("terminate", "terminate-c10") for line in found) and direct is not None:
-        found += _carried(direct.reader)
     return tuple(found)
 
 
-def _carried(reader: DirectReader) -> Iterator[LogLine]:
+def _carried(reader: DirectReader) -> tuple[LogLine, ...]:
+    """What it could have said of the Python exception that a C++ one carried."""
     carried = reader.carried()
-    if carried is not None:
-        where = f", raised in {carried.function} ({carried.file}:{carried.line})" if carried.function and carried.file else ""
-        said = f"{carried.text}{where}"
-        text = f"the C++ exception carried a Python exception: {said}"
-        yield LogLine(text=text, kind="cxx-python-error", path="core", from_core=True, fields={"python_error": said})
+    if carried is None:
+        return ()
+    where = f", raised in {carried.function} ({carried.file}:{carried.line})" if carried.function and carried.file else ""
+    said = f"{carried.text}{where}"
+    text = f"the C++ exception carried a Python exception: {said}"
+    return (LogLine(text=text, kind="cxx-python-error", path="core", from_core=True, fields={"python_error": said}),)
 
 
 def _line_of_core(text: str) -> LogLine:

@@ -69,11 +69,10 @@ _SYNONYMS = {
 def _suggestion(word: str) -> str:
     """What somebody who typed `word` probably meant: a core, a crash in the store, or a command."""
     from difflib import get_close_matches
-    from pathlib import Path
 
     from crashkit.crashfolder.ids import time_of
 
-    if Path(word).exists():
+    if os.path.exists(word):  # noqa: PTH110  # pathlib's raises for a name that is too long
         return f"; to analyze a file: crashkit analyze {word}"
     if time_of(word) is not None:
         return f"; to show a crash: crashkit show {word}"

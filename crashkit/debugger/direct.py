@@ -149,7 +149,8 @@ class DirectReader:
         if self._state is None or not pointer:
             return None
         thrown = handled(self._core, pointer, lambda address: text_at(self._core, self._scene.files, address))
-        carried = self._state.carried(thrown.address) if thrown is not None else None
+        # One of the C++ library's refers to nothing of Python; what lies behind it may.
+        carried = self._state.carried(thrown.address) if thrown is not None and not thrown.is_standard else None
         if carried is None:
             return None
         frame = next((self._frame(one, False) for one in carried.frames), None)

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
-from crashkit.model import Evidence, NativeFrame
-from crashkit.naming.failing import said
+from crashkit.model import Evidence, NativeFrame, PythonFrame
+from crashkit.naming.failing import said, said_name
+from crashkit.naming.functions import plain
 from crashkit.naming.interrupted import handled_said, handler_at, handler_said
+from crashkit.naming.machinery import is_signal_frame
 from crashkit.regex import regex
 
 _ALLOWED = regex(
     r"PyErr_SetInterrupt\w*|Py_AddPendingCall|_PyEval_AddPendingCall|_?Py_FatalError\w*|_?Py_[Dd]ump\w*|_PyTime_\w+|trip_signal|signal_handler"
 )
 """What the interpreter itself calls in handlers: Modules/signalmodule.c and faulthandler.c."""
+_SENDS = regex(r"_*(?:raise|gsignal|kill|tgkill|pthread_kill|sigqueue|pthread_sigqueue)(?:_implementation|_internal)?")
 
 
 def handler_calls_python(case: Case) -> Outcome:
@@ -45,7 +50,21 @@ def handler_ended_process(case: Case) -> Outcome:
     said = handled_said(signal.handled, case.crash.process.pid if case.crash.process else None)
     named = signal.handled.handler or "a handler"
     evidence = Evidence(text=f"{named} ran for {said}", thread=case.crash.crashed_thread)
-    return Outcome(True, (evidence,), {"ended_by": named, "handled": said, "handled_name": signal.handled.name})
+    sender = _sender(case)
+    interrupted = f"It had interrupted {sender}, which was sending a signal" if sender else "What it had interrupted did not fail"
+    fields = {"ended_by": named, "handled": said, "handled_name": signal.handled.name, "interrupted": interrupted}
+    return Outcome(True, (evidence,), {**fields, **({"sender": sender} if sender else {})})
+
+
+def _sender(case: Case) -> str | None:
+    """What called raise() or the like, and was interrupted there by the outermost handler; None if that interrupted something else."""
+    frames = case.crashed.thread.frames if case.crashed is not None else ()
+    at = max((index for index, frame in enumerate(frames) if is_signal_frame(frame)), default=len(frames))
+    below = [frame for frame in frames[at + 1 :] if isinstance(frame, (NativeFrame, PythonFrame))]
+    sending = list(takewhile(lambda frame: isinstance(frame, NativeFrame) and _SENDS.fullmatch(plain(frame.function or "")), below))
+    callers = below[len(sending) :] if sending else []
+    caller = next((one for one in callers if not (isinstance(one, NativeFrame) and case.is_interpreter(one.module or ""))), None)
+    return said_name(caller) if isinstance(caller, NativeFrame) else caller.function if caller is not None else None
 
 
 HANDLER_FACTS = {"handler-calls-python": handler_calls_python, "handler-ended-process": handler_ended_process}

@@ -43,8 +43,9 @@ def settle(scene: Scene, crash: Crash) -> Crash:
         return replace(_in_handlers(crash, thread), signal=replace(signal, handled=within))
     if within is not None and scene.sent is not None and scene.sent.signal is not None and _is_sent(within, signal):
         return _in_handlers(_ended_by(crash, scene.sent.signal, within), thread)
-    if innermost is not None and (outer := _outer(thread.frames, innermost, handled)) is not None and _called(thread.frames, innermost):
-        # The innermost handler, such as faulthandler's, only passed on what that of another signal did.
+    outer = _outer(thread.frames, innermost, handled) if innermost is not None else None
+    if innermost is not None and outer is not None and _is_sent(outer, signal) and _called(thread.frames, innermost):
+        # The innermost handler, such as faulthandler's, only passed on what that of another signal did. That of a fault has its reason.
         return _ended_by(crash, signal, outer)
     whole = not any(isinstance(frame, ElidedFrames) for frame in thread.frames)
     if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):

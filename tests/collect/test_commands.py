@@ -31,6 +31,7 @@ from tests.crashes import an_interpreter, python_crash
         (("remove",), "no such command 'remove'; did you mean 'rm'?"),
         (("help",), "no such command 'help'; did you mean '--help'?"),
         (("frobnicate",), "no such command 'frobnicate'\n"),
+        (("frobnicate" * 30,), "no such command 'frobnicate"),
         (("run", "--wat", "--", "true"), "No such option"),
     ],
 )

@@ -60,6 +60,8 @@ def test_a_command_that_does_not_exist_and_one_that_cannot_run(crashkit: Crashki
     missing = crashkit.run("no-such-command")
     assert missing.returncode == 127
     assert missing.stderr == "crashkit: cannot run 'no-such-command': No such file or directory\ncrashkit: Check its name, and PATH.\n"
+    quoted = crashkit.run("python3 train.py " + "--option " * 40)
+    assert quoted.returncode == 126 and "Pass the words without quotes: crashkit run -- python3 train.py" in quoted.stderr
     plain = crashkit.script("plain.txt", "text")
     refused = crashkit.run(plain)
     assert refused.returncode == 126

@@ -75,7 +75,9 @@ def test_a_handler_that_aborts(faulthandler: bool, tmp_path: Path) -> None:
     assert found is not None and not found.values
     assert answer.line(found, crash.signal).endswith("(program.py:6): interrupted by the signal handler on_abort, which ended the process")
     assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
-    assert "on_abort handled SIGALRM, and ended the process with SIGABRT" in crash.findings[0].summary
+    summary, fix = crash.findings[0].summary, crash.findings[0].fix
+    assert "on_abort handled SIGALRM, and ended the process with SIGABRT. It had interrupted serve, which was sending a signal." in summary
+    assert fix[0] == "Find out what serve sent SIGALRM for: the handler only followed it."
 
 
 def test_only_a_frame_of_the_kernel_between_the_failure_and_python() -> None:

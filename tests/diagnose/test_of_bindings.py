@@ -45,6 +45,13 @@ def test_a_cxx_exception_that_carries_one_of_python(python: Interpreter, kind: s
     assert "error_already_set &e" in finding.fix[0]
 
 
+@pytest.mark.parametrize("python", some_interpreters("3.11"))
+def test_what_lies_beside_a_cxx_exception_is_not_carried(python: Interpreter, tmp_path: Path) -> None:
+    crash = crash_of("beside", tmp_path, python)
+    assert any("of C++ alone" in line.text for line in crash.log)
+    assert not any(line.kind == "cxx-python-error" for line in crash.log)
+
+
 @pytest.mark.parametrize("gdb", ["gdb", None])
 @pytest.mark.parametrize("python", some_interpreters("3.9", "3.11", "3.13"))
 def test_no_thread_state_is_current(python: Interpreter, gdb: str | None, tmp_path: Path) -> None:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
+from crashkit.evidence.core.freed_chunk import freed_chunk
+from crashkit.evidence.core.walk import Frame
 from crashkit.pipeline import Options, analyze
 
 from ..crashes import c_crash, needs_x86_64
+from .test_cxx_exception_damage import HEAP, PAGE, Memory, placed
 
 pytestmark = needs_x86_64()
 
@@ -25,3 +30,18 @@ def test_a_block_that_free_refused(kind: str, message: str, found: tuple[str, st
     assert crash.log[0].text == f"double free or corruption {message}"
     assert (crash.findings[0].id, crash.findings[0].confidence) == found
     assert told in crash.findings[0].summary
+
+
+@pytest.mark.parametrize(
+    ("following", "verdict"),
+    [(0x41, None), (0x4141414141414141, "behind")],
+)
+def test_a_block_that_two_mappings_share(following: int, verdict: str | None) -> None:
+    """The kernel divides a heap where part of it is to have huge pages (madvise(2)); a block's size is none the worse for that."""
+    size = 2 * PAGE
+    memory = Memory(placed(PAGE, {8: struct.pack("<Q", size | 1)}))
+    memory.parts[HEAP + PAGE] = placed(2 * PAGE, {PAGE + 8: struct.pack("<Q", following)})
+    registers = {"rbx": HEAP, "rbp": size, "r12": HEAP + size}
+    frames = [Frame(0, registers, None, None, False), Frame(0, {}, None, None, True)]
+    found = freed_chunk(frames, ["_int_free", "free"], memory)
+    assert found is not None and (found.address, found.verdict) == (HEAP + 16, verdict)

@@ -183,8 +183,18 @@ def test_a_handler_of_a_signal_that_was_sent(end: str, signal: str, reason: str,
     assert native is not None and native.function == "finish"
     assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
     screen = "\n".join(text.summary(crash, None, color=False, width=200))
+    # kill() was still running: whoever called that knows why.
+    assert "It had interrupted main, which was sending a signal." in crash.findings[0].summary
+    assert crash.findings[0].fix[0] == "Find out what main sent SIGTERM for: the handler only followed it."
     assert f"in the handler of SIGTERM\n  the process {'aborted itself' if reason == 'abort' else 'sent SIGSEGV to itself'} in" in screen
     assert ("SIGTERM, which the process itself had sent" in screen) is ("siginfo" in flags)
+
+
+def test_a_fault_that_is_not_explained_is_one_all_the_same() -> None:
+    """Its page is mapped; what reads it has failed, though the handler that gave up was not the last one to run."""
+    crash = ended(c_crash("handlers.c", "past_file", "abort", "passed_on"))
+    assert crash.signal is not None and crash.signal.name == "SIGABRT" and crash.signal.handled is None
+    assert "handler-ended-process" not in {finding.id for finding in crash.findings}
 
 
 @pytest.mark.parametrize("end", ["abort_crashes", "abort_kills"])

@@ -12,6 +12,7 @@ from typing import Optional
 
 import pytest
 
+from crashkit.debugger.direct import DirectReader
 from crashkit.model import Crash, LogLine
 from crashkit.pipeline import Options, analyze
 from crashkit.report import text, wording
@@ -69,7 +70,7 @@ def said(crash: Crash) -> list[LogLine]:
 
 THROWN = (
     *("runtime", "derived", "both", "own", "torch", "memory", "range", "system_error", "plain"),
-    *("in_noexcept", "rethrown", "bare", "after_caught"),
+    *("in_noexcept", "rethrown", "bare", "after_caught", "no_value", "other_any", "array_length"),
 )
 
 
@@ -94,6 +95,17 @@ def test_of_what_is_no_exception(function: str, type_: str, what: str) -> None:
     first, second = said(crash)
     assert first.text in folder.stderr and first.fields["type"].startswith(type_)
     assert second.fields == {"what": what}
+
+
+@pytest.mark.slow
+def test_words_are_kept_where_the_interpreters_memory_cannot_be_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: DirectReader) -> None:
+        raise RecursionError
+
+    monkeypatch.setattr(DirectReader, "carried", fail)
+    _, crash = ended(library("exceptions.cpp"), "runtime")
+    assert [line.kind for line in said(crash)] == ["terminate", "what"]
+    assert [error.message for error in crash.soft_errors if "carried failed: RecursionError" in error.message]
 
 
 KEPT = ("kept_and_second", "caught_kept_and_second", "caught_here_and_second")

@@ -122,3 +122,10 @@ def test_ordinary_words(text: str, classifier: Classifier) -> None:
 def test_an_ordinary_word_with_what_a_shell_adds(text: str, classifier: Classifier) -> None:
     found = _known(classifier, text)
     assert found is not None and (found[0], found[1].get("signal")) == ("process-end", "SIGABRT")
+
+
+@pytest.mark.parametrize("text", ["PARÇALAMA ARIZASI", "Veriyolu HATASI", "SEGMENTATİON FAULT (CORE DUMPED)"])
+def test_in_capitals_whatever_the_dot(text: str) -> None:
+    """Turkish has two letters that are I in capitals or i in small ones."""
+    found = Classifier().loosely(text)
+    assert found is not None and found[0] == "process-end"

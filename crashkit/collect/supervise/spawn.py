@@ -10,7 +10,6 @@ import os
 import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 
 from crashkit.collect.host import linux
 
@@ -32,21 +31,22 @@ class SpawnError(Exception):
 
 def _advice(command: str, number: int) -> str:
     """What to try instead. A shell would look for a name without a slash in PATH, too."""
-    path = Path(command)
     quoted = shlex.quote(command)
-    if path.is_dir():
+    # Unlike pathlib's, these do not raise for a folder that may not be read, or a name that is too long.
+    is_file = os.path.isfile(command)
+    if os.path.isdir(command):
         return "It is a folder: pass a program."
-    if path.is_file() and path.suffix == ".py":
+    if is_file and command.endswith(".py"):
         return f"Pass its interpreter, too: crashkit run -- python3 {quoted}"
-    if number == errno.ENOENT and path.is_file():
+    if number == errno.ENOENT and is_file:
         here = f"it is not in PATH: crashkit run -- ./{quoted}"
         return f"The file is there, but {'the interpreter in its first line is not.' if '/' in command else here}"
-    if number == errno.ENOENT:
+    if number in (errno.ENOENT, errno.ENAMETOOLONG):
         words = command.split()
         return f"Pass the words without quotes: crashkit run -- {command}" if len(words) > 1 else "Check its name, and PATH."
     if number == errno.ENOEXEC:
         return "It is no program of this machine, and its first line names no interpreter (#!)."
-    return f"It is not executable: chmod +x {quoted}" if path.is_file() else "Check its permissions."
+    return f"It is not executable: chmod +x {quoted}" if is_file else "Check its permissions."
 
 
 def spawn(

@@ -13,18 +13,17 @@ from __future__ import annotations
 import re
 import struct
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Optional
 
 import msgspec
+from ahocorasick_rs import BytesAhoCorasick
 
 from crashkit.memory import Memory, mapping_at, word_at
 from crashkit.naming.itanium import demangled
 
 ReadText = Callable[[int], Optional[str]]
 """The string at an address of the process; None if it cannot be read."""
-ReadString = Callable[[Memory, int], Optional[str]]
-"""The std::string at an address; None if there is none."""
 
 _GNU, _GNU_DEPENDENT = b"\0++CCUNG", b"\x01++CCUNG"
 _LLVM, _LLVM_DEPENDENT = b"\0++CGNLC", b"\x01++CGNLC"
@@ -38,12 +37,13 @@ _CLASS_AT, _SIZE, _COUNT_AT, _ADJUSTED_AT = 80, 112, 40, 72
 _REFERENCES = {_GNU: (-16, b"\1\0\0\0"), _LLVM: (-8, b"\1\0\0\0\0\0\0\0")}
 _STACK = 64 << 10
 _MOST_IN_FLIGHT = 8
+_MOST_RECORDS = 1000
 _MOST_HEAP = 256 << 20
 _STATIC_STORAGE = 64 << 10
 # struct pthread, before or behind the thread pointer.
 _CONTROL_BLOCK = 0x900
 _MOST_MODULES = 512
-_DEEPEST = 8
+_DEEPEST, _MOST_BASES = 8, 64
 _LONGEST = 1000
 _NAME = re.compile(r"\*?([A-Za-z0-9_$.]{1,4000})")
 
@@ -55,6 +55,8 @@ class Thrown(msgspec.Struct, frozen=True):
     what: Optional[str]
     address: int
     """Of the thrown object."""
+    is_standard: bool
+    """Whether its type is one of the language or of the C++ library: what follows its own few words is not part of it."""
 
 
 # Their words are constants of the library.
@@ -69,6 +71,13 @@ _CONSTANT = {
     "St12bad_weak_ptr": "bad_weak_ptr",
     "St12bad_any_cast": "bad any_cast",
     "St9exception": "std::exception",
+}
+# Those that libc++ has other words for (libcxxabi/src/stdlib_exception.cpp, libcxx/src/optional.cpp, any.cpp).
+_CONSTANT_OF_LIBCXX = {
+    **_CONSTANT,
+    "St20bad_array_new_length": "bad_array_new_length",
+    "St19bad_optional_access": "bad_optional_access",
+    "St12bad_any_cast": "bad any cast",
 }
 # A pointer to the characters behind the pointer to the virtual functions.
 _OWNS_POINTER = frozenset({"St13runtime_error", "St11logic_error"})
@@ -105,15 +114,17 @@ def in_flight(memory: Memory, registers: Sequence[Mapping[str, int]], text: Read
                 records[record] = None
     stack_pointer = memory.architecture.stack_pointer
     stack = range(*(frame.get(stack_pointer, 0) for frame in (registers[0], registers[-1]))) if registers else range(0)
-    records.update(dict.fromkeys(_beside(memory, next(iter(records), 0), stack)))
-    found: list[Thrown] = []
+    records.update(dict.fromkeys(islice(_beside(memory, next(iter(records), 0), stack), _MOST_RECORDS)))
+    found: dict[int, Thrown] = {}
+    handlers: dict[int, int] = {}
     live = {frame.get(stack_pointer, 0) for frame in registers}
-    for record in records:
+    for record in islice(records, _MOST_RECORDS):
         thrown = _of_record(memory, record, text, handled=False)
         handler = word_at(memory, record + _CLASS_AT + 24)
-        if thrown is not None and handler in live and _is_referred_to_once(memory, record) and not _is_kept(memory, record, handler):
-            found.append(thrown)
-    return found[:_MOST_IN_FLIGHT]
+        if thrown is not None and handler in live and _is_referred_to_once(memory, record):
+            found[record], handlers[record] = thrown, handler
+    kept = _kept(memory, handlers)
+    return [thrown for record, thrown in found.items() if record not in kept][:_MOST_IN_FLIGHT]
 
 
 def _is_referred_to_once(memory: Memory, record: int) -> bool:
@@ -121,16 +132,39 @@ def _is_referred_to_once(memory: Memory, record: int) -> bool:
     return bool(once) and memory.read(record + place, len(once)) == once
 
 
-def _is_kept(memory: Memory, record: int, handler: int) -> bool:
-    """Whether a std::exception_ptr on the heap, or in a frame from the handler's on, points to the object: what unwinds has none there."""
-    pointer = re.compile(re.escape(struct.pack("<Q", record + _SIZE)))
-    for inside, most in ((record, _MOST_HEAP), (handler, _STACK)):
-        mapping = mapping_at(memory.mappings(), inside)
-        first = inside if inside == handler or mapping is None else mapping.start
-        for start, data in memory.scan(first, min(mapping.end, first + most)) if mapping is not None else ():
-            if any(start + match.start() != record + _ADJUSTED_AT for match in pointer.finditer(data)):
-                return True
-    return False
+def _kept(memory: Memory, handlers: Mapping[int, int]) -> set[int]:
+    """Which of these records are of objects to which a std::exception_ptr points: one on the heap, or in a frame from the handler's on.
+
+    `handlers`: by record, which frame will handle it. What unwinds has no such pointer there. The heap is searched once for all of them.
+    """
+    records = [record for record in handlers if record + _SIZE < 1 << 64]
+    if not records:
+        return set()
+    pointers = BytesAhoCorasick([struct.pack("<Q", record + _SIZE) for record in records])
+    kept: set[int] = set()
+    for start, end, handler in _where_kept(memory, handlers):
+        for address, data in memory.scan(start, end):
+            for number, at, _ in pointers.find_matches_as_indexes(data, overlapping=True):
+                record = records[number]
+                if address + at != record + _ADJUSTED_AT and handler in (None, handlers[record]):
+                    kept.add(record)
+            if len(kept) == len(records):
+                return kept
+    return kept
+
+
+def _where_kept(memory: Memory, handlers: Mapping[int, int]) -> Iterator[tuple[int, int, Optional[int]]]:
+    """Start and end of each part of memory to search, and the frame whose part of the stack it is; None for the heap."""
+    heaps = {mapping.start: mapping for record in handlers if (mapping := mapping_at(memory.mappings(), record)) is not None}
+    left = _MOST_HEAP
+    for heap in heaps.values():
+        end = min(heap.end, heap.start + left)
+        left -= end - heap.start
+        yield heap.start, end, None
+    for handler in dict.fromkeys(handlers.values()):
+        stack = mapping_at(memory.mappings(), handler)
+        if stack is not None:
+            yield handler, min(stack.end, handler + _STACK), handler
 
 
 def _beside(memory: Memory, record: int, stack: range) -> Iterator[int]:
@@ -204,8 +238,9 @@ def _of_record(memory: Memory, record: int, text: ReadText, handled: bool = True
     name = _type_name(memory, kind, text)
     if name is None:
         return None
-    what = _words(memory, kind, name, object_, text, _string_of_libcxx if of_libcxx else _string)
-    return Thrown(_readable(name), what[:_LONGEST] if what else None, object_)
+    what = _words(memory, kind, name, object_, text, of_libcxx)
+    is_standard = len(name) == 1 or name.startswith(("P", "St", "NSt"))
+    return Thrown(_readable(name), what[:_LONGEST] if what else None, object_, is_standard)
 
 
 def _type_name(memory: Memory, kind: int, text: ReadText) -> Optional[str]:
@@ -222,8 +257,9 @@ def _readable(name: str) -> str:
     return shown[2:-1] if shown != mangled else name
 
 
-def _words(memory: Memory, kind: int, name: str, object_: int, text: ReadText, string: ReadString) -> Optional[str]:
+def _words(memory: Memory, kind: int, name: str, object_: int, text: ReadText, of_libcxx: bool) -> Optional[str]:
     """What the exception has to say: what() of the classes whose layout is known, or the thrown value."""
+    string, constant = (_string_of_libcxx, _CONSTANT_OF_LIBCXX) if of_libcxx else (_string, _CONSTANT)
     if name in _NUMBERS:
         data = memory.read(object_, struct.calcsize(_NUMBERS[name]))
         return str(struct.unpack(_NUMBERS[name], data)[0]) if len(data) == struct.calcsize(_NUMBERS[name]) else None
@@ -231,9 +267,10 @@ def _words(memory: Memory, kind: int, name: str, object_: int, text: ReadText, s
         return _printable(text(word_at(memory, object_) or 0))
     if name in _STRINGS:
         return string(memory, object_)
-    if name in _CONSTANT:
-        return _CONSTANT[name]
-    lineage = list(_lineage(memory, kind, name, object_, text, 0))
+    if name in constant:
+        return constant[name]
+    # Damaged memory may tell of classes that derive from themselves.
+    lineage = list(islice(_lineage(memory, kind, name, object_, text, 0), _MOST_BASES))
     for base, place in lineage:
         if base in _OWNS_POINTER:
             return _printable(text(word_at(memory, place + 8) or 0))

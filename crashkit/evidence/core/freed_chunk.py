@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple, Optional
 
 from crashkit.evidence.core.walk import Frame
-from crashkit.memory import Memory, mapping_at, word_at
+from crashkit.memory import Memory, word_at
 from crashkit.regex import regex
 
 _FREES = regex(r"(?:__libc_|__GI___libc_|c)?free|(?:__libc_)?realloc")
@@ -47,8 +47,7 @@ def freed_chunk(frames: Sequence[Frame], functions: Sequence[Optional[str]], mem
 
 
 def _verdict(memory: Memory, chunk: int, size: int) -> Optional[str]:
-    mapping = mapping_at(memory.mappings(), chunk)
-    end = mapping.end if mapping is not None else 0
+    end = _end_of_heap(memory, chunk)
     if not _SMALLEST <= size <= end - chunk or size % _ALIGNMENT:
         return "size"
     following, previous = word_at(memory, chunk + _NEXT), word_at(memory, chunk + _PREVIOUS)
@@ -58,3 +57,12 @@ def _verdict(memory: Memory, chunk: int, size: int) -> Optional[str]:
     if behind is not None and (not _SMALLEST <= behind & ~_FLAGS <= end - chunk - size or behind & ~_FLAGS & _ALIGNMENT - 1):
         return "behind"
     return None
+
+
+def _end_of_heap(memory: Memory, chunk: int) -> int:
+    """Where the memory that can be written ends, whatever the kernel divides it by: NumPy advises it of huge pages for parts of a heap."""
+    end = chunk
+    for mapping in memory.mappings():
+        if mapping.start <= end < mapping.end and (mapping.permissions is None or "w" in mapping.permissions):
+            end = mapping.end
+    return end

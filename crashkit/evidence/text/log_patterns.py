@@ -31,6 +31,8 @@ _TYPED = str.maketrans(
     }
 )
 """What text editors, chats and input methods make of quotation marks, brackets and colons."""
+_TURKISH = {ord("\u0131"): "i", 0x307: None}
+"""The Turkish i without a dot, and the dot that folding leaves of the capital one: a pattern without regard to case takes them for i."""
 
 
 class LinePattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -155,7 +157,7 @@ class Classifier:
     def loosely(self, text: str) -> Optional[tuple[Optional[str], dict[str, str], str]]:
         """As `classify` by the built-in table, whatever the case of the letters: who types a message does not keep it. And what matched."""
         loose = _loose()
-        found = (loose.of_literal[at] for at, _, _ in loose.any.find_matches_as_indexes(text.casefold(), overlapping=True))
+        found = (loose.of_literal[at] for at, _, _ in loose.any.find_matches_as_indexes(_folded(text), overlapping=True))
         for index in sorted({*loose.always, *chain.from_iterable(found)}):
             line, pattern = loose.patterns[index]
             if match := pattern.search(text):
@@ -254,6 +256,10 @@ class _Loose(NamedTuple):
     """Patterns that require nothing."""
 
 
+def _folded(text: str) -> str:
+    return text.casefold().translate(_TURKISH)
+
+
 @cache
 def _loose() -> _Loose:
     lines = tuple(line for line in (*loose_line_patterns(), *line_patterns()) if line.kind != _ONLY_AS_IT_IS)
@@ -261,11 +267,11 @@ def _loose() -> _Loose:
         Path(__file__).with_name("loose_lines.required"),
         (line.pattern for line in lines),
         Path(required.__file__),
-        lambda: [sorted({text.casefold() for text in required.literals(line.pattern)}) for line in lines],
+        lambda: [sorted(set(required.literals(line.pattern))) for line in lines],
     )
     of_literal: dict[str, list[int]] = {}
     for index, texts in enumerate(needed):
-        for text in texts:
+        for text in dict.fromkeys(map(_folded, texts)):
             of_literal.setdefault(text, []).append(index)
     return _Loose(
         tuple((line, regex(line.pattern, re.IGNORECASE)) for line in lines),
