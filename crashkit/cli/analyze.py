@@ -19,7 +19,7 @@ import click
 
 from crashkit.cli.ending import cleaned_up
 from crashkit.cli.index_option import checked_index
-from crashkit.cli.options import EvidencePath, path_map, system_files
+from crashkit.cli.options import EvidencePath, at_most_one, path_map, system_files
 from crashkit.errors import CrashkitError
 from crashkit.history.address import NONE
 
@@ -93,6 +93,7 @@ def command(
     bundle, a tar or zip archive of one crash, a log, a faulthandler dump, gdb output.
     Use - as PATH to read from standard input.
     """
+    at_most_one(json=as_json, markdown=as_markdown, issue=as_issue)
     # What an analysis makes stays until its end: to look for garbage in it more seldom saves a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
     # Before the rest is imported, which takes longer than a gdb to start. With files of another system it would read the wrong ones,

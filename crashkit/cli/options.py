@@ -44,6 +44,13 @@ class EvidencePath(click.Path):
         return super().convert(local_path(value), param, ctx)
 
 
+def at_most_one(**options: bool) -> None:
+    """What is printed is one document. Raises UsageError if more than one of these options was passed."""
+    passed = [f"--{name}" for name, value in options.items() if value]
+    if len(passed) > 1:
+        raise click.UsageError(f"{passed[0]} and {passed[1]} cannot be combined: pass one of them.", click.get_current_context())
+
+
 def path_map(text: str) -> tuple[str, Path]:
     """FROM=TO of `--path-map`. Raises BadParameter."""
     source, separator, target = text.partition("=")
