@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -181,6 +183,40 @@ def test_bash_completes_commands_options_and_ids(crashkit: Crashkit) -> None:
     assert _completed(crashkit, "ana") == ["analyze"]
     assert "--markdown" in _completed(crashkit, "show", "--")
     assert _completed(crashkit, "show", begun) == _completed(crashkit, "rm", begun) == [crash["id"]]
+
+
+def test_ids_of_signatures_are_completed_and_files_beside_ids(crashkit: Crashkit) -> None:
+    assert _completed(crashkit, "signatures", "show", "cuda-oo") == ["cuda-oom"]
+    assert _completed(crashkit, "signatures", "test", "core", "--only", "cuda-oo") == ["cuda-oom"]
+    # An empty name: the shell adds whatever files there are.
+    assert _completed(crashkit, "gdb", "co") == _completed(crashkit, "compare", "report", "co") == ["co"]
+    assert _completed(crashkit, "ci", "art") == ["art"] and _completed(crashkit, "run", "--", "python", "ser") == ["ser"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_reads_what_it_is_given(crashkit: Crashkit, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}: apt-get install {shell}")
+    done = subprocess.run(
+        crashkit.argv(), env={**crashkit.environment, "_CRASHKIT_COMPLETE": f"{shell}_source"}, capture_output=True, text=True, check=True
+    )
+    assert "compdef" in done.stdout or "complete" in done.stdout
+    prepared = "compdef() { :; };" if shell == "zsh" else ""
+    subprocess.run([shell, "-c", f"{prepared}{done.stdout}"], check=True)
+
+
+def test_fish_shows_whole_descriptions(crashkit: Crashkit) -> None:
+    """One with a comma in it, too."""
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("needs fish: apt-get install fish")
+    program = crashkit.cwd / "crashkit"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(crashkit.argv())} "$@"\n')
+    program.chmod(0o700)
+    environment = {**crashkit.environment, "PATH": f"{crashkit.cwd}:{os.environ['PATH']}"}
+    code = "_CRASHKIT_COMPLETE=fish_source crashkit | source; complete -C 'crashkit show --show'"
+    done = subprocess.run([fish, "--no-config", "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "--show-secrets\tShow what looks like a password, token or key, instead of masking it.\n"
 
 
 def _completed(crashkit: Crashkit, *words: str) -> list[str]:
