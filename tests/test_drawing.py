@@ -36,7 +36,7 @@ Current thread 0x00007f0000000001 [{HOSTILE.split()[1]}] (most recent call first
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     store = Store(tmp_path / "store")
-    for number, argv in ((11, ["python3", "-m", "server"]), (22, [HOSTILE])):
+    for number, argv in ((11, ["python3", "-m", "server"]), (22, ["server", HOSTILE])):
         work = store.begin("crash")
         manifest = {"schema": SCHEMA, "time": "2026-01-01T00:00:00Z", "pid": number, "signal": 11, "signal_name": "SIGSEGV", "argv": argv}
         write_manifest(work.descriptor, manifest)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_pipes_get_plain_lines_whatever_the_environment_says(name: str, environm
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["list", "show"])
 def test_strings_of_the_evidence_are_neither_markup_nor_control_characters(name: str, environment: dict[str, str], tmp_path: Path) -> None:
-    for shown in (piped(argv(name), tmp_path, environment), on_terminal(argv(name), tmp_path, environment, 1000)):
+    for shown in (piped(argv(name), tmp_path, environment), on_terminal(argv(name), tmp_path, environment, 500)):
         assert r"a\x1b[31m\nb\u202e [bold]x[/] [link=http://x]y[/link] :smile: 中文字 {} %s" in COLOR.sub("", shown)
 
 
