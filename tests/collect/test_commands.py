@@ -37,6 +37,10 @@ from tests.crashes import an_interpreter, python_crash
         (("attach", "gunicorn: master"), "To find that of a program: pgrep -af 'gunicorn: master'\n"),
         (("attach", "0"), "'0' is not a pid"),
         (("analyze", "core", "--json", "--markdown"), "--json and --markdown cannot be combined: pass one of them."),
+        (("analyze", "core", "--sysroot", "roofts"), "'roofts' does not exist"),
+        (("bundle", "core", "-o", "x.tar", "--search", "lisb"), "'lisb' does not exist"),
+        (("gdb", "core", "--sysroot", "roofts"), "'roofts' does not exist"),
+        (("gdb", "core", "--search", "lisb"), "'lisb' does not exist"),
         (("show", "--issue", "--open"), "--issue and --open cannot be combined"),
     ],
 )
