@@ -10,6 +10,7 @@ import json
 import os
 import re
 import select
+import shlex
 import shutil
 import signal
 import stat
@@ -17,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -27,6 +29,7 @@ import pytest
 import crashkit.cli
 from crashkit.cli import COMMANDS
 from crashkit.errors import EvidenceError
+from tests import pseudo_terminal
 from tests.crashes import NO_NAMESPACES, Folder, an_interpreter, c_crash, python_crash
 from tests.evidence import synthetic
 
@@ -433,6 +436,44 @@ def interrupted(arguments: Sequence[str | Path], gate: Path, folder: Path) -> su
 
 
 @pytest.mark.slow
+def on_screen(shown: str) -> list[str]:
+    """The lines that a terminal has after all that was written to it, of the codes that an erased answer uses."""
+    lines = [""]
+    for code, text in re.findall(r"(\x1b\[\??\d*[A-Za-z]|\r?\n|\r)|([^\x1b\r\n]+)", shown):
+        if code.endswith("\n"):
+            lines.append("")
+        elif code.endswith("A"):
+            del lines[len(lines) - int(code[2:-1] or 1) - 1 :]
+            lines.append("")
+        elif code.endswith("K"):
+            lines[-1] = ""
+        lines[-1] += text
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("columns", [60, 120])
+def test_a_terminal_has_one_answer_in_the_end(crashed, tmp_path, columns):
+    """The first one is there while gdb works; the whole one takes its place. Neither what stood above nor a log on stderr is touched."""
+    analyze = f"{shlex.quote(sys.executable)} -m crashkit analyze {crashed.core} --brief --out {tmp_path / 'report'}"
+    environment = {**os.environ, "TERM": "xterm", "NO_COLOR": "1"}
+    for redirected, first in (("", 0), (f" 2>{tmp_path / 'log'}", 0), (f" >{tmp_path / 'out'}", 1)):
+        process, terminal = pseudo_terminal.start(
+            ["sh", "-c", f"echo above; {analyze}{redirected}"], environment=environment, columns=columns
+        )
+        shown = b""
+        with suppress(OSError):  # EIO: it has ended
+            while part := os.read(terminal, 65536):
+                shown += part
+        os.close(terminal)
+        assert process.wait() == 0
+        screen = on_screen(shown.decode())
+        assert screen[0] == "above"
+        assert sum(line.startswith("SIGSEGV: ") for line in screen) == first
+        assert (screen[1].startswith("SIGSEGV  ")) == (not first)
+        assert (b"SIGSEGV: " in shown) == (not redirected.startswith(" 2>"))
+
+
 def test_interrupted_while_gdb_works(crashed, tmp_path):
     """A gdb that takes its first command and never answers; it holds a FIFO open for as long as it lives."""
     gate, held, program = tmp_path / "gate", tmp_path / "held", tmp_path / "slow-gdb"

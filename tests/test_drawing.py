@@ -14,7 +14,7 @@ from rich.text import Text
 from crashkit.cli import terminal
 from crashkit.crashfolder.manifest import SCHEMA, write_manifest
 from crashkit.crashfolder.store import Store
-from crashkit.model import Crash, PythonFrame, Signal, Thread
+from crashkit.model import Crash, Finding, PythonFrame, Signal, Thread
 from crashkit.report import safe
 from crashkit.report.renderer import renderer
 from tests.pseudo_terminal import start
@@ -36,7 +36,7 @@ Current thread 0x00007f0000000001 [{HOSTILE.split()[1]}] (most recent call first
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
     store = Store(tmp_path / "store")
-    for number, argv in ((11, ["python3", "-m", "server"]), (22, [HOSTILE])):
+    for number, argv in ((11, ["python3", "-m", "server"]), (22, ["server", HOSTILE])):
         work = store.begin("crash")
         manifest = {"schema": SCHEMA, "time": "2026-01-01T00:00:00Z", "pid": number, "signal": 11, "signal_name": "SIGSEGV", "argv": argv}
         write_manifest(work.descriptor, manifest)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ def test_pipes_get_plain_lines_whatever_the_environment_says(name: str, environm
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["list", "show"])
 def test_strings_of_the_evidence_are_neither_markup_nor_control_characters(name: str, environment: dict[str, str], tmp_path: Path) -> None:
-    for shown in (piped(argv(name), tmp_path, environment), on_terminal(argv(name), tmp_path, environment, 250)):
+    for shown in (piped(argv(name), tmp_path, environment), on_terminal(argv(name), tmp_path, environment, 500)):
         assert r"a\x1b[31m\nb\u202e [bold]x[/] [link=http://x]y[/link] :smile: 中文字 {} %s" in COLOR.sub("", shown)
 
 
@@ -159,7 +159,7 @@ SLOW = f"""
 import sys, threading
 sys.path.insert(0, {str(ROOT)!r})
 from crashkit.cli import analyze
-from crashkit.model import Crash, Signal
+from crashkit.model import Crash, Finding, Signal
 written, more, really_write = [], threading.Event(), sys.stderr.write
 def write(text):
     count = really_write(text)  # click tries whether it takes bytes
@@ -245,6 +245,23 @@ def test_each_row_of_a_list_has_its_signal_and_the_line_to_look_at(columns: int,
     # What stands for an id finds it.
     for short in re.findall(r"20260101T000000-\d+", shown):
         assert piped([*argv("show")[:-1], short], tmp_path, environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("columns", "beside"), [(90, []), (140, []), (160, ["COMMAND"]), (300, ["CORE", "SIZE", "REPORT", "COMMAND"])])
+def test_a_list_cuts_no_cause_for_columns_that_are_worth_less(
+    columns: int, beside: list[str], environment: dict[str, str], tmp_path: Path
+) -> None:
+    cause = "a null pointer was read, and thirty more words would not fit beside it, at 0x10"
+    frame = PythonFrame(function="decode", file="/srv/app.py", line=4)
+    finding = Finding(id="null", title=cause, confidence="certain")
+    thread = Thread(tid=1, crashed=True, frames=(frame,))
+    for path in Path(environment["CRASHKIT_HOME"]).iterdir():
+        crash = Crash(signal=Signal(number=11, name="SIGSEGV"), threads=(thread,), crashed_thread=1, findings=(finding,))
+        (path / "report.json").write_bytes(renderer("json").render(crash))
+    head, row, *_ = COLOR.sub("", on_terminal(argv("list"), tmp_path, environment, columns)).splitlines()
+    assert [name for name in head.split() if name in {"CORE", "SIZE", "REPORT", "COMMAND"}] == beside
+    assert (cause in row) == (columns in (140, 300))
 
 
 @pytest.mark.parametrize(

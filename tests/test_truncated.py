@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+import struct
 from functools import cache
 from pathlib import Path
 
 import pytest
 
+from crashkit.elf import notes
 from crashkit.model import Crash, Thread
 from crashkit.pipeline import analyze
 from crashkit.report import answer, json, text
@@ -48,6 +51,21 @@ def test_how_much_is_missing_is_said(crashed, cut, percent):
     assert crash.source.missing == size - crash.source.size
     assert any(f"{crash.source.missing:,} bytes of memory are missing" in error.message and error.hint for error in crash.soft_errors)
     assert json.decode(json.encode(crash)) == crash
+
+
+@pytest.mark.parametrize("at", ["rows", "paths"])
+def test_notes_that_end_among_the_mapped_files_name_only_files_that_there_are(crashed, tmp_path, at):
+    """Neither the beginning of a row nor that of a path is a path."""
+    data = crashed.core.read_bytes()
+    note = data.index(struct.pack("<I", notes.NT_FILE) + b"CORE\0") + 12
+    (count,) = struct.unpack_from("<Q", data, note)
+    assert count > 8
+    paths = note + 8 * (2 + 3 * count)
+    end = {"rows": note + 8 * (2 + 3 * 5) + 20, "paths": data.index(b"\0", paths) - 3}[at]
+    (tmp_path / "core").write_bytes(data[:end])
+    crash, whole = analyze(tmp_path / "core"), analyze(crashed.core)
+    assert {module.path for module in crash.modules if module.path.strip()} <= {module.path for module in whole.modules}
+    assert not re.search(r"\\x|not on this machine", "\n".join(text.summary(crash, None, False, 120)))
 
 
 @pytest.mark.parametrize("percent", KEPT)

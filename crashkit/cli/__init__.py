@@ -101,6 +101,8 @@ def main() -> NoReturn:
 
 
 def _status(arguments: list[str]) -> int:
+    if "_CRASHKIT_COMPLETE" in os.environ:
+        import_module("crashkit.cli.completion")  # registers our shells with click
     try:
         result: Any = group.main(arguments, prog_name="crashkit", standalone_mode=False)
         if sys.stdout is not None:  # it may be closed

@@ -19,7 +19,7 @@ import click
 
 from crashkit.cli.ending import cleaned_up
 from crashkit.cli.index_option import checked_index
-from crashkit.cli.options import EvidencePath, path_map, system_files
+from crashkit.cli.options import EvidencePath, at_most_one, path_map, system_files
 from crashkit.errors import CrashkitError
 from crashkit.history.address import NONE
 
@@ -93,6 +93,7 @@ def command(
     bundle, a tar or zip archive of one crash, a log, a faulthandler dump, gdb output.
     Use - as PATH to read from standard input.
     """
+    at_most_one(json=as_json, markdown=as_markdown, issue=as_issue)
     # What an analysis makes stays until its end: to look for garbage in it more seldom saves a tenth of the time.
     gc.set_threshold(50_000, 20, 50)
     # Before the rest is imported, which takes longer than a gdb to start. With files of another system it would read the wrong ones,
@@ -117,7 +118,7 @@ def command(
         )
         document = "json" if as_json else "markdown" if as_markdown else "issue" if as_issue else None
         writes = out is not None or document is None
-        with Progress(quiet or document is not None, writes) as progress:
+        with Progress(quiet or document is not None, writes, answered=True) as progress:
             crash = analyze(paths, options=options, progress=progress.stage, ahead=ahead)
     folder = (out or default_folder(paths[0], crash)) if writes else None
     summary = _summary(crash, folder, brief) if document is None and not quiet else []
@@ -256,9 +257,12 @@ def _rehearse(crash: Crash) -> None:
 class Progress:
     """Progress on stderr: the first answer before gdb starts, then any stage that takes longer than a second."""
 
-    def __init__(self, quiet: bool, renders: bool = True) -> None:
+    def __init__(self, quiet: bool, renders: bool = True, answered: bool = False) -> None:
+        """`answered`: the whole answer follows on stdout. Where that is the same terminal, it takes the place of the first one."""
         self._quiet = quiet
         self._renders = renders
+        self._answered = answered
+        self._first: list[str] = []
         self._stage = ""
         self._say: Callable[[str], None] = _echo
         self._began = time.monotonic()
@@ -270,10 +274,12 @@ class Progress:
             self._thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: Optional[type[BaseException]], *_: object) -> None:
         self._done.set()
         if self._thread.is_alive():
             self._thread.join()
+        if failed is None and self._first and self._answered and sys.stdout.isatty() and _draws():
+            _erase(self._first)
 
     def stage(self, name: str, so_far: Callable[[], Crash]) -> None:
         """Note that a stage begins; before gdb, print what is known already."""
@@ -285,13 +291,14 @@ class Progress:
             from crashkit.report.first_answer import first_answer
 
             for row in first_answer(so_far()).split("\n"):
-                self._say(_wrapped(row))
+                self._first.append(_wrapped(row))
+                self._say(self._first[-1])
         self._stage = name
 
     def _watch(self) -> None:
         if self._done.wait(_PATIENCE):
             return
-        if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
+        if _draws():
             self._draw()
         else:
             click.echo(f"{self._what} …", err=True)
@@ -315,6 +322,19 @@ class Progress:
     @property
     def _what(self) -> str:
         return _STAGES.get(self._stage, self._stage) or "reading the evidence"
+
+
+def _draws() -> bool:
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _erase(rows: Sequence[str]) -> None:
+    """Erase what is the last on the terminal."""
+    from rich.cells import cell_len
+
+    columns = shutil.get_terminal_size().columns
+    lines = sum(max(1, -(-cell_len(line) // columns)) for row in rows for line in row.split("\n"))
+    click.echo(f"\x1b[{lines}A\x1b[J", nl=False, err=True)
 
 
 def _echo(row: str) -> None:

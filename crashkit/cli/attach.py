@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import click
 
@@ -27,8 +28,20 @@ class _Seen(NamedTuple):
     problem: Optional[CrashkitError]
 
 
+class _Pid(click.ParamType[int]):
+    """The pid of a process."""
+
+    name = "pid"
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> int:
+        if str(value).isdecimal() and int(value) > 0:
+            return int(value)
+        hint = f"To find that of a program: pgrep -af {shlex.quote(str(value))}"
+        raise click.BadParameter(f"{value!r} is not a pid, such as 4711. {hint}", ctx, param)
+
+
 @click.command()
-@click.argument("pids", nargs=-1, required=True, type=click.IntRange(min=1), metavar="PID...")
+@click.argument("pids", nargs=-1, required=True, type=_Pid(), metavar="PID...")
 @click.option("--tree", "whole_tree", is_flag=True, help="Also attach to all descendants of these processes.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json; of several processes, each gets a folder in it."

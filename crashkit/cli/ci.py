@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
+from crashkit.cli.completion import files
 from crashkit.cli.ending import cleaned_up
 from crashkit.cli.index_option import checked_index
 from crashkit.errors import CrashkitError
@@ -30,7 +31,7 @@ _MOST_INDEX = 256 << 20
 
 
 @click.command()
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@click.argument("paths", nargs=-1, required=True, shell_complete=files, metavar="PATH...")
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="Folder for index.html, the reports and the summaries.")
 @click.option(
     "--repo",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from crashkit.cli.completion import stored_ids
+from crashkit.cli.completion import stored_ids_and_files
 from crashkit.cli.show import MAX_REPORT
 from crashkit.model import Crash
 
@@ -12,8 +12,8 @@ _MODULES = 8
 
 
 @click.command()
-@click.argument("left", metavar="ID", shell_complete=stored_ids)
-@click.argument("right", metavar="ID", shell_complete=stored_ids)
+@click.argument("left", metavar="ID", shell_complete=stored_ids_and_files)
+@click.argument("right", metavar="ID", shell_complete=stored_ids_and_files)
 def command(left: str, right: str) -> None:
     """Show what differs between two crashes.
 

@@ -58,7 +58,7 @@ def command(out: Path) -> None:
     click.echo(f"Crashing a server that handles {len(_REQUESTS)} requests ...", err=True)
     core = crash_server(folder)
     click.echo(f"The server crashed and left {core} ({core.stat().st_size / 2**20:.0f} MiB).\n", err=True)
-    with Progress(quiet=False) as progress:
+    with Progress(quiet=False, answered=True) as progress:
         crash = analyze([core], progress=progress.stage)
     print_summary(crash, write_report(crash, folder))
     click.echo(f"\nTo analyze a core of your own:  crashkit analyze {core}")

@@ -11,16 +11,24 @@ from typing import Optional
 
 import click
 
-from crashkit.cli.completion import stored_ids
+from crashkit.cli.completion import stored_ids_and_files
 
 _KEPT = ("TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE")
 
 
 @click.command()
-@click.argument("crash", metavar="[ID|CORE]", default="last", shell_complete=stored_ids)
+@click.argument("crash", metavar="[ID|CORE]", default="last", shell_complete=stored_ids_and_files)
 @click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core.")
-@click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
-@click.option("--search", "folders", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files.")
+@click.option(
+    "--sysroot", type=click.Path(exists=True, path_type=Path), help="Root folder of the crashed system, such as a container's file system."
+)
+@click.option(
+    "--search",
+    "folders",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Search this folder for modules and debug files.",
+)
 @click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed. It is run.")
 @click.option("--gdb", "program", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
 @click.option("--command", "-c", "commands", multiple=True, metavar="COMMAND", help="Run this gdb command and exit; repeat it for more.")

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 _HEADS = ("ID", "N", "AGE", "SIGNAL", "CORE", "SIZE", "REPORT", "COMMAND", "WHERE", "CAUSE")
 _DISPENSABLE = (5, 4, 6, 7, 3)
 """Columns that a narrow terminal does without, in this order."""
+_AMPLE = (80, 80, 80, 80, 56)
+"""Cells of the cause beside all columns, and as they go.
+
+SIZE, CORE and REPORT are worth less than the end of a cause; COMMAND is worth some.
+"""
 _LEAST = 16
 """Cells of the cause that are worth a column."""
 
@@ -138,12 +143,12 @@ def _show(rows: Sequence[_Row]) -> None:
         facts = (crash.id, str(row.number), age(now - crash.when), ending(manifest) or "-", crash.core_state, size(crash.size))
         cells = [*map(terminal.line, (*facts, manifest.get("analysis", "-")))]
         cause = row.cause or "-"
-        table.append([*cells, terminal.part(argv, 3), terminal.place(row.where or "-", 4), terminal.line(cause + row.told)])
+        table.append([*cells, terminal.part(argv, 5), terminal.place(row.where or "-", 4), terminal.line(cause + row.told)])
         where = terminal.line(row.where + row.told) if row.told else terminal.place(row.where or "-", 1)
         whole.append([*cells, terminal.part(argv, 1), where, terminal.line(cause)])
     ids = Counter(shortened(row.crash.id) for row in rows)
     short = [terminal.line(id if ids[id] == 1 else row.crash.id) for row in rows for id in (shortened(row.crash.id),)]
-    terminal.show_rows(table, _DISPENSABLE, _LEAST, [table[0][0], *short], whole)
+    terminal.show_rows(table, _DISPENSABLE, _LEAST, [table[0][0], *short], whole, _AMPLE)
 
 
 def age(seconds: float) -> str:

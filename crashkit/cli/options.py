@@ -15,13 +15,19 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 _SYSTEM_FILES = (
     click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core."),
     click.option(
-        "--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system."
+        "--sysroot",
+        type=click.Path(exists=True, path_type=Path),
+        help="Root folder of the crashed system, such as a container's file system.",
     ),
     click.option(
         "--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM."
     ),
     click.option(
-        "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
+        "--search",
+        "extra_dirs",
+        multiple=True,
+        type=click.Path(exists=True, path_type=Path),
+        help="Search this folder for modules and debug files.",
     ),
     click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS."),
 )
@@ -42,6 +48,13 @@ class EvidencePath(click.Path):
 
     def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
         return super().convert(local_path(value), param, ctx)
+
+
+def at_most_one(**options: bool) -> None:
+    """What is printed is one document. Raises UsageError if more than one of these options was passed."""
+    passed = [f"--{name}" for name, value in options.items() if value]
+    if len(passed) > 1:
+        raise click.UsageError(f"{passed[0]} and {passed[1]} cannot be combined: pass one of them.", click.get_current_context())
 
 
 def path_map(text: str) -> tuple[str, Path]:

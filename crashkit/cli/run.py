@@ -6,6 +6,7 @@ from typing import Optional
 
 import click
 
+from crashkit.cli.completion import files
 from crashkit.cli.index_option import checked_index
 
 
@@ -99,7 +100,7 @@ from crashkit.cli.index_option import checked_index
     default=True,
     help="When one of several processes fails, also report what the others were doing.",
 )
-@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND ARG...")
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, shell_complete=files, metavar="-- COMMAND ARG...")
 def command(
     capture: str,
     keep_core: bool,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Optional
 import click
 
 from crashkit.cli.completion import stored_ids
+from crashkit.cli.options import at_most_one
 from crashkit.crashfolder.store import StoredCrash
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ def command(
 
     By default, the newest one. ID may be a unique part of an id, or a pid.
     """
+    at_most_one(json=as_json, markdown=as_markdown, issue=as_issue, open=opens, path=only_path)
     from crashkit.collect import recover
     from crashkit.collect.enable import adopt
     from crashkit.crashfolder.store import Store
@@ -65,6 +67,7 @@ def _open(crash: StoredCrash) -> None:
     """Open the HTML report. Raises CollectError if there is none, or no browser."""
     from crashkit import isolation
     from crashkit.errors import CollectError
+    from crashkit.report import safe
 
     report = crash.path / "report.html"
     if not report.exists():
@@ -73,6 +76,8 @@ def _open(crash: StoredCrash) -> None:
     if opener is None:
         raise CollectError(f"no program to open the report is installed ({', '.join(_OPENERS)})", f"Open {report} yourself.")
     isolation.start([opener, report.as_uri()], new_session=True)
+    # The browser may be on no screen that the user sees, as over SSH.
+    click.echo(safe.line(f"opening {report}"))
 
 
 def _read(crash: StoredCrash, name: str) -> Optional[bytes]:

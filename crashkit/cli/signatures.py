@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
+from crashkit.cli.completion import signature_ids
 from crashkit.cli.options import EvidencePath
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def list_(more: tuple[Path, ...]) -> None:
 
 
 @command.command()
-@click.argument("identity", metavar="ID")
+@click.argument("identity", metavar="ID", shell_complete=signature_ids)
 @_MORE
 def show(identity: str, more: tuple[Path, ...]) -> None:
     """Show one known failure: its cause, its fix and how it is recognised."""
@@ -59,7 +60,7 @@ def show(identity: str, more: tuple[Path, ...]) -> None:
 
 @command.command()
 @click.argument("path", type=EvidencePath(), metavar="FILE")
-@click.option("--only", metavar="ID", help="Explain only this signature, matched or not.")
+@click.option("--only", metavar="ID", shell_complete=signature_ids, help="Explain only this signature, matched or not.")
 @click.option("--all", "everything", is_flag=True, help="Explain every signature, even those with no match at all.")
 @click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if FILE is a core.")
 @_MORE

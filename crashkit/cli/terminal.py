@@ -77,16 +77,19 @@ def show_rows(
     least: int,
     short: Sequence[Text] = (),
     whole: Sequence[Sequence[Text]] = (),
+    ample: Sequence[int] = (),
 ) -> None:
     """Print a table, one line per row, the first of which are the headings.
 
     Where the last column has less than `least` cells beside the others, `short` takes the place of the first column, and the columns of
     these indices are left out, one after the other; where that is not enough, each row is stacked in lines without headings, which have
-    the cells of `whole`, where those of `rows` were cut to stand beside each other.
+    the cells of `whole`, where those of `rows` were cut to stand beside each other. `ample` are the cells of the last column
+    beside all columns, beside them and a short first one, and beside all but one, two, ... of the dispensable: less are too few for those.
     """
     narrow = [[first, *rest] for first, (_, *rest) in zip(short, rows, strict=True)] if short else rows
-    for kept in (rows, *(_without(narrow, dispensable[:number]) for number in range(len(dispensable) + 1))):
-        if fits(kept, least=least):
+    tables = [rows, *(_without(narrow, dispensable[:number]) for number in range(len(dispensable) + 1))]
+    for number, kept in enumerate(tables):
+        if fits(kept, least=ample[number] if number < len(ample) else least):
             show(clipped_columns(kept))
             return
     if max(row[0].cell_len for row in rows) > width(sys.stdout):

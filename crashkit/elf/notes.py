@@ -141,10 +141,11 @@ def file_mappings(payload: bytes, word: Word) -> list[FileMapping]:
     """Decode NT_FILE; rows whose path is truncated have an empty path."""
     if len(payload) < 2 * word.size:
         return []
-    count, page_size = struct.unpack_from(f"{word.order}2{word.code[1]}", payload)
-    count = min(count, (len(payload) - 2 * word.size) // (3 * word.size), MOST_SEGMENTS)
+    promised, page_size = struct.unpack_from(f"{word.order}2{word.code[1]}", payload)
+    count = min(promised, (len(payload) - 2 * word.size) // (3 * word.size), MOST_SEGMENTS)
     rows = struct.unpack_from(f"{word.order}{3 * count}{word.code[1]}", payload, 2 * word.size)
-    paths = payload[(2 + 3 * count) * word.size :].split(b"\0", count)
+    # What follows the last path is none, or the beginning of one; where the rows are truncated, no path is there at all.
+    paths = payload[(2 + 3 * promised) * word.size :].split(b"\0", count)[:-1]
     paths += [b""] * (count - len(paths))
     return [
         FileMapping(start, end, page * page_size, path[:LONGEST_PATH].decode("utf-8", "backslashreplace"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -33,6 +35,14 @@ from tests.crashes import an_interpreter, python_crash
         (("frobnicate",), "no such command 'frobnicate'\n"),
         (("frobnicate" * 30,), "no such command 'frobnicate"),
         (("run", "--wat", "--", "true"), "No such option"),
+        (("attach", "gunicorn: master"), "To find that of a program: pgrep -af 'gunicorn: master'\n"),
+        (("attach", "0"), "'0' is not a pid"),
+        (("analyze", "core", "--json", "--markdown"), "--json and --markdown cannot be combined: pass one of them."),
+        (("analyze", "core", "--sysroot", "roofts"), "'roofts' does not exist"),
+        (("bundle", "core", "-o", "x.tar", "--search", "lisb"), "'lisb' does not exist"),
+        (("gdb", "core", "--sysroot", "roofts"), "'roofts' does not exist"),
+        (("gdb", "core", "--search", "lisb"), "'lisb' does not exist"),
+        (("show", "--issue", "--open"), "--issue and --open cannot be combined"),
     ],
 )
 def test_mistyped(crashkit: Crashkit, arguments: tuple[str, ...], message: str) -> None:
@@ -103,8 +113,10 @@ def test_show_in_markdown_in_brief_and_in_a_browser(crashkit: Crashkit, tmp_path
     browser = crashkit.script("xdg-open", f"#!/bin/sh\necho $1 > {opened}\n")
     browser.chmod(0o755)
     crashkit.environment["PATH"] = f"{browser.parent}:{os.environ['PATH']}"
-    assert crashkit("show", "--open").returncode == 0
-    assert opened.read_text().strip() == (crashkit.crashes()[0]["folder"] / "report.html").as_uri()
+    report = crashkit.crashes()[0]["folder"] / "report.html"
+    shown = crashkit("show", "--open")
+    assert shown.returncode == 0 and shown.stdout == f"opening {report}\n", "the browser may be on no screen that the user sees"
+    assert opened.read_text().strip() == report.as_uri()
 
 
 @pytest.mark.slow
@@ -176,6 +188,40 @@ def test_bash_completes_commands_options_and_ids(crashkit: Crashkit) -> None:
     assert _completed(crashkit, "ana") == ["analyze"]
     assert "--markdown" in _completed(crashkit, "show", "--")
     assert _completed(crashkit, "show", begun) == _completed(crashkit, "rm", begun) == [crash["id"]]
+
+
+def test_ids_of_signatures_are_completed_and_files_beside_ids(crashkit: Crashkit) -> None:
+    assert _completed(crashkit, "signatures", "show", "cuda-oo") == ["cuda-oom"]
+    assert _completed(crashkit, "signatures", "test", "core", "--only", "cuda-oo") == ["cuda-oom"]
+    # An empty name: the shell adds whatever files there are.
+    assert _completed(crashkit, "gdb", "co") == _completed(crashkit, "compare", "report", "co") == ["co"]
+    assert _completed(crashkit, "ci", "art") == ["art"] and _completed(crashkit, "run", "--", "python", "ser") == ["ser"]
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_reads_what_it_is_given(crashkit: Crashkit, shell: str) -> None:
+    if shutil.which(shell) is None:
+        pytest.skip(f"needs {shell}: apt-get install {shell}")
+    done = subprocess.run(
+        crashkit.argv(), env={**crashkit.environment, "_CRASHKIT_COMPLETE": f"{shell}_source"}, capture_output=True, text=True, check=True
+    )
+    assert "compdef" in done.stdout or "complete" in done.stdout
+    prepared = "compdef() { :; };" if shell == "zsh" else ""
+    subprocess.run([shell, "-c", f"{prepared}{done.stdout}"], check=True)
+
+
+def test_fish_shows_whole_descriptions(crashkit: Crashkit) -> None:
+    """One with a comma in it, too."""
+    fish = shutil.which("fish")
+    if fish is None:
+        pytest.skip("needs fish: apt-get install fish")
+    program = crashkit.cwd / "crashkit"
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(crashkit.argv())} "$@"\n')
+    program.chmod(0o700)
+    environment = {**crashkit.environment, "PATH": f"{crashkit.cwd}:{os.environ['PATH']}"}
+    code = "_CRASHKIT_COMPLETE=fish_source crashkit | source; complete -C 'crashkit show --show'"
+    done = subprocess.run([fish, "--no-config", "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout == "--show-secrets\tShow what looks like a password, token or key, instead of masking it.\n"
 
 
 def _completed(crashkit: Crashkit, *words: str) -> list[str]:

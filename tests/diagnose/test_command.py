@@ -46,6 +46,21 @@ def test_show_unknown() -> None:
     assert done.stderr.splitlines() == ["crashkit: no signature 'nothing-such'", "Run crashkit signatures list to see all ids."]
 
 
+@pytest.mark.parametrize(
+    ("asked", "meant"),
+    [
+        ("deadlock-lock", "deadlock-locks"),
+        ("deadlok-tasks", "deadlock-tasks"),
+        ("Double Free", "heap-corruption-double-free"),
+        ("cuda_oom", "cuda-oom"),
+    ],
+)
+def test_an_id_that_is_only_remembered(asked: str, meant: str) -> None:
+    done = run("show", asked)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[1].startswith(f"Did you mean {meant}")
+
+
 def test_test_explains_a_report() -> None:
     done = run("test", GPU / "reports" / "concurrent-5.json")
     assert done.returncode == 0

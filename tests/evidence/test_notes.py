@@ -65,7 +65,7 @@ def test_file_mappings_whose_paths_were_cut(missing):
     found = notes.file_mappings(whole[:-missing], WIDE)
     for mapping, (start, end, page, path) in zip(found, rows, strict=False):
         assert (mapping.start, mapping.end, mapping.offset) == (start, end, page * 4096)
-        assert path.decode().startswith(mapping.path)
+        assert mapping.path in ("", path.decode()), "the beginning of a path is another one"
     assert len(found) == 2 if missing <= 24 else len(found) < 3
 
 

@@ -17,6 +17,8 @@ from crashkit.errors import CatalogError
 from crashkit.own_tables import own_table
 from crashkit.prepared import prepared
 
+_SUGGESTED = 3
+"""Ids that are named where there is none as asked for."""
 _HINT = "See docs/adding-a-signature.md for the format of a signature file."
 
 _HERE = Path(__file__).parent
@@ -39,7 +41,18 @@ class Catalog(msgspec.Struct, frozen=True):
         for signature in self.signatures:
             if signature.id == identity:
                 return signature
-        raise CatalogError(f"no signature {identity!r}", "Run crashkit signatures list to see all ids.")
+        meant = self._resembling(identity)
+        hint = f"Did you mean {', '.join(meant)}?" if meant else "Run crashkit signatures list to see all ids."
+        raise CatalogError(f"no signature {identity!r}", hint)
+
+    def _resembling(self, identity: str) -> list[str]:
+        """The ids that contain what somebody remembers of one, else those that are written almost so."""
+        from difflib import get_close_matches
+
+        ids = [signature.id for signature in self.signatures]
+        wanted = "-".join(identity.lower().replace("_", " ").split())
+        holding = [id for id in ids if wanted and wanted in id]
+        return (holding or get_close_matches(wanted, ids, _SUGGESTED))[:_SUGGESTED]
 
     @property
     def log_patterns(self) -> tuple[str, ...]:
