@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 import pty
+import signal
 import struct
 import subprocess
 import termios
@@ -28,11 +29,17 @@ def start(
             stdout=theirs,
             stderr=theirs,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_take_terminal,
         )
     finally:
         os.close(theirs)
     return process, ours
+
+
+def _take_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # A shell without job control has what it starts in the background ignore it, and so would all that the tests start.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def resize(terminal: int, rows: int, columns: int) -> None:

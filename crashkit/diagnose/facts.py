@@ -66,9 +66,7 @@ _LOCK_WAIT = regex(
     r"|std::(mutex::lock|condition_variable::wait|thread::join)|__gthread_\w*lock"
 )
 # Functions of the C library in which a thread that did not crash may stand, with a null pointer as their first argument.
-_WAITS = regex(
-    rf"(?:{_LOCK_WAIT.pattern})|_*(?:p?poll|p?select|sig(?:wait|suspend|timedwait)\w*|wait\w*|(?:clock_)?nanosleep|futex\w*)(?:_\w+)?"
-)
+_WAITS = regex(rf"(?:{_LOCK_WAIT.pattern})|_*(?:p?poll|p?select|sig(?:wait|suspend|timedwait)|wait|(?:clock_)?nanosleep|futex)\w*")
 # Lines that tell of an end without naming a signal of Linux.
 _ENDS = frozenset({"windows-exception", "windows-exit", "jvm-fatal", "rust-panic", "supervisor-exit"})
 
