@@ -8,16 +8,14 @@ from crashkit.diagnose.case import Case
 from crashkit.diagnose.outcome import Outcome, no, unknown
 from crashkit.model import Evidence, NativeFrame, PythonFrame
 from crashkit.naming.failing import said, said_name
-from crashkit.naming.functions import plain
 from crashkit.naming.interrupted import handled_said, handler_at, handler_said
-from crashkit.naming.machinery import is_signal_frame
+from crashkit.naming.machinery import is_signal_frame, sends_signal
 from crashkit.regex import regex
 
 _ALLOWED = regex(
     r"PyErr_SetInterrupt\w*|Py_AddPendingCall|_PyEval_AddPendingCall|_?Py_FatalError\w*|_?Py_[Dd]ump\w*|_PyTime_\w+|trip_signal|signal_handler"
 )
 """What the interpreter itself calls in handlers: Modules/signalmodule.c and faulthandler.c."""
-_SENDS = regex(r"_*(?:raise|gsignal|kill|tgkill|pthread_kill|sigqueue|pthread_sigqueue)(?:_implementation|_internal)?")
 
 
 def handler_calls_python(case: Case) -> Outcome:
@@ -61,7 +59,7 @@ def _sender(case: Case) -> str | None:
     frames = case.crashed.thread.frames if case.crashed is not None else ()
     at = max((index for index, frame in enumerate(frames) if is_signal_frame(frame)), default=len(frames))
     below = [frame for frame in frames[at + 1 :] if isinstance(frame, (NativeFrame, PythonFrame))]
-    sending = list(takewhile(lambda frame: isinstance(frame, NativeFrame) and _SENDS.fullmatch(plain(frame.function or "")), below))
+    sending = list(takewhile(lambda frame: isinstance(frame, NativeFrame) and sends_signal(frame.function or ""), below))
     callers = below[len(sending) :] if sending else []
     caller = next((one for one in callers if not (isinstance(one, NativeFrame) and case.is_interpreter(one.module or ""))), None)
     return said_name(caller) if isinstance(caller, NativeFrame) else caller.function if caller is not None else None

@@ -50,6 +50,14 @@ def is_machinery(function: str) -> bool:
     return _MACHINERY.fullmatch(plain(function)) is not None
 
 
+_SENDS = re.compile(r"_*(?:raise|gsignal|kill|tgkill|pthread_kill|sigqueue|pthread_sigqueue)(?:_implementation|_internal)?")
+
+
+def sends_signal(function: str) -> bool:
+    """Whether a function (any form of its name) of the C library sends a signal."""
+    return _SENDS.fullmatch(plain(function)) is not None
+
+
 # How CPython calls a function from C (Objects/call.c, methodobject.c, classobject.c, descrobject.c).
 _CALLS = re.compile(
     r"_?PyObject_(?:MakeTpCall|VectorcallTstate|Vectorcall\w{0,40}|Call|CallOneArg|CallNoArgs\w{0,40}|CallObject|FastCall\w{0,40}|Call_Prepend)"
