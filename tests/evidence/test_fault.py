@@ -157,6 +157,8 @@ def test_general_protection_gives_the_true_address():
 
 def test_overwritten_pointer_is_read_as_text_and_as_poison():
     assert "'hello wo'" in fault(*KERNEL, 0, STORE, rdi=int.from_bytes(b"hello wo", "little")).detail
+    assert "'too far'" in fault(*KERNEL, 0, STORE, rdi=int.from_bytes(b"too far\0", "little")).detail, "the string ended there"
+    assert "text" not in fault(*KERNEL, 0, STORE, rdi=int.from_bytes(b"too \1ar\0", "little")).detail
     assert "memory freed by" in fault(*KERNEL, 0, STORE, rdi=0xDDDDDDDDDDDDDDDD).detail
 
 

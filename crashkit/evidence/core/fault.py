@@ -637,8 +637,10 @@ def _pattern(address: int) -> str:
     raw = address.to_bytes(8, "little")
     if (fill := fill_of(address)) is not None:
         return f"; its bytes match {fill.meaning}"
-    if all(0x20 <= byte < 0x7F for byte in raw):
-        return f"; its bytes read {raw.decode('ascii')!r}, so it was overwritten with text"
+    # A string may end within the pointer.
+    text = raw.removesuffix(b"\0")
+    if all(0x20 <= byte < 0x7F for byte in text):
+        return f"; its bytes read {text.decode('ascii')!r}, so it was overwritten with text"
     return ""
 
 
