@@ -11,6 +11,7 @@ from typing import Optional
 
 import click
 
+from crashkit.cli import options
 from crashkit.cli.completion import stored_ids_and_files
 
 _KEPT = ("TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE")
@@ -18,17 +19,9 @@ _KEPT = ("TERM", "COLORTERM", "COLUMNS", "LINES", "LANG", "LC_ALL", "LC_CTYPE")
 
 @click.command()
 @click.argument("crash", metavar="[ID|CORE]", default="last", shell_complete=stored_ids_and_files)
-@click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core.")
-@click.option(
-    "--sysroot", type=click.Path(exists=True, path_type=Path), help="Root folder of the crashed system, such as a container's file system."
-)
-@click.option(
-    "--search",
-    "folders",
-    multiple=True,
-    type=click.Path(exists=True, path_type=Path),
-    help="Search this folder for modules and debug files.",
-)
+@options.exe
+@options.sysroot
+@options.extra_dirs
 @click.option("--libpython", type=click.Path(path_type=Path), help="CPython's libpython.py for the version that crashed. It is run.")
 @click.option("--gdb", "program", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
 @click.option("--command", "-c", "commands", multiple=True, metavar="COMMAND", help="Run this gdb command and exit; repeat it for more.")
@@ -36,7 +29,7 @@ def command(
     crash: str,
     exe: Optional[Path],
     sysroot: Optional[Path],
-    folders: tuple[Path, ...],
+    extra_dirs: tuple[Path, ...],
     libpython: Optional[Path],
     program: str,
     commands: tuple[str, ...],
@@ -58,17 +51,17 @@ def command(
     if not commands and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise EvidenceError("gdb needs a terminal", "Pass its commands: crashkit gdb ID --command bt.")
     path = _path(crash)
-    options = absolute(Options(exe=exe, sysroot=sysroot, extra_dirs=folders, libpython=libpython, gdb=program))
-    finder = Finder(options.sysroot, options.path_maps, options.extra_dirs, options.debuginfod)
+    chosen = absolute(Options(exe=exe, sysroot=sysroot, extra_dirs=extra_dirs, libpython=libpython, gdb=program))
+    finder = Finder(chosen.sysroot, chosen.path_maps, chosen.extra_dirs, chosen.debuginfod)
     with ExitStack() as stack:
         pieces = sort_out([path], stack)
         if pieces.core is None or pieces.core_input is None:
             raise EvidenceError(f"there is no core in {path}", "Pass a core, or the id of a crash that has one: crashkit list.")
-        scene = describe(pieces.core, pieces.core_input, finder, options.exe)
+        scene = describe(pieces.core, pieces.core_input, finder, chosen.exe)
         if scene.forged is not None:
             raise EvidenceError(f"no kernel wrote this core: {scene.forged}", "gdb would trust it; use crashkit analyze instead.")
         folder = stack.enter_context(Scratch("gdb"))
-        settings = gdb_settings(options, crash_folders([path]))
+        settings = gdb_settings(chosen, crash_folders([path]))
         started = command_line(pieces.core_input.path, scene, finder, settings, folder, commands)
         process = isolation.start(
             started,

@@ -12,23 +12,26 @@ from crashkit.evidence.place import local_path
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
 
+exe = click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core.")
+sysroot = click.option(
+    "--sysroot",
+    type=click.Path(exists=True, path_type=Path),
+    help="Root folder of the crashed system, such as a container's file system.",
+)
+extra_dirs = click.option(
+    "--search",
+    "extra_dirs",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="Search this folder for modules and debug files.",
+)
 _SYSTEM_FILES = (
-    click.option("--exe", type=click.Path(path_type=Path), help="The executable that crashed, if it is not at the path in the core."),
-    click.option(
-        "--sysroot",
-        type=click.Path(exists=True, path_type=Path),
-        help="Root folder of the crashed system, such as a container's file system.",
-    ),
+    exe,
+    sysroot,
     click.option(
         "--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM."
     ),
-    click.option(
-        "--search",
-        "extra_dirs",
-        multiple=True,
-        type=click.Path(exists=True, path_type=Path),
-        help="Search this folder for modules and debug files.",
-    ),
+    extra_dirs,
     click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS."),
 )
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from crashkit.model import Frame, HandledSignal, NativeFrame, PythonFrame, Signal, Thread
 from crashkit.naming.failing import code_in, failing, said_name
 from crashkit.naming.machinery import handler_end, is_signal_frame, machinery_end
-from crashkit.naming.signals import SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGVTALRM
+from crashkit.naming.signals import SIGALRM, SIGHUP, SIGINT, SIGPROF, SIGQUIT, SIGVTALRM, sender_name
 
 
 def handler_at(frames: Sequence[Frame], signal: Signal | None) -> int | None:
@@ -51,7 +51,7 @@ def handled_said(handled: HandledSignal, pid: int | None) -> str:
     """`SIGTERM, which process 812 had sent`; the name alone where it is not known who sent it. `pid`: the crashed process."""
     sender = handled.sender_pid
     if sender is not None:
-        who = "the process itself" if sender == pid else f"process {sender}" if sender else "a process outside this PID namespace"
+        who = "the process itself" if sender == pid else sender_name(sender)
     elif handled.code_name == "SI_TIMER":
         who = "a timer of the process (timer_create)"
     else:

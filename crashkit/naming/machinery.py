@@ -11,12 +11,15 @@ from crashkit.naming.functions import plain
 SIGNAL_FRAME = "<signal handler called>"
 """gdb's name for the frame that the kernel puts between a signal handler and the code that it interrupted."""
 
+_SENDS = r"_*(?:raise|gsignal|kill|tgkill|pthread_kill|sigqueue|pthread_sigqueue)(?:_implementation|_internal)?"
+
 # By plain name. What called these is what failed.
 _MACHINERY = re.compile(
     "|".join(
         (
             # The C library: raising the signal, abort() and its own checks.
-            r"_*(?:pthread_kill|raise|abort|gsignal|tgkill|kill|sigqueue|pthread_sigqueue)(?:_implementation|_internal)?",
+            _SENDS,
+            r"_*abort(?:_implementation|_internal)?",
             r"_*libc_(?:message|fatal)(?:_impl)?",
             # Around each system call at which a thread may be cancelled: nptl/cancellation.c, glibc 2.41.
             r"_*(?:internal_)?syscall_cancel(?:_arch(?:_end)?)?",
@@ -50,12 +53,9 @@ def is_machinery(function: str) -> bool:
     return _MACHINERY.fullmatch(plain(function)) is not None
 
 
-_SENDS = re.compile(r"_*(?:raise|gsignal|kill|tgkill|pthread_kill|sigqueue|pthread_sigqueue)(?:_implementation|_internal)?")
-
-
 def sends_signal(function: str) -> bool:
     """Whether a function (any form of its name) of the C library sends a signal."""
-    return _SENDS.fullmatch(plain(function)) is not None
+    return re.fullmatch(_SENDS, plain(function)) is not None
 
 
 # How CPython calls a function from C (Objects/call.c, methodobject.c, classobject.c, descrobject.c).

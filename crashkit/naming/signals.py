@@ -76,6 +76,11 @@ def signal_name(number: int) -> str:
     return f"SIG{number}" if _FIRST_REALTIME <= number < _RTMIN else f"signal {number}"
 
 
+def sender_name(pid: int) -> str:
+    """`process 812`: who sent a signal, by the pid in its siginfo. That is 0 where the sender has none here (pid_namespaces(7))."""
+    return f"process {pid}" if pid else "a process outside this PID namespace"
+
+
 def signal_number(name: str | None) -> int | None:
     """The number of a signal by its name in `signal_name`, or by gdb's name (`SIG40` for a real-time signal); None for any other name."""
     return _NUMBERS.get(name or "")

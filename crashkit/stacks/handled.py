@@ -45,10 +45,16 @@ def _interrupted(frames: Sequence[Frame]) -> list[tuple[int, int]]:
     found = []
     for index, frame in enumerate(frames):
         if is_signal_frame(frame):
-            below = next((one for one in frames[index + 1 :] if isinstance(one, NativeFrame)), None)
-            if below is not None and below.pc is not None:
-                found.append((index, int(below.pc)))
+            pc = interrupted_at(frames, index)
+            if pc is not None:
+                found.append((index, pc))
     return found
+
+
+def interrupted_at(frames: Sequence[Frame], at: int) -> int | None:
+    """The program counter that the signal of this signal frame interrupted; None if it is not known."""
+    below = next((one for one in frames[at + 1 :] if isinstance(one, NativeFrame)), None)
+    return int(below.pc) if below is not None and below.pc is not None else None
 
 
 def handler_name(frames: Sequence[Frame], at: int) -> str | None:

@@ -10,14 +10,13 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from crashkit.arch.contract import SignalFrame
 from crashkit.evidence.core.describe import Fault, Scene
 from crashkit.model import Address, Crash, ElidedFrames, Frame, HandledSignal, NativeFrame, Signal, Thread
 from crashkit.naming.functions import plain
 from crashkit.naming.interrupted import handled_said
 from crashkit.naming.machinery import NESTED, SIGNAL_FRAME, is_outermost, is_signal_frame, machinery_end
-from crashkit.naming.signals import FAULTS, SI_TKILL, SIGABRT, code_name
-from crashkit.stacks.handled import handled_signals, handler_name
+from crashkit.naming.signals import FAULTS, SI_TKILL, SIGABRT, code_name, sender_name
+from crashkit.stacks.handled import handled_signals, handler_name, interrupted_at
 
 
 def settle(scene: Scene, crash: Crash) -> Crash:
@@ -84,7 +83,8 @@ def _ended_by(crash: Crash, signal: Signal, handled: HandledSignal) -> Crash:
 
 def _aborting(scene: Scene, thread: Thread, at: int, handled: HandledSignal, signal: Signal) -> Fault | None:
     """The abort() whose handler failed or sent another signal: that, not the handler, is why the process ended. None if it is none."""
-    frame = next((frame for frame in scene.handlers if _counts(thread, at, frame, scene.counter)), None)
+    pc = interrupted_at(thread.frames, at)
+    frame = next((frame for frame in scene.handlers if pc is not None and frame.registers.get(scene.counter) == pc), None)
     if handled.number != SIGABRT or signal.number == SIGABRT or frame is None or not _aborted(_called(thread.frames, at)):
         return None
     told = Signal(
@@ -98,11 +98,6 @@ def _aborting(scene: Scene, thread: Thread, at: int, handled: HandledSignal, sig
         ended_with=signal.name,
     )
     return Fault(frame.registers.get(scene.counter), told, frame.registers, ())
-
-
-def _counts(thread: Thread, at: int, frame: SignalFrame, counter: str) -> bool:
-    below = next((one for one in thread.frames[at + 1 :] if isinstance(one, NativeFrame)), None)
-    return below is not None and below.pc is not None and frame.registers.get(counter) == int(below.pc)
 
 
 def _called(frames: tuple[Frame, ...], at: int) -> tuple[Frame, ...]:
@@ -121,12 +116,11 @@ def _with_sender(signal: Signal, handled: HandledSignal, pid: int | None) -> Sig
     """A signal that a handler passed on to the process itself, with the process that had sent it, as far as it is known."""
     if handled.number != signal.number or handled.sender_pid in (None, pid) or signal.reason not in ("sent", "raised", None):
         return signal
-    sender = f"process {handled.sender_pid}" if handled.sender_pid else "a process outside this PID namespace"
     return replace(
         signal,
         reason="sent-from-outside",
         sender_pid=handled.sender_pid,
-        detail=f"sent by {sender}, not caused by an instruction of this process; a handler passed it on",
+        detail=f"sent by {sender_name(handled.sender_pid or 0)}, not caused by an instruction of this process; a handler passed it on",
         handler=handled.handler,
     )
 

@@ -34,6 +34,7 @@ from crashkit.naming.signals import (
     SIGTRAP,
     SIGXFSZ,
     code_name,
+    sender_name,
     signal_name,
 )
 
@@ -288,8 +289,9 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
         return _reason(signal, "sent", f"the kernel sent it because the process had asked for it ({signal.code_name})")
     own = scene.pid is not None and signal.sender_pid == scene.pid
     if signal.sender_pid is not None and scene.pid is not None and not own:
-        sender = f"process {signal.sender_pid}" if signal.sender_pid else "a process outside this PID namespace"
-        return _reason(signal, "sent-from-outside", f"sent by {sender}, not caused by an instruction of this process")
+        return _reason(
+            signal, "sent-from-outside", f"sent by {sender_name(signal.sender_pid)}, not caused by an instruction of this process"
+        )
     if handled and not _raises(signal.number, scene):
         # The handler passed the signal on in its own name.
         signal = msgspec.structs.replace(signal, sender_pid=None)
