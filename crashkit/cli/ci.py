@@ -249,8 +249,13 @@ def _show(index: Index, out: Path) -> None:
         entries = index.members(group)
         first = entries[0]
         trend = f" ({wording.trend(group)})" if wording.trend(group) else ""
-        terminal.show(terminal.line(f"{len(entries)} x {first.signal or '-'}{trend}  {wording.at(first) or first.what}", style="red"))
-        rows = [("", first.failed or first.what), ("cause", first.cause), ("test", wording.several(entry.test for entry in entries))]
+        at = wording.at(first)
+        terminal.show(terminal.line(f"{len(entries)} x {first.signal or '-'}{trend}  {at or first.what}", style="red"))
+        rows = [
+            ("", first.failed or (first.what if at else None)),
+            ("cause", first.cause),
+            ("test", wording.several(entry.test for entry in entries)),
+        ]
         rows += [("report", str(out / first.report) if first.report else None)]
         told = [(terminal.line(name), terminal.line(value)) for name, value in rows if value]
         terminal.show(terminal.columns(told, indent=2))

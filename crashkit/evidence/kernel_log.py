@@ -25,13 +25,13 @@ _PIDS = re.compile(r"\bpid\W{0,2}s?\W{0,4}(\d[\d, ]{0,400})", re.IGNORECASE)
 def of_process(evidence: LogEvidence, manifest: Manifest, said: Iterable[LogLine]) -> LogEvidence:
     """The evidence of a kernel's log without what it tells of other processes. `said`: the lines of the process's own logs.
 
-    A fault is another process's if this one did not end by that signal, its status does not tell that of a child, or the kernel's line has
-    another name, unless it has this one's pid. A kill for lack of memory is, if this one was not killed, or not by
-    the kernel, and its own logs do not name the pid either, as a DataLoader does that of its worker. pids are not compared with the
-    process's own: the kernel names threads, and in a PID namespace others.
+    A fault is another process's if this one was still alive, if it did not end by that signal and its status does not tell that of a
+    child, or if the kernel's line has another name, unless it has this one's pid. A kill for lack of memory is, if this one was not killed,
+    or not by the kernel, and its own logs do not name the pid either, as a DataLoader does that of its worker. pids are not compared with
+    the process's own: the kernel names threads, and in a PID namespace others.
     """
     lines, signal, number = evidence.lines, evidence.signal, _ended_by(manifest)
-    if number is None and manifest.get("exit_status") is None:
+    if number is None and not {"exit_status", "alive"} & manifest.keys():
         return evidence
     own = tuple(line for line in lines if not (line.kind in _FAULTS and _is_named_otherwise(line, manifest)))
     if len(own) < len(lines):

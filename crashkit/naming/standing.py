@@ -6,6 +6,7 @@ import msgspec
 
 from crashkit.model import Crash, PythonFrame, Task, Wait
 from crashkit.naming import tasks, waits
+from crashkit.naming.own_code import python_frames
 
 
 class Standing(msgspec.Struct, frozen=True):
@@ -13,6 +14,8 @@ class Standing(msgspec.Struct, frozen=True):
 
     frame: PythonFrame | None
     """The line to look at."""
+    frames: tuple[PythonFrame, ...]
+    """Those of its thread or task, innermost first."""
     text: str
     """`waits in consume (app.py:3) for a queue`, `runs in spin (app.py:9)`."""
 
@@ -32,7 +35,9 @@ def standing(crash: Crash) -> Standing | None:
     busy = next((thread for thread in crash.threads if thread.activity == "busy"), None)
     if busy is not None:
         frame = waits.line_of(busy)
-        return Standing(frame, f"runs in {waits.place(frame)}") if frame is not None and frame.function else None
+        return (
+            Standing(frame, tuple(python_frames(busy)), f"runs in {waits.place(frame)}") if frame is not None and frame.function else None
+        )
     wait = next((wait for wait in crash.waits if wait.thread == _main(crash)), first if len(crash.threads) == 1 else None)
     if wait is None:
         return None
@@ -48,8 +53,9 @@ def _of_wait(crash: Crash, wait: Wait) -> Standing:
     thread = next((thread for thread in crash.threads if thread.tid == wait.thread), None)
     frame = waits.line_of(thread) if thread is not None else None
     text = waits.sentence(crash, wait)
-    return Standing(frame, text.removeprefix(f"{waits.label(crash, wait.thread)} ") if wait.thread == _main(crash) else text)
+    text = text.removeprefix(f"{waits.label(crash, wait.thread)} ") if wait.thread == _main(crash) else text
+    return Standing(frame, tuple(python_frames(thread)) if thread is not None else (), text)
 
 
 def _of_task(crash: Crash, task: Task) -> Standing:
-    return Standing(tasks.line_of(task), tasks.wait_sentence(crash, task))
+    return Standing(tasks.line_of(task), task.frames, tasks.wait_sentence(crash, task))

@@ -37,11 +37,15 @@ def test_deadlock_is_reported_and_ended(crashkit: Crashkit) -> None:
     assert re.search(r"was examined: no output and no progress for 1 s: .* waits in \w+ \(program\.py:\d+\) for the lock", done.stderr)
     (manifest,) = manifests(crashkit)
     assert manifest["alive"] == "no output and no progress for 1 s" and "signal" not in manifest
-    assert " alive " in crashkit("list").stdout
+    listed = crashkit("list").stdout
+    assert " alive " in listed and (place := re.search(r"\w+ \(program\.py:\d+\)", listed)) is not None
     report = json.loads(next(crashkit.home.glob("*/report.json")).read_text())
     assert [finding["id"] for finding in report["findings"]] == ["deadlock-locks"]
     assert sum(wait.get("cycle", False) for wait in report["waits"]) == 2
     assert {thread["activity"] for thread in report["threads"]} == {"blocked"}
+    # The thread whose wait is told is the one whose line is shown.
+    batch = crashkit("ci", "--out", "index", crashkit.home).stdout
+    assert re.search(rf"^1 x -  {re.escape(place[0].partition(' ')[0])} \(\S*{re.escape(place[0].partition('(')[2])}$", batch, re.MULTILINE)
 
 
 @pytest.mark.slow

@@ -52,6 +52,9 @@ def folder(tmp_path: Path, stderr: str, **ends: Any) -> Path:
         # A shell's status tells of its child.
         ("", {"exit_status": 139}, "SIGSEGV", False),
         ("", {"exit_status": 137}, None, True),
+        # What was looked at while it was alive had no fault.
+        ("", {"alive": "no progress for 4 s"}, None, False),
+        (LOST, {"alive": "no progress for 4 s"}, "SIGKILL", True),
         # Only what is told to be a pid is one.
         ("ValueError: expected 13098 bytes\n", {"exit_status": 1}, None, False),
     ],

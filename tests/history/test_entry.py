@@ -24,11 +24,14 @@ from crashkit.model import (
     PythonFrame,
     PythonRuntime,
     Signal,
+    Source,
     Thread,
+    Wait,
 )
 from crashkit.report import one_line
-from crashkit.report.json import encode, outline
+from crashkit.report.json import decode, encode, outline
 from tests.history.conftest import needs_git
+from tests.report import samples
 
 SECRET = "ghp_Ab12Cd34Ef56Gh78Ij90Kl12Mn34Op56Qr78"
 OWN = PythonFrame(function="decode", file="/srv/app/app.py", line=17, locals={"password": "'hunter2xyz'"})
@@ -116,6 +119,14 @@ def test_one_line(crash: Crash, where: str, cause: str) -> None:
     assert (one_line.where(crash), one_line.cause(crash)) == (where, cause)
     read = outline(encode(crash))
     assert (one_line.where(read), one_line.cause(read), read.fingerprint) == (where, cause, crash.fingerprint)
+
+
+def test_the_outline_is_all_of_a_report_but_for_its_long_tables() -> None:
+    report = msgspec.structs.replace(
+        samples.full(), source=Source(path="core", kind="live"), waits=(Wait(thread=1, kind="lock", cycle=True),)
+    )
+    told = msgspec.structs.replace(report, modules=(), mappings=(), instructions=(), looked_for=(), seconds={})
+    assert outline(encode(report)) == decode(encode(told))
 
 
 def test_the_release_that_the_environment_names() -> None:

@@ -6,8 +6,9 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import Optional
 
-from crashkit.model import Crash, Thread
+from crashkit.model import Crash, PythonFrame
 from crashkit.naming.own_code import python_frames
+from crashkit.naming.standing import standing
 from crashkit.report import gpu_wording, safe, wording
 from crashkit.report.index.document import Entry, Place
 
@@ -32,6 +33,7 @@ def entry(
     """The crash as an entry of the index."""
     finding, print_ = wording.best_finding(crash), crash.fingerprint
     side = gpu_wording.launch(crash)
+    stands = standing(crash) if crash.signal is None and side is None else None
     thread = side.thread if side else crash.thread
     native = wording.native_at(crash.thread, crash.signal)
     process = crash.process
@@ -52,7 +54,7 @@ def entry(
         executable=process.executable if process else None,
         python=crash.python.version if crash.python else None,
         native=_text(wording.native_function(native)) if native and native.function else None,
-        stack=_stack(thread, in_repository) if thread else (),
+        stack=_stack(stands.frames if stands else python_frames(thread) if thread else (), in_repository),
         fingerprint=print_.hash if print_ else None,
         fingerprint_version=print_.version if print_ else None,
         frames=tuple(map(_text, print_.frames[:_NAMES])) if print_ else (),
@@ -69,10 +71,9 @@ def _signal(crash: Crash) -> Optional[str]:
     return None if status is None else f"exit {status}"
 
 
-def _stack(thread: Thread, in_repository: InRepository) -> tuple[Place, ...]:
+def _stack(frames: Sequence[PythonFrame], in_repository: InRepository) -> tuple[Place, ...]:
     """The user's way to the crash: of a recursion, one round."""
     places = []
-    frames = python_frames(thread)
     once = (frames[index] for part in wording.stretches(frames) for index in range(part.start, part.start + part.length))
     for frame in islice(once, _FRAMES):
         own = wording.is_own(frame)
