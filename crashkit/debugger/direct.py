@@ -23,7 +23,7 @@ from crashkit.interpreter.greenlets import Greenlets
 from crashkit.interpreter.layouts import Version, layout_of
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
-from crashkit.interpreter.python_threads import PythonThread
+from crashkit.interpreter.python_threads import PythonThread, frames_of
 from crashkit.interpreter.read import PythonState, read_python
 from crashkit.interpreter.task_locks import ReadSource
 from crashkit.interpreter.tasks import Tasks, TaskState
@@ -35,6 +35,8 @@ from crashkit.naming.own_code import is_own
 from crashkit.naming.signals import signal_name
 
 ORIGIN = "crashkit"
+_CELLS = "/ipykernel_"
+"""In the names of files that a notebook's kernel gives to its cells, and does not write."""
 _THREADS_WITH_VARIABLES = 64
 _FRAMES_WITH_VARIABLES = 1000
 """At either end of a deep stack."""
@@ -135,6 +137,7 @@ class DirectReader:
             visited=self._visited(state),
             arrays=self._arrays(state),
             loaded=self.loaded(),
+            kept_sources=self.kept_sources(),
             soft_errors=tuple(self._lost(stacks)),
         )
 
@@ -167,6 +170,13 @@ class DirectReader:
             return ()
         core, files = self._core.aside(), self._scene.files
         return tuple(self._state.loaded(core, lambda address, size: read_constant(core, files, address, size)))
+
+    def kept_sources(self) -> dict[str, tuple[str, ...]]:
+        """Lines of code that is in no file, where the process kept them, by the name that its frames have in place of a file's."""
+        threads = self._state.threads if self._state is not None else ()
+        files = {frame.code.file or "" for frame in frames_of(threads) if frame.code is not None}
+        wanted = {file for file in files if file.startswith("<") or _CELLS in file}
+        return self._state.kept_sources(wanted) if self._state is not None and wanted else {}
 
     def _visited(self, state: PythonState) -> Optional[str]:
         scene, signal = self._scene, self._scene.crash.signal

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import NamedTuple, Optional
@@ -16,6 +16,7 @@ from crashkit.interpreter.forward import ForwardLine, forward_lines
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.held import Holders
+from crashkit.interpreter.kept_sources import kept_sources
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
@@ -89,6 +90,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """Finds the buffers in variables of these frames of this thread that end below this address, the nearest first."""
     loaded: Callable[[Memory, Optional[Read]], list[str]]
     """Reads the files of what was imported, one for each package, from this memory and these constants: it takes many pages."""
+    kept_sources: Callable[[Collection[str]], dict[str, tuple[str, ...]]]
+    """Reads the lines of code that is in no file, by these names."""
     locks: Callable[[], PythonLocks]
     """Reads the locks that the threads hold and want."""
     tasks: Callable[[ReadSource], Tasks]
@@ -179,6 +182,9 @@ def read_python(
         accessed=lambda thread, order, address: accessed(objects, values.arrays, _places(frames, thread, order), address),
         below=lambda thread, order, address: _below(objects, values, found, _places(frames, thread, order), address),
         loaded=lambda other, told: _loaded(Objects(View(other), found.layout, found.version, View(other, told)), found),
+        kept_sources=lambda wanted: {
+            name: lines for one in found.interpreters for name, lines in kept_sources(objects, one, values.nothing, wanted).items()
+        },
         locks=lambda: LockReader(objects, frames, values).read(
             [(one.state.ident, one.state.native_id, one.stack.inner) for one in threads[:_THREADS_WITH_LOCKS]]
         ),

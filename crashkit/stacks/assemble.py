@@ -60,7 +60,7 @@ def assemble(scene: Scene, answers: Sequence[Answer], dumps: Sequence[Sequence[T
                 name=stack.name,
                 exception=stack.exception,
                 pending=stack.pending,
-                raised=tuple(replace(one, frames=tuple(map(sources.annotate, one.frames))) for one in stack.raised),
+                raised=tuple(replace(one, frames=sources.stack(one.frames, False)) for one in stack.raised),
                 collecting=stack.collecting,
                 holds_gil=stack.holds_gil,
                 frames=both.native if merged.frames is None else merged.frames,
@@ -117,9 +117,9 @@ def _ends(
     walk = of_greenlet(walk)
     return Ends(
         native=placed(walk.frames, index, unwinding.covers, "context"),
-        python=tuple(map(sources.annotate, stack.frames)),
+        python=sources.stack(stack.frames, not stack.outer and not stack.cut),
         native_outer=placed(walk.outer, index, unwinding.covers),
-        python_outer=tuple(map(sources.annotate, stack.outer)),
+        python_outer=sources.stack(stack.outer, not stack.cut),
         native_cut=walk.cut,
         python_total=stack.total,
         python_cut=stack.cut,

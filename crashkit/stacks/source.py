@@ -6,7 +6,7 @@ import io
 import os
 import posixpath
 import tokenize
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Optional
 
@@ -14,6 +14,7 @@ import msgspec
 
 from crashkit.crashfolder.files import is_planted, open_regular
 from crashkit.model import PythonFrame
+from crashkit.stacks import command_text
 from crashkit.stacks.zipped_source import zipped_source
 
 _AROUND = 5
@@ -29,23 +30,39 @@ class _Text(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 
+Kept = Mapping[str, Sequence[str]]
+"""Lines of code that is in no file, by the name that its frames have in place of a file's."""
+
+
+def in_no_file(kept: Kept, argv: Sequence[str]) -> Kept:
+    """With the program of `python -c`, which CPython keeps itself since 3.13."""
+    text = command_text.command_text(argv)
+    return {command_text.NAME: text.split("\n"), **kept} if text is not None else kept
+
+
 class Sources:
     """Reads each source file once. `newer` names those changed after the crash, whose lines may be wrong."""
 
-    def __init__(self, locate: Locate, crashed_at: Optional[float]) -> None:
+    def __init__(self, locate: Locate, crashed_at: Optional[float], kept: Kept = {}) -> None:
         self._locate = locate
         self._crashed_at = crashed_at
+        self._kept = kept
         self._files: dict[str, Optional[_Text]] = {}
         self._names: dict[str, str] = {}
         self.newer: set[str] = set()
 
-    def annotate(self, frame: PythonFrame) -> PythonFrame:
-        """The frame with its source line and the lines around it, if the file can be read; without columns if it cannot.
+    def stack(self, frames: Sequence[PythonFrame], is_whole: bool = True) -> tuple[PythonFrame, ...]:
+        """The frames, innermost first, each as `annotate` makes it. `is_whole`: whether the last of them is its thread's outermost."""
+        last = len(frames) - 1 if is_whole else None
+        return tuple(self.annotate(frame, index == last) for index, frame in enumerate(frames))
+
+    def annotate(self, frame: PythonFrame, is_outermost: bool = False) -> PythonFrame:
+        """The frame with its source line and the lines around it, if its source can be read; without columns if it cannot.
 
         Its file is named without `..`, where that is the same file here.
         """
         file, at = frame.file, frame.line
-        if not file or not at or file.startswith("<"):
+        if not file or not at or (file.startswith("<") and not self._is_kept(frame, is_outermost)):
             return _without_columns(frame)
         if "/../" in file:
             file = self._direct(file)
@@ -69,6 +86,12 @@ class Sources:
         """One line, stripped; None if the file cannot be read or is not a program's source."""
         return self.annotate(PythonFrame(file=file, line=line)).source
 
+    def _is_kept(self, frame: PythonFrame, is_outermost: bool) -> bool:
+        lines = self._kept.get(frame.file or "")
+        if lines is None or frame.file != command_text.NAME:
+            return lines is not None
+        return command_text.runs("\n".join(lines), frame.function or "", frame.line or 0, is_outermost)
+
     def _direct(self, name: str) -> str:
         """The name without `..`: beyond a symbolic link that is another file, and of one that is not here nobody knows."""
         if name not in self._names:
@@ -79,6 +102,8 @@ class Sources:
         return self._names[name]
 
     def _read(self, name: str) -> Optional[_Text]:
+        if name in self._kept:
+            return _Text(tuple(line[:_LONGEST_LINE] for line in self._kept[name]))
         try:
             path = self._locate(name)
             if path is not None:

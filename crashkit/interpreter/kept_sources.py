@@ -1,0 +1,51 @@
+"""The source of code that is in no file, as the process kept it for its own tracebacks: in `linecache`, a list of lines for each name.
+
+IPython and Jupyter put their cells there, attrs the methods that it makes, CPython from 3.13 on the program of `python -c` and what is typed
+at its prompt. CPython 3.13.1 moved its own to `_interactive_cache` (Lib/linecache.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+
+from crashkit.interpreter.objects import LIST, TEXT, TUPLE, Objects
+from crashkit.interpreter.threads import module_contents
+from crashkit.interpreter.view import Unreadable
+
+_CACHES = ("cache", "_interactive_cache")
+_SIZE, _CHANGED, _LINES, _NAME = range(4)
+"""The fields of an entry. What is in no file has no time of change."""
+_MOST_LINES = 20_000
+_LONGEST = 4096
+
+
+def kept_sources(objects: Objects, interpreter: int, nothing: int, wanted: Collection[str]) -> dict[str, tuple[str, ...]]:
+    """The lines of the code of these names, as far as they can be read. `nothing`: the address of None.
+
+    Several texts may have had one name, one after the other: of those, nobody knows which it was.
+    """
+    found: dict[str, set[tuple[str, ...]]] = {}
+    with suppress(Unreadable):
+        contents = module_contents(objects, interpreter, "linecache")
+        for cache in _CACHES if contents else ():
+            place = objects.item(contents or 0, cache)
+            for item in objects.dictionary(place) if place else ():
+                with suppress(Unreadable):
+                    name, lines = _entry(objects, item.value, nothing, wanted)
+                    found.setdefault(name, set()).add(lines)
+    return {name: next(iter(texts)) for name, texts in found.items() if len(texts) == 1}
+
+
+def _entry(objects: Objects, address: int, nothing: int, wanted: Collection[str]) -> tuple[str, tuple[str, ...]]:
+    """Its name and its lines. Raises Unreadable where it is none, or not of these names."""
+    if not objects.flags(objects.type_of(address)) & TUPLE:
+        raise Unreadable(f"no tuple at {address:#x}")
+    fields = objects.tuple(address, _NAME + 1)
+    if len(fields) <= _NAME or fields[_CHANGED] != nothing or not objects.flags(objects.type_of(fields[_NAME])) & TEXT:
+        raise Unreadable(f"no text of code at {address:#x}")
+    name = objects.text(fields[_NAME], _LONGEST)
+    if name not in wanted or not objects.flags(objects.type_of(fields[_LINES])) & LIST:
+        raise Unreadable(f"no lines of {name}")
+    lines, _ = objects.items(fields[_LINES], _MOST_LINES)
+    return name, tuple(objects.text(line, _LONGEST).rstrip("\n") for line in lines)
