@@ -48,6 +48,8 @@ def complaint(place: Place, method: str, slow: float) -> Optional[str]:
         short = least(place, method, make(SHORT), BOUNDED / 8 * slow)
         if short > BOUNDED / 8 * slow:
             return f"{short:.2f} s for 8 KB like {make(40)!r}"
+        if short < QUICK / (LONG // SHORT) ** 2 * slow:
+            continue  # Even if it were quadratic, the long text would be quick.
         long = least(place, method, make(LONG), QUICK * slow)
         if long > BOUNDED * slow or (long > QUICK * slow and long > 12 * least(place, method, make(SHORT))):
             return f"{short:.2f} s for 8 KB, {long:.2f} s for 64 KB like {make(40)!r}"
