@@ -93,13 +93,12 @@ def reports(half: str) -> list[Report]:
 def judged(report: Report) -> Verdict:
     catalog = load_catalog()
     general = {signature.id for signature in catalog.signatures if signature.general}
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "posted.log"
-        path.write_text(report.text)
-        try:
-            findings = diagnose(crash_of_log(path, read_log(path)), catalog).findings
-        except EvidenceError:
-            return Verdict(report, "none" if not report.crash else "refused", None, ())
+    path = Path(_folder().name) / "posted.log"
+    path.write_text(report.text)
+    try:
+        findings = diagnose(crash_of_log(path, read_log(path)), catalog).findings
+    except EvidenceError:
+        return Verdict(report, "none" if not report.crash else "refused", None, ())
     ids = [finding.id for finding in findings]
     true = {report.expect, *report.also, *general}
     false = tuple(finding.id for finding in findings if finding.confidence != "possible" and finding.id not in true)
@@ -110,6 +109,11 @@ def judged(report: Report) -> Verdict:
     else:
         outcome = "missed"
     return Verdict(report, outcome, ids[0] if ids else None, false)
+
+
+@cache
+def _folder() -> TemporaryDirectory[str]:
+    return TemporaryDirectory()
 
 
 @cache

@@ -25,7 +25,7 @@ from tests.interpreter.test_held import Hidden
 from tests.test_support_matrix import made, sid_is_there
 
 _PAGE = 4096
-_SAMPLES = 60
+_SAMPLES = 30
 _PART = 16 * 1024
 """Bytes of the first part of a data stack (Python/pystate.c, `DATA_STACK_CHUNK_SIZE`)."""
 

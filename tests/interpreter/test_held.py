@@ -27,10 +27,12 @@ Words = dict[int, int]
 
 
 def links(layout: Layout, interpreter: int, states: Sequence[int]) -> Iterator[Words]:
-    """Every link of an interpreter's list of thread states, overwritten in every way: as an early end, a cycle, garbage."""
+    """Every link of an interpreter's list of thread states, overwritten in two ways, each way with every third link: as an early end, a
+    cycle, garbage."""
     head = interpreter + layout.interpreter.threads
-    for place in (head, *(state + layout.thread.next for state in states[:-1])):
-        for word in (0, states[0], interpreter, states[-1] + 8, 0xDEADBEEF, 1 << 63):
+    words = (0, states[0], interpreter, states[-1] + 8, 0xDEADBEEF, 1 << 63)
+    for index, place in enumerate((head, *(state + layout.thread.next for state in states[:-1]))):
+        for word in words[index % 3 :: 3]:
             yield {place: word}
 
 
@@ -38,7 +40,7 @@ def garbled(layout: Layout, interpreter: int, states: Sequence[int]) -> Iterator
     """Several of the links at once."""
     rng = random.Random(14)
     places = [interpreter + layout.interpreter.threads, *(state + layout.thread.next for state in states)]
-    for _ in range(20):
+    for _ in range(8):
         yield {place: rng.choice([0, 1, rng.getrandbits(47), *states]) for place in rng.sample(places, 3)}
 
 
