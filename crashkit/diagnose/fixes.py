@@ -10,7 +10,7 @@ from crashkit.diagnose.conditions import answer
 from crashkit.diagnose.facts import FACTS
 from crashkit.diagnose.signature import Condition, Fix
 from crashkit.diagnose.texts import fill
-from crashkit.naming.installation import for_conda
+from crashkit.naming.installation import as_it_is, for_conda, is_packaged
 
 # `NAME=value NAME=value COMMAND`, `export NAME=value`, `unset NAME`.
 _ASSIGNED = re.compile(r"\s*(?:export +)?((?:[A-Z_][A-Z0-9_]*=[^\s'\"$(]+(?:\s+|$))+)")
@@ -22,12 +22,15 @@ _SPARE = re.compile(r" (?=   #|$)", re.MULTILINE)
 def fitting(fixes: Sequence[Fix], case: Case, known: dict[str, str]) -> tuple[str, ...]:
     """The filled texts of those that are for this run. One that only lacks its package is kept if nothing else is left."""
     filled = [(fix, text) for fix in fixes if (text := fill(fix.text, known)) is not None and _is_for(fix, text, case)]
-    filled = [(fix, _adapted(_SPARE.sub("", text), case)) for fix, text in filled]
+    filled = [(fix, _adapted(_SPARE.sub("", text), known, case)) for fix, text in filled]
     return tuple([text for fix, text in filled if not _lacks_package(fix, case)] or [text for _, text in filled])
 
 
-def _adapted(text: str, case: Case) -> str:
-    """In conda's environments pip is one of two that install packages."""
+def _adapted(text: str, known: dict[str, str], case: Case) -> str:
+    """In conda's environments pip is one of two that install packages. What came with a package has no source folder here."""
+    library = known.get("extension_file")
+    if library is not None and is_packaged(library, case.environment.get("CONDA_PREFIX")):
+        text = as_it_is(text, known["extension"], known.get("command"))
     return for_conda(text) if FACTS["conda"](case).holds else text
 
 

@@ -53,12 +53,11 @@ _SHOW = str.maketrans("\ue000\ue001", "{}")
 def names(case: Case) -> dict[str, str]:
     """What every text can use: signal, address, fault_file or else fault_memory (what is mapped there), function, thread, python (the
     user's own line), source, executable, command (to type again), culprit and culprit_value (the variable that was used as a pointer),
-    zero (the only variable of the line that is 0, where an integer division failed),
-    parameter and callee (where that is a library's own), extension and package (of the function that failed), core, live_pid, env_NAME,
-    blocking_run, unseen (where the faulting instruction is not known), no_stack (where that of the dead process is not known),
-    own_stack (else: its line), handler and interrupted (a signal handler that failed, and the line that it interrupted),
-    handler_name (its name in C), what a GPU core shows first, what an assertion of a kernel checks, what (the message of a C++
-    exception) and thrown (its type)."""
+    zero (the only variable of the line that is 0, where an integer division failed), parameter and callee (where that is a library's
+    own), extension, extension_file and package (of the function that failed), core, live_pid, env_NAME, blocking_run, unseen (where the
+    faulting instruction is not known), no_stack (where that of the dead process is not known), own_stack (else: its line), handler and
+    interrupted (a signal handler that failed, and the line that it interrupted), handler_name (its name in C), what a GPU core shows
+    first, what an assertion of a kernel checks, what (the message of a C++ exception) and thrown (its type)."""
     crash = case.crash
     found: dict[str, Optional[str]] = {}
     if crash.signal is not None:
@@ -151,6 +150,7 @@ def _of_crashed(case: Case) -> dict[str, Optional[str]]:
         found["blamed"] = _blamed(stack, case)
     if (native := _foreign(stack, case)) is not None:
         found["extension"], found["package"] = shlex.quote(native.module.rpartition("/")[2]), _package(native, case)
+        found["extension_file"] = native.module
     return found
 
 

@@ -1,7 +1,7 @@
 """The source of code that is in no file, as the process kept it for its own tracebacks: in `linecache`, a list of lines for each name.
 
-IPython and Jupyter put their cells there, attrs the methods that it makes, CPython from 3.13 on the program of `python -c` and what is typed
-at its prompt. CPython 3.13.1 moved its own to `_interactive_cache` (Lib/linecache.py).
+IPython and Jupyter put their cells there, attrs the methods that it makes, CPython from 3.13 on the program of `python -c` and what is
+typed at its prompt. CPython 3.13.1 moved its own to `_interactive_cache` (Lib/linecache.py).
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ def in_no_file(kept: Kept, argv: Sequence[str]) -> Kept:
 class Sources:
     """Reads each source file once. `newer` names those changed after the crash, whose lines may be wrong."""
 
-    def __init__(self, locate: Locate, crashed_at: Optional[float], kept: Kept = {}) -> None:
+    def __init__(self, locate: Locate, crashed_at: Optional[float], kept: Optional[Kept] = None) -> None:
         self._locate = locate
         self._crashed_at = crashed_at
-        self._kept = kept
+        self._kept = kept or {}
         self._files: dict[str, Optional[_Text]] = {}
         self._names: dict[str, str] = {}
         self.newer: set[str] = set()

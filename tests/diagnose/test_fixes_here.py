@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 
 import pytest
@@ -44,6 +45,15 @@ def of_a_run(argv: tuple[str, ...] = ARGUMENTS, kind: str = "log") -> Crash:
     process = Process(pid=7, executable="/usr/bin/python3.11", argv=argv, versions={"fast-decode": "1.2"})
     threads = (Thread(tid=7, crashed=True, frames=(frame,)),)
     return replace(crash(signal="SIGSEGV"), source=Source(path=kind, kind=kind), process=process, threads=threads, crashed_thread=7)
+
+
+def in_library(path: str, **variables: str) -> Crash:
+    """The same crash in this library."""
+    subject = of_a_run()
+    (thread,), process = subject.threads, subject.process
+    assert process is not None
+    frame = NativeFrame(function="decode", module=path, offset=0x10)
+    return replace(subject, threads=(replace(thread, frames=(frame,)),), process=replace(process, environment=variables))
 
 
 def filled(fix: Fix, subject: Crash) -> str:
@@ -135,3 +145,29 @@ def test_what_is_mapped_read_only_is_named(path: str | None, said: str) -> None:
     mapping = Mapping(start=Address(0x10000), end=Address(0x11000), permissions="r--", path=path)
     told = diagnose(Crash(source=Source(kind="core", path="core"), signal=signal, mappings=(mapping,)), load_catalog())
     assert [(finding.id, said in finding.fix[0], len(finding.fix)) for finding in told.findings[:1]] == [("write-to-readonly", True, 1)]
+
+
+@pytest.mark.parametrize(
+    ("library", "builds"),
+    [
+        ("/usr/lib/x86_64-linux-gnu/libz.so.1.2.13", False),
+        ("/lib64/libz.so.1", False),
+        ("/usr/lib/python3/dist-packages/numpy/core/_multiarray_umath.cpython-311-x86_64-linux-gnu.so", False),
+        ("/opt/miniconda3/envs/ocr/lib/libz.so.1", False),
+        ("/srv/env/lib/libz.so.1", False),
+        ("/srv/env/lib/python3.11/site-packages/fast_decode/libdecode.so", True),
+        ("/opt/miniconda3/lib/python3.11/site-packages/fast_decode/libdecode.so", True),
+        ("/usr/local/lib/libdecode.so", True),
+        ("/home/user/decode/build/libdecode.so", True),
+    ],
+)
+def test_nobody_is_told_to_build_what_came_with_a_package(library: str, builds: bool) -> None:
+    subject = in_library(library, CONDA_PREFIX="/srv/env")
+    texts = [(fix, filled(fix, subject)) for _, fix in every_fix() if fix.text.startswith("CFLAGS=")]
+    assert len(texts) > 5
+    name = library.rpartition("/")[2]
+    for fix, text in texts:
+        command = "pip install --no-deps -e ." if builds else f"valgrind {shlex.join(ARGUMENTS)}   # {name} came with a package"
+        assert command in text and ("in the source folder of" in text) == builds
+        # What follows on further lines is the same.
+        assert text.count("\n") == fix.text.count("\n")
