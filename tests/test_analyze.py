@@ -188,7 +188,17 @@ class TestBadInput:
         status, out, err = status_of(capfd, "analyze")
         assert (status, out) == (2, "") and "Missing argument" in err
 
-    @pytest.mark.parametrize("arguments", [["--path-map", "nonsense"], ["--timeout", "0"], ["--no-such-option"]])
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["--path-map", "nonsense"],
+            ["--path-map", "/srv=/no/such/folder"],
+            ["--sysroot", "/no/such/folder"],
+            ["--search", "/no/such/folder"],
+            ["--timeout", "0"],
+            ["--no-such-option"],
+        ],
+    )
     def test_wrong_usage(self, capfd, crashed, arguments):
         status, out, _ = status_of(capfd, "analyze", crashed.core, *arguments)
         assert (status, out) == (2, "")

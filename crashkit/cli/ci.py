@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Optional
 
 import click
 
+from crashkit.cli import options
 from crashkit.cli.completion import files
 from crashkit.cli.ending import cleaned_up
 from crashkit.cli.index_option import checked_index
@@ -56,11 +57,9 @@ _MOST_INDEX = 256 << 20
 )
 @click.option("--jobs", type=click.IntRange(min=1), help="Number of crashes to analyze at a time. [default: the number of processors]")
 @click.option("--scheduler", metavar="ADDRESS", help="Analyze on the Dask cluster of this scheduler, such as tcp://host:8786.")
-@click.option("--sysroot", type=click.Path(path_type=Path), help="Root folder of the crashed system, such as a container's file system.")
-@click.option("--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the cores place under FROM.")
-@click.option(
-    "--search", "extra_dirs", multiple=True, type=click.Path(path_type=Path), help="Search this folder for modules and debug files."
-)
+@options.sysroot
+@options.path_maps
+@options.extra_dirs
 @click.option("--gdb", default="gdb", show_default=True, metavar="PROGRAM", help="The gdb to use.")
 @click.option("--no-gdb", is_flag=True, help="Do not use gdb.")
 @click.option(
@@ -104,7 +103,6 @@ def command(
     from crashkit.batch.remember import remembered
     from crashkit.batch.remote import local
     from crashkit.batch.run import analyzed, plan
-    from crashkit.cli.options import path_map
     from crashkit.history.place import run_of
     from crashkit.pipeline import Options
     from crashkit.scratch import Scratch
@@ -116,9 +114,9 @@ def command(
     if fail_on == "new" and baseline is None and address is None:
         raise click.UsageError("--fail-on new needs --baseline FILE, the index.json of an earlier run, or the history of --index URL")
     former = _former(baseline) if baseline else None
-    options = Options(
+    chosen = Options(
         sysroot=sysroot and sysroot.absolute(),
-        path_maps=tuple((before, after.absolute()) for before, after in map(path_map, path_maps)),
+        path_maps=tuple((before, after.absolute()) for before, after in map(options.path_map, path_maps)),
         extra_dirs=tuple(folder.absolute() for folder in extra_dirs),
         gdb=None if no_gdb else gdb,
         deadline=timeout,
@@ -134,7 +132,7 @@ def command(
         progress.begin(len(work.jobs))
         run = run_of(os.environ)
         recording = Recording(place=_place(run, out), host=socket.gethostname(), release=_release(repo)) if address else None
-        task = Task(options=options, out=out.absolute(), repository=repo and repo.absolute(), recording=recording)
+        task = Task(options=chosen, out=out.absolute(), repository=repo and repo.absolute(), recording=recording)
         recorded: dict[int, Recorded] = {}
 
         def done(result: Done) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional, TypeVar
@@ -18,6 +19,9 @@ sysroot = click.option(
     type=click.Path(exists=True, path_type=Path),
     help="Root folder of the crashed system, such as a container's file system.",
 )
+path_maps = click.option(
+    "--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM."
+)
 extra_dirs = click.option(
     "--search",
     "extra_dirs",
@@ -28,9 +32,7 @@ extra_dirs = click.option(
 _SYSTEM_FILES = (
     exe,
     sysroot,
-    click.option(
-        "--path-map", "path_maps", multiple=True, metavar="FROM=TO", help="Look under TO for files that the core places under FROM."
-    ),
+    path_maps,
     extra_dirs,
     click.option("--debuginfod", is_flag=True, help="Download missing files from the debuginfod servers in DEBUGINFOD_URLS."),
 )
@@ -61,8 +63,10 @@ def at_most_one(**options: bool) -> None:
 
 
 def path_map(text: str) -> tuple[str, Path]:
-    """FROM=TO of `--path-map`. Raises BadParameter."""
+    """FROM=TO of `--path-map`. Raises BadParameter, also where TO is not there."""
     source, separator, target = text.partition("=")
     if not separator or not source or not target:
         raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--path-map")
+    if not os.path.exists(target):
+        raise click.BadParameter(f"Path {target!r} does not exist.", param_hint="--path-map")
     return source, Path(target)

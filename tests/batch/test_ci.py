@@ -198,6 +198,9 @@ def test_nothing(tmp_path: Path) -> None:
         (["{}", "--out", "{}/out", "--fail-on", "new"], 2, "--fail-on new needs --baseline"),
         (["{}", "--out", "{}/out", "--baseline", "{}/none.json"], 1, "cannot read the baseline"),
         (["{}", "--out", "{}/file"], 1, "cannot write to"),
+        (["{}", "--out", "{}/out", "--path-map", "/srv={}/none"], 2, "'.*/none' does not exist"),
+        (["{}", "--out", "{}/out", "--sysroot", "{}/none"], 2, "'.*/none' does not exist"),
+        (["{}", "--out", "{}/out", "--search", "{}/none"], 2, "'.*/none' does not exist"),
     ],
 )
 def test_one_line_for_what_is_wrong(arguments: list[str], status: int, words: str, tmp_path: Path) -> None:
