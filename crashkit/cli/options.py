@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Optional, TypeVar
@@ -67,6 +66,6 @@ def path_map(text: str) -> tuple[str, Path]:
     source, separator, target = text.partition("=")
     if not separator or not source or not target:
         raise click.BadParameter(f"{text!r} is not FROM=TO", param_hint="--path-map")
-    if not os.path.exists(target):
+    if not Path(target).exists():
         raise click.BadParameter(f"Path {target!r} does not exist.", param_hint="--path-map")
     return source, Path(target)

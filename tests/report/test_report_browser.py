@@ -143,16 +143,17 @@ def test_an_injected_script_would_not_run(opened: Open) -> None:
 
 def test_search_shows_matches_counts_and_clears(opened: Open) -> None:
     browser = opened(samples.flask_lstm())
-    searched = len(browser.find_elements(By.CSS_SELECTOR, ".frame, .log > li, #modules tbody tr, .group > summary"))
     before = visible(browser, ".frame")
     browser.find_element(By.TAG_NAME, "body").send_keys("/")
     field = browser.switch_to.active_element
     assert field.get_attribute("id") == "find"
     field.send_keys("serve_FOREVER")
-    assert browser.find_element(By.ID, "found").text == f"1 of {searched}"
+    assert browser.find_element(By.ID, "found").text == "1 of 1"
     assert visible(browser, ".frame") == 1, "the match lies in a folded thread, which must open"
     assert visible(browser, ".group") == 1
     assert browser.execute_script("return CSS.highlights.get('found').size") == 1
+    field.send_keys("!")
+    assert browser.find_element(By.ID, "found").text == "nothing found" and visible(browser, ".frame") == 0
     field.send_keys(Keys.ESCAPE)
     assert field.get_attribute("value") == "" and browser.find_element(By.ID, "found").text == ""
     assert visible(browser, ".frame") == before and visible(browser, ".group[open]") == 0
@@ -342,8 +343,14 @@ def test_print_leaves_out_the_tools_and_holds_the_stacks(opened: Open) -> None:
 
 def test_200_threads_are_searched_and_unfolded(opened: Open) -> None:
     browser = opened(samples.crowd(200))
-    browser.find_element(By.ID, "find").send_keys("worker.py:88")
-    assert browser.find_element(By.ID, "found").text.startswith("2 of")  # the thread and its frame
+    field, found = browser.find_element(By.ID, "find"), browser.find_element(By.ID, "found")
+    field.send_keys("worker.py:88")
+    assert found.text == "1 of 2"  # the thread and its frame
+    for at in (2, 1):
+        field.send_keys(Keys.ENTER)
+        assert found.text == f"{at} of 2"
+    field.send_keys(Keys.SHIFT, Keys.ENTER)
+    assert found.text == "2 of 2"
     assert visible(browser, ".group") == 1
     assert browser.get_log("browser") == []
 

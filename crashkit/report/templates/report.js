@@ -53,7 +53,7 @@
   let texts = null;
   let before = null;
   let hits = [];
-  let current = -1;
+  let current = 0;
 
   const mark = (query) => {
     if (!CSS.highlights) return;
@@ -84,9 +84,14 @@
     found.textContent = "";
   };
 
+  const go = (index) => {
+    current = index;
+    hits[index].scrollIntoView({ block: "center" });
+    found.textContent = `${index + 1} of ${hits.length}`;
+  };
+
   const search = () => {
     const query = find.value.trim().toLowerCase();
-    current = -1;
     if (!query) return clear();
     texts ||= frames.map((frame) => frame.textContent.toLowerCase());
     before ||= new Map(folds.map((box) => [box, box.open]));
@@ -107,9 +112,9 @@
       group.hidden = !holding.has(group);
       group.open = inside.has(group);
     }
-    found.textContent = `${hits.length} of ${frames.length}`;
     mark(query);
-    if (hits.length) hits[0].scrollIntoView({ block: "center" });
+    if (hits.length) go(0);
+    else found.textContent = "nothing found";
   };
 
   let waiting = 0;
@@ -120,9 +125,7 @@
   find.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !hits.length) return;
     event.preventDefault();
-    current = (current + (event.shiftKey ? hits.length - 1 : 1)) % hits.length;
-    hits[current].scrollIntoView({ block: "center" });
-    found.textContent = `${current + 1} of ${hits.length}`;
+    go((current + (event.shiftKey ? hits.length - 1 : 1)) % hits.length);
   });
   addEventListener("keydown", (event) => {
     const typing = event.target.matches?.("input:not([type=checkbox]), textarea");
