@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Optional
 
 import click
 
+from crashkit.cli.completion import python_pids
 from crashkit.cli.ending import cleaned_up
 from crashkit.environment import rank
 from crashkit.errors import CrashkitError, EvidenceError
@@ -41,7 +42,7 @@ class _Pid(click.ParamType[int]):
 
 
 @click.command()
-@click.argument("pids", nargs=-1, required=True, type=_Pid(), metavar="PID...")
+@click.argument("pids", nargs=-1, required=True, type=_Pid(), metavar="PID...", shell_complete=python_pids)
 @click.option("--tree", "whole_tree", is_flag=True, help="Also attach to all descendants of these processes.")
 @click.option(
     "--out", type=click.Path(path_type=Path), help="Folder for report.html and report.json; of several processes, each gets a folder in it."

@@ -1,11 +1,16 @@
-"""What a shell completes: the ids of stored crashes and of signatures."""
+"""What a shell completes: the ids of stored crashes and of signatures, the pids of processes."""
 
 from __future__ import annotations
 
 import os
+import re
 
 import click
 from click.shell_completion import CompletionItem, FishComplete, add_completion_class
+
+_PYTHON = re.compile(r"/(?:lib)?python\d[^/\n]*$", re.MULTILINE)
+"""The path of an interpreter or its library, in /proc/PID/maps: of another user's process that cannot be read."""
+_LONGEST_COMMAND = 200
 
 
 def files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -33,6 +38,18 @@ def signature_ids(_context: click.Context, _parameter: click.Parameter, incomple
     from crashkit.diagnose.catalog import configured
 
     return [signature.id for signature in load_catalog(configured(os.environ)).signatures if signature.id.startswith(incomplete)]
+
+
+def python_pids(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The pids of this user's processes with Python in them that begin so, with their command lines."""
+    from crashkit.collect.host.proc import numbers, text_of
+
+    found = []
+    for pid in numbers("/proc"):
+        if str(pid).startswith(incomplete) and pid != os.getpid() and _PYTHON.search(text_of(f"/proc/{pid}/maps")):
+            command = " ".join(text_of(f"/proc/{pid}/cmdline", _LONGEST_COMMAND).split("\0")).strip()
+            found.append(CompletionItem(str(pid), help="".join(filter(str.isprintable, command))))
+    return found
 
 
 @add_completion_class

@@ -204,6 +204,18 @@ def test_ids_of_signatures_are_completed_and_files_beside_ids(crashkit: Crashkit
     assert _completed(crashkit, "ci", "art") == ["art"] and _completed(crashkit, "run", "--", "python", "ser") == ["ser"]
 
 
+def test_pids_of_python_are_completed_for_attach(crashkit: Crashkit) -> None:
+    code = "import signal; print(flush=True); signal.pause()"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as program, subprocess.Popen(["sleep", "100"]) as other:
+        assert program.stdout is not None and program.stdout.readline()
+        try:
+            assert str(program.pid) in _completed(crashkit, "attach", str(program.pid)[:-1])
+            assert _completed(crashkit, "attach", str(other.pid)) == []
+        finally:
+            program.kill()
+            other.kill()
+
+
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_each_shell_reads_what_it_is_given(crashkit: Crashkit, shell: str) -> None:
     if shutil.which(shell) is None:
