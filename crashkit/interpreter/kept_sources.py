@@ -6,18 +6,21 @@ typed at its prompt. CPython 3.13.1 moved its own to `_interactive_cache` (Lib/l
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from contextlib import suppress
 
 from crashkit.interpreter.objects import LIST, TEXT, TUPLE, Objects
 from crashkit.interpreter.threads import module_contents
-from crashkit.interpreter.view import Unreadable
+from crashkit.interpreter.view import TimeUp, Unreadable
 
 _CACHES = ("cache", "_interactive_cache")
 _SIZE, _CHANGED, _LINES, _NAME = range(4)
 """The fields of an entry. What is in no file has no time of change."""
 _MOST_LINES = 20_000
+_MOST_TEXT = 8 << 20
+"""Characters of all texts."""
 _LONGEST = 4096
+_SECONDS = 2.0
 
 
 def kept_sources(objects: Objects, interpreter: int, nothing: int, wanted: Collection[str]) -> dict[str, tuple[str, ...]]:
@@ -26,26 +29,38 @@ def kept_sources(objects: Objects, interpreter: int, nothing: int, wanted: Colle
     Several texts may have had one name, one after the other: of those, nobody knows which it was.
     """
     found: dict[str, set[tuple[str, ...]]] = {}
-    with suppress(Unreadable):
+    left = _MOST_TEXT
+    with suppress(Unreadable, TimeUp), objects.within(_SECONDS):
         contents = module_contents(objects, interpreter, "linecache")
         for cache in _CACHES if contents else ():
             place = objects.item(contents or 0, cache)
             for item in objects.dictionary(place) if place else ():
                 with suppress(Unreadable):
-                    name, lines = _entry(objects, item.value, nothing, wanted)
-                    found.setdefault(name, set()).add(lines)
+                    name, place_of_lines = _entry(objects, item.value, nothing)
+                    if name in wanted:
+                        lines = tuple(_lines(objects, place_of_lines, left))
+                        left -= sum(map(len, lines))
+                        found.setdefault(name, set()).add(lines)
     return {name: next(iter(texts)) for name, texts in found.items() if len(texts) == 1}
 
 
-def _entry(objects: Objects, address: int, nothing: int, wanted: Collection[str]) -> tuple[str, tuple[str, ...]]:
-    """Its name and its lines. Raises Unreadable where it is none, or not of these names."""
+def _entry(objects: Objects, address: int, nothing: int) -> tuple[str, int]:
+    """Its name and the address of its lines. Raises Unreadable where it is none of code that is in no file."""
     if not objects.flags(objects.type_of(address)) & TUPLE:
         raise Unreadable(f"no tuple at {address:#x}")
     fields = objects.tuple(address, _NAME + 1)
     if len(fields) <= _NAME or fields[_CHANGED] != nothing or not objects.flags(objects.type_of(fields[_NAME])) & TEXT:
         raise Unreadable(f"no text of code at {address:#x}")
-    name = objects.text(fields[_NAME], _LONGEST)
-    if name not in wanted or not objects.flags(objects.type_of(fields[_LINES])) & LIST:
-        raise Unreadable(f"no lines of {name}")
-    lines, _ = objects.items(fields[_LINES], _MOST_LINES)
-    return name, tuple(objects.text(line, _LONGEST).rstrip("\n") for line in lines)
+    return objects.text(fields[_NAME], _LONGEST), fields[_LINES]
+
+
+def _lines(objects: Objects, address: int, most: int) -> Iterator[str]:
+    """Raises Unreadable, and so for a text of more characters than `most`."""
+    if not objects.flags(objects.type_of(address)) & LIST:
+        raise Unreadable(f"no list at {address:#x}")
+    for line in objects.items(address, _MOST_LINES)[0]:
+        text = objects.text(line, _LONGEST)
+        most -= len(text)
+        if most < 0:
+            raise Unreadable(f"too many lines at {address:#x}")
+        yield text.rstrip("\n")

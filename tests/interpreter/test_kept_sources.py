@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crashkit.interpreter import kept_sources
 from crashkit.model import Crash, PythonFrame
 from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import Options, analyze
@@ -43,6 +44,13 @@ def test_a_cell_has_its_lines(name: str, python: Interpreter) -> None:
 def test_of_two_texts_with_one_name_neither_is_taken(python: Interpreter) -> None:
     found = analyze(python_crash("kept_source.py", "<cell>", "beside", python=python).core, options=Options(gdb=None))
     assert lines(found) == [("read", 4, None), ("<module>", 6, None)]
+
+
+def test_a_large_text_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    core = python_crash("kept_source.py", "<cell>").core
+    assert lines(analyze(core, options=Options(gdb=None)))[0][2] is not None
+    monkeypatch.setattr(kept_sources, "_MOST_TEXT", 50)
+    assert lines(analyze(core, options=Options(gdb=None)))[0][2] is None
 
 
 def test_a_command_has_its_lines_and_what_it_executes_does_not(python: Interpreter, tmp_path: Path) -> None:
