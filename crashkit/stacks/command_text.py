@@ -1,9 +1,10 @@
-"""The program that `python -c` was given, and whether a frame runs it. Pure."""
+"""The program that `python -c` was given, and which frames run it. Pure."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from functools import cached_property
 from typing import Optional
 
 NAME = "<string>"
@@ -12,7 +13,7 @@ _PROGRAMS = "cm"
 _WITH_VALUE = "WX"
 """Options that take the rest of the word, or else the next one (`SHORT_OPTS`, Python/getopt.c)."""
 _LONG_WITH_VALUE = "--check-hash-based-pycs"
-_NAMELESS = {
+_NAMELESS: dict[type[ast.AST], str] = {
     ast.Lambda: "<lambda>",
     ast.ListComp: "<listcomp>",
     ast.SetComp: "<setcomp>",
@@ -38,26 +39,32 @@ def command_text(argv: Sequence[str]) -> Optional[str]:
     return None
 
 
-def runs(text: str, function: str, line: int, is_outermost: bool) -> bool:
-    """Whether this line of the text is in a function of that name: other code may be called the same, and have other lines.
+class Program:
+    """The text of the program, and which frames run it."""
 
-    The text itself, `<module>`, is run by nobody: its frame is the outermost one of its thread.
-    """
-    name = function.rpartition(".")[2]
-    if name == "<module>":
-        return is_outermost
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return False  # Of another version of Python.
-    return name in _around(tree, line)
+    def __init__(self, text: str) -> None:
+        self._text = text
 
+    def runs(self, function: str, line: int, is_outermost: bool) -> bool:
+        """Whether this line is in a function of that name: other code may be called the same, and have other lines.
 
-def _around(tree: ast.AST, line: int) -> Iterator[str]:
-    """The names of the functions and classes that have this line."""
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.expr, ast.stmt)) and node.lineno <= line <= (node.end_lineno or node.lineno):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                yield node.name
-            elif type(node) in _NAMELESS:
-                yield _NAMELESS[type(node)]
+        The program itself, `<module>`, is run by nobody: its frame is the outermost one of its thread.
+        """
+        name = function.rpartition(".")[2]
+        return is_outermost if name == "<module>" else any(line in lines for lines in self._functions.get(name, ()))
+
+    @cached_property
+    def _functions(self) -> dict[str, list[range]]:
+        """The lines of each function and class, by its name."""
+        found: dict[str, list[range]] = {}
+        try:
+            nodes = list(ast.walk(ast.parse(self._text)))
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
+            nodes = []  # Of another version of Python.
+        for node in nodes:
+            if isinstance(node, (ast.expr, ast.stmt)):
+                named = isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef))
+                name = getattr(node, "name", None) if named else _NAMELESS.get(type(node))
+                if name is not None:
+                    found.setdefault(name, []).append(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+        return found

@@ -47,6 +47,8 @@ class Sources:
         self._locate = locate
         self._crashed_at = crashed_at
         self._kept = kept or {}
+        given = self._kept.get(command_text.NAME)
+        self._program = command_text.Program("\n".join(given)) if given is not None else None
         self._files: dict[str, Optional[_Text]] = {}
         self._names: dict[str, str] = {}
         self.newer: set[str] = set()
@@ -87,10 +89,9 @@ class Sources:
         return self.annotate(PythonFrame(file=file, line=line)).source
 
     def _is_kept(self, frame: PythonFrame, is_outermost: bool) -> bool:
-        lines = self._kept.get(frame.file or "")
-        if lines is None or frame.file != command_text.NAME:
-            return lines is not None
-        return command_text.runs("\n".join(lines), frame.function or "", frame.line or 0, is_outermost)
+        if frame.file != command_text.NAME or self._program is None:
+            return frame.file in self._kept
+        return self._program.runs(frame.function or "", frame.line or 0, is_outermost)
 
     def _direct(self, name: str) -> str:
         """The name without `..`: beyond a symbolic link that is another file, and of one that is not here nobody knows."""

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from crashkit.stacks.command_text import command_text, runs
+from crashkit.stacks.command_text import Program, command_text
 
 SHOWN = "import json, sys; print(json.dumps(sys.orig_argv))"
 TEXT = """\
@@ -66,11 +66,11 @@ def test_without_one(argv: list[str]) -> None:
     ],
 )
 def test_which_frames_run_it(function: str, line: int, is_outermost: bool, expected: bool) -> None:
-    assert runs(TEXT, function, line, is_outermost) is expected
+    assert Program(TEXT).runs(function, line, is_outermost) is expected
 
 
 def test_what_no_python_here_can_read() -> None:
     text = "print 'of Python 2'\ndef f(): pass"
     with pytest.raises(SyntaxError):
         ast.parse(text)
-    assert not runs(text, "f", 2, False) and runs(text, "<module>", 1, True)
+    assert not Program(text).runs("f", 2, False) and Program(text).runs("<module>", 1, True)
