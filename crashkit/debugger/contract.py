@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple, Optional, Protocol
 
 from crashkit.evidence.core.describe import Scene
+from crashkit.interpreter.kept_sources import KeptSource
 from crashkit.model import AccessedArray, NativeFrame, PendingSignal, PythonFrame, Raised, SoftError
 
 Lap = Callable[[str], None]
@@ -118,8 +119,8 @@ class Answer(NamedTuple):
     """Arrays in variables that describe the memory at the address of the fault, or of one that may have been it, or end below it."""
     loaded: tuple[str, ...] = ()
     """Files of what was imported, one for each package."""
-    kept_sources: Mapping[str, tuple[str, ...]] = {}
-    """Lines of code that is in no file, by the name that its frames have in place of a file's."""
+    kept_sources: Mapping[str, KeptSource] = {}
+    """Code that is in no file, by the name that its frames have in place of a file's."""
     soft_errors: tuple[SoftError, ...] = ()
 
 

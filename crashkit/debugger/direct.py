@@ -20,6 +20,7 @@ from crashkit.interpreter.finding import Module, never_started
 from crashkit.interpreter.forward import ForwardLine
 from crashkit.interpreter.frames import FrameState
 from crashkit.interpreter.greenlets import Greenlets
+from crashkit.interpreter.kept_sources import KeptSource
 from crashkit.interpreter.layouts import Version, layout_of
 from crashkit.interpreter.linetable import Position
 from crashkit.interpreter.locks import PythonLocks
@@ -171,8 +172,8 @@ class DirectReader:
         core, files = self._core.aside(), self._scene.files
         return tuple(self._state.loaded(core, lambda address, size: read_constant(core, files, address, size)))
 
-    def kept_sources(self) -> dict[str, tuple[str, ...]]:
-        """Lines of code that is in no file, where the process kept them, by the name that its frames have in place of a file's."""
+    def kept_sources(self) -> dict[str, KeptSource]:
+        """Code that is in no file, where the process kept them, by the name that its frames have in place of a file's."""
         threads = self._state.threads if self._state is not None else ()
         files = {frame.code.file or "" for frame in frames_of(threads) if frame.code is not None}
         wanted = {file for file in files if file.startswith("<") or _CELLS in file}

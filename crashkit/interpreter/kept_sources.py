@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from typing import NamedTuple, Optional
 
 from crashkit.interpreter.objects import LIST, TEXT, TUPLE, Objects
 from crashkit.interpreter.threads import module_contents
@@ -16,6 +17,7 @@ from crashkit.interpreter.view import TimeUp, Unreadable
 _CACHES = ("cache", "_interactive_cache")
 _SIZE, _CHANGED, _LINES, _NAME = range(4)
 """The fields of an entry. What is in no file has no time of change."""
+_CELLS, _MOST_CELLS = "In", 10_000
 _MOST_LINES = 20_000
 _MOST_TEXT = 8 << 20
 """Characters of all texts."""
@@ -23,8 +25,16 @@ _LONGEST = 4096
 _SECONDS = 2.0
 
 
-def kept_sources(objects: Objects, interpreter: int, nothing: int, wanted: Collection[str]) -> dict[str, tuple[str, ...]]:
-    """The lines of the code of these names, as far as they can be read. `nothing`: the address of None.
+class KeptSource(NamedTuple):
+    """Code that is in no file."""
+
+    lines: tuple[str, ...]
+    title: Optional[str] = None
+    """What IPython's tracebacks call it in place of its name: `Cell In[3]`."""
+
+
+def kept_sources(objects: Objects, interpreter: int, nothing: int, wanted: Collection[str]) -> dict[str, KeptSource]:
+    """The code of these names, as far as it can be read. `nothing`: the address of None.
 
     Several texts may have had one name, one after the other: of those, nobody knows which it was.
     """
@@ -41,7 +51,22 @@ def kept_sources(objects: Objects, interpreter: int, nothing: int, wanted: Colle
                         lines = tuple(_lines(objects, place_of_lines, left))
                         left -= sum(map(len, lines))
                         found.setdefault(name, set()).add(lines)
-    return {name: next(iter(texts)) for name, texts in found.items() if len(texts) == 1}
+    titles = _titles(objects, interpreter) if found else {}
+    known = {name: next(iter(texts)) for name, texts in found.items() if len(texts) == 1}
+    return {name: KeptSource(lines, titles.get("\n".join(lines).strip())) for name, lines in known.items()}
+
+
+def _titles(objects: Objects, interpreter: int) -> dict[str, str]:
+    """By the cell's text: IPython keeps the cells that were run as `In` among the user's variables. Of equal ones it is the last."""
+    found: dict[str, str] = {}
+    with suppress(Unreadable, TimeUp), objects.within(_SECONDS):
+        place = objects.item(module_contents(objects, interpreter, "__main__") or 0, _CELLS)
+        is_list = place is not None and objects.flags(objects.type_of(place)) & LIST
+        for index, cell in enumerate(objects.items(place or 0, _MOST_CELLS)[0] if is_list else ()):
+            with suppress(Unreadable):
+                if objects.flags(objects.type_of(cell)) & TEXT:
+                    found[objects.text(cell).strip()] = f"Cell In[{index}]"
+    return found
 
 
 def _entry(objects: Objects, address: int, nothing: int) -> tuple[str, int]:

@@ -16,7 +16,7 @@ from crashkit.interpreter.forward import ForwardLine, forward_lines
 from crashkit.interpreter.frames import Frames, FrameState
 from crashkit.interpreter.greenlets import GreenletReader, Greenlets
 from crashkit.interpreter.held import Holders
-from crashkit.interpreter.kept_sources import kept_sources
+from crashkit.interpreter.kept_sources import KeptSource, kept_sources
 from crashkit.interpreter.layouts import Version
 from crashkit.interpreter.loaded import loaded_files
 from crashkit.interpreter.locks import LockReader, PythonLocks
@@ -90,8 +90,8 @@ class PythonState(msgspec.Struct, frozen=True):
     """Finds the buffers in variables of these frames of this thread that end below this address, the nearest first."""
     loaded: Callable[[Memory, Optional[Read]], list[str]]
     """Reads the files of what was imported, one for each package, from this memory and these constants: it takes many pages."""
-    kept_sources: Callable[[Collection[str]], dict[str, tuple[str, ...]]]
-    """Reads the lines of code that is in no file, by these names."""
+    kept_sources: Callable[[Collection[str]], dict[str, KeptSource]]
+    """Reads the code that is in no file, by these names."""
     locks: Callable[[], PythonLocks]
     """Reads the locks that the threads hold and want."""
     tasks: Callable[[ReadSource], Tasks]

@@ -13,6 +13,7 @@ from typing import BinaryIO, Optional
 import msgspec
 
 from crashkit.crashfolder.files import is_planted, open_regular
+from crashkit.interpreter.kept_sources import KeptSource
 from crashkit.model import PythonFrame
 from crashkit.stacks import command_text
 from crashkit.stacks.zipped_source import zipped_source
@@ -30,14 +31,14 @@ class _Text(msgspec.Struct, frozen=True):
     lines: tuple[str, ...]
 
 
-Kept = Mapping[str, Sequence[str]]
-"""Lines of code that is in no file, by the name that its frames have in place of a file's."""
+Kept = Mapping[str, KeptSource]
+"""Code that is in no file, by the name that its frames have in place of a file's."""
 
 
 def in_no_file(kept: Kept, argv: Sequence[str]) -> Kept:
     """With the program of `python -c`, which CPython keeps itself since 3.13."""
     text = command_text.command_text(argv)
-    return {command_text.NAME: text.split("\n"), **kept} if text is not None else kept
+    return {command_text.NAME: KeptSource(tuple(text.split("\n"))), **kept} if text is not None else kept
 
 
 class Sources:
@@ -48,7 +49,7 @@ class Sources:
         self._crashed_at = crashed_at
         self._kept = kept or {}
         given = self._kept.get(command_text.NAME)
-        self._program = command_text.Program("\n".join(given)) if given is not None else None
+        self._program = command_text.Program("\n".join(given.lines)) if given is not None else None
         self._files: dict[str, Optional[_Text]] = {}
         self._names: dict[str, str] = {}
         self.newer: set[str] = set()
@@ -61,7 +62,7 @@ class Sources:
     def annotate(self, frame: PythonFrame, is_outermost: bool = False) -> PythonFrame:
         """The frame with its source line and the lines around it, if its source can be read; without columns if it cannot.
 
-        Its file is named without `..`, where that is the same file here.
+        Its file is named without `..`, where that is the same file here; a cell as IPython's tracebacks name it.
         """
         file, at = frame.file, frame.line
         if not file or not at or (file.startswith("<") and not self._is_kept(frame, is_outermost)):
@@ -75,8 +76,10 @@ class Sources:
         if text is None or at > len(text.lines):
             return _without_columns(frame)
         first = max(1, at - _AROUND)
+        kept = self._kept.get(file)
         return msgspec.structs.replace(
             frame,
+            file=(kept.title if kept is not None else None) or file,
             columns=_characters(frame.columns, text.lines[at - 1]),
             source=text.lines[at - 1].strip(),
             context=text.lines[first - 1 : at + _AROUND],
@@ -104,7 +107,7 @@ class Sources:
 
     def _read(self, name: str) -> Optional[_Text]:
         if name in self._kept:
-            return _Text(tuple(line[:_LONGEST_LINE] for line in self._kept[name]))
+            return _Text(tuple(line[:_LONGEST_LINE] for line in self._kept[name].lines))
         try:
             path = self._locate(name)
             if path is not None:

@@ -10,6 +10,7 @@ from crashkit.interpreter import kept_sources
 from crashkit.model import Crash, PythonFrame
 from crashkit.naming.own_code import python_frames
 from crashkit.pipeline import Options, analyze
+from crashkit.report import one_line
 from tests.crashes import Interpreter, crash, every_interpreter, python_crash
 
 COMMAND = """\
@@ -35,10 +36,12 @@ def lines(analyzed: Crash) -> list[tuple[str | None, int | None, str | None]]:
     return [((frame.function or "").rpartition(".")[2], frame.line, frame.source) for frame in frames]
 
 
-@pytest.mark.parametrize("name", ["<ipython-input-1-2f>", "/tmp/ipykernel_77/123456"])
-def test_a_cell_has_its_lines(name: str, python: Interpreter) -> None:
+@pytest.mark.parametrize(("name", "title"), [("<ipython-input-1-2f>", "<ipython-input-1-2f>"), ("/tmp/ipykernel_77/123456", "Cell In[3]")])
+def test_a_cell_has_its_lines(name: str, title: str, python: Interpreter) -> None:
     found = analyze(python_crash("kept_source.py", name, python=python).core, options=Options(gdb=None))
     assert lines(found) == [("read", 4, "return ctypes.string_at(place)"), ("<module>", 6, "read(24)")]
+    # A user of IPython knows the cell by its number.
+    assert one_line.where(found) == f"read ({title}:4)"
 
 
 def test_of_two_texts_with_one_name_neither_is_taken(python: Interpreter) -> None:
