@@ -35,7 +35,7 @@ class Meaning(msgspec.Struct, frozen=True):
 
     kind: str
     """page: an access that the page tables do not allow; protection: one refused for another reason, address not reported;
-    divide, illegal, breakpoint."""
+    divide, floating-point, illegal, breakpoint."""
     signals: tuple[int, ...]
     """Signals that Linux sends for it."""
     access: Optional[str] = None
@@ -140,6 +140,8 @@ class Architecture:
     """Addresses that the processor rejects without reporting them."""
     trap_instructions: ClassVar[tuple[str, ...]] = ()
     """Instructions that compilers use to stop a program."""
+    breakpoint: ClassVar[bytes] = b""
+    """The instruction that the program counter is behind as its trap is reported."""
     divisions: ClassVar[tuple[str, ...]] = ()
     """Instructions that trap if they cannot divide."""
     signal_window: ClassVar[int] = 1 << 20

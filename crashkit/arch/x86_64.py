@@ -46,6 +46,7 @@ _PROTECTION, _WRITE, _FETCH = 1, 2, 16
 _MASK = re.compile(r"k[1-7]")
 """Intel SDM volume 1, "Opmask Register and Predication"; k0 masks nothing."""
 _DIVIDE, _BREAKPOINT, _INVALID_OPCODE, _STACK_SEGMENT, _GENERAL_PROTECTION, _PAGE_FAULT = 0, 3, 6, 12, 13, 14
+_X87, _SIMD = 16, 19
 
 # e8 rel32; ff /2 with a register, or with a displacement of 0, 1 or 4 bytes.
 _CALLS = (
@@ -119,6 +120,7 @@ class X86_64(Architecture):
     longest_instruction = 15
     non_canonical = range(1 << 47, 2**64 - (1 << 47))
     trap_instructions = ("ud0", "ud1", "ud2", "ud2b", "int3", "hlt")
+    breakpoint = b"\xcc"
     divisions = ("div", "idiv")
     gdb = "i386:x86-64"
     scan = StackScan(_CALLS, ("rip", "rsp", "rbp"))
@@ -222,6 +224,8 @@ _MEANINGS = {
     _GENERAL_PROTECTION: Meaning("protection", (SIGSEGV,)),
     _STACK_SEGMENT: Meaning("protection", (SIGBUS,)),
     _DIVIDE: Meaning("divide", (SIGFPE,)),
+    _X87: Meaning("floating-point", (SIGFPE,)),
+    _SIMD: Meaning("floating-point", (SIGFPE,)),
     _INVALID_OPCODE: Meaning("illegal", (SIGILL,)),
     _BREAKPOINT: Meaning("breakpoint", (SIGTRAP,)),
 }

@@ -23,12 +23,12 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none; and with the signal in whose
     handler that came."""
     thread, signal = crash.thread, crash.signal
-    if thread is None or not scene.faults or signal is None:
+    if thread is None or not scene.faults or signal is None or crash.process is None:
         return crash
     named = _with_signal_frames(thread, {frame.restorer for frame in scene.handlers if frame.restorer})
     crash, thread = replace(crash, threads=tuple(named if one is thread else one for one in crash.threads)), named
     interrupted = _interrupted(thread.frames)
-    handled = handled_signals(thread.frames, scene.handlers, scene.blocked, scene.counter, signal.number)
+    handled = handled_signals(thread.frames, scene.handlers, scene.blocked, crash.process, signal.number)
     sent, hidden = scene.faults[0], scene.faults[1:]
     for fault in reversed(hidden):
         if fault.pc in interrupted:
@@ -49,9 +49,10 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     whole = not any(isinstance(frame, ElidedFrames) for frame in thread.frames)
     if hidden and whole and any(is_outermost(frame.function) for frame in thread.natives()):
         return _with(crash, thread, _survived(sent, hidden[-1]), None, {})
-    if interrupted and _aborted(thread.frames[: min(interrupted.values())]):
+    aborted = next((at for at in reversed(interrupted.values()) if _aborted(thread.frames[:at])), None)
+    if aborted is not None and signal.number == SIGABRT:
         signal = replace(signal, reason="abort", detail="a signal handler ended the process with abort()")
-        return replace(crash, signal=replace(signal, handler=handler_name(thread.frames, min(interrupted.values()))))
+        return replace(_in_handlers(crash, thread, aborted), signal=replace(signal, handler=handler_name(thread.frames, aborted)))
     if innermost is not None and signal.reason == "abort" and _only_sent(_called(thread.frames, innermost)):
         signal = replace(signal, reason="raised", detail=f"the process sent {signal.name} to itself")
         crash = replace(crash, signal=signal)
@@ -65,9 +66,9 @@ def _is_sent(handled: HandledSignal, signal: Signal) -> bool:
     return handled.number != signal.number and (handled.number not in FAULTS or handled.sender_pid is not None)
 
 
-def _in_handlers(crash: Crash, thread: Thread) -> Crash:
-    """The crash with the frames of its handlers told to be where it failed."""
-    nested = _nested(thread, len(thread.frames))
+def _in_handlers(crash: Crash, thread: Thread, end: int | None = None) -> Crash:
+    """The crash with the frames of its handlers, those before `end` if that is given, told to be where it failed."""
+    nested = _nested(thread, len(thread.frames) if end is None else end)
     return replace(crash, threads=tuple(nested if one is thread else one for one in crash.threads))
 
 

@@ -31,6 +31,12 @@ FAULTS = {
     "memory_divide": ("SIGFPE", "FPE_INTDIV", "integer-divide", None, "divide_by_local"),
     "memory_quotient": ("SIGFPE", "FPE_INTDIV", "quotient-overflow", None, "divide_by_local"),
     "overflow": ("SIGSEGV", None, "stack-overflow", "write", "overflow"),
+    "past_file": ("SIGBUS", "BUS_ADRERR", "bus-truncated-file", "read", "read_from"),
+    "float": ("SIGFPE", "FPE_FLTUNK", "floating-point", None, "ratio"),
+    "breakpoint": ("SIGTRAP", "SI_KERNEL", "trap", None, "stop"),
+    "privileged": ("SIGSEGV", "SI_KERNEL", "privileged-instruction", None, "halt"),
+    "misaligned": ("SIGSEGV", "SI_KERNEL", "misaligned", "write", "store_aligned"),
+    "data": ("SIGSEGV", "SEGV_ACCERR", "no-exec", "execute", None),
 }
 ENDS = ("abort", "kill", "raise", "masked", "return", "nested", "crashes")
 SIGABRT, HANDLERS = 6, {"abort", "nested"}
@@ -177,8 +183,8 @@ def test_a_handler_of_a_signal_that_was_sent(end: str, signal: str, reason: str,
     assert (crash.signal.name, crash.signal.reason) == (signal, reason), crash.signal
     handler, told = crash.signal.handler, crash.signal.handled
     assert handler == told.handler == ("on_info" if "siginfo" in flags else "on_signal")
-    # Only with SA_SIGINFO does the kernel write there who had sent it.
-    assert (told.name, told.code_name, told.sender_pid) == ("SIGTERM", *(("SI_USER", folder.pid) if "siginfo" in flags else (None, None)))
+    # Only with SA_SIGINFO does the kernel write there who had sent it; but this process was still doing so.
+    assert (told.name, told.code_name, told.sender_pid) == ("SIGTERM", "SI_USER" if "siginfo" in flags else None, folder.pid)
     native = wording.native_at(crash.thread, crash.signal)
     assert native is not None and native.function == "finish"
     assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
@@ -187,14 +193,67 @@ def test_a_handler_of_a_signal_that_was_sent(end: str, signal: str, reason: str,
     assert "It had interrupted main, which was sending a signal." in crash.findings[0].summary
     assert crash.findings[0].fix[0] == "Find out what main sent SIGTERM for: the handler only followed it."
     assert f"in the handler of SIGTERM\n  the process {'aborted itself' if reason == 'abort' else 'sent SIGSEGV to itself'} in" in screen
-    assert ("SIGTERM, which the process itself had sent" in screen) is ("siginfo" in flags)
+    assert "SIGTERM, which the process itself had sent" in screen
 
 
-def test_a_fault_that_is_not_explained_is_one_all_the_same() -> None:
-    """Its page is mapped; what reads it has failed, though the handler that gave up was not the last one to run."""
-    crash = ended(c_crash("handlers.c", "past_file", "abort", "passed_on"))
-    assert crash.signal is not None and crash.signal.name == "SIGABRT" and crash.signal.handled is None
-    assert "handler-ended-process" not in {finding.id for finding in crash.findings}
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", ["passed_on", "nodefer passed_on", "sends_segv", "nodefer sends_segv"])
+@pytest.mark.parametrize("fault", [*sorted({*FAULTS} - {"float"})])
+def test_a_fault_whose_handler_aborted_where_abort_has_one_too(fault: str, flags: str) -> None:
+    """The mask and the interrupted instruction say what it was, without the siginfo of SA_SIGINFO."""
+    crash = ended(c_crash("handlers.c", fault, "abort", "altstack", *flags.split()))
+    name, code, reason, access, function = FAULTS[fault]
+    signal = crash.signal
+    assert signal is not None
+    assert (signal.name, signal.reason, signal.access, code or signal.code_name) == (name, reason, access, signal.code_name), signal
+    ended_with = "SIGSEGV" if "segv" in flags else "SIGABRT"
+    assert (signal.recovered, signal.handler, signal.ended_with) == (True, "on_signal", None if name == ended_with else ended_with)
+    assert [finding.confidence for finding in crash.findings[:1]] == ["certain"], crash.findings
+    native = wording.native_at(crash.thread, signal)
+    assert native is not None and native.function == function, native
+
+
+@pytest.mark.parametrize(("flags", "told"), [((), "an operation with floating-point numbers"), (("siginfo",), "was divided by zero")])
+def test_a_floating_point_exception_is_recovered(flags: tuple[str, ...], told: str) -> None:
+    crash = ended(c_crash("handlers.c", "float", "abort", *flags, "passed_on"))
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.reason, crash.signal.ended_with) == ("SIGFPE", "floating-point", "SIGABRT"), crash.signal
+    assert told in (crash.signal.detail or "")
+    assert [(finding.id, finding.confidence) for finding in crash.findings] == [("sigfpe-floating-point", "certain")]
+
+
+def test_a_fault_that_is_not_certain_is_not_denied() -> None:
+    """Nothing is blocked (SA_NODEFER), and any instruction that computes may stand there: a handler aborted, whatever it was for."""
+    crash = ended(c_crash("handlers.c", "float", "abort", "nodefer", "passed_on"))
+    assert crash.signal is not None
+    assert (crash.signal.name, crash.signal.detail) == ("SIGABRT", "a signal handler ended the process with abort()"), crash.signal
+    native = wording.native_at(crash.thread, crash.signal)
+    assert native is not None and native.function == "ratio"
+    assert "self-abort" not in {finding.id for finding in crash.findings}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", ["shared", "altstack shared"])
+@pytest.mark.parametrize("fault", ["null", "divide", "past_file"])
+def test_a_handler_that_calls_itself_until_the_stack_is_full(fault: str, flags: str) -> None:
+    """It aborts, and is SIGABRT's handler: what came first is told, not what came of that."""
+    crash = ended(c_crash("handlers.c", fault, "abort", *flags.split()))
+    name, code, reason, access, function = FAULTS[fault]
+    signal = crash.signal
+    assert signal is not None and signal.ended_with == "SIGSEGV"
+    assert (signal.name, signal.code_name, signal.reason, signal.access) == (name, code, reason, access), signal
+    native = wording.native_at(crash.thread, signal)
+    assert native is not None and native.function == function
+
+
+@pytest.mark.parametrize("flags", [(), ("nodefer",)], ids=["plain", "nodefer"])
+def test_a_signal_that_the_process_sent_itself_is_no_fault(flags: tuple[str, ...]) -> None:
+    folder = c_crash("handlers.c", "sent", "abort", *flags, "passed_on")
+    crash = ended(folder)
+    assert crash.signal is not None and crash.signal.handled is not None
+    assert (crash.signal.name, crash.signal.reason, crash.signal.recovered) == ("SIGABRT", "abort", False), crash.signal
+    assert (crash.signal.handled.name, crash.signal.handled.sender_pid) == ("SIGFPE", folder.pid)
+    assert [(finding.id, finding.confidence) for finding in crash.findings] == [("handler-ended-process", "certain")]
 
 
 @pytest.mark.parametrize("end", ["abort_crashes", "abort_kills"])
