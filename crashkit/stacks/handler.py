@@ -22,13 +22,13 @@ from crashkit.stacks.handled import handled_signals, handler_name, interrupted_a
 def settle(scene: Scene, crash: Crash) -> Crash:
     """The crash with the fault that its stack confirms: the outermost one below a signal frame, or none; and with the signal in whose
     handler that came."""
-    thread, signal = crash.thread, crash.signal
-    if thread is None or not scene.faults or signal is None or crash.process is None:
+    thread, signal, process = crash.thread, crash.signal, crash.process
+    if thread is None or not scene.faults or signal is None or process is None:
         return crash
     named = _with_signal_frames(thread, {frame.restorer for frame in scene.handlers if frame.restorer})
     crash, thread = replace(crash, threads=tuple(named if one is thread else one for one in crash.threads)), named
     interrupted = _interrupted(thread.frames)
-    handled = handled_signals(thread.frames, scene.handlers, scene.blocked, crash.process, signal.number)
+    handled = handled_signals(thread.frames, scene.handlers, scene.blocked, process, signal.number)
     sent, hidden = scene.faults[0], scene.faults[1:]
     for fault in reversed(hidden):
         if fault.pc in interrupted:
@@ -57,7 +57,7 @@ def settle(scene: Scene, crash: Crash) -> Crash:
         signal = replace(signal, reason="raised", detail=f"the process sent {signal.name} to itself")
         crash = replace(crash, signal=signal)
     if within is not None:
-        return replace(crash, signal=_with_sender(signal, within, crash.process.pid if crash.process else None))
+        return replace(crash, signal=_with_sender(signal, within, process.pid))
     return crash
 
 
