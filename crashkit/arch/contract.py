@@ -197,8 +197,11 @@ class Architecture:
         """What the call that ends at `address` called; 0 if only its registers would tell; None if there is no call."""
         return None
 
-    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
-        """Whether the registers are those after a successful tgkill(pid, ..., number) or kill(pid, number)."""
+    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int, to_thread: Optional[bool] = None) -> bool:
+        """Whether the registers are those after a successful tgkill(pid, ..., number) or kill(pid, number).
+
+        `to_thread`: that it can only have been the former, or the latter.
+        """
         return False
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:

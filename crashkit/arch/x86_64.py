@@ -188,9 +188,10 @@ class X86_64(Architecture):
         """Of `call rel32` and `call [rip+disp32]`, through entries of the procedure linkage table; 0 for other calls."""
         return called_before(address, code, word, _CALLS)
 
-    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int) -> bool:
+    def is_own_raise(self, registers: Mapping[str, int], pid: Optional[int], number: int, to_thread: Optional[bool] = None) -> bool:
         """By the arguments of tgkill in `rdi` and `rdx`, or of kill in `rdi` and `rsi`, and the result 0 in `rax`."""
-        return (registers.get("rax"), registers.get("rdi")) == (0, pid) and number in (registers.get("rdx"), registers.get("rsi"))
+        holders = {True: ("rdx",), False: ("rsi",), None: ("rdx", "rsi")}[to_thread]
+        return (registers.get("rax"), registers.get("rdi")) == (0, pid) and number in [registers.get(name) for name in holders]
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
         """Find frames by the selector words that all of them contain, and the return address below."""

@@ -16,7 +16,8 @@ from crashkit.arch import named
 from crashkit.arch.contract import SignalFrame, SignalInfo
 from crashkit.model import Frame, HandledSignal, NativeFrame, Process
 from crashkit.naming.failing import said
-from crashkit.naming.machinery import is_machinery, is_signal_frame
+from crashkit.naming.functions import plain
+from crashkit.naming.machinery import is_machinery, is_signal_frame, sends_signal
 from crashkit.naming.signals import ALL_SIGNALS, LAST_SIGNAL, SENT_BY_PROCESS, code_name, signal_name, signals_gained
 
 
@@ -38,8 +39,10 @@ def handled_signals(
         frame, left = left[at], left[at + 1 :]
         if frame.blocked is None:
             break
-        raised = [number for number in ALL_SIGNALS if architecture.is_own_raise(frame.registers, process.pid, number)]
-        gained = signals_gained(blocked, frame.blocked) or frozenset(raised if len(raised) == 1 else ())
+        to_thread = _sends_to_thread(frames, index)
+        raised = [number for number in ALL_SIGNALS if architecture.is_own_raise(frame.registers, process.pid, number, to_thread)]
+        gained = signals_gained(blocked, frame.blocked)
+        gained = gained & {*raised} or gained or frozenset(raised if len(raised) == 1 else ())
         signal = _handled(frame.info, gained, _handler(frames, index), ended)
         if signal is not None:
             own = signal.sender_pid is None and signal.code_name is None and signal.number in raised
@@ -57,6 +60,13 @@ def _interrupted(frames: Sequence[Frame]) -> list[tuple[int, int]]:
             if pc is not None:
                 found.append((index, pc))
     return found
+
+
+def _sends_to_thread(frames: Sequence[Frame], at: int) -> bool | None:
+    """Whether what this handler interrupted sends a signal to a thread, rather than to a process; None if it may do neither."""
+    below = next((one for one in frames[at + 1 :] if isinstance(one, NativeFrame)), None)
+    name = plain(below.function or "").strip("_") if below is not None else ""
+    return name not in ("kill", "sigqueue") if sends_signal(name) else None
 
 
 def interrupted_at(frames: Sequence[Frame], at: int) -> int | None:
@@ -83,18 +93,18 @@ class _Handler(NamedTuple):
     name: str | None
     number: int | None
     """What it was called with, where debug info knows."""
-    detailed: bool
-    """Whether debug info shows that it takes a siginfo."""
+    detailed: bool | None
+    """Whether it takes a siginfo, as debug info shows; None without."""
 
 
 def _handler(frames: Sequence[Frame], at: int) -> _Handler:
     index = _handler_index(frames, at)
     frame = frames[index] if index is not None else None
     if not isinstance(frame, NativeFrame) or is_machinery(frame.function or ""):
-        return _Handler(handler_name(frames, at), None, False)
+        return _Handler(handler_name(frames, at), None, None)
     first = next(iter(frame.args.values()), "")
     number = int(first) if first.isdecimal() and 1 <= int(first) <= LAST_SIGNAL else None
-    return _Handler(handler_name(frames, at), number, len(frame.args) == 3)
+    return _Handler(handler_name(frames, at), number, len(frame.args) == 3 if frame.args else None)
 
 
 def _handled(info: SignalInfo | None, blocked: frozenset[int], handler: _Handler, ended: int) -> HandledSignal | None:
@@ -109,7 +119,7 @@ def _handled(info: SignalInfo | None, blocked: frozenset[int], handler: _Handler
 
 def _is_written(info: SignalInfo, blocked: frozenset[int], handler: _Handler, ended: int) -> bool:
     """Whether the siginfo is this handler's: one that an earlier one left would have to name the very signal that something else names."""
-    if handler.number not in (None, info.number):
+    if handler.number not in (None, info.number) or handler.detailed is False:
         return False
     if blocked or not handler.detailed:
         return info.number in (blocked or {handler.number or ended})

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
+from crashkit.arch.contract import SignalFrame, Trap
 from crashkit.evidence.core.describe import Fault, Scene
 from crashkit.model import Address, Crash, ElidedFrames, Frame, HandledSignal, NativeFrame, Signal, Thread
 from crashkit.naming.functions import plain
@@ -52,7 +53,11 @@ def settle(scene: Scene, crash: Crash) -> Crash:
     aborted = next((at for at in reversed(interrupted.values()) if _aborted(thread.frames[:at])), None)
     if aborted is not None and signal.number == SIGABRT:
         signal = replace(signal, reason="abort", detail="a signal handler ended the process with abort()")
-        return replace(_in_handlers(crash, thread, aborted), signal=replace(signal, handler=handler_name(thread.frames, aborted)))
+        signal = replace(signal, handler=handler_name(thread.frames, aborted))
+        # Where the processor never reported anything, what the handler had interrupted did not fail.
+        frame = _frame_of(scene, interrupted_at(thread.frames, aborted))
+        failed = frame is None or frame.trap != Trap(0, 0, 0)
+        return replace(_in_handlers(crash, thread, aborted if failed else None), signal=signal)
     if innermost is not None and signal.reason == "abort" and _only_sent(_called(thread.frames, innermost)):
         signal = replace(signal, reason="raised", detail=f"the process sent {signal.name} to itself")
         crash = replace(crash, signal=signal)
@@ -84,8 +89,7 @@ def _ended_by(crash: Crash, signal: Signal, handled: HandledSignal) -> Crash:
 
 def _aborting(scene: Scene, thread: Thread, at: int, handled: HandledSignal, signal: Signal) -> Fault | None:
     """The abort() whose handler failed or sent another signal: that, not the handler, is why the process ended. None if it is none."""
-    pc = interrupted_at(thread.frames, at)
-    frame = next((frame for frame in scene.handlers if pc is not None and frame.registers.get(scene.counter) == pc), None)
+    frame = _frame_of(scene, interrupted_at(thread.frames, at))
     if handled.number != SIGABRT or signal.number == SIGABRT or frame is None or not _aborted(_called(thread.frames, at)):
         return None
     told = Signal(
@@ -99,6 +103,10 @@ def _aborting(scene: Scene, thread: Thread, at: int, handled: HandledSignal, sig
         ended_with=signal.name,
     )
     return Fault(frame.registers.get(scene.counter), told, frame.registers, ())
+
+
+def _frame_of(scene: Scene, pc: int | None) -> SignalFrame | None:
+    return next((frame for frame in scene.handlers if pc is not None and frame.registers.get(scene.counter) == pc), None)
 
 
 def _called(frames: tuple[Frame, ...], at: int) -> tuple[Frame, ...]:

@@ -222,6 +222,20 @@ def test_a_floating_point_exception_is_recovered(flags: tuple[str, ...], told: s
     assert [(finding.id, finding.confidence) for finding in crash.findings] == [("sigfpe-floating-point", "certain")]
 
 
+@pytest.mark.parametrize("flags", ["wide", "siginfo wide"])
+def test_a_mask_with_every_signal_does_not_tell_which_one_came(flags: str) -> None:
+    """What an earlier handler's siginfo left where this one would have its own names another signal."""
+    folder = c_crash("handlers.c", "null", "term", *flags.split())
+    crash = ended(folder)
+    assert crash.signal is not None and crash.signal.handled is not None
+    assert (crash.signal.handled.name, crash.signal.handled.sender_pid) == ("SIGTERM", folder.pid)
+    assert crash.signal.handled.code_name == ("SI_USER" if "siginfo" in flags else None)
+
+
+def test_a_fault_is_recovered_where_the_mask_has_every_signal() -> None:
+    check(c_crash("handlers.c", "null", "abort", "wide"), "null", "abort", "on_signal")
+
+
 def test_a_fault_that_is_not_certain_is_not_denied() -> None:
     """Nothing is blocked (SA_NODEFER), and any instruction that computes may stand there: a handler aborted, whatever it was for."""
     crash = ended(c_crash("handlers.c", "float", "abort", "nodefer", "passed_on"))
