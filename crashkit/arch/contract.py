@@ -204,6 +204,10 @@ class Architecture:
         """
         return False
 
+    def sends_nothing(self, registers: Mapping[str, int]) -> bool:
+        """Whether the registers of a thread as it died show that it was in no call that sends a signal; False where they do not tell."""
+        return False
+
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
         """Yield what looks like a signal frame in this piece of a stack at address `start`, innermost first."""
         return iter(())

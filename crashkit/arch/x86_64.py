@@ -56,6 +56,8 @@ _CALLS = (
 
 
 # arch/x86/entry/syscalls/syscall_64.tbl
+_SENDING = (62, 129, 200, 234, 297, 14)
+"""kill, rt_sigqueueinfo, tkill, tgkill, rt_tgsigqueueinfo; and rt_sigprocmask, with which raise() of musl and of older glibc ends."""
 _SYSTEM_CALLS = {
     0: "read",
     1: "write",
@@ -192,6 +194,10 @@ class X86_64(Architecture):
         """By the arguments of tgkill in `rdi` and `rdx`, or of kill in `rdi` and `rsi`, and the result 0 in `rax`."""
         holders = {True: ("rdx",), False: ("rsi",), None: ("rdx", "rsi")}[to_thread]
         return (registers.get("rax"), registers.get("rdi")) == (0, pid) and number in [registers.get(name) for name in holders]
+
+    def sends_nothing(self, registers: Mapping[str, int]) -> bool:
+        """By the number of the system call that the kernel keeps in `orig_rax`: -1 outside of one."""
+        return registers.get("orig_rax", _SENDING[0]) not in _SENDING
 
     def signal_frames(self, memory: bytes, start: int) -> Iterator[SignalFrame]:
         """Find frames by the selector words that all of them contain, and the return address below."""

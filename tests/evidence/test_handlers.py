@@ -109,10 +109,11 @@ def test_an_assertion_in_the_handler_is_not_the_cause(fault: str, cause: str) ->
     assert crash.signal is not None and (crash.signal.handler, crash.signal.ended_with) == ("on_signal", "SIGABRT")
 
 
+@pytest.mark.parametrize("end", ["kill", "to_main"])
 @pytest.mark.parametrize("fault", ["null", "divide"])
-def test_kill_in_a_thread_is_told_of_that_thread(fault: str) -> None:
-    """The kernel gives the main thread what kill() sends to the process."""
-    folder = c_crash("handlers.c", fault, "kill", "thread")
+def test_kill_in_a_thread_is_told_of_that_thread(fault: str, end: str) -> None:
+    """The kernel gives the main thread what kill() sends to the process; a handler may choose that thread itself, by pthread_kill()."""
+    folder = c_crash("handlers.c", fault, end, "thread")
     crash = ended(folder)
     name, _, reason, _, function = FAULTS[fault]
     assert crash.signal is not None and crash.thread is not None and crash.process is not None
@@ -135,6 +136,29 @@ def test_which_thread_sent_the_signal_is_said_not_to_be_known() -> None:
     assert crash.signal is not None and crash.signal.reason == "raised"
     assert crash.signal.detail == "a thread of the process sent the signal to the whole process: which one is not known"
     assert "self-signal" not in {finding.id for finding in crash.findings}
+
+
+def sent_to_the_main_thread(how: str) -> Crash:
+    python = an_interpreter()
+    library = made_once(f"kill_and_stay-{python.name}", lambda folder: build_library("kill_and_stay.c", folder, python))
+    arguments = ("sent_to_the_main_thread", str(library), str(SIGABRT), how)
+    return ended(python_crash("scenarios.py", *arguments, python=python, faulthandler=False))
+
+
+def test_the_thread_that_sent_the_signal_to_another_one_is_told() -> None:
+    crash = sent_to_the_main_thread("tgkill_and_stay")
+    assert crash.signal is not None and crash.thread is not None
+    assert (crash.signal.reason, crash.signal.detail) == ("raised", "this thread sent the signal to another one of the process")
+    assert "sends_to_main" in {frame.function for frame in crash.thread.pythons()}
+
+
+def test_a_signal_of_another_thread_found_this_one_where_it_was() -> None:
+    """The one that sent it does something else by the time of the core."""
+    crash = sent_to_the_main_thread("tgkill_and_go_on")
+    assert crash.signal is not None and (crash.signal.name, crash.signal.reason) == ("SIGABRT", "raised"), crash.signal
+    screen = "\n".join(text.summary(crash, None, color=False, width=200))
+    assert "was in" in screen and "failed" not in screen, screen
+    assert "self-abort" not in {finding.id for finding in crash.findings}
 
 
 @pytest.mark.parametrize("faulthandler", [False, True])

@@ -41,6 +41,7 @@ _STACK_WINDOW = 64
 _MOST_WALKED = 500
 """Threads."""
 _LONGEST_TEXT, _STEP = 4096, 64
+_SENT_TO_ANOTHER = "this thread sent the signal to another one of the process"
 _SENDER_UNKNOWN = "a thread of the process sent the signal to the whole process: which one is not known"
 
 
@@ -295,8 +296,8 @@ def _signalled(core: Core, files: dict[str, ModuleFile]) -> _Signalled:
         return _Signalled([Fault(None, None, core.statuses[0].registers, ())])
     raw = _raw_signal(core, number)
     mappings, frames, found, hidden = _handled(core, files, raw)
-    if core.signal_of_any_thread and not found:
-        # Whichever thread's handler called kill() may have gone on since.
+    if core.signal_of_any_thread and not found and not _is_fault(_fault(core, files, raw, mappings, None)):
+        # Whichever thread's handler called kill() or pthread_kill() may have gone on since.
         first, others = core.statuses[0].tid, []
         for status in core.statuses[1:]:
             core.put_first(status.tid)
@@ -309,7 +310,10 @@ def _signalled(core: Core, files: dict[str, ModuleFile]) -> _Signalled:
         raw = replace(raw, code=SI_USER, code_name=code_name(number, SI_USER), sender_pid=core.process.pid if core.process else None)
         mappings, frames, found, hidden = _handled(core, files, raw)
     sent = _fault(core, files, raw, mappings, None)
-    if core.signal_of_any_thread and len(core.statuses) > 1 and not found and sent.signal is not None and sent.signal.reason == "raised":
+    if core.sent_to_another and sent.signal is not None and sent.signal.reason in ("abort", "raised"):
+        sent = sent._replace(signal=replace(sent.signal, reason="raised", detail=_SENT_TO_ANOTHER))
+    any_thread = core.signal_of_any_thread and raw.code == SI_USER and len(core.statuses) > 1 and not found
+    if any_thread and sent.signal is not None and sent.signal.reason == "raised":
         sent = sent._replace(signal=replace(sent.signal, detail=_SENDER_UNKNOWN))
     # Without a fault behind it, the innermost frame still shows whether the handler raised the signal in its own name.
     faults = [sent, *hidden] if hidden or _is_fault(sent) or _of_another(core, frames, number) else [next(iter(found), sent)]

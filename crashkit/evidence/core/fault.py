@@ -335,7 +335,8 @@ def _explain_sent(signal: Signal, handled: bool, scene: _Scene) -> Signal:
             "sent",
             f"the interrupted instruction cannot have caused it: {signal.name} was sent, and a signal handler hid the sender",
         )
-    if signal.number == SIGABRT and (own or signal.sender_pid is None) and signal.code not in (SI_USER, SI_QUEUE):
+    itself = handled or not scene.architecture.sends_nothing(scene.registers)
+    if signal.number == SIGABRT and itself and (own or signal.sender_pid is None) and signal.code not in (SI_USER, SI_QUEUE):
         return _reason(signal, "abort", "the process aborted itself")
     if own and signal.number == SIGXFSZ and signal.code == SI_USER and not _raises(signal.number, scene):
         # generic_write_check_limits() in fs/read_write.c names the process itself as the sender.
