@@ -35,6 +35,11 @@ _RAISES = frozenset({"SIGABRT", "SIGTRAP", "SIGILL"})
 
 _VERDICTS = {
     "twice": ("heap-freed-twice", "the block {block} is in the allocator's list of free blocks already"),
+    "merged": ("heap-freed-twice", "the block {block} is in a free block of the allocator's already"),
+    "unlisted": (
+        "heap-damaged",
+        "the header at {end}, where the block {block} ends, says that it is free, but no list has it: something wrote past its end",
+    ),
     "size": (
         "heap-damaged",
         "the header of the block {block} has a size that no block has, {size}: overwritten, or this is no block",
