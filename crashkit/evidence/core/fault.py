@@ -431,7 +431,7 @@ def _bad_jump(signal: Signal, address: int, scene: _Scene) -> Signal:
         return _reason(signal, "no-exec", f"execution at {_hex(address)}: {_in_mapping(mapping)} is not executable{came_from}")
     if signal.code == _SEGV_MAPERR:
         text = f"execution at {_hex(address)}: nothing is mapped there; the function pointer or return address is wrong{came_from}"
-        return _reason(signal, "unmapped", text + _pattern(address))
+        return _reason(signal, "unmapped", text + _pattern(address, None, scene))
     return signal
 
 
@@ -511,10 +511,10 @@ def _unmapped(address: int, access: Access | None, mapping: Range | None, scene:
     if base == _TOP - 1:
         return "-1 was used as a pointer: an error that went unchecked (MAP_FAILED is -1), or memory that is filled with 0xff"
     if address >= _KERNEL_HALF:
-        return "an address in the kernel's half, not a pointer of this process" + _pattern(address)
+        return "an address in the kernel's half, not a pointer of this process" + _pattern(address, access, scene)
     if mapping:
         return f"nothing was mapped there at the time of the access; {_in_mapping(mapping)} is there now"
-    return "nothing is mapped there" + (_neighbour(address, scene.mappings) or _pattern(address))
+    return "nothing is mapped there" + (_neighbour(address, scene.mappings) or _pattern(address, access, scene))
 
 
 def _neighbour(address: int, mappings: Iterable[Range]) -> str:
@@ -577,7 +577,7 @@ def _handler_without_stack(signal: Signal, access: Access, stack: Range, scene: 
 def _non_canonical(signal: Signal, access: str, address: int, what: str, scene: _Scene) -> Signal:
     signal = msgspec.structs.replace(signal, address=Address(address), access=access)
     text = f"{what}: not a valid address on this processor (non-canonical); the pointer was overwritten or was never a pointer"
-    return _reason(signal, "non-canonical", f"{text}{_pattern(address)}{scene.quote()}")
+    return _reason(signal, "non-canonical", f"{text}{_pattern(address, scene.access_to(address, access), scene)}{scene.quote()}")
 
 
 def _bad_return(signal: Signal, scene: _Scene) -> Signal:
@@ -669,15 +669,19 @@ def _in_mapping(mapping: Range | None) -> str:
     return f"{name} ({mapping.permissions})" if mapping.permissions else name
 
 
-def _pattern(address: int) -> str:
-    """What the bytes of a wild pointer look like."""
-    raw = address.to_bytes(8, "little")
-    if (fill := fill_of(address)) is not None:
-        return f"; its bytes match {fill.meaning}"
-    # A string may end within the pointer.
-    text = raw.removesuffix(b"\0")
-    if all(0x20 <= byte < 0x7F for byte in text):
-        return f"; its bytes read {text.decode('ascii')!r}, so it was overwritten with text"
+def _pattern(address: int, access: Access | None, scene: _Scene) -> str:
+    """What the bytes of a wild pointer look like: of the one that an offset or an index was added to, where that is known."""
+    registers = (access.base, access.index if access.scale == 1 else None) if access is not None and not access.implied else ()
+    pointers = [(f"the bytes of {name} match", f"the bytes of {name} read", scene.registers.get(name)) for name in registers if name]
+    for match, read, pointer in [*pointers, ("its bytes match", "its bytes read", address)]:
+        if pointer is None:
+            continue
+        if (fill := fill_of(pointer)) is not None:
+            return f"; {match} {fill.meaning}"
+        # A string may end within the pointer.
+        text = pointer.to_bytes(8, "little").removesuffix(b"\0")
+        if all(0x20 <= byte < 0x7F for byte in text):
+            return f"; {read} {text.decode('ascii')!r}, so it was overwritten with text"
     return ""
 
 
