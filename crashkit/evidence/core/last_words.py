@@ -56,6 +56,8 @@ class Words(msgspec.Struct, frozen=True):
     kind: Optional[str] = None
     """As in `LogLine.kind`; None: by its text."""
     fields: Mapping[str, str] = {}
+    thrown: Optional[int] = None
+    """The address of the exception of C++ that nobody caught. None for one of the C++ library's, which refers to nothing of Python."""
 
 
 def last_words(core: Core, scene: Scene) -> list[Words]:
@@ -111,7 +113,7 @@ class _Dying:
             yield Words("terminate called without an active exception")
         elif thrown is not None:
             said = "terminate called after throwing an instance of" if terminated else "aborted while handling a C++ exception of type"
-            yield Words(f"{said} '{thrown.type}'")
+            yield Words(f"{said} '{thrown.type}'", thrown=thrown.address if terminated and not thrown.is_standard else None)
             if thrown.what:
                 yield Words(f"  what():  {thrown.what}")
         if terminated:
